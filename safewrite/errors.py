@@ -1,0 +1,175 @@
+"""The error tree, grouped by what a handler does about it.
+
+::
+
+    SafewriteError
+    ├── NotCommittedError          nothing of this write is, or will be, in the table
+    │   ├── WouldAlterError        (also ValueError) the schema would change a value, drop or null a column
+    │   ├── InvalidInputError      (also ValueError) keys, schema, data that cannot be replayed
+    │   ├── ReplayMismatchError    the key was committed before with other rows
+    │   ├── ConflictError          another writer changed what this write depends on
+    │   ├── RetriesExhaustedError  limits of attempts or time reached
+    │   ├── LeaseLostError         fenced; this writer must stop
+    │   ├── UnsafeConfigError      (also ValueError) settings or stores that allow silent loss
+    │   ├── UnsupportedTableError  a writer feature that safewrite does not know
+    │   ├── TableNotFoundError     (also LookupError)
+    │   └── StorageError           the environment; often passes
+    ├── CommitUnknownError         may have landed; the same key again, or ``resolve``, decides
+    ├── ForeignWriterError         our committed bytes were replaced: someone writes outside the rules
+    ├── MissingExtraError          (also ImportError) prints the pip command
+    └── InternalError              a broken assertion; please report
+
+``kind`` is API and only grows; the text of a message is not.  Every message says what
+happened, what is safe now, and what to do next.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """Stable codes of what went wrong; append-only."""
+
+    WOULD_ALTER = "would_alter"
+    INVALID_INPUT = "invalid_input"
+    REPLAY_MISMATCH = "replay_mismatch"
+    CONFLICT = "conflict"
+    SCHEMA_CHANGED = "schema_changed"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    LEASE_LOST = "lease_lost"
+    UNSAFE_OPTION = "unsafe_option"
+    DISHONEST_STORE = "dishonest_store"
+    ARBITER_MISMATCH = "arbiter_mismatch"
+    MIXED_WRITERS = "mixed_writers"
+    RETENTION_TOO_SHORT = "retention_too_short"
+    STALE_LOCK_ENTRIES = "stale_lock_entries"
+    LOCK_TABLE_UNUSABLE = "lock_table_unusable"
+    CLOCK_SKEW = "clock_skew"
+    UNSUPPORTED_FEATURE = "unsupported_feature"
+    TABLE_NOT_FOUND = "table_not_found"
+    TABLE_EXISTS = "table_exists"
+    STORAGE = "storage"
+    DATA_FILE_DAMAGED = "data_file_damaged"
+    CORRUPT_LOG = "corrupt_log"
+    COMMIT_UNKNOWN = "commit_unknown"
+    FOREIGN_WRITER = "foreign_writer"
+    MISSING_EXTRA = "missing_extra"
+    INTERNAL = "internal"
+
+
+class SafewriteError(Exception):
+    """Base of all errors of safewrite.
+
+    ``kind`` is a stable code; ``key`` is the idempotency key of the write, where there is one.
+    """
+
+    default_kind = Kind.INTERNAL
+
+    def __init__(self, message: str, *, kind: Kind | None = None, key: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind or self.default_kind
+        self.key = key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.kind, self.key, dict(self.__dict__)))
+
+
+def _rebuild(
+    cls: type[SafewriteError], message: str, kind: Kind, key: str | None, state: dict[str, Any]
+) -> SafewriteError:
+    error = cls(message, kind=kind, key=key)
+    error.__dict__.update(state)
+    return error
+
+
+class NotCommittedError(SafewriteError):
+    """Nothing of this write is in the table, and this attempt cannot land later."""
+
+    default_kind = Kind.STORAGE
+
+
+class WouldAlterError(NotCommittedError, ValueError):
+    """The table's schema would change a value, drop a column or fill one with NULL."""
+
+    default_kind = Kind.WOULD_ALTER
+
+
+class InvalidInputError(NotCommittedError, ValueError):
+    """Arguments, keys or data that cannot be written, or not be replayed."""
+
+    default_kind = Kind.INVALID_INPUT
+
+
+class ReplayMismatchError(NotCommittedError):
+    """The key was committed before with other rows (or it cannot be shown that they are equal)."""
+
+    default_kind = Kind.REPLAY_MISMATCH
+
+
+class ConflictError(NotCommittedError):
+    """Another writer changed what this write depends on."""
+
+    default_kind = Kind.CONFLICT
+
+
+class RetriesExhaustedError(NotCommittedError):
+    """The limit of attempts or of time was reached with nothing left in doubt."""
+
+    default_kind = Kind.RETRIES_EXHAUSTED
+
+
+class LeaseLostError(NotCommittedError):
+    """Another process holds the lease; this one must stop."""
+
+    default_kind = Kind.LEASE_LOST
+
+
+class UnsafeConfigError(NotCommittedError, ValueError):
+    """A setting or a store that allows silent loss."""
+
+    default_kind = Kind.UNSAFE_OPTION
+
+
+class UnsupportedTableError(NotCommittedError):
+    """The table uses a writer feature that safewrite does not know."""
+
+    default_kind = Kind.UNSUPPORTED_FEATURE
+
+
+class TableNotFoundError(NotCommittedError, LookupError):
+    """There is no table at that address."""
+
+    default_kind = Kind.TABLE_NOT_FOUND
+
+
+class StorageError(NotCommittedError):
+    """The environment (store, network, credentials) failed before anything was committed."""
+
+    default_kind = Kind.STORAGE
+
+
+class CommitUnknownError(SafewriteError):
+    """The write may have landed.  The same key again, or ``table.resolve(key)``, decides."""
+
+    default_kind = Kind.COMMIT_UNKNOWN
+
+
+class ForeignWriterError(SafewriteError):
+    """Bytes that we committed were replaced: someone writes outside the rules."""
+
+    default_kind = Kind.FOREIGN_WRITER
+
+
+class MissingExtraError(SafewriteError, ImportError):
+    """An optional dependency is not installed; the message holds the pip command."""
+
+    default_kind = Kind.MISSING_EXTRA
+
+
+class InternalError(SafewriteError):
+    """An assertion of safewrite's own is broken; please report it."""
+
+    default_kind = Kind.INTERNAL

@@ -1,0 +1,284 @@
+"""What a protocol step asks of the world, and what the world answers.
+
+A protocol is a generator: it *yields* an :class:`Effect` and is *sent* an outcome.  Nothing in
+``safewrite.protocol`` does I/O, sleeps, reads a clock or draws a random number, so the very same
+code runs on S3 and DynamoDB, on local files and SQLite, in memory under Hypothesis, and under an
+exhaustive explorer of interleavings and faults.
+
+Paths are relative to the table's root, with ``/`` between parts.  ``name`` labels the step
+(``"commit.put_commit"``): kill points, fault plans and traces go by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+
+# --- outcomes ---------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Ok:
+    """Performed.  ``value`` is what was read, if anything."""
+
+    value: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """A conditional write was refused because its condition does not hold (412, conditional check)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A read found nothing (404)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Not performed; ask again (409 ConditionalRequestConflict, throttling).  Never means 'exists'."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Certainly not performed, and asking again is no use (400, 401, 403 on a write, ...)."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Performed or not: nobody can tell (5xx, timeout, cut connection; 403 on a read)."""
+
+    detail: str = ""
+
+
+Outcome: TypeAlias = Ok | Exists | Missing | Busy | Failed | Unknown
+
+
+# --- values -----------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One object of a listing; ``modified_ms`` is the store's own clock, epoch milliseconds."""
+
+    path: str
+    size: int
+    modified_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last bytes of an object, and its whole size in bytes."""
+
+    size: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One item of the commit lock table, in the schema of Delta's ``S3DynamoDBLogStore``.
+
+    ``file_name`` is ``"%020d.json"``; ``temp_path`` is relative to ``_delta_log``;
+    ``expire_time_s`` is epoch seconds (only completed entries carry it); ``table_id`` is the
+    Delta table id, which only safewrite writes.
+    """
+
+    file_name: str
+    temp_path: str
+    complete: bool = False
+    expire_time_s: int | None = None
+    table_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """What is remembered of an idempotency key: INTENT, and COMMITTED once ``version`` is set."""
+
+    key: str
+    base_version: int
+    fingerprint: str
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The lease of a table as a ticket queue: ``serving`` is whose turn it is, ``next`` the next ticket."""
+
+    serving: int
+    next: int
+
+
+# --- effects ----------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """Something asked of the world."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Get(Effect):
+    """Read a whole object: ``Ok(bytes) | Missing | Unknown``."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetRange(Effect):
+    """Read ``length`` bytes from ``start``: ``Ok(bytes) | Missing | Unknown``."""
+
+    path: str
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetTail(Effect):
+    """Read the last ``length`` bytes: ``Ok(Tail) | Missing | Unknown``."""
+
+    path: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class List(Effect):
+    """List objects under ``prefix`` after ``start_after``, in name order: ``Ok(tuple[Listed, ...]) | Unknown``.
+
+    ``limit`` 0 means all.
+    """
+
+    prefix: str
+    start_after: str = ""
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Put(Effect):
+    """Write an object whose name nobody else uses: ``Ok | Busy | Failed | Unknown``; repeatable."""
+
+    path: str
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PutIfAbsent(Effect):
+    """Create an object, or be refused: ``Ok | Exists | Busy | Failed | Unknown`` (S3 If-None-Match: *)."""
+
+    path: str
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete(Effect):
+    """Remove an object that no commit can name: ``Ok | Unknown``."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewestEntry(Effect):
+    """The lock-table entry of the highest version, read consistently: ``Ok(Entry) | Missing | Unknown``."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetEntry(Effect):
+    """One lock-table entry, read consistently: ``Ok(Entry) | Missing | Unknown``."""
+
+    file_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutEntryIfAbsent(Effect):
+    """Claim a version in the lock table: ``Ok | Exists | Busy | Failed | Unknown``."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteEntry(Effect):
+    """Mark an entry complete, if it still names ``entry.temp_path``: ``Ok | Exists | Busy | Failed | Unknown``.
+
+    The world sets ``expireTime`` to ``entry_ttl_s`` after its own (server-checked) time.
+    """
+
+    entry: Entry
+    entry_ttl_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerGet(Effect):
+    """What is remembered of a key, read consistently: ``Ok(LedgerRecord) | Missing | Unknown``."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerIntend(Effect):
+    """Record INTENT if the key is new: ``Ok | Exists | Busy | Failed | Unknown``."""
+
+    record: LedgerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCommit(Effect):
+    """Record COMMITTED for a key whose commit is verified: ``Ok | Busy | Failed | Unknown``; repeatable."""
+
+    record: LedgerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TakeTicket(Effect):
+    """Join the table's queue: ``Ok((ticket, Queue)) | Busy | Failed | Unknown``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQueue(Effect):
+    """Look at the queue: ``Ok(Queue) | Missing | Unknown``."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassTurn(Effect):
+    """Serve the ticket after ``ticket``, if ``ticket`` is being served: ``Ok | Exists | Unknown``."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Together(Effect):
+    """Several independent effects at once: ``Ok(tuple[Outcome, ...])`` in the order asked."""
+
+    effects: tuple[Effect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep(Effect):
+    """Wait about ``seconds``: ``Ok``."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff(Effect):
+    """Wait a random time of full jitter, longer with each ``attempt`` (from 1): ``Ok``."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Now(Effect):
+    """Monotonic seconds, for limits of patience only: ``Ok(float)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class WallClock(Effect):
+    """Epoch milliseconds, for labels in the log only; no decision may rest on it: ``Ok(int)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewId(Effect):
+    """A name that nobody else has: ``Ok(str)``."""
+
+
+Steps: TypeAlias = Generator[Effect, Outcome, object]
