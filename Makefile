@@ -1,0 +1,115 @@
+# Every step of development; `make` lists them. Tools live in .venv and .envs, nothing is installed elsewhere.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PY := .venv/bin/python
+UV := UV_PYTHON_DOWNLOADS=never .envs/uv/bin/uv
+# The locks name neither an index nor a machine; annotations say who asked for what.
+LOCK := $(UV) pip compile --quiet --python-version 3.11 --python $(PY) --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header $(if $(UPGRADE),--upgrade)
+ARMS := deltalake-0.22 awswrangler
+
+PYTEST_ARGS ?= -n 2 --dist worksteal
+STRESS_ARGS ?=
+SOAK_ARGS ?=
+MODEL_ARGS ?= --long
+BENCH_ARGS ?=
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: install
+install: .venv/.installed ## Build .venv from the locks, with safewrite itself editable
+
+.PHONY: arms
+arms: $(ARMS:%=.envs/%/.installed) ## Build the environments of the naive writers (.envs/NAME)
+
+.PHONY: lock
+lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes newer versions)
+	$(LOCK) --group bootstrap -o requirements/bootstrap.txt
+	$(LOCK) pyproject.toml --all-extras --group test --group bench --group lint --group build \
+		-o requirements/dev.txt
+	for arm in $(ARMS); do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
+
+.PHONY: lint
+lint: install ## ruff and codespell
+	.venv/bin/ruff check .
+	.venv/bin/codespell
+
+.PHONY: format
+format: install ## Sort imports and apply ruff's safe fixes
+	.venv/bin/ruff check --fix .
+
+.PHONY: types
+types: install ## mypy, strict
+	.venv/bin/mypy
+
+.PHONY: imports
+imports: install ## import-linter: which package may import which
+	.venv/bin/lint-imports
+
+.PHONY: test
+test: install ## The test suite (PYTEST_ARGS="-k name" narrows it); ends with pytest's closing line
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+.PHONY: stress
+stress: install arms ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS)
+	@$(PY) -m bench.stress $(STRESS_ARGS)
+
+.PHONY: soak
+soak: install arms ## The same for hours (SOAK_ARGS)
+	@$(PY) -m bench.stress --soak $(SOAK_ARGS)
+
+.PHONY: model
+model: install ## Exhaustive exploration of interleavings and faults (MODEL_ARGS)
+	@$(PY) -m safewrite.testing.explorer $(MODEL_ARGS)
+
+.PHONY: bench
+bench: install arms ## Latency and throughput side by side with deltalake; report in out/ (BENCH_ARGS)
+	@$(PY) -m bench.perf $(BENCH_ARGS)
+
+.PHONY: build
+build: install ## Wheel and source distribution in dist/
+	$(UV) build --python $(PY) --no-build-isolation --quiet
+	@ls dist
+
+.PHONY: clean
+clean: ## Remove reports, caches and built files; the environments stay
+	rm -rf out build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find safewrite bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: distclean
+distclean: clean ## Remove the environments too
+	rm -rf .venv .envs
+
+# --- environments; stamps make each step run only when its lock changed ---
+
+.PHONY: check-python
+check-python:
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { \
+		echo 'The locks are for Python 3.11, which was not found. Install it: apt-get install python3.11 python3.11-venv' \
+		     '(or: pyenv install 3.11), or name it: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+
+.envs/uv/.installed: requirements/bootstrap.txt | check-python
+	@"$(PYTHON)" -m venv .envs/uv || { \
+		echo 'Python has no venv module. Install it: apt-get install python3.11-venv' >&2; exit 1; }
+	@.envs/uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@touch $@
+
+$(PY): | .envs/uv/.installed
+	@$(UV) venv --quiet --allow-existing --python "$(PYTHON)" .venv
+
+.venv/.installed: requirements/dev.txt pyproject.toml .envs/uv/.installed | $(PY)
+	@$(UV) pip sync --quiet --python $(PY) --require-hashes requirements/dev.txt
+	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.envs/%/.installed: requirements/arm-%.txt .envs/uv/.installed | check-python
+	@test -x .envs/$*/bin/python || $(UV) venv --quiet --python "$(PYTHON)" .envs/$*
+	@$(UV) pip sync --quiet --python .envs/$*/bin/python --require-hashes $<
+	@touch $@
