@@ -1,0 +1,1 @@
+"""Real servers, faults and measurements: what shows that safewrite keeps its promise."""

@@ -1,0 +1,198 @@
+"""What every writer program shares: its configuration, its ledger, its start line and its main loop.
+
+A writer runs in the environment of its own library, where safewrite may not be installed: the
+ledger module is therefore loaded by its path.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _load_history() -> ModuleType:
+    path = ROOT / "safewrite" / "testing" / "history.py"
+    spec = importlib.util.spec_from_file_location("stress_history", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["stress_history"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+history = _load_history()
+
+
+class NotWritten(Exception):
+    """The library promises that nothing of this call is or will be in the table."""
+
+    def __init__(self, error: BaseException, *, retriable: bool = True) -> None:
+        super().__init__(describe(error))
+        self.retriable = retriable
+
+
+def describe(error: BaseException) -> str:
+    """One short line for the ledger."""
+    kind = getattr(error, "kind", "")
+    return f"{type(error).__name__}{f'[{kind}]' if kind else ''}: {error}"[:600]
+
+
+class Writer:
+    """One writer process: appends ``appends`` times and writes down what it was told.
+
+    ``on_error`` and ``on_restart`` are the caller's habits: ``"retry"`` calls again (with the same
+    key, where there is one), ``"give up"`` goes on to the next append.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.kind: str = config["kind"]
+        self.number: int = config["writer"]
+        self.calls_max: int = config.get("calls_max", 1)
+        self.current: tuple[int, str] | None = None
+        self.ledger = history.HistoryFile(config["history"])
+        self._before = list(history.read_events(config["history"]))
+
+    def say(self, *words: object) -> None:
+        """Tell the orchestrator."""
+        print(*words, flush=True)
+
+    def wait_for_the_start(self) -> None:
+        """Say ``ready`` and wait for the start line, so that all begin to contend at once."""
+        self.ledger.record(history.Event.START, kind=self.kind, writer=self.number)
+        self.say("ready")
+        deadline = time.monotonic() + self.config.get("start_wait_s", 120)
+        while not os.path.exists(self.config["start_file"]):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the start signal did not come")
+            time.sleep(0.02)
+
+    def run(self, append: Callable[[list[Any], str | None], dict[str, Any]]) -> None:
+        """Append all that is still to do; leave by ``os._exit`` (deltalake may abort at exit)."""
+        code = 0
+        try:
+            self.wait_for_the_start()
+            stop_at = time.time() + self.config["time_limit_s"]
+            for seq in range(self.config["appends"]):
+                if time.time() > stop_at:
+                    self.say("late", seq)
+                    break
+                self._one(seq, append)
+            self.ledger.record(history.Event.DONE, kind=self.kind, writer=self.number)
+            self.say("done")
+        except BaseException:
+            traceback.print_exc()
+            code = 3
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    def _one(self, seq: int, append: Callable[[list[Any], str | None], dict[str, Any]]) -> None:
+        answers = (history.Event.OK, history.Event.FAIL, history.Event.INFO)
+        mine = [e for e in self._before if e.get("seq") == seq and e["event"] in (*answers, history.Event.INVOKE)]
+        if any(event["event"] == history.Event.OK for event in mine):
+            return
+        if mine and (self.config.get("on_restart", "retry") != "retry" or mine[-1]["event"] in answers):
+            return  # given up before, or never to be repeated
+        key = f"{self.config['arm']}-{self.number}-{seq}" if self.config.get("keyed") else None
+        rows = history.make_rows(self.config["seed"], self.number, seq, self.config["rows"], key=key)
+        for call in range(self.calls_max):
+            self.current = (seq, key or "")
+            self.ledger.invoke(rows, kind=self.kind, attempt=len(mine) + call)
+            began = time.monotonic()
+            again = self._call(append, rows, key, began)
+            self.current = None
+            if not again:
+                return
+            time.sleep(min(2.0, 0.1 * 2**call))
+
+    def _call(self, append: Any, rows: list[Any], key: str | None, began: float) -> bool:
+        """Call once and record the answer; True if the caller's habit is to call again."""
+        head = {"kind": self.kind, "writer": self.number, "seq": rows[0].seq}
+        retry = self.config.get("on_error", "give up") == "retry"
+        try:
+            receipt = append(rows, key)
+        except NotWritten as error:
+            self.ledger.record(history.Event.FAIL, **head, error=str(error))
+            self.say("fail", rows[0].seq)
+            return retry and error.retriable
+        except Exception as error:
+            self.ledger.record(history.Event.INFO, **head, error=describe(error))
+            self.say("info", rows[0].seq)
+            return retry
+        self.trap(rows[0].seq, "caller.record_ack", "before")
+        elapsed_s = time.monotonic() - began
+        self.ledger.record(history.Event.OK, **{"elapsed_s": elapsed_s, **head, **receipt})
+        self.say("ok", rows[0].seq, len(rows))
+        return False
+
+    def trap(self, seq: int, step: str, when: str) -> None:
+        """Kill or pause this process here, if the plan says so and it was not yet done."""
+        for planned in self.config.get("traps", ()):
+            if (planned["seq"], planned["step"], planned["when"]) != (seq, step, when):
+                continue
+            event = history.Event(planned["action"])
+            if any(e["event"] == event and e["seq"] == seq and e["step"] == step for e in self._before):
+                continue
+            fields = {"kind": self.kind, "writer": self.number, "seq": seq, "step": step, "when": when}
+            self.ledger.record(event, **fields)
+            self._before.append({"event": event, **fields})
+            self.say(event, seq, step, when)
+            if event == history.Event.KILL:
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self.ledger.record(history.Event.RESUME, **fields)
+
+
+class TrappedWorld:
+    """A table's world that kills or pauses the process before or after named effects.
+
+    Everything else of the wrapped world is passed through.
+    """
+
+    def __init__(self, world: Any, writer: Writer) -> None:
+        self._world = world
+        self._writer = writer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def perform(self, effect: Any) -> Any:
+        """Perform the effect, unless this process is to die first."""
+        names = [effect.name, *(part.name for part in getattr(effect, "effects", ()))]
+        self._spring(names, "before")
+        outcome = self._world.perform(effect)
+        self._spring(names, "after")
+        return outcome
+
+    def _spring(self, names: list[str], when: str) -> None:
+        if self._writer.current is not None:
+            for name in names:
+                self._writer.trap(self._writer.current[0], name, when)
+
+
+def to_arrow(rows: list[Any]) -> Any:
+    """Rows as a ``pyarrow.Table`` with the schema of the stress tables."""
+    import pyarrow as pa
+
+    types = [pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.float64(), pa.string(), pa.date32(), pa.int64()]
+    schema = pa.schema(list(zip(history.COLUMNS, types, strict=True)))
+    return pa.table([pa.array(column, type_) for column, type_ in zip(zip(*rows), types)], schema=schema)
+
+
+def read_config() -> dict[str, Any]:
+    """The configuration named by the first argument."""
+    config: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
+    os.environ.update(config.get("environment", {}))
+    return config

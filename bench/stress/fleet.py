@@ -1,0 +1,206 @@
+"""Writer processes: started behind one line, started again when killed, woken when stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safewrite.testing.history import Event
+
+ARMS = Path(__file__).resolve().parent / "arms"
+RESTARTS_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSpec:
+    """One writer: which program under which interpreter, and its configuration (see arms/common.py)."""
+
+    kind: str
+    python: str
+    program: str
+    config: dict[str, Any]
+
+    @property
+    def number(self) -> int:
+        """The writer's number, unique in a run."""
+        return int(self.config["writer"])
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the writers of one arm said so far."""
+
+    ready: int = 0
+    acked_rows: int = 0
+    acked: int = 0
+    failed: int = 0
+    unknown: int = 0
+    late: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    pauses: Counter[str] = field(default_factory=Counter)
+    restarts: int = 0
+
+
+class _Process:
+    """One running writer and the thread that listens to it."""
+
+    def __init__(self, spec: WriterSpec, config_path: Path, log: Path, fleet: Fleet) -> None:
+        self.spec = spec
+        self.paused_until: float | None = None
+        self._fleet = fleet
+        self._log = log.open("ab")
+        # A session of its own: a Ctrl-C at the terminal reaches the orchestrator alone, which ends them all.
+        self.popen = subprocess.Popen(
+            [spec.python, str(ARMS / spec.program), str(config_path)], stdout=subprocess.PIPE, stderr=self._log,
+            text=True, env=_environment(), start_new_session=True,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
+            self._fleet._heard(self, line.split())
+
+    def close(self) -> None:
+        """Kill if it still runs, wait for it, and for the last of its words."""
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+        self._thread.join(timeout=10)
+        if self.popen.stdout is not None:
+            self.popen.stdout.close()
+        self._log.close()
+
+
+def _environment() -> dict[str, str]:
+    """The parent's environment without what could redirect or weaken a writer."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DELTA_", "SAFEWRITE_"))}
+    # Many processes on few cores: one thread each is faster, and the native pools stay small.
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TOKIO_WORKER_THREADS"), "1")
+    return {**kept, **threads, "POLARS_MAX_THREADS": "1", "PYTHONUNBUFFERED": "1", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+class Fleet:
+    """All writers of one arm, as a context manager: nothing outlives it."""
+
+    def __init__(self, specs: Sequence[WriterSpec], folder: Path, *, pause_s: float = 8.0) -> None:
+        self.specs = tuple(specs)
+        self.folder = folder
+        self.pause_s = pause_s
+        self.tally = Tally()
+        self.errors: list[str] = []
+        self.recent: deque[float] = deque(maxlen=2000)
+        self._lock = threading.Lock()
+        self._processes: dict[int, _Process] = {}
+        self._restarts: Counter[int] = Counter()
+        self.start_file = folder / "start"
+
+    def __enter__(self) -> Fleet:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for spec in self.specs:
+            self._spawn(spec)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for process in self._processes.values():
+            process.close()
+
+    @property
+    def histories(self) -> list[Path]:
+        """The ledger files of all writers."""
+        return [Path(spec.config["history"]) for spec in self.specs if Path(spec.config["history"]).exists()]
+
+    def _spawn(self, spec: WriterSpec) -> None:
+        path = self.folder / f"writer-{spec.number}.config.json"
+        path.write_text(json.dumps({**spec.config, "start_file": str(self.start_file)}))
+        log = self.folder / f"writer-{spec.number}.log"
+        self._processes[spec.number] = _Process(spec, path, log, self)
+
+    def _heard(self, process: _Process, words: list[str]) -> None:
+        with self._lock:
+            match words:
+                case ["ready"]:
+                    self.tally.ready += 1
+                case ["ok", _seq, rows]:
+                    self.tally.acked += 1
+                    self.tally.acked_rows += int(rows)
+                    self.recent.append(time.monotonic())
+                case ["fail", *_]:
+                    self.tally.failed += 1
+                case ["info", *_]:
+                    self.tally.unknown += 1
+                case ["late", *_]:
+                    self.tally.late += 1
+                case [Event.KILL, _seq, step, when]:
+                    self.tally.kills[f"{step}:{when}"] += 1
+                case [Event.PAUSE, _seq, step, when]:
+                    self.tally.pauses[f"{step}:{when}"] += 1
+                    process.paused_until = time.monotonic() + self.pause_s
+
+    def run(self, *, time_limit_s: float, tick: Callable[[Fleet], None] = lambda fleet: None) -> float:
+        """Start all at once and look after them until they are done; the seconds it took.
+
+        Writers that did not end by ``time_limit_s`` are killed and named in ``errors``.
+        """
+        self._wait_until_ready(tick)
+        began = time.monotonic()
+        self.start_file.write_text("go")
+        while self._look_after():
+            tick(self)
+            if time.monotonic() - began > time_limit_s:
+                self.errors.append(f"not done after {time_limit_s:.0f} s: writers {sorted(self._running())}")
+                break
+            time.sleep(0.05)
+        return time.monotonic() - began
+
+    def _wait_until_ready(self, tick: Callable[[Fleet], None], limit_s: float = 120) -> None:
+        deadline = time.monotonic() + limit_s
+        while self.tally.ready < len(self.specs):
+            dead = [p for p in self._processes.values() if p.popen.poll() is not None]
+            if dead or time.monotonic() > deadline:
+                raise RuntimeError(f"writers did not start:\n{self.log_tail(dead[0].spec.number) if dead else ''}")
+            tick(self)
+            time.sleep(0.05)
+
+    def _running(self) -> list[int]:
+        return [number for number, process in self._processes.items() if process.popen.poll() is None]
+
+    def _look_after(self) -> bool:
+        """Wake the stopped, start the killed again; False when all are done."""
+        busy = False
+        for number, process in list(self._processes.items()):
+            code = process.popen.poll()
+            if code is None:
+                busy = True
+                if process.paused_until is not None and time.monotonic() > process.paused_until:
+                    process.paused_until = None
+                    process.popen.send_signal(signal.SIGCONT)
+            elif code == -signal.SIGKILL:
+                busy = True
+                self._restart(number, process)
+            elif code != 0 and not any(f"writer {number} " in error for error in self.errors):
+                self.errors.append(f"writer {number} ({process.spec.kind}) ended with {code}: {self.log_tail(number)}")
+        return busy
+
+    def _restart(self, number: int, process: _Process) -> None:
+        process.close()
+        self._restarts[number] += 1
+        if self._restarts[number] > RESTARTS_MAX:
+            raise RuntimeError(f"writer {number} was killed more than {RESTARTS_MAX} times")
+        self.tally.restarts += 1
+        self._spawn(process.spec)
+
+    def log_tail(self, number: int, characters: int = 1500) -> str:
+        """The end of what a writer wrote to its standard error."""
+        path = self.folder / f"writer-{number}.log"
+        return path.read_text(errors="replace")[-characters:] if path.exists() else ""

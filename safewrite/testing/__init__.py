@@ -1,0 +1,1 @@
+"""Models, faults and checkers, shipped for users' own tests."""
