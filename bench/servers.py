@@ -16,16 +16,17 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 import boto3
-from botocore.client import BaseClient
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
 
 ACCESS_KEY_ID = "safewrite"
 SECRET_ACCESS_KEY = "safewrite-secret"
@@ -61,7 +62,7 @@ class Endpoint(Protocol):
 
     def storage_options(self) -> dict[str, str]: ...
 
-    def boto3_client(self, service: str, /) -> BaseClient: ...
+    def boto3_client(self, service: str, /) -> Any: ...
 
 
 def free_port() -> int:
@@ -108,7 +109,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def boto3_client(service: str, endpoint_url: str, /) -> BaseClient:
+def boto3_client(service: str, endpoint_url: str, /) -> Any:
     """A client of ``service`` at ``endpoint_url``: one try per call, path-style S3, no profile read."""
     config = Config(
         retries={"total_max_attempts": 1},
@@ -117,7 +118,7 @@ def boto3_client(service: str, endpoint_url: str, /) -> BaseClient:
         read_timeout=60,
         max_pool_connections=32,
     )
-    session = boto3.session.Session(
+    session: Any = boto3.session.Session(
         aws_access_key_id=ACCESS_KEY_ID, aws_secret_access_key=SECRET_ACCESS_KEY, region_name=REGION
     )
     return session.client(service, endpoint_url=endpoint_url, config=config)
@@ -193,7 +194,7 @@ class Server(ABC):
         dynamodb_url = self.endpoint_url if "dynamodb" in self.services else None
         return storage_options(self.endpoint_url, dynamodb_url=dynamodb_url)
 
-    def boto3_client(self, service: str, /) -> BaseClient:
+    def boto3_client(self, service: str, /) -> Any:
         """A boto3 client of one of ``services``, without retries."""
         return boto3_client(service, self.endpoint_url)
 
@@ -237,11 +238,9 @@ class Server(ABC):
     def _ask(self) -> None:
         """One call to each data service, which also loads the server's lazy parts; raises until ready."""
         if "s3" in self.services:
-            s3: Any = self.boto3_client("s3")
-            s3.list_buckets()
+            self.boto3_client("s3").list_buckets()
         if "dynamodb" in self.services:
-            dynamodb: Any = self.boto3_client("dynamodb")
-            dynamodb.list_tables()
+            self.boto3_client("dynamodb").list_tables()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -306,7 +305,7 @@ class SeaweedFS(Server):
 
     def _ask(self) -> None:
         # Buckets are listed some time before a volume can take an object.
-        s3: Any = self.boto3_client("s3")
+        s3 = self.boto3_client("s3")
         s3.put_object(Bucket=self.bucket, Key=".started", Body=b"started")
         s3.get_object(Bucket=self.bucket, Key=".started")["Body"].read()
 
@@ -343,10 +342,11 @@ class DynamoDBLocal(Server):
         pom = _JAVA_DIR / "dynamodb_local.pom.xml"
         # Into a folder of our own, renamed when whole: a cut download must not pass for the cache.
         partial = self.jars_dir.with_name(f"{self.jars_dir.name}.{os.getpid()}")
-        command = ["mvn", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
+        command = ["mvn", "-q", "-f", str(pom), "dependency:copy-dependencies"]
+        command += [f"-DoutputDirectory={partial}"]
         maven = shutil.which("mvn")
         if maven is None:
-            raise ServerError(f"DynamoDB Local needs its jars; with Maven (mvn) installed: {' '.join(command)}")
+            raise ServerError(f"DynamoDB Local needs Maven, once, for its jars: {' '.join(command)}")
         done = subprocess.run([maven, *command[1:]], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ServerError(f"this failed: {' '.join(command)}\n{done.stdout[-2000:]}")
@@ -372,7 +372,7 @@ class Cloud:
         """deltalake's ``AWS_*`` keys for both."""
         return storage_options(self.s3.endpoint_url, dynamodb_url=self.dynamodb.endpoint_url)
 
-    def boto3_client(self, service: str, /) -> BaseClient:
+    def boto3_client(self, service: str, /) -> Any:
         """A boto3 client of ``dynamodb``, or of a service of the S3 server."""
         return (self.dynamodb if service == "dynamodb" else self.s3).boto3_client(service)
 
