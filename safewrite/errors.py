@@ -152,9 +152,19 @@ class StorageError(NotCommittedError):
 
 
 class CommitUnknownError(SafewriteError):
-    """The write may have landed.  The same key again, or ``table.resolve(key)``, decides."""
+    """The write may have landed.  The same key again, or ``table.resolve(key)``, decides.
+
+    ``version`` is the version that is in doubt, where one is: once the log has grown past it, the
+    answer is certain.
+    """
 
     default_kind = Kind.COMMIT_UNKNOWN
+
+    def __init__(
+        self, message: str, *, kind: Kind | None = None, key: str | None = None, version: int | None = None
+    ) -> None:
+        super().__init__(message, kind=kind, key=key)
+        self.version = version
 
 
 class ForeignWriterError(SafewriteError):

@@ -94,12 +94,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """What is remembered of an idempotency key: INTENT, and COMMITTED once ``version`` is set."""
+    """What is remembered of an idempotency key: INTENT, and COMMITTED once ``version`` is set.
+
+    ``in_doubt_at`` is the version at which an attempt ended without knowing whether it landed.
+    """
 
     key: str
     base_version: int
     fingerprint: str
     version: int | None = None
+    in_doubt_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +148,9 @@ class GetTail(Effect):
 
 @dataclass(frozen=True, slots=True)
 class List(Effect):
-    """List objects under ``prefix`` after ``start_after``, in name order: ``Ok(tuple[Listed, ...]) | Unknown``.
+    """List objects under ``prefix`` after ``start_after``, in name order.
 
-    ``limit`` 0 means all.
+    ``Ok(tuple[Listed, ...]) | Unknown``; ``limit`` 0 means all.
     """
 
     prefix: str
@@ -198,7 +202,9 @@ class PutEntryIfAbsent(Effect):
 
 @dataclass(frozen=True, slots=True)
 class CompleteEntry(Effect):
-    """Mark an entry complete, if it still names ``entry.temp_path``: ``Ok | Exists | Busy | Failed | Unknown``.
+    """Mark an entry complete, if it still names ``entry.temp_path``.
+
+    ``Ok | Exists | Busy | Failed | Unknown``.
 
     The world sets ``expireTime`` to ``entry_ttl_s`` after its own (server-checked) time.
     """

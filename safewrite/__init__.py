@@ -1,0 +1,1 @@
+"""No silent loss under parallel writers of lake tables."""

@@ -1,0 +1,1 @@
+"""The commit protocol as generators of effects: no I/O, no clock, no randomness in here."""

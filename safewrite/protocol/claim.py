@@ -1,0 +1,145 @@
+"""PREPARE and REPAIR: claiming a version in the lock table, and finishing a claim somebody left.
+
+The item schema and the order of steps are those of Delta's ``S3DynamoDBLogStore`` (Delta issue
+1410 and its design document), so its Spark writers share the arbiter; the copy to ``N.json`` is
+conditional and read back, which theirs is not (failure modes A3 to A9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from enum import Enum
+
+from safewrite.errors import CommitUnknownError, Kind, StorageError
+from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.effects import (
+    Backoff,
+    CompleteEntry,
+    Effect,
+    Entry,
+    Exists,
+    Failed,
+    Get,
+    GetEntry,
+    Missing,
+    NewId,
+    Ok,
+    Outcome,
+    Put,
+    PutEntryIfAbsent,
+    PutIfAbsent,
+    Unknown,
+)
+
+LOG = "_delta_log/"
+ENTRY_TTL_S = 2 * 24 * 3600
+"""Completed entries outlive any pause that a lease-less Spark writer may take (A9: a day at least)."""
+
+
+class Claim(Enum):
+    """Who holds a version in the lock table."""
+
+    MINE = "mine"
+    OTHERS = "others"
+
+
+def file_name(version: int) -> str:
+    """Name of a commit file, ``%020d.json``."""
+    return f"{version:020d}.json"
+
+
+def commit_path(version: int) -> str:
+    """Path of a commit file relative to the table's root."""
+    return f"{LOG}{file_name(version)}"
+
+
+def write_temp(
+    version: int, body: bytes, table_id: str | None, limits: Limits
+) -> Generator[Effect, Outcome, Entry]:
+    """Upload T(N) under a name nobody else has, and return the entry that will name it."""
+    unique = yield NewId(name="commit.temp_id")
+    assert isinstance(unique, Ok)
+    temp_path = f".tmp/{file_name(version)}.{unique.value}"
+    put = Put(LOG + temp_path, body, name="commit.put_temp")
+    outcome = yield from ask(put, limits)
+    if not isinstance(outcome, Ok):
+        raise unanswered(put, outcome)
+    return Entry(file_name(version), temp_path, table_id=table_id)
+
+
+def claim(entry: Entry, limits: Limits) -> Generator[Effect, Outcome, Claim]:
+    """Put E(N) if absent; after any answer but a clear one, read who holds it (A3, M4).
+
+    Raises:
+        StorageError: the claim was certainly not made.
+        CommitUnknownError: the claim may stand, so that a repairer may still commit it.
+    """
+    in_doubt = False
+    for attempt in range(1, limits.asks + 1):
+        put = PutEntryIfAbsent(entry, name="commit.put_entry")
+        outcome = yield put
+        if isinstance(outcome, Ok):
+            return Claim.MINE
+        in_doubt = in_doubt or isinstance(outcome, Unknown)
+        if isinstance(outcome, Failed) and not in_doubt:
+            raise unanswered(put, outcome)
+        holder = yield from ask(GetEntry(entry.file_name, name="commit.get_entry"), limits)
+        if isinstance(holder, Ok):
+            held = holder.value
+            assert isinstance(held, Entry)
+            return Claim.MINE if held.temp_path == entry.temp_path else Claim.OTHERS
+        if attempt < limits.asks:
+            yield Backoff(attempt, name="commit.put_entry.backoff")
+    if in_doubt:
+        raise CommitUnknownError(
+            f"The lock table did not say who holds {entry.file_name}. The rows may still become "
+            "part of the table. Call again with the same key, or resolve(key), to decide.",
+            version=int(entry.file_name.removesuffix(".json")),
+        )
+    raise unanswered(put, outcome)
+
+
+def complete(entry: Entry) -> CompleteEntry:
+    """The effect that marks an entry complete; losing its answer is harmless."""
+    return CompleteEntry(entry, ENTRY_TTL_S, name="commit.complete")
+
+
+def finish(entry: Entry, limits: Limits) -> Generator[Effect, Outcome, None]:
+    """REPAIR: bring an incomplete entry to its end, whoever made it (A5 to A8).
+
+    Idempotent: any number of repairers may run it, also beside the entry's owner.  ``N.json`` is
+    never overwritten: if another commit stands there, the entry has lost and is only closed.
+    """
+    temp = yield from ask(Get(LOG + entry.temp_path, name="repair.get_temp"), limits)
+    if isinstance(temp, Ok):
+        assert isinstance(temp.value, bytes)
+        yield from _copy(entry, temp.value, limits)
+    elif isinstance(temp, Missing):
+        yield from _must_exist(entry, limits)
+    else:
+        raise unanswered(Get(entry.temp_path, name="repair.get_temp"), temp)
+    closing = CompleteEntry(entry, ENTRY_TTL_S, name="repair.complete")
+    yield from ask(closing, limits)
+
+
+def _copy(entry: Entry, body: bytes, limits: Limits) -> Generator[Effect, Outcome, None]:
+    put = PutIfAbsent(LOG + entry.file_name, body, name="repair.put_commit")
+    outcome = yield from ask(put, limits)
+    if not isinstance(outcome, Ok | Exists):
+        raise unanswered(put, outcome)
+
+
+def _must_exist(entry: Entry, limits: Limits) -> Generator[Effect, Outcome, None]:
+    """A missing temp file says nothing about ``N.json``: look (A7, M9)."""
+    get = Get(LOG + entry.file_name, name="repair.get_commit")
+    found = yield from ask(get, limits)
+    if isinstance(found, Missing):
+        raise StorageError(
+            f"The lock table names {entry.file_name} with temp file {entry.temp_path}, and neither "
+            "exists: the commit cannot be finished. Nothing was committed by this call. Run "
+            "`safewrite doctor` on the table; if it was dropped and created anew, remove its old "
+            "entries with `safewrite locks clear`.",
+            kind=Kind.CORRUPT_LOG,
+        )
+    if not isinstance(found, Ok):
+        raise unanswered(get, found)

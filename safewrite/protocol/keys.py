@@ -1,0 +1,107 @@
+"""What is remembered of an idempotency key, so that a retry knows from which version to read.
+
+The log is the truth.  The ledger holds INTENT {base version} from before the first attempt: any
+commit under the key comes after it, so a retry that has examined everything since finds it.
+COMMITTED {version} is put after the commit and only saves a repeat the reading (design, section 4).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from dataclasses import replace
+
+from safewrite.errors import InvalidInputError, ReplayMismatchError
+from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.effects import (
+    Backoff,
+    Effect,
+    Failed,
+    LedgerCommit,
+    LedgerGet,
+    LedgerIntend,
+    LedgerRecord,
+    Missing,
+    Ok,
+    Outcome,
+)
+
+KEY_LENGTH_MAX = 1024
+_GENERATED = re.compile(r"sw~(\d+)~[0-9a-f-]{36}")
+
+
+def check(key: str) -> str:
+    """Refuse keys that cannot be stored alike everywhere."""
+    if not isinstance(key, str) or not key.strip() or len(key.encode()) > KEY_LENGTH_MAX:
+        raise InvalidInputError(
+            f"An idempotency key is a non-empty text of at most {KEY_LENGTH_MAX} bytes, not {key!r:.80}. "
+            "Nothing was written. Take what names the event: a Lambda event id, or bucket/key/version/etag."
+        )
+    return key
+
+
+def generated(unique: str, base_version: int) -> str:
+    """A key for a write without one; it carries its base version, so it needs no ledger entry."""
+    return f"sw~{base_version + 1}~{unique}"
+
+
+def base_of_generated(key: str) -> int | None:
+    """The base version inside a generated key, or None for a key of the user's own."""
+    match = _GENERATED.fullmatch(key)
+    return int(match[1]) - 1 if match else None
+
+
+def intend(record: LedgerRecord, limits: Limits) -> Generator[Effect, Outcome, tuple[LedgerRecord, bool]]:
+    """Put INTENT unless the key is known; returns the record in force, and whether it is ours.
+
+    Raises:
+        StorageError: the ledger cannot be used; nothing was written to the table.
+    """
+    put = LedgerIntend(record, name="ledger.intend")
+    outcome: Outcome = Missing()
+    for attempt in range(1, limits.asks + 1):
+        outcome = yield put
+        if isinstance(outcome, Ok):
+            return record, True
+        if isinstance(outcome, Failed):
+            break
+        known = yield from recall(record.key, limits)
+        if known is not None:
+            return known, False
+        if attempt < limits.asks:
+            yield Backoff(attempt, name="ledger.intend.backoff")
+    raise unanswered(put, outcome)
+
+
+def recall(key: str, limits: Limits) -> Generator[Effect, Outcome, LedgerRecord | None]:
+    """What the ledger holds for a key."""
+    get = LedgerGet(key, name="ledger.get")
+    outcome = yield from ask(get, limits)
+    if isinstance(outcome, Missing):
+        return None
+    if not isinstance(outcome, Ok):
+        raise unanswered(get, outcome)
+    assert isinstance(outcome.value, LedgerRecord)
+    return outcome.value
+
+
+def remember(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
+    """Put COMMITTED; losing it only makes a repeat read the log."""
+    done = replace(record, version=version, in_doubt_at=None)
+    yield from ask(LedgerCommit(done, name="ledger.commit"), limits)
+
+
+def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
+    """Note at which version an attempt ended in doubt, so that ``resolve`` can tell when it is settled."""
+    yield from ask(LedgerCommit(replace(record, in_doubt_at=version), name="ledger.doubt"), limits)
+
+
+def must_match(key: str, committed: str, offered: str, version: int) -> None:
+    """A key that was committed before is a repeat only with the same rows (promise 6, E2, M12)."""
+    if committed != offered:
+        raise ReplayMismatchError(
+            f"Key {key!r} was committed in version {version} with other rows (fingerprint {committed}; "
+            f"these rows: {offered}). The earlier rows stand and none of these were written. If these are new data, "
+            "give them a key of their own; a stream whose checkpoint was deleted needs a new app_id.",
+            key=key,
+        )

@@ -1,0 +1,81 @@
+"""The lease of a table: a queue of tickets that orders writers, and protects nothing.
+
+Writers that take turns do not collide, so each commits at its first try.  A turn is only a
+courtesy: what makes a commit safe is the conditional create of its version, so a holder that was
+paused past its turn (D1), or two that both think it is theirs (D2), cost an attempt and no row.
+A holder that does not move is passed over by whoever watched it for ``lease_s`` of its own
+monotonic time; no clock of one machine is compared with another's (D8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import (
+    Effect,
+    Now,
+    Ok,
+    Outcome,
+    PassTurn,
+    Queue,
+    ReadQueue,
+    Sleep,
+    TakeTicket,
+)
+
+PACE_S = 0.05
+"""First guess of how long one turn takes; the queue's own movement corrects it."""
+POLL_S_MIN, POLL_S_MAX = 0.01, 1.0
+
+
+def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
+    """Join the queue and wait for our turn.
+
+    Returns the ticket being served, to be given back with :func:`pass_turn`, or None where the
+    queue cannot be used: the write then goes on without it.
+    """
+    taken = yield TakeTicket(name="lease.take")
+    if not isinstance(taken, Ok):
+        return None
+    ticket, queue = _ticket(taken.value)
+    started_s = moved_s = yield from now()
+    first, pace_s, polls = queue.serving, PACE_S, 0
+    while queue.serving < ticket:
+        ahead = ticket - queue.serving
+        yield Sleep(min(POLL_S_MAX, max(POLL_S_MIN, pace_s * ahead * 0.7)), name="lease.wait")
+        answer = yield ReadQueue(name="lease.read")
+        read_s = yield from now()
+        polls += 1
+        if not isinstance(answer, Ok):
+            if read_s - moved_s > limits.lease_s:
+                return None
+            continue
+        seen = answer.value
+        assert isinstance(seen, Queue)
+        if seen.serving > queue.serving:
+            queue, moved_s = seen, read_s
+            pace_s = (read_s - started_s) / (seen.serving - first)
+        elif read_s - moved_s > limits.lease_s:
+            yield PassTurn(queue.serving, name="lease.pass_over")
+            moved_s = read_s
+    return ticket
+
+
+def pass_turn(ticket: int) -> PassTurn:
+    """The effect that ends our turn; losing its answer costs the next writer ``lease_s`` at most."""
+    return PassTurn(ticket, name="lease.pass")
+
+
+def now() -> Generator[Effect, Outcome, float]:
+    """Monotonic seconds."""
+    answer = yield Now()
+    assert isinstance(answer, Ok)
+    assert isinstance(answer.value, float)
+    return answer.value
+
+
+def _ticket(value: object) -> tuple[int, Queue]:
+    assert isinstance(value, tuple)
+    ticket, queue = value
+    return ticket, queue

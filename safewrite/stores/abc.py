@@ -1,0 +1,80 @@
+"""What a store must be able to do to carry the protocol's effects.
+
+Every method returns an outcome and raises nothing: what an exception of a client library *means*
+(performed, not performed, nobody knows) is decided inside the store, once.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from safewrite.protocol.effects import Entry, LedgerRecord, Outcome
+
+
+class ObjectStore(Protocol):
+    """Objects under one table's root."""
+
+    root: str
+
+    def get(self, path: str) -> Outcome:
+        """``Ok(bytes) | Missing | Unknown``."""
+
+    def get_range(self, path: str, start: int, length: int) -> Outcome:
+        """``Ok(bytes) | Missing | Unknown``."""
+
+    def get_tail(self, path: str, length: int) -> Outcome:
+        """``Ok(Tail) | Missing | Unknown``."""
+
+    def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
+        """``Ok(tuple[Listed, ...]) | Unknown``, in name order."""
+
+    def put(self, path: str, body: bytes) -> Outcome:
+        """``Ok | Busy | Failed | Unknown``."""
+
+    def put_if_absent(self, path: str, body: bytes) -> Outcome:
+        """``Ok | Exists | Busy | Failed | Unknown``."""
+
+    def delete(self, path: str) -> Outcome:
+        """``Ok | Unknown``."""
+
+
+class LockTable(Protocol):
+    """Commit entries of one table, read consistently."""
+
+    def newest(self) -> Outcome:
+        """``Ok(Entry) | Missing | Unknown``."""
+
+    def get_entry(self, file_name: str) -> Outcome:
+        """``Ok(Entry) | Missing | Unknown``."""
+
+    def put_entry_if_absent(self, entry: Entry) -> Outcome:
+        """``Ok | Exists | Busy | Failed | Unknown``."""
+
+    def complete_entry(self, entry: Entry, expire_time_s: int) -> Outcome:
+        """``Ok | Exists | Busy | Failed | Unknown``; ``Exists`` if the entry names another temp file."""
+
+
+class Ledger(Protocol):
+    """What is remembered of idempotency keys of one table."""
+
+    def get(self, key: str) -> Outcome:
+        """``Ok(LedgerRecord) | Missing | Unknown``."""
+
+    def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        """``Ok | Exists | Busy | Failed | Unknown``."""
+
+    def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        """``Ok | Busy | Failed | Unknown``."""
+
+
+class LeaseQueue(Protocol):
+    """The ticket queue of one table."""
+
+    def take(self) -> Outcome:
+        """``Ok((ticket, Queue)) | Busy | Failed | Unknown``."""
+
+    def read(self) -> Outcome:
+        """``Ok(Queue) | Missing | Unknown``."""
+
+    def pass_turn(self, ticket: int) -> Outcome:
+        """``Ok | Exists | Unknown``."""

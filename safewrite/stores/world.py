@@ -1,0 +1,160 @@
+"""The world that effects are performed on: stores, clock, sleep, randomness, threads."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from safewrite.errors import InternalError
+from safewrite.protocol import effects as fx
+from safewrite.protocol.effects import Effect, Ok, Outcome
+from safewrite.stores.abc import LeaseQueue, Ledger, LockTable, ObjectStore
+
+T = TypeVar("T")
+
+LEDGER_TTL_S = 14 * 24 * 3600
+"""The replay horizon: the longest that SQS keeps a message."""
+
+
+class Performer(Protocol):
+    """Anything that answers effects; tests wrap one to kill, delay or lie at a named effect."""
+
+    def perform(self, effect: Effect) -> Outcome:
+        """Perform one effect and return what came of it."""
+
+
+def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
+    """Drive a generator of effects to its end on a world."""
+    try:
+        effect = next(steps)
+        while True:
+            effect = steps.send(world.perform(effect))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+class World:
+    """Stores joined with clock, sleep and randomness; every one of them can be replaced.
+
+    ``backoff_s`` and ``backoff_s_max`` bound the full-jitter wait: attempt *k* sleeps a uniform
+    random time up to ``min(backoff_s_max, backoff_s * 2**k)`` (AWS Architecture Blog, "Exponential
+    Backoff And Jitter").
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        *,
+        locks: LockTable | None = None,
+        ledger: Ledger,
+        queue: LeaseQueue | None = None,
+        threads: int = 8,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], int] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        rng: random.Random | None = None,
+        new_id: Callable[[], str] | None = None,
+        backoff_s: float = 0.02,
+        backoff_s_max: float = 2.0,
+        ledger_ttl_s: int = LEDGER_TTL_S,
+    ) -> None:
+        self.objects = objects
+        self.locks = locks
+        self.ledger = ledger
+        self.queue = queue
+        self.threads = threads
+        self.monotonic = monotonic
+        self.wall_ms = wall_ms or (lambda: time.time_ns() // 1_000_000)
+        self.sleep = sleep
+        self.rng = rng or random.SystemRandom()
+        self.new_id = new_id or (lambda: str(uuid.uuid4()))
+        self.backoff_s = backoff_s
+        self.backoff_s_max = backoff_s_max
+        self.ledger_ttl_s = ledger_ttl_s
+        self._pool: ThreadPoolExecutor | None = None
+
+    def perform(self, effect: Effect) -> Outcome:
+        """Perform one effect on the stores and return what came of it."""
+        match effect:
+            case fx.Together(effects):
+                return Ok(self._together(effects))
+            case fx.Sleep(seconds):
+                self.sleep(seconds)
+                return Ok()
+            case fx.Backoff(attempt):
+                ceiling_s = min(self.backoff_s_max, self.backoff_s * 2 ** min(attempt, 16))
+                self.sleep(self.rng.random() * ceiling_s)
+                return Ok()
+            case fx.Now():
+                return Ok(self.monotonic())
+            case fx.WallClock():
+                return Ok(self.wall_ms())
+            case fx.NewId():
+                return Ok(self.new_id())
+            case _:
+                return self._ask_stores(effect)
+
+    def _together(self, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
+        if len(effects) == 1 or self.threads <= 1:
+            return tuple(self.perform(effect) for effect in effects)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="safewrite")
+        # The last one runs here: two effects cost one thread switch, not two.
+        *others, last = effects
+        pending = [self._pool.submit(self.perform, effect) for effect in others]
+        mine = self.perform(last)
+        return (*(one.result() for one in pending), mine)
+
+    def _ask_stores(self, effect: Effect) -> Outcome:
+        match effect:
+            case fx.Get(path):
+                return self.objects.get(path)
+            case fx.GetRange(path, start, length):
+                return self.objects.get_range(path, start, length)
+            case fx.GetTail(path, length):
+                return self.objects.get_tail(path, length)
+            case fx.List(prefix, start_after, limit):
+                return self.objects.list(prefix, start_after, limit)
+            case fx.Put(path, body):
+                return self.objects.put(path, body)
+            case fx.PutIfAbsent(path, body):
+                return self.objects.put_if_absent(path, body)
+            case fx.Delete(path):
+                return self.objects.delete(path)
+            case fx.LedgerGet(key):
+                return self.ledger.get(key)
+            case fx.LedgerIntend(record):
+                return self.ledger.intend(record, self._expire_time_s(self.ledger_ttl_s))
+            case fx.LedgerCommit(record):
+                return self.ledger.commit(record, self._expire_time_s(self.ledger_ttl_s))
+            case _:
+                return self._ask_arbiter(effect)
+
+    def _ask_arbiter(self, effect: Effect) -> Outcome:
+        if self.locks is not None:
+            match effect:
+                case fx.NewestEntry():
+                    return self.locks.newest()
+                case fx.GetEntry(file_name):
+                    return self.locks.get_entry(file_name)
+                case fx.PutEntryIfAbsent(entry):
+                    return self.locks.put_entry_if_absent(entry)
+                case fx.CompleteEntry(entry, ttl_s):
+                    return self.locks.complete_entry(entry, self._expire_time_s(ttl_s))
+        if self.queue is not None:
+            match effect:
+                case fx.TakeTicket():
+                    return self.queue.take()
+                case fx.ReadQueue():
+                    return self.queue.read()
+                case fx.PassTurn(ticket):
+                    return self.queue.pass_turn(ticket)
+        raise InternalError(f"No store of this world performs {effect!r}.")
+
+    def _expire_time_s(self, ttl_s: int) -> int:
+        return self.wall_ms() // 1000 + ttl_s
