@@ -37,13 +37,15 @@ lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes ne
 	for arm in $(ARMS); do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
 .PHONY: lint
-lint: install ## ruff and codespell
+lint: install ## ruff (rules and format) and codespell
 	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
 	.venv/bin/codespell
 
 .PHONY: format
-format: install ## Sort imports and apply ruff's safe fixes
+format: install ## Format the code and apply ruff's safe fixes
 	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
 
 .PHONY: types
 types: install ## mypy, strict

@@ -1,0 +1,1 @@
+"""Tests of safewrite; names are sentences, servers are local."""

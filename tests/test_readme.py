@@ -1,0 +1,26 @@
+"""The first example of the README runs as written and prints what its comments say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def test_the_first_example_runs_and_the_repeat_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(blocks[0], "README.md", "exec"), names)
+    first, second, resolved = capsys.readouterr().out.splitlines()
+    outcome, version, rows = first.split()
+    assert (outcome, rows) == ("committed", "3")
+    assert second.split() == ["already_committed", version]
+    assert "event-4711" in resolved
+    assert pq.read_table(tmp_path / "lake" / "orders").num_rows == 3

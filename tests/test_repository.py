@@ -1,0 +1,142 @@
+"""Cheap checks of the repository's own shape: commands, locks, notes, modules, words that must not appear."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MAKEFILE = (ROOT / "Makefile").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+MODULE_LINES_MAX = 500
+
+# One letter of each in brackets, so that this file passes its own check.
+FORBIDDEN = re.compile(
+    r"(?<![\w.])/(?:wor[k]|far[m]|roo[t]|tm[p]|bash_job[s])/"
+    r"|https?://\S+/(?:maven[2]|simpl[e])\b"
+    r"|pythonhoste[d]|npmj[s]\.org|prox[y]\.golang|repo1\.mave[n]"
+)
+
+
+def tracked_files() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return [path for path in files if path.is_file()]
+
+
+def tracked_modules() -> list[Path]:
+    return [path for path in tracked_files() if path.suffix == ".py"]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z][a-z-]*):.*## ", MAKEFILE, re.MULTILINE))
+
+
+def code_in(markdown: str) -> str:
+    """All code of a Markdown text: fenced blocks and spans."""
+    fenced = re.findall(r"^```\w*\n(.*?)^```", markdown, re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", markdown, flags=re.MULTILINE | re.DOTALL))
+    return "\n".join([*fenced, *spans])
+
+
+def named_make_targets(text: str) -> set[str]:
+    commands = re.findall(r"^ *make ((?:[a-z][a-z-]* ?)+)", text, re.MULTILINE)
+    return {target for command in commands for target in command.split()}
+
+
+def can_be_run(name: str) -> bool:
+    """Whether `python -m name` finds something to run: a module, or a package with a __main__."""
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    return spec is not None
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", ".ci/run"])
+def test_every_make_command_that_a_text_names_is_a_target(name: str) -> None:
+    text = (ROOT / name).read_text()
+    named = named_make_targets(code_in(text) if name.endswith(".md") else text)
+    assert "test" in named
+    assert named <= make_targets()
+
+
+def test_the_readme_names_the_two_commands() -> None:
+    assert {"stress", "test"} <= named_make_targets(code_in((ROOT / "README.md").read_text()))
+
+
+def test_every_module_that_make_runs_exists() -> None:
+    modules = set(re.findall(r"\$\(PY\) -m ([\w.]+)", MAKEFILE))
+    assert "pytest" in modules
+    assert [name for name in sorted(modules) if not can_be_run(name)] == []
+
+
+def test_no_tracked_file_names_a_machine_path_or_a_package_index() -> None:
+    found = []
+    for path in tracked_files():
+        text = path.read_text(errors="replace")
+        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in FORBIDDEN.finditer(text)]
+    assert found == []
+
+
+def test_every_module_opens_with_a_sentence() -> None:
+    wrong = []
+    for path in tracked_modules():
+        first_line = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].strip()
+        empty_marker = path.name == "__init__.py" and not path.read_text().strip()
+        if not empty_marker and not re.fullmatch(r"[^a-z\W].*[.:!?]", first_line, re.DOTALL):
+            wrong.append(f"{path.relative_to(ROOT)}: {first_line!r}")
+    assert wrong == []
+
+
+def test_no_module_is_longer_than_it_may_be() -> None:
+    lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in tracked_modules()}
+    assert {name: lines for name, lines in lengths.items() if lines > MODULE_LINES_MAX} == {}
+
+
+def test_every_dependency_has_its_reason_beside_it() -> None:
+    lines = (ROOT / "pyproject.toml").read_text().split("[tool.", 1)[0].splitlines()
+    requirements = [line for line in lines if re.match(r'    "[A-Za-z0-9-]+(\[[\w,]+\])?[<>=]', line)]
+    assert len(requirements) > 15
+    assert [line for line in requirements if "  # " not in line] == []
+
+
+def test_the_lock_holds_every_dependency_by_hash() -> None:
+    groups = [group for name, group in PROJECT["dependency-groups"].items() if name != "bootstrap"]
+    extras = [extra for name, extra in PROJECT["project"]["optional-dependencies"].items() if name != "all"]
+    wanted = {
+        re.split(r"[\[<>=]", requirement)[0]
+        for group in [PROJECT["project"]["dependencies"], *extras, *groups]
+        for requirement in group
+    }
+    lock = (ROOT / "requirements" / "dev.txt").read_text()
+    assert wanted <= set(re.findall(r"^([a-z0-9-]+)(?:\[[\w,-]+\])?==", lock, re.MULTILINE))
+
+
+@pytest.mark.parametrize("lock", sorted(path.name for path in (ROOT / "requirements").glob("*.txt")))
+def test_every_line_of_a_lock_is_pinned_and_hashed(lock: str) -> None:
+    text = (ROOT / "requirements" / lock).read_text()
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert [e.split()[0] for e in entries if "==" not in e.split()[0] or "--hash=sha256:" not in e] == []
+
+
+def test_the_version_stands_in_one_place_and_the_changelog_opens_with_it() -> None:
+    declared = PROJECT["project"]["version"]
+    assert version("safewrite") == declared
+    assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == declared
+
+
+def test_decisions_are_numbered_without_gaps_and_have_their_four_headings() -> None:
+    notes = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [note.name[:4] for note in notes] == [f"{number:04}" for number in range(1, len(notes) + 1)]
+    for note in notes:
+        text = note.read_text()
+        assert text.startswith(f"# {note.name[:4]}. "), note.name
+        headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+        assert headings == ["Context", "Decision", "Consequence", "Rejected"], note.name
