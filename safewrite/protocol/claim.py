@@ -75,8 +75,9 @@ def claim(entry: Entry, limits: Limits) -> Generator[Effect, Outcome, Claim]:
         CommitUnknownError: the claim may stand, so that a repairer may still commit it.
     """
     in_doubt = False
+    put = PutEntryIfAbsent(entry, name="commit.put_entry")
+    outcome: Outcome = Unknown("never asked")
     for attempt in range(1, limits.asks + 1):
-        put = PutEntryIfAbsent(entry, name="commit.put_entry")
         outcome = yield put
         if isinstance(outcome, Ok):
             return Claim.MINE

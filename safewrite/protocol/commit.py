@@ -192,9 +192,12 @@ def _check_patience(state: _Try, elapsed_s: float) -> None:
 
 
 # --- the queue ----------------------------------------------------------------------------------
-def _queue(state: _Try) -> Steps:
+def _queue(state: _Try) -> Generator[Effect, Outcome, bool]:
+    """Wait for our turn, if there is a queue and we have none; True if we have one since now."""
     if state.arbiter.lease and state.ticket is None:
         state.ticket = yield from lease.wait_turn(state.limits)
+        return state.ticket is not None
+    return False
 
 
 def _leave_queue(state: _Try) -> Steps:
@@ -211,13 +214,9 @@ def _catch_up(state: _Try) -> Generator[Effect, Outcome, Found | None]:
     newest, listed = yield from _newest_and_list(state)
     if newest is not None and not newest.complete:
         state.contended = True
-        if state.ticket is None and state.arbiter.lease:
-            yield from _queue(state)
-            return (
-                (yield from _catch_up(state))
-                if state.ticket is not None
-                else (yield from _repair(state, newest, listed))
-            )
+        # Someone is in the middle of a commit, or died there: wait for our turn before repairing.
+        if (yield from _queue(state)):
+            return (yield from _catch_up(state))
         return (yield from _repair(state, newest, listed))
     if newest is not None and _version(newest) > _head(state, listed):
         listed = yield from _list(state)  # the first listing may be older than the entry
@@ -312,8 +311,9 @@ def _put_commit(
     path = claims.commit_path(version)
     # Once E(N) stands, a repairer may commit it at any time: from here on "failed" is "unknown".
     in_doubt = entry is not None
+    put = PutIfAbsent(path, body, name="commit.put_commit")
+    outcome: Outcome = Unknown("never asked")
     for attempt in range(1, state.limits.asks + 1):
-        put = PutIfAbsent(path, body, name="commit.put_commit")
         outcome = yield put
         if isinstance(outcome, Ok):
             yield from _verify(state, version, body, entry)
@@ -414,8 +414,8 @@ def _hole(state: _Try, path: str) -> StorageError | CommitUnknownError:
     if state.seen < state.candidate.accounted:
         return CommitUnknownError(
             f"{path} is gone, so it cannot be seen whether an earlier attempt with this key landed there: "
-            "the log is kept for less time than keys are retried. This call committed nothing. Look for the rows "
-            "in the table; then raise delta.logRetentionDuration."
+            "the log is kept for less time than keys are retried. This call committed nothing. Look for the "
+            "rows in the table; then raise delta.logRetentionDuration."
         )
     return StorageError(
         f"{path} is gone although later versions stand: the log has a hole. Nothing was committed. "

@@ -30,7 +30,7 @@ KEY_LENGTH_MAX = 1024
 _GENERATED = re.compile(r"sw~(\d+)~[0-9a-f-]{36}")
 
 
-def check(key: str) -> str:
+def check(key: object) -> str:
     """Refuse keys that cannot be stored alike everywhere."""
     if not isinstance(key, str) or not key.strip() or len(key.encode()) > KEY_LENGTH_MAX:
         raise InvalidInputError(
@@ -101,7 +101,7 @@ def must_match(key: str, committed: str, offered: str, version: int) -> None:
     if committed != offered:
         raise ReplayMismatchError(
             f"Key {key!r} was committed in version {version} with other rows (fingerprint {committed}; "
-            f"these rows: {offered}). The earlier rows stand and none of these were written. If these are new data, "
-            "give them a key of their own; a stream whose checkpoint was deleted needs a new app_id.",
+            f"these rows: {offered}). The earlier rows stand, none of these were written. If these are new "
+            "data, give them a key of their own; a stream whose checkpoint was deleted needs a new app_id.",
             key=key,
         )

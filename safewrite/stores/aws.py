@@ -1,0 +1,113 @@
+"""One configuration for every AWS client, and what a failed request means for the protocol."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
+
+if TYPE_CHECKING:
+    import boto3
+
+_THROTTLED = frozenset(
+    {
+        "ProvisionedThroughputExceededException",
+        "ThrottlingException",
+        "Throttling",
+        "RequestLimitExceeded",
+        "LimitExceededException",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+    }
+)
+# Refused before anything was stored, and worth another try (damaged on the way, token renewed by then).
+_REFUSED_FOR_NOW = frozenset({"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "ExpiredToken"})
+_CONDITION = frozenset({"PreconditionFailed", "ConditionalCheckFailedException", "412"})
+
+
+class ServerClock:
+    """Epoch milliseconds by the servers' ``Date`` headers, so that a wrong local clock does no harm (A10)."""
+
+    def __init__(self, local_ms: Any = None) -> None:
+        self._local_ms = local_ms or (lambda: time.time_ns() // 1_000_000)
+        self.skew_ms = 0
+
+    def observe(self, headers: Mapping[str, str]) -> None:
+        """Take the server's time from a response; within a second it counts as equal."""
+        try:
+            server_ms = int(email.utils.parsedate_to_datetime(headers["date"]).timestamp() * 1000)
+        except (KeyError, ValueError, TypeError):
+            return
+        skew_ms = server_ms - int(self._local_ms())
+        self.skew_ms = skew_ms if abs(skew_ms) > 2_000 else 0
+
+    def __call__(self) -> int:
+        return int(self._local_ms()) + self.skew_ms
+
+
+def client(
+    service: str,
+    *,
+    session: boto3.Session | None = None,
+    options: Mapping[str, str] | None = None,
+    connections: int = 16,
+) -> Any:
+    """A boto3 client whose requests are sent once: repeating is the protocol's business (A3, C3).
+
+    ``options`` are deltalake's keys (``AWS_ENDPOINT_URL``, ``AWS_REGION``, ...), upper or lower case.
+    """
+    import boto3
+    from botocore.config import Config
+
+    given = {key.upper(): value for key, value in (options or {}).items()}
+    specific = {"dynamodb": "AWS_ENDPOINT_URL_DYNAMODB", "s3": "AWS_ENDPOINT_URL_S3"}[service]
+    endpoint = given.get(specific) or given.get("AWS_ENDPOINT_URL")
+    config = Config(
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        connect_timeout=5,
+        read_timeout=20,
+        max_pool_connections=connections,
+        tcp_keepalive=True,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path"} if endpoint else None,
+    )
+    maker: Any = session or boto3.Session()  # typed per service: the name is not a literal here
+    return maker.client(
+        service,
+        config=config,
+        endpoint_url=endpoint,
+        region_name=given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION"),
+        aws_access_key_id=given.get("AWS_ACCESS_KEY_ID"),
+        aws_secret_access_key=given.get("AWS_SECRET_ACCESS_KEY"),
+        aws_session_token=given.get("AWS_SESSION_TOKEN"),
+    )
+
+
+def meaning(error: Exception, *, write: bool) -> Outcome:
+    """What a client exception says about whether the request was performed.
+
+    Any answer but a clear refusal is ``Unknown``: a proxy or a resend may have turned "performed"
+    into an error (A2).  409 is "ask again", not "exists" (A18); 403 on a read is not "absent" (G10).
+    """
+    from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
+
+    detail = f"{type(error).__name__}: {error}"
+    if isinstance(error, NoCredentialsError | ParamValidationError):
+        return Failed(detail)
+    if not isinstance(error, ClientError):
+        return Unknown(detail)
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    if code in _CONDITION or status == 412:
+        return Exists()
+    if code in _THROTTLED or code in _REFUSED_FOR_NOW or status in (409, 429):
+        return Busy(detail)
+    if status >= 500 or status == 0 or code == "RequestTimeout":
+        return Unknown(detail)
+    if status == 404 and not write and code != "NoSuchBucket":
+        return Missing()
+    return Unknown(detail) if status == 403 and not write else Failed(detail)

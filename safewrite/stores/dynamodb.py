@@ -1,0 +1,255 @@
+"""The lock table in DynamoDB: commit entries, ledger and queue of one Delta table.
+
+Entries have the schema of Delta's ``S3DynamoDBLogStore`` (``tablePath`` HASH, ``fileName`` RANGE,
+``tempPath``, ``complete`` as text, ``expireTime``), under the table path as Spark spells it
+(``s3a://bucket/path``): another spelling would be another lock domain (A15).  Ledger and queue live
+in the same DynamoDB table under hash keys of their own, where no Spark query looks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from safewrite.protocol.effects import (
+    Entry,
+    Failed,
+    LedgerRecord,
+    Missing,
+    Ok,
+    Outcome,
+    Queue,
+)
+from safewrite.stores.aws import meaning
+
+Item = dict[str, Any]
+
+
+def spark_path(uri: str) -> str:
+    """A table's address as Spark's log store spells it: ``s3a://bucket/path``, no slash at the end."""
+    scheme, _, rest = uri.partition("://")
+    bucket, *parts = [part for part in rest.split("/") if part]
+    return "/".join(["s3a:/" if scheme.startswith("s3") else f"{scheme}:/", bucket, *parts])
+
+
+class DynamoDBLocks:
+    """Commit entries; every read is consistent, every create conditional (A13, A14, M1, M30)."""
+
+    def __init__(self, client: Any, table_name: str, table_path: str) -> None:
+        self.client = client
+        self.table_name = table_name
+        self.table_path = table_path
+
+    def newest(self) -> Outcome:
+        try:
+            answer = self.client.query(
+                TableName=self.table_name,
+                ConsistentRead=True,
+                KeyConditionExpression="tablePath = :path",
+                ExpressionAttributeValues={":path": {"S": self.table_path}},
+                ScanIndexForward=False,
+                Limit=1,
+            )
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _read_meaning(error, self.table_name)
+        items = answer.get("Items", [])
+        return Ok(_entry(items[0])) if items else Missing()
+
+    def get_entry(self, file_name: str) -> Outcome:
+        try:
+            answer = self.client.get_item(
+                TableName=self.table_name, Key=self._key(file_name), ConsistentRead=True
+            )
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _read_meaning(error, self.table_name)
+        item = answer.get("Item")
+        return Ok(_entry(item)) if item else Missing()
+
+    def put_entry_if_absent(self, entry: Entry) -> Outcome:
+        item = self._key(entry.file_name) | {
+            "tempPath": {"S": entry.temp_path},
+            "complete": {"S": "true" if entry.complete else "false"},
+        }
+        if entry.expire_time_s is not None:
+            item["expireTime"] = {"N": str(entry.expire_time_s)}
+        if entry.table_id is not None:
+            item["tableId"] = {"S": entry.table_id}
+        try:
+            self.client.put_item(
+                TableName=self.table_name, Item=item, ConditionExpression="attribute_not_exists(fileName)"
+            )
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _write_meaning(error, self.table_name)
+        return Ok()
+
+    def complete_entry(self, entry: Entry, expire_time_s: int) -> Outcome:
+        try:
+            self.client.update_item(
+                TableName=self.table_name,
+                Key=self._key(entry.file_name),
+                UpdateExpression="SET complete = :true, expireTime = :expire",
+                ConditionExpression="tempPath = :temp",
+                ExpressionAttributeValues={
+                    ":true": {"S": "true"},
+                    ":expire": {"N": str(expire_time_s)},
+                    ":temp": {"S": entry.temp_path},
+                },
+            )
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _write_meaning(error, self.table_name)
+        return Ok()
+
+    def entries(self) -> list[Entry]:
+        """All entries of this table, oldest first; for ``doctor`` and ``locks``.  Raises botocore errors."""
+        pages = self.client.get_paginator("query").paginate(
+            TableName=self.table_name,
+            ConsistentRead=True,
+            KeyConditionExpression="tablePath = :path",
+            ExpressionAttributeValues={":path": {"S": self.table_path}},
+        )
+        return [_entry(item) for page in pages for item in page.get("Items", ())]
+
+    def remove(self, entry: Entry) -> None:
+        """Delete an entry of a dropped table; for ``locks clear``.  Raises botocore errors."""
+        self.client.delete_item(TableName=self.table_name, Key=self._key(entry.file_name))
+
+    def _key(self, file_name: str) -> Item:
+        return {"tablePath": {"S": self.table_path}, "fileName": {"S": file_name}}
+
+
+class DynamoDBLedger:
+    """Idempotency keys, one item each, removed by the table's TTL after the replay horizon."""
+
+    def __init__(self, client: Any, table_name: str, table_path: str) -> None:
+        self.client = client
+        self.table_name = table_name
+        self.table_path = table_path
+
+    def get(self, key: str) -> Outcome:
+        try:
+            answer = self.client.get_item(TableName=self.table_name, Key=self._key(key), ConsistentRead=True)
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _read_meaning(error, self.table_name)
+        item = answer.get("Item")
+        return Ok(_record(item)) if item else Missing()
+
+    def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        return self._put(record, expire_time_s, {"ConditionExpression": "attribute_not_exists(fileName)"})
+
+    def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        return self._put(record, expire_time_s, {})
+
+    def _put(self, record: LedgerRecord, expire_time_s: int, condition: dict[str, str]) -> Outcome:
+        item = self._key(record.key) | {
+            "key": {"S": record.key},
+            "baseVersion": {"N": str(record.base_version)},
+            "fingerprint": {"S": record.fingerprint},
+            "expireTime": {"N": str(expire_time_s)},
+        }
+        if record.version is not None:
+            item["version"] = {"N": str(record.version)}
+        if record.in_doubt_at is not None:
+            item["inDoubtAt"] = {"N": str(record.in_doubt_at)}
+        try:
+            self.client.put_item(TableName=self.table_name, Item=item, **condition)
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _write_meaning(error, self.table_name)
+        return Ok()
+
+    def _key(self, key: str) -> Item:
+        digest = hashlib.sha256(key.encode()).hexdigest()[:40]
+        return {
+            "tablePath": {"S": f"safewrite:ledger:{self.table_path}:{digest}"},
+            "fileName": {"S": "ledger"},
+        }
+
+
+class DynamoDBQueue:
+    """The ticket queue: two counters in one item."""
+
+    def __init__(self, client: Any, table_name: str, table_path: str) -> None:
+        self.client = client
+        self.table_name = table_name
+        self._key: Item = {
+            "tablePath": {"S": f"safewrite:lease:{table_path}"},
+            "fileName": {"S": "queue"},
+        }
+
+    def take(self) -> Outcome:
+        try:
+            answer = self.client.update_item(
+                TableName=self.table_name,
+                Key=self._key,
+                UpdateExpression="SET nextTicket = if_not_exists(nextTicket, :zero) + :one, "
+                "serving = if_not_exists(serving, :zero)",
+                ExpressionAttributeValues={":zero": {"N": "0"}, ":one": {"N": "1"}},
+                ReturnValues="ALL_NEW",
+            )
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _write_meaning(error, self.table_name)
+        queue = _queue(answer["Attributes"])
+        return Ok((queue.next - 1, queue))
+
+    def read(self) -> Outcome:
+        try:
+            answer = self.client.get_item(TableName=self.table_name, Key=self._key, ConsistentRead=True)
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _read_meaning(error, self.table_name)
+        item = answer.get("Item")
+        return Ok(_queue(item)) if item else Missing()
+
+    def pass_turn(self, ticket: int) -> Outcome:
+        try:
+            self.client.update_item(
+                TableName=self.table_name,
+                Key=self._key,
+                UpdateExpression="SET serving = :after",
+                ConditionExpression="serving = :ticket",
+                ExpressionAttributeValues={":after": {"N": str(ticket + 1)}, ":ticket": {"N": str(ticket)}},
+            )
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _write_meaning(error, self.table_name)
+        return Ok()
+
+
+def _entry(item: Item) -> Entry:
+    expire = item.get("expireTime", {}).get("N")
+    return Entry(
+        file_name=item["fileName"]["S"],
+        temp_path=item["tempPath"]["S"],
+        complete=item.get("complete", {}).get("S") == "true",
+        expire_time_s=int(expire) if expire else None,
+        table_id=item.get("tableId", {}).get("S"),
+    )
+
+
+def _record(item: Item) -> LedgerRecord:
+    version, doubt = item.get("version", {}).get("N"), item.get("inDoubtAt", {}).get("N")
+    return LedgerRecord(
+        key=item["key"]["S"],
+        base_version=int(item["baseVersion"]["N"]),
+        fingerprint=item["fingerprint"]["S"],
+        version=int(version) if version else None,
+        in_doubt_at=int(doubt) if doubt else None,
+    )
+
+
+def _queue(item: Item) -> Queue:
+    return Queue(serving=int(item["serving"]["N"]), next=int(item["nextTicket"]["N"]))
+
+
+def _read_meaning(error: Exception, table_name: str) -> Outcome:
+    return _named(meaning(error, write=False), table_name)
+
+
+def _write_meaning(error: Exception, table_name: str) -> Outcome:
+    return _named(meaning(error, write=True), table_name)
+
+
+def _named(outcome: Outcome, table_name: str) -> Outcome:
+    if isinstance(outcome, Failed) and "ResourceNotFound" in outcome.detail:
+        return Failed(
+            f"the DynamoDB table {table_name!r} does not exist; "
+            f"`safewrite locks create --lock-table {table_name}` makes it"
+        )
+    return outcome

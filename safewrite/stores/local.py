@@ -1,0 +1,168 @@
+"""A table in a local folder, for development: files, and a ledger in SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from safewrite.protocol.effects import (
+    Exists,
+    Failed,
+    LedgerRecord,
+    Listed,
+    Missing,
+    Ok,
+    Outcome,
+    Tail,
+    Unknown,
+)
+
+
+class LocalObjects:
+    """Files under a folder.  A create is a hard link: whole or not there, and never over another."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder).absolute()
+        self.root = str(self.folder)
+
+    def get(self, path: str) -> Outcome:
+        try:
+            return Ok((self.folder / path).read_bytes())
+        except FileNotFoundError:
+            return Missing()
+        except OSError as error:
+            return Unknown(str(error))
+
+    def get_range(self, path: str, start: int, length: int) -> Outcome:
+        outcome = self.get(path)
+        return Ok(outcome.value[start : start + length]) if _is_bytes(outcome) else outcome  # type: ignore[union-attr,index]
+
+    def get_tail(self, path: str, length: int) -> Outcome:
+        try:
+            with (self.folder / path).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - length))
+                return Ok(Tail(size, file.read()))
+        except FileNotFoundError:
+            return Missing()
+        except OSError as error:
+            return Unknown(str(error))
+
+    def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
+        top = self.folder / prefix.rpartition("/")[0]
+        found = []
+        try:
+            for folder, _, names in os.walk(top):
+                for name in names:
+                    path = (Path(folder) / name).relative_to(self.folder).as_posix()
+                    if path.startswith(prefix) and path > start_after:
+                        with contextlib.suppress(FileNotFoundError):  # removed while we looked
+                            status = (self.folder / path).stat()
+                            found.append(Listed(path, status.st_size, status.st_mtime_ns // 1_000_000))
+        except OSError as error:
+            return Unknown(str(error))
+        found.sort(key=lambda item: item.path)
+        return Ok(tuple(found[:limit] if limit else found))
+
+    def put(self, path: str, body: bytes) -> Outcome:
+        return self._write(path, body, exclusive=False)
+
+    def put_if_absent(self, path: str, body: bytes) -> Outcome:
+        return self._write(path, body, exclusive=True)
+
+    def delete(self, path: str) -> Outcome:
+        try:
+            (self.folder / path).unlink(missing_ok=True)
+        except OSError as error:
+            return Unknown(str(error))
+        return Ok()
+
+    def _write(self, path: str, body: bytes, *, exclusive: bool) -> Outcome:
+        target = self.folder / path
+        draft = target.with_name(f".{target.name}.{uuid.uuid4()}.tmp")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with draft.open("xb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            if exclusive:
+                os.link(draft, target)
+            else:
+                draft.replace(target)
+            self._sync_folder(target.parent)
+        except FileExistsError:
+            return Exists()
+        except OSError as error:
+            return Failed(str(error)) if not target.exists() else Unknown(str(error))
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+        return Ok()
+
+    @staticmethod
+    def _sync_folder(folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class SqliteLedger:
+    """Idempotency keys of one local table, in ``_safewrite/ledger.sqlite`` beside its data."""
+
+    def __init__(self, file: Path | str, *, busy_timeout_s: float = 30.0) -> None:
+        self.file = Path(file)
+        self.busy_timeout_s = busy_timeout_s
+
+    def get(self, key: str) -> Outcome:
+        try:
+            with self._open() as database:
+                row = database.execute(
+                    "SELECT key, base_version, fingerprint, version, in_doubt_at FROM ledger WHERE key = ?",
+                    (key,),
+                ).fetchone()
+        except sqlite3.Error as error:
+            return Unknown(str(error))
+        return Ok(LedgerRecord(*row)) if row else Missing()
+
+    def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        return self._put("INSERT OR IGNORE", record, expire_time_s)
+
+    def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        return self._put("INSERT OR REPLACE", record, expire_time_s)
+
+    def _put(self, verb: str, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        row = (record.key, record.base_version, record.fingerprint, record.version, record.in_doubt_at)
+        try:
+            with self._open() as database:
+                done = database.execute(
+                    f"{verb} INTO ledger VALUES (?, ?, ?, ?, ?, ?)", (*row, expire_time_s)
+                )
+                return Ok() if done.rowcount == 1 else Exists()
+        except sqlite3.Error as error:
+            return Unknown(str(error))
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(self.file, timeout=self.busy_timeout_s)
+        try:
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS ledger (key TEXT PRIMARY KEY, base_version INTEGER NOT NULL, "
+                "fingerprint TEXT NOT NULL, version INTEGER, in_doubt_at INTEGER, "
+                "expire_time_s INTEGER NOT NULL)"
+            )
+            with database:
+                yield database
+        finally:
+            database.close()
+
+
+def _is_bytes(outcome: Outcome) -> bool:
+    return isinstance(outcome, Ok) and isinstance(outcome.value, bytes)

@@ -1,0 +1,106 @@
+"""Objects of one table in S3, or in any store that speaks its API honestly."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from safewrite.protocol.effects import Busy, Listed, Missing, Ok, Outcome, Tail, Unknown
+from safewrite.stores.aws import ServerClock, meaning
+
+
+class S3Objects:
+    """Objects under ``s3://bucket/prefix``; conditional creates go by ``If-None-Match: *``.
+
+    Every upload carries its MD5: S3 refuses a damaged body, and where a store ignores it, the ETag
+    that comes back tells (G5).
+    """
+
+    def __init__(self, client: Any, bucket: str, prefix: str, *, clock: ServerClock | None = None) -> None:
+        self.client = client
+        self.bucket = bucket
+        self.prefix = prefix.strip("/")
+        self.root = f"s3://{bucket}/{self.prefix}" if self.prefix else f"s3://{bucket}"
+        self.clock = clock or ServerClock()
+        self._base = f"{self.prefix}/" if self.prefix else ""
+
+    def get(self, path: str) -> Outcome:
+        return self._read(path)
+
+    def get_range(self, path: str, start: int, length: int) -> Outcome:
+        return self._read(path, f"bytes={start}-{start + length - 1}")
+
+    def get_tail(self, path: str, length: int) -> Outcome:
+        try:
+            answer = self.client.get_object(
+                Bucket=self.bucket, Key=self._base + path, Range=f"bytes=-{length}"
+            )
+            data = answer["Body"].read()
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return meaning(error, write=False)
+        # A store that ignores the range answers with everything and no Content-Range.
+        total = answer.get("ContentRange", "").rpartition("/")[2]
+        return Ok(Tail(int(total) if total.isdigit() else len(data), data[-length:]))
+
+    def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
+        found: list[Listed] = []
+        request: dict[str, Any] = {"Bucket": self.bucket, "Prefix": self._base + prefix}
+        if start_after:
+            request["StartAfter"] = self._base + start_after
+        if limit:
+            request["MaxKeys"] = limit
+        try:
+            while True:
+                page = self.client.list_objects_v2(**request)
+                for item in page.get("Contents", ()):
+                    modified_ms = int(item["LastModified"].timestamp() * 1000)
+                    found.append(Listed(item["Key"].removeprefix(self._base), item["Size"], modified_ms))
+                if (limit and len(found) >= limit) or not page.get("IsTruncated"):
+                    return Ok(tuple(found))
+                request["ContinuationToken"] = page["NextContinuationToken"]
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            outcome = meaning(error, write=False)
+            return Unknown("no such bucket or prefix") if isinstance(outcome, Missing) else outcome
+
+    def put(self, path: str, body: bytes) -> Outcome:
+        return self._write(path, body, {})
+
+    def put_if_absent(self, path: str, body: bytes) -> Outcome:
+        return self._write(path, body, {"IfNoneMatch": "*"})
+
+    def delete(self, path: str) -> Outcome:
+        try:
+            self.client.delete_object(Bucket=self.bucket, Key=self._base + path)
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return meaning(error, write=True)
+        return Ok()
+
+    def _read(self, path: str, byte_range: str | None = None) -> Outcome:
+        extra = {"Range": byte_range} if byte_range else {}
+        try:
+            answer = self.client.get_object(Bucket=self.bucket, Key=self._base + path, **extra)
+            return Ok(answer["Body"].read())
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return meaning(error, write=False)
+
+    def _write(self, path: str, body: bytes, condition: dict[str, str]) -> Outcome:
+        digest = hashlib.md5(body, usedforsecurity=False)
+        try:
+            answer = self.client.put_object(
+                Bucket=self.bucket, Key=self._base + path, Body=body, ContentMD5=_base64(digest), **condition
+            )
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return meaning(error, write=True)
+        self.clock.observe(answer["ResponseMetadata"]["HTTPHeaders"])
+        etag = str(answer.get("ETag", "")).strip('"')
+        plain = len(etag) == 32 and "aws:kms" not in str(answer.get("ServerSideEncryption", ""))
+        if plain and etag != digest.hexdigest():
+            # What stands there is not what was sent: a data file is sent again, a commit is read back.
+            return Unknown(f"{path} was damaged on its way") if condition else Busy(f"{path} was damaged")
+        return Ok()
+
+
+def _base64(digest: Any) -> str:
+    import base64
+
+    return base64.b64encode(digest.digest()).decode()
