@@ -1,0 +1,361 @@
+"""The part of a table's state that a write depends on: protocol, metadata and transactions.
+
+A blind append never needs the list of files.  A cold read takes three rounds of requests
+(``_last_checkpoint``; listing and footer; column chunks and later commits), whatever the length of
+the log; a warm one takes a single short listing when nothing is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from safewrite.delta import listing, log, sparse
+from safewrite.delta.fetch import fetch, fetch_one
+from safewrite.delta.listing import Checkpoint, Listing
+from safewrite.delta.log import Action, Commit
+from safewrite.errors import InvalidInputError, StorageError, UnsupportedTableError
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import (
+    Backoff,
+    Effect,
+    Get,
+    GetRange,
+    GetTail,
+    Missing,
+    Ok,
+    Outcome,
+    Tail,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+Reading = Generator[Effect, Outcome, T]
+
+RESTARTS = 5
+"""How often a read starts anew when log clean-up takes files from under it."""
+STALE = 64
+"""From so many new commits on, a newer checkpoint is cheaper than replaying them."""
+
+
+class _VanishedError(Exception):
+    """A file that was listed is gone."""
+
+
+@dataclass(frozen=True)
+class TableState:
+    """Protocol, metadata and transactions of a table at one version.
+
+    ``protocol`` and ``metadata`` are the raw actions; ``txns`` maps app id to its last version;
+    ``checkpoint`` is the newest checkpoint that this state knows of.
+    """
+
+    version: int
+    protocol: Action
+    metadata: Action
+    txns: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    checkpoint: Checkpoint | None = None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's schema in Arrow, partition columns included."""
+        from safewrite.delta.schema import to_arrow
+
+        return to_arrow(self.schema_string)
+
+    @property
+    def schema_string(self) -> str:
+        """The schema as the log spells it, in JSON."""
+        text: str = self.metadata["schemaString"]
+        return text
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Names of the partition columns, in the table's order."""
+        return tuple(self.metadata.get("partitionColumns") or ())
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Table properties (``configuration``)."""
+        return MappingProxyType(self.metadata.get("configuration") or {})
+
+    @property
+    def table_id(self) -> str:
+        """The unique id that the table got when it was created."""
+        unique: str = self.metadata["id"]
+        return unique
+
+    def advance(self, version: int, commit: Commit) -> TableState:
+        """The state after one more commit.  Raises StorageError (CORRUPT_LOG) if versions are skipped."""
+        if version != self.version + 1:
+            raise log.corrupt(f"Version {version} of the log does not follow version {self.version}.")
+        if not (commit.protocol or commit.metadata or commit.txns):
+            # Most commits only add files: keep what is cached on the schema.
+            moved = replace(self, version=version)
+            if "schema" in self.__dict__:
+                moved.__dict__["schema"] = self.__dict__["schema"]
+            return moved
+        draft = _Draft(self.protocol, self.metadata, dict(self.txns))
+        draft.apply(commit)
+        return draft.state(version, self.checkpoint)
+
+
+@dataclass
+class _Draft:
+    """A state in the making."""
+
+    protocol: Action | None = None
+    metadata: Action | None = None
+    txns: dict[str, int] = field(default_factory=dict)
+
+    def apply(self, commit: Commit) -> None:
+        self.protocol = commit.protocol or self.protocol
+        self.metadata = commit.metadata or self.metadata
+        self.remember(commit.txns)
+
+    def remember(self, txns: Sequence[Action]) -> None:
+        self.txns.update((txn["appId"], txn["version"]) for txn in txns)
+
+    def state(self, version: int, checkpoint: Checkpoint | None) -> TableState:
+        if not _complete(self.protocol, "minReaderVersion", "minWriterVersion"):
+            raise log.corrupt(f"The log has no usable protocol action up to version {version}.")
+        if not _complete(self.metadata, "id", "schemaString"):
+            raise log.corrupt(f"The log has no usable metaData action up to version {version}.")
+        assert self.protocol is not None
+        assert self.metadata is not None
+        return TableState(version, self.protocol, self.metadata, MappingProxyType(self.txns), checkpoint)
+
+
+def _complete(action: Action | None, *required: str) -> bool:
+    return action is not None and all(action.get(name) is not None for name in required)
+
+
+def load(
+    known: TableState | None = None, *, at: int | None = None, limits: Limits | None = None
+) -> Reading[TableState | None]:
+    """Read the state at the newest version (or at version ``at``); None if there is no table.
+
+    ``known`` is an earlier state of the same table: only what came after it is read.
+
+    Raises:
+        StorageError: the store gave no answer; kind CORRUPT_LOG if the log has a hole or a torn
+            entry (A19, E8).
+        UnsupportedTableError: the log can only be read through a V2 checkpoint.
+        InvalidInputError: ``at`` is beyond the newest version.
+    """
+    limits = limits or Limits()
+    if known is not None and (at is None or at >= known.version):
+        warm = yield from _warm(known, at, limits)
+        if warm is not None:
+            return warm
+    for restart in range(1, RESTARTS + 1):
+        try:
+            state = yield from _cold(at, limits)
+        except _VanishedError:
+            yield Backoff(restart, name="state.restart")
+            continue
+        if at is not None and (state is None or state.version != at):
+            raise InvalidInputError(
+                f"There is no version {at}: the newest is {state.version if state else 'none'}. "
+                "Nothing was committed; name a version that exists."
+            )
+        return state
+    raise StorageError(
+        f"Files of the log went away while they were read, {RESTARTS} times over. Nothing was committed. "
+        "Is log retention set to almost nothing, or the table being dropped? Call again."
+    )
+
+
+# --- warm -------------------------------------------------------------------------------------------
+def _warm(known: TableState, at: int | None, limits: Limits) -> Reading[TableState | None]:
+    """Read on from a known state; None if that cannot be done and all must be read anew."""
+    found = yield from _list(known.version, limits)
+    new = [v for v in found.commits if v > known.version]
+    if known.version not in found.commits or (new and new[0] != known.version + 1):
+        return None  # the table was dropped, created anew, or its log cleaned up to here
+    newest = found.newest_checkpoint(at, ())
+    if newest is not None and len(new) > STALE and newest.version > known.version:
+        return None
+    try:
+        return (yield from _replay(known, found.commits_after(known.version, at), newest, limits))
+    except _VanishedError:
+        return None
+
+
+def _replay(
+    state: TableState, versions: Sequence[int], newest: Checkpoint | None, limits: Limits
+) -> Reading[TableState]:
+    for version, body in (yield from _get_commits(versions, limits)).items():
+        state = state.advance(version, log.parse(body, version))
+    if newest is not None and newest != state.checkpoint:
+        state = _rebased(state, newest)
+    return state
+
+
+def _rebased(state: TableState, checkpoint: Checkpoint) -> TableState:
+    rebased = replace(state, checkpoint=checkpoint)
+    if "schema" in state.__dict__:
+        rebased.__dict__["schema"] = state.__dict__["schema"]
+    return rebased
+
+
+def _list(after: int | None, limits: Limits) -> Reading[Listing]:
+    answer = yield from fetch_one(listing.effect(after), limits)
+    return _listing(answer, whole=after is None)
+
+
+def _listing(answer: Ok | Missing, *, whole: bool) -> Listing:
+    value = answer.value if isinstance(answer, Ok) else ()
+    assert isinstance(value, tuple)
+    return listing.read(value, whole=whole)
+
+
+def _get_commits(versions: Sequence[int], limits: Limits) -> Reading[dict[int, bytes]]:
+    gets = [_get_commit(version) for version in versions]
+    answers = yield from fetch(gets, limits, name="state.get_commits")
+    return {version: _body(answer) for version, answer in zip(versions, answers, strict=True)}
+
+
+def _get_commit(version: int) -> Get:
+    return Get(log.commit_path(version), name="state.get_commit")
+
+
+def _body(answer: Ok | Missing) -> bytes:
+    if isinstance(answer, Missing):
+        raise _VanishedError
+    assert isinstance(answer.value, bytes)
+    return answer.value
+
+
+# --- cold -------------------------------------------------------------------------------------------
+def _cold(at: int | None, limits: Limits) -> Reading[TableState | None]:
+    hinted = yield from _hint(at, limits)
+    tails: dict[str, Tail] = {}
+    if hinted is None:
+        found = yield from _list(None, limits)
+    else:
+        effects: list[Effect] = [listing.effect(hinted.version), *map(_get_tail, hinted.paths)]
+        listed, *ends = yield from fetch(effects, limits, name="state.open")
+        found = _listing(listed, whole=False)
+        tails = _tails(hinted.paths, ends)
+    unusable: set[int] = set()
+    while True:
+        base = found.newest_checkpoint(at, unusable)
+        if base is None and not found.whole:
+            found = yield from _list(None, limits)
+            continue
+        if base is None:
+            return (yield from _from_commits(found, at, limits))
+        try:
+            return (yield from _from_checkpoint(base, tails, found, at, limits))
+        except (sparse.UnreadableError, sparse.HoleError):
+            unusable.add(base.version)  # torn or garbled: an older one, or all commits, will do (B2, B3)
+
+
+def _hint(at: int | None, limits: Limits) -> Reading[Checkpoint | None]:
+    answer = yield from fetch_one(Get(log.LAST_CHECKPOINT, name="state.last_checkpoint"), limits)
+    hinted = listing.hint(_body(answer)) if isinstance(answer, Ok) else None
+    return hinted if hinted is not None and (at is None or hinted.version <= at) else None
+
+
+def _get_tail(path: str) -> GetTail:
+    return GetTail(path, sparse.TAIL, name="state.checkpoint_tail")
+
+
+def _tails(paths: Sequence[str], ends: Sequence[Ok | Missing]) -> dict[str, Tail]:
+    found: dict[str, Tail] = {}
+    for path, end in zip(paths, ends, strict=True):
+        if isinstance(end, Ok):
+            assert isinstance(end.value, Tail)
+            found[path] = end.value
+    return found
+
+
+def _from_commits(found: Listing, at: int | None, limits: Limits) -> Reading[TableState | None]:
+    if not found.commits and not found.checkpoints:
+        if found.only_v2:
+            raise _only_v2()
+        return None
+    if found.commits and found.commits[0] != 0 and found.only_v2:
+        raise _only_v2()
+    versions = found.commits_after(-1, at)
+    if not versions:
+        raise log.corrupt("The log holds neither a usable checkpoint nor the commits before it.")
+    draft = _Draft()
+    for version, body in (yield from _get_commits(versions, limits)).items():
+        draft.apply(log.parse(body, version))
+    return draft.state(versions[-1], None)
+
+
+def _only_v2() -> UnsupportedTableError:
+    return UnsupportedTableError(
+        "The log can only be read through a V2 checkpoint (feature v2Checkpoint), which safewrite does not "
+        "read. Nothing was committed. Set delta.checkpointPolicy to 'classic' and make a checkpoint."
+    )
+
+
+def _from_checkpoint(
+    base: Checkpoint, tails: Mapping[str, Tail], found: Listing, at: int | None, limits: Limits
+) -> Reading[TableState]:
+    """Read protocol, metaData and txn of a checkpoint by ranges, and the commits after it at once."""
+    versions = found.commits_after(base.version, at)
+    files = yield from _open_parts(base, tails, limits)
+    wanted: list[Effect] = []
+    for path, part in zip(base.paths, files, strict=True):
+        meta = sparse.open_file(part).metadata
+        wanted += [
+            GetRange(path, start, length, name="state.checkpoint_range")
+            for start, length in sparse.ranges(meta, ("protocol", "metaData", "txn"))
+            if part.piece(start, length) is None
+        ]
+    gets = [*wanted, *map(_get_commit, versions)]
+    answers = yield from fetch(gets, limits, name="state.read")
+    parts = dict(zip(base.paths, files, strict=True))
+    for effect, answer in zip(wanted, answers, strict=False):
+        assert isinstance(effect, GetRange)
+        parts[effect.path].add(effect.start, _body(answer))
+    draft = _Draft()
+    for part in files:
+        _read_into(draft, part)
+    if not draft.protocol or not draft.metadata:
+        raise sparse.UnreadableError("it holds no protocol or no metaData")
+    for version, answer in zip(versions, answers[len(wanted) :], strict=True):
+        draft.apply(log.parse(_body(answer), version))
+    return draft.state(versions[-1] if versions else base.version, base)
+
+
+def _open_parts(
+    base: Checkpoint, tails: Mapping[str, Tail], limits: Limits
+) -> Reading[list[sparse.SparseFile]]:
+    """Files with their footers filled in."""
+    unread = [path for path in base.paths if path not in tails]
+    ends = yield from fetch([_get_tail(path) for path in unread], limits, name="state.checkpoint_tails")
+    fresh = _tails(unread, ends)
+    if len(fresh) < len(unread):
+        raise _VanishedError
+    files: dict[str, sparse.SparseFile] = {}
+    for path in base.paths:
+        tail = tails.get(path) or fresh[path]
+        files[path] = sparse.SparseFile(tail.size)
+        files[path].add(tail.size - len(tail.data), tail.data)
+    rest = [
+        GetRange(path, *missing, name="state.checkpoint_footer")
+        for path, missing in ((p, sparse.missing_footer(f)) for p, f in files.items())
+        if missing is not None
+    ]
+    for effect, answer in zip(rest, (yield from fetch(rest, limits, name="state.footers")), strict=True):
+        files[effect.path].add(effect.start, _body(answer))
+    return list(files.values())
+
+
+def _read_into(draft: _Draft, part: sparse.SparseFile) -> None:
+    file = sparse.open_file(part)
+    protocols, metadata = sparse.actions(file, "protocol"), sparse.actions(file, "metaData")
+    draft.protocol = protocols[-1] if protocols else draft.protocol
+    draft.metadata = metadata[-1] if metadata else draft.metadata
+    draft.remember(sparse.actions(file, "txn"))
