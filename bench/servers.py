@@ -330,7 +330,7 @@ class DynamoDBLocal(Server):
     def _command(self) -> tuple[list[str], dict[str, str]]:
         java = shutil.which("java")
         if java is None:
-            raise ServerError("DynamoDB Local needs java (17 or newer) on the PATH")
+            raise ServerError("DynamoDB Local needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
         self._copy_jars()
         command = [java, "-Xmx512m", f"-Djava.library.path={self.jars_dir}", "-cp", f"{self.jars_dir}/*"]
         command += [str(_JAVA_DIR / "DdbLoopback.java"), "-inMemory", "-sharedDb", "-disableTelemetry"]
@@ -346,7 +346,7 @@ class DynamoDBLocal(Server):
         command += [f"-DoutputDirectory={partial}"]
         maven = shutil.which("mvn")
         if maven is None:
-            raise ServerError(f"DynamoDB Local needs Maven, once, for its jars: {' '.join(command)}")
+            raise ServerError("DynamoDB Local needs Maven, once, for its jars: apt-get install maven")
         done = subprocess.run([maven, *command[1:]], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ServerError(f"this failed: {' '.join(command)}\n{done.stdout[-2000:]}")

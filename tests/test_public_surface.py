@@ -68,11 +68,23 @@ def drawn_tree() -> dict[str, tuple[str, str | None]]:
     return tree
 
 
+BLOCKER = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"{name} is blocked by the test", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
 def run_without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh interpreter in which importing any of modules raises ImportError."""
-    block = f"import sys; sys.modules.update(dict.fromkeys({modules!r}))"
+    """Run code in a fresh interpreter in which importing any of modules raises ModuleNotFoundError."""
+    program = f"BLOCKED = {modules!r}\n{BLOCKER}\n{code}"
     return subprocess.run(
-        [sys.executable, "-c", f"{block}\n{code}"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
 
 
