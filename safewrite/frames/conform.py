@@ -1,0 +1,225 @@
+"""A piece of a frame under a table's schema: by name, with every value kept, or an error (H1-H4).
+
+Nothing is matched by position, nothing cast with loss, no column dropped and none filled with NULL
+unless ``allow_missing`` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.errors import WouldAlterError
+from safewrite.frames.leaves import NotExact, NoWay, convert
+from safewrite.frames.types import is_list
+
+Rows = Callable[[int], int]
+"""From an element's position to the row of the frame that it belongs to."""
+
+
+def conform(
+    piece: pa.Table, target: pa.Schema, *, allow_missing: bool = False, first_row: int = 0
+) -> pa.Table:
+    """``piece`` with the columns, order and types of ``target``, every value equal to what it was.
+
+    ``first_row`` is the row number of the piece's first row, for messages (counted from 0).
+    ``allow_missing`` fills nullable columns and nested fields that the piece lacks with NULL.
+    Raises WouldAlterError naming column, row and value.
+    """
+    names = piece.column_names
+    _check_fields(names, target, where="the table", allow_missing=allow_missing)
+    arrays = []
+    for field in target:
+        if field.name not in names:
+            arrays.append(pa.nulls(piece.num_rows, field.type))
+            continue
+        array = _single(piece.column(field.name))
+        caster = _Caster(field.name, allow_missing, lambda i: first_row + i)
+        arrays.append(caster.field(array, field))
+    return pa.Table.from_arrays(arrays, schema=target)
+
+
+def _single(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if column.num_chunks == 0:
+        return pa.array([], type=column.type)
+    if pa.types.is_dictionary(column.type):  # chunks may have dictionaries of their own
+        return pa.concat_arrays([chunk.dictionary_decode() for chunk in column.chunks])
+    return pa.concat_arrays(column.chunks)
+
+
+def _check_fields(
+    found: Sequence[str], target: Iterable[pa.Field], *, where: str, allow_missing: bool
+) -> None:
+    """Compare names: extra ones would be dropped, missing ones filled with NULL (H1)."""
+    wanted = {field.name: field for field in target}
+    folded = {name.casefold(): name for name in wanted}
+    for name in found:
+        if name not in wanted:
+            near = folded.get(name.casefold())
+            hint = f" Names are matched with regard to case: {where} has {near!r}." if near else ""
+            raise WouldAlterError(
+                f"Column {name!r} is not in {where} and would be dropped.{hint} Nothing was written. "
+                "Rename or drop it, or add it to the table with schema_mode='merge' (top-level columns)."
+            )
+    for name, field in wanted.items():
+        if name not in found and not (allow_missing and field.nullable):
+            why = "would be filled with NULL" if field.nullable else "must not be NULL"
+            raise WouldAlterError(
+                f"Column {name!r} of {where} is missing in the data and {why}. Nothing was written. Add it "
+                "to the data" + (", or pass schema_mode='merge' to mean NULL." if field.nullable else ".")
+            )
+
+
+class _Caster:
+    """Converts one column, or one nested place in it; ``path`` and ``rows`` are for messages."""
+
+    def __init__(self, path: str, allow_missing: bool, rows: Rows) -> None:
+        self._path = path
+        self._allow_missing = allow_missing
+        self._rows = rows
+
+    def field(self, values: pa.Array, field: pa.Field) -> pa.Array:
+        """``values`` as ``field``; refuses NULL where the field has none."""
+        values = _decoded(values)
+        if not field.nullable and values.null_count:
+            at = pc.index(pc.is_null(values), True).as_py()
+            raise WouldAlterError(
+                f"Column {self._path!r}, row {self._rows(at)}: NULL in a column that must not be NULL. "
+                "Nothing was written. Fill or drop the row."
+            )
+        return self._convert(values, field.type)
+
+    def _convert(self, values: pa.Array, target: pa.DataType) -> pa.Array:
+        source = values.type
+        if pa.types.is_null(source):
+            return pa.nulls(len(values), target)
+        if pa.types.is_struct(target) and pa.types.is_struct(source):
+            return self._struct(values, target)
+        if pa.types.is_list(target) and is_list(source):
+            return self._list(values, target)
+        if pa.types.is_map(target) and pa.types.is_map(source):
+            return self._map(values, target)
+        if pa.types.is_nested(source) or pa.types.is_nested(target):
+            raise self._refused(source, target, "convert the column yourself, so that the meaning is yours")
+        return self._leaf(values, target)
+
+    def _leaf(self, values: pa.Array, target: pa.DataType) -> pa.Array:
+        try:
+            return convert(values, target)
+        except NoWay as error:
+            if values.null_count == len(values) and len(values):  # H8: only NULL, of whatever type
+                return pa.nulls(len(values), target)
+            raise self._refused(values.type, target, str(error)) from None
+        except NotExact as error:
+            at = _first_bad(values, target)
+            raise WouldAlterError(
+                f"Column {self._path!r}, row {self._rows(at)}: {_shown(values[at])} of type {values.type} "
+                f"cannot be stored as {target} unchanged ({error}). Nothing was written. Correct the value, "
+                "or change the type of the column."
+            ) from None
+
+    def _refused(self, source: pa.DataType, target: pa.DataType, advice: str) -> WouldAlterError:
+        return WouldAlterError(
+            f"Column {self._path!r} has type {source}, the table has {target}; values are never turned from "
+            f"one into the other. Nothing was written. Advice: {advice}."
+        )
+
+    def _struct(self, values: pa.StructArray, target: pa.StructType) -> pa.Array:
+        fields = [target.field(i) for i in range(target.num_fields)]
+        names = [values.type.field(i).name for i in range(values.type.num_fields)]
+        if len(set(names)) != len(names):
+            raise WouldAlterError(f"Column {self._path!r} has two fields of one name. Nothing was written.")
+        where = f"the struct {self._path!r} of the table"
+        _check_fields(names, fields, where=where, allow_missing=self._allow_missing)
+        present = np.flatnonzero(pc.is_valid(values).to_numpy(zero_copy_only=False))
+        children = []
+        for field in fields:
+            caster = _Caster(f"{self._path}.{field.name}", self._allow_missing, self._rows)
+            if field.name not in names:
+                children.append(pa.nulls(len(values), field.type))
+                continue
+            # flattened: NULL where the struct is NULL, whatever lies beneath it in memory
+            child = values.flatten()[names.index(field.name)]
+            if not field.nullable and values.null_count:
+                inner = _Caster(caster._path, self._allow_missing, lambda i: self._rows(int(present[i])))
+                inner.field(child.take(pa.array(present)), field)
+            children.append(caster.field(child, field if not values.null_count else field.with_nullable(True)))
+        mask = pc.is_null(values) if values.null_count else None
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+    def _list(self, values: pa.Array, target: pa.DataType) -> pa.Array:
+        lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+        inner = self._inner("element", lengths).field(values.flatten(), target.value_field)
+        return pa.ListArray.from_arrays(_offsets(lengths), inner, type=target, mask=_null_mask(values))
+
+    def _map(self, values: pa.MapArray, target: pa.MapType) -> pa.Array:
+        entries = entries_of(values)
+        lengths = pc.fill_null(pc.list_value_length(entries), 0).to_numpy(zero_copy_only=False)
+        keys, items = entries.flatten().flatten()
+        keys = self._inner("key", lengths).field(keys, target.key_field)
+        items = self._inner("value", lengths).field(items, target.item_field)
+        mask = _null_mask(values)
+        return pa.MapArray.from_arrays(_offsets(lengths), keys, items, type=target, mask=mask)
+
+    def _inner(self, name: str, lengths: np.ndarray[tuple[int], np.dtype[np.int64]]) -> _Caster:
+        ends = np.cumsum(lengths)
+
+        def row_of(element: int) -> int:
+            return self._rows(int(np.searchsorted(ends, element, side="right")))
+
+        return _Caster(f"{self._path}.{name}", self._allow_missing, row_of)
+
+
+def entries_of(values: pa.MapArray) -> pa.ListArray:
+    """A map array as a list of (key, value) structs, in the same memory."""
+    structs = pa.StructArray.from_arrays(
+        [values.keys, values.items],
+        fields=[values.type.key_field.with_nullable(True), values.type.item_field.with_nullable(True)],
+    )
+    validity, offsets = values.buffers()[:2]
+    return pa.ListArray.from_buffers(
+        pa.list_(structs.type), len(values), [validity, offsets], -1, values.offset, [structs]
+    )
+
+
+def _decoded(values: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(values.type):
+        return values.dictionary_decode()
+    if pa.types.is_run_end_encoded(values.type):
+        return pc.run_end_decode(values)
+    return values
+
+
+def _offsets(lengths: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+    return pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+
+
+def _null_mask(values: pa.Array) -> pa.Array | None:
+    return pc.is_null(values) if values.null_count else None
+
+
+def _first_bad(values: pa.Array, target: pa.DataType) -> int:
+    """The position of the first value that :func:`convert` refuses, by halving."""
+    low, high = 0, len(values)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            convert(values.slice(low, middle - low), target)
+        except NotExact:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        text = repr(value.as_py())
+    except (ValueError, OverflowError):  # a time that Python has no object for
+        text = f"the {value.type} {getattr(value, 'value', '?')}"
+    return text if len(text) <= 80 else text[:77] + "..."

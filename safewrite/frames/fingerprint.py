@@ -1,0 +1,233 @@
+"""A fingerprint of rows that depends on their values alone, not on order, chunks or kind of frame.
+
+It is what a repeat of a key is compared with (design promise 6, failure E2), so it must be equal for
+equal rows and differ otherwise.  Version 1:
+
+* cell: two 64-bit hashes of the value's canonical bits (integers, dates, timestamps as int64; floats
+  as float64 with one NaN and one zero, so that -0.0 equals 0.0 and NaN equals NaN as they do in Delta;
+  decimals as 128-bit integers; strings and bytes by 8-byte words with their positions and length),
+  mixed with a seed of the column's name and kind;
+* row: the sum of its cells that are not NULL, mixed again.  A NULL adds nothing, so a nullable column
+  added later leaves old fingerprints as they were; NULL, ``''`` and ``'NULL'`` differ;
+* rows: the sum of the row hashes in each of the two lanes, modulo 2^64, and the number of rows.
+
+A list adds its elements by position, a map its entries without regard to order, a struct its fields
+by name.  This guards against mistakes, not against someone who makes collisions on purpose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.errors import InvalidInputError
+from safewrite.frames.conform import entries_of
+
+Lane: TypeAlias = npt.NDArray[np.uint64]
+Pair: TypeAlias = tuple[Lane, Lane]
+
+_BLOCK_ROWS = 32_768  # lanes of this length stay in the processor's cache
+_M1, _M2, _M3, _M4 = (
+    np.uint64(n) for n in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93, 0xFF51AFD7ED558CCD)
+)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_TEXT = re.compile(r"v1:(\d+):([0-9a-f]{32})")
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Number of rows and 128-bit digest; ``str()`` gives ``v1:<rows>:<hex>``."""
+
+    rows: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"v1:{self.rows}:{self.digest}"
+
+    @classmethod
+    def parse(cls, text: str) -> Fingerprint:
+        """The fingerprint that ``str()`` wrote; raises InvalidInputError for other text."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise InvalidInputError(f"{text!r} is no fingerprint of the form v1:<rows>:<32 hex digits>.")
+        return cls(int(match[1]), match[2])
+
+    @property
+    def int63(self) -> int:
+        """A stable number of 63 bits made of rows and digest, for places that hold an integer."""
+        hashed = hashlib.blake2b(str(self).encode(), digest_size=8).digest()
+        return int.from_bytes(hashed, "big") >> 1
+
+
+class Fingerprinter:
+    """Adds up the fingerprint of conformed tables, in any order and cut anywhere."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._sums = [0, 0]
+
+    def update(self, conformed: pa.Table) -> None:
+        """Add the rows of a table that has canonical types (as ``conform`` returns it)."""
+        self._rows += conformed.num_rows
+        for batch in conformed.to_batches(max_chunksize=_BLOCK_ROWS):
+            columns = [(name, batch.column(i)) for i, name in enumerate(batch.schema.names)]
+            for lane, values in enumerate(_fields(columns, batch.num_rows, "row")):
+                self._sums[lane] = (self._sums[lane] + int(values.sum(dtype=np.uint64))) % 2**64
+
+    def result(self) -> Fingerprint:
+        """The fingerprint of all rows so far."""
+        return Fingerprint(self._rows, f"{self._sums[0]:016x}{self._sums[1]:016x}")
+
+
+def _seed(*parts: str) -> tuple[np.uint64, np.uint64]:
+    hashed = hashlib.blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return np.uint64(int.from_bytes(hashed[:8], "big")), np.uint64(int.from_bytes(hashed[8:], "big"))
+
+
+def _mix(x: Lane, factor_1: np.uint64 = _M1, factor_2: np.uint64 = _M2) -> Lane:
+    """The finaliser of splitmix64, in place: a bijection in which every bit changes half of the others."""
+    x ^= x >> np.uint64(30)
+    x *= factor_1
+    x ^= x >> np.uint64(27)
+    x *= factor_2
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def _pair(bits: Lane, name: str) -> Pair:
+    """Two hashes of 64-bit values."""
+    seed_1, seed_2 = _seed(name)
+    first = _mix(bits + seed_1)
+    return first, _mix(first + seed_2, _M3, _M4)
+
+
+def _seeded(pair: Pair, name: str) -> Pair:
+    """Hashes mixed with a name."""
+    seed_1, seed_2 = _seed(name)
+    return _mix(pair[0] + seed_1), _mix(pair[1] + seed_2, _M3, _M4)
+
+
+def _fields(columns: list[tuple[str, pa.Array]], rows: int, kind: str) -> Pair:
+    """The hashes of rows (or structs): the sum of the cells that are not NULL, mixed."""
+    total = (np.zeros(rows, np.uint64), np.zeros(rows, np.uint64))
+    for name, values in columns if rows else ():
+        cells = _values(values, name)
+        valid = None if not values.null_count else pc.is_valid(values).to_numpy(zero_copy_only=False)
+        for lane, hashed in zip(total, cells, strict=True):
+            if valid is not None:
+                hashed *= valid
+            lane += hashed
+    return _seeded(total, kind)
+
+
+def _values(values: pa.Array, name: str) -> Pair:
+    """The hashes of a column's values; what stands where NULL is does not matter."""
+    kind = values.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _seeded(_bytes(values), f"{name}\x1f{'s' if pa.types.is_string(kind) else 'x'}")
+    if pa.types.is_struct(kind):
+        children = values.flatten()
+        inner = [(kind.field(i).name, children[i]) for i in range(kind.num_fields)]
+        return _seeded(_fields(inner, len(values), "struct"), name)
+    if pa.types.is_map(kind):
+        return _seeded(_elements(entries_of(values), "entry", ordered=False), name)
+    if pa.types.is_list(kind):
+        return _seeded(_elements(values, "element", ordered=True), name)
+    if pa.types.is_decimal(kind):
+        return _seeded(_decimals(values), f"{name}\x1fd{kind.scale}")
+    return _pair(*_bits(values, name))
+
+
+def _bits(values: pa.Array, name: str) -> tuple[Lane, str]:
+    kind = values.type
+    if values.null_count:
+        values = pc.fill_null(values, pa.scalar(0, pa.int32()).cast(kind) if not _is_int(kind) else 0)
+    if pa.types.is_floating(kind):
+        numbers = values.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+        numbers[np.isnan(numbers)] = np.nan
+        return numbers.view(np.uint64), f"{name}\x1ff"
+    if pa.types.is_boolean(kind):
+        return values.to_numpy(zero_copy_only=False).astype(np.uint64), f"{name}\x1fb"
+    if pa.types.is_date(kind):
+        return _ints(values.view(pa.int32())), f"{name}\x1fD"
+    if pa.types.is_timestamp(kind):
+        return _ints(values.view(pa.int64())), f"{name}\x1f{'T' if kind.tz else 't'}"
+    return _ints(values), f"{name}\x1fi"  # one kind for all widths: widening a column changes nothing
+
+
+def _is_int(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind))
+
+
+def _ints(values: pa.Array) -> Lane:
+    numbers: Lane = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    return numbers
+
+
+def _decimals(values: pa.Array) -> Pair:
+    words = np.frombuffer(values.buffers()[1], np.uint64)[2 * values.offset : 2 * (values.offset + len(values))]
+    low, high = _pair(words[0::2], "low"), _pair(words[1::2], "high")
+    return low[0] + high[0], low[1] + high[1]
+
+
+def _bytes(values: pa.Array) -> Pair:
+    """Hashes of strings: every 8-byte word is mixed with its position, then summed with the length."""
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    starts = offsets[:-1].astype(np.int64)
+    lengths = np.diff(offsets).astype(np.int64)
+    data = _padded(values.buffers()[2], int(offsets[0]) if len(offsets) else 0, int(offsets[-1]))
+    starts -= offsets[0]
+    counts = (lengths + 7) >> 3
+    ends = np.cumsum(counts)
+    place = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64) - np.repeat(ends - counts, counts)
+    # every byte offset as the start of an (unaligned) 8-byte word
+    windows = np.lib.stride_tricks.as_strided(
+        data[:8].view(np.uint64), shape=(len(data) - 7,), strides=(1,), writeable=False
+    )
+    words = windows[np.repeat(starts, counts) + (place << 3)]
+    rest = np.repeat(lengths, counts) - (place << 3)
+    short = rest < 8
+    words[short] &= (np.uint64(1) << (rest[short].astype(np.uint64) << np.uint64(3))) - np.uint64(1)
+    words += (place.astype(np.uint64) + np.uint64(1)) * _GOLDEN
+    sums = _summed(_pair(words, "word"), ends - counts, counts)
+    size = lengths.astype(np.uint64)
+    return sums[0] + size, sums[1] + size
+
+
+def _padded(buffer: pa.Buffer | None, start: int, stop: int) -> npt.NDArray[np.uint8]:
+    data = np.zeros(stop - start + 8, np.uint8)
+    if buffer is not None and stop > start:
+        data[: stop - start] = np.frombuffer(buffer, np.uint8)[start:stop]
+    return data
+
+
+def _elements(values: pa.ListArray, kind: str, *, ordered: bool) -> Pair:
+    """Hashes of lists: elements mixed with their position (or not, for maps), summed with the length."""
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    inner = values.flatten()
+    hashed = _fields([(kind, inner)], len(inner), "element")  # a NULL element is an element too
+    starts = np.cumsum(lengths) - lengths
+    if ordered:
+        place = (np.arange(len(inner), dtype=np.int64) - np.repeat(starts, lengths)).astype(np.uint64)
+        shift = (place + np.uint64(1)) * _GOLDEN
+        hashed = _mix(hashed[0] + shift), _mix(hashed[1] + shift, _M3, _M4)
+    sums = _summed(hashed, starts, lengths)
+    size = lengths.astype(np.uint64)
+    return sums[0] + size, sums[1] + size
+
+
+def _summed(pair: Pair, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Pair:
+    """Sums of consecutive runs; a run without members sums to 0."""
+    some = counts > 0
+    result = (np.zeros(len(counts), np.uint64), np.zeros(len(counts), np.uint64))
+    if some.any():
+        for lane, values in zip(result, pair, strict=True):
+            lane[some] = np.add.reduceat(values, starts[some])
+    return result

@@ -1,0 +1,176 @@
+"""Exact conversions of one array of simple values to a table's type: the same values, or an error.
+
+Every function takes and returns a ``pyarrow.Array`` and raises :class:`NotExact` when a value would
+change, or :class:`NoWay` when the two types mean different things (H3, H4).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.frames.types import is_bytes, is_text
+
+_YEAR_1_S = -62_135_596_800
+_YEAR_10000_S = 253_402_300_800
+
+
+class NotExact(Exception):
+    """Some value of the array has no equal in the target type; the text says why."""
+
+
+class NoWay(Exception):
+    """No value of the source type is a value of the target type; the text gives advice."""
+
+
+def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """``values`` (no dictionary, no nesting) as ``target``, each value equal to what it was."""
+    source = values.type
+    if pa.types.is_null(source):
+        return pa.nulls(len(values), target)
+    if is_text(target) and is_text(source):
+        return values if source == target else _cast(values, target)
+    if is_bytes(target) and is_bytes(source):
+        return values if source == target else _cast(values, target)
+    if pa.types.is_boolean(target) and pa.types.is_boolean(source):
+        return values
+    if pa.types.is_integer(target):
+        return _to_integer(values, target)
+    if pa.types.is_floating(target):
+        return _to_float(values, target)
+    if pa.types.is_decimal(target):
+        return _to_decimal(values, target)
+    if pa.types.is_date(target) and pa.types.is_date(source):
+        return _in_years_1_to_9999(_cast(values, target), unit_s=86_400)
+    if pa.types.is_timestamp(target) and pa.types.is_timestamp(source):
+        return _to_timestamp(values, target)
+    raise NoWay(_advice(source, target))
+
+
+def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
+    try:
+        return pc.cast(values, target, safe=True)
+    except pa.ArrowInvalid as error:
+        raise NotExact(str(error).splitlines()[0]) from error
+
+
+def _to_integer(values: pa.Array, target: pa.DataType) -> pa.Array:
+    source = values.type
+    if pa.types.is_integer(source):
+        return values if source == target else _cast(values, target)
+    if pa.types.is_float16(source):
+        raise NoWay("cast half floats to float32 first")
+    if pa.types.is_floating(source):
+        return _float_to_integer(values, target)
+    if pa.types.is_decimal(source):
+        return _cast(values, target)
+    raise NoWay(_advice(source, target))
+
+
+def _float_to_integer(values: pa.Array, target: pa.DataType) -> pa.Array:
+    numbers = _numbers(values)
+    if np.isnan(numbers).any():
+        raise NotExact(
+            "NaN is no integer, and it cannot be told whether NULL is meant; use pandas' nullable dtype "
+            "('Int64') or None for missing integers"
+        )
+    # numpy's own cast is undefined out of range, so the range is checked before it
+    if not ((numbers >= -(2.0**63)) & (numbers < 2.0**63)).all():
+        raise NotExact(f"the value is beyond {target}")
+    whole = numbers.astype(np.int64)
+    if (whole != numbers).any():
+        raise NotExact("the value has a fraction")
+    return _cast(pa.array(whole, mask=_mask(values)), target)
+
+
+def _to_float(values: pa.Array, target: pa.DataType) -> pa.Array:
+    source = values.type
+    if source == target:
+        return values
+    if pa.types.is_float16(source) or not (pa.types.is_integer(source) or pa.types.is_floating(source)):
+        raise NoWay(_advice(source, target))
+    result = pc.cast(values, target, safe=False)
+    if pa.types.is_integer(source):
+        _check_integers_kept(_numbers(values), _numbers(result), target)
+        return result
+    before, after = _numbers(values), _numbers(result)
+    if not ((before == after) | (np.isnan(before) & np.isnan(after))).all():
+        raise NotExact(f"the value is no {target}")
+    return result
+
+
+def _check_integers_kept(whole: npt.NDArray[np.generic], real: npt.NDArray[np.generic], target: object) -> None:
+    wide = real.astype(np.float64)
+    limit = 2.0**64 if whole.dtype == np.uint64 else 2.0**63
+    if (wide >= limit).any():  # rounded up beyond what the cast back below may see
+        raise NotExact(f"the integer is no {target}")
+    if (wide.astype(whole.dtype) != whole).any():
+        raise NotExact(f"the integer has more digits than a {target}")
+
+
+def _to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
+    source = values.type
+    if source == target:
+        return values
+    if pa.types.is_integer(source):
+        values = pc.cast(values, pa.decimal128(20, 0))  # holds every 64-bit integer, signed or not
+    elif not pa.types.is_decimal(source):
+        raise NoWay(_advice(source, target))
+    return _cast(values, target)
+
+
+def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
+    source = values.type
+    if source.tz is None and target.tz is not None:
+        raise NoWay(
+            "a time without a zone is no instant; say which zone it is in (pandas: tz_localize, "
+            "polars: replace_time_zone)"
+        )
+    if source.tz is not None and target.tz is None:
+        raise NoWay(
+            "an instant is no wall-clock time; drop the zone yourself (pandas: tz_localize(None), polars: "
+            "replace_time_zone(None))"
+        )
+    return _in_years_1_to_9999(_cast(values, target), unit_s=1e-6)
+
+
+def _in_years_1_to_9999(values: pa.Array, *, unit_s: float) -> pa.Array:
+    """Refuse what Python, Spark and the file statistics cannot name: years below 1 or above 9999."""
+    width = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
+    span = pc.min_max(values.view(width)).as_py()
+    per_unit = round(1 / unit_s) if unit_s < 1 else 1 / round(unit_s)
+    if span["min"] is not None and (
+        span["min"] < _YEAR_1_S * per_unit or span["max"] >= _YEAR_10000_S * per_unit
+    ):
+        raise NotExact("the year is not between 1 and 9999")
+    return values
+
+
+def _numbers(values: pa.Array) -> npt.NDArray[np.generic]:
+    """The values as numpy, with 0 where NULL."""
+    filled = pc.fill_null(values, pa.scalar(0, values.type)) if values.null_count else values
+    array: npt.NDArray[np.generic] = filled.to_numpy(zero_copy_only=False)
+    return array
+
+
+def _mask(values: pa.Array) -> npt.NDArray[np.bool_] | None:
+    if not values.null_count:
+        return None
+    mask: npt.NDArray[np.bool_] = pc.is_null(values).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _advice(source: pa.DataType, target: pa.DataType) -> str:
+    if pa.types.is_floating(source) and pa.types.is_decimal(target):
+        return "binary fractions are not decimals; convert to decimal.Decimal with the rounding you want"
+    if pa.types.is_decimal(source) and pa.types.is_floating(target):
+        return "decimals are not binary fractions; convert to float yourself"
+    if pa.types.is_date(source) and pa.types.is_timestamp(target):
+        return "a date is no point in time; convert it to the midnight you mean"
+    if pa.types.is_timestamp(source) and pa.types.is_date(target):
+        return "a timestamp is no date; take the date in the zone you mean"
+    if pa.types.is_duration(source) or pa.types.is_time(source) or pa.types.is_interval(source):
+        return "tables have no such type; convert it to a number or a string"
+    return "convert the column yourself, so that the meaning is yours"

@@ -1,0 +1,253 @@
+"""Arrow types and arrays of plain Python objects, where pyarrow's own inference would alter values.
+
+Left to itself pyarrow truncates a ``datetime`` to a date when the first value is a date, reads a
+naive time as UTC beside an aware one, drops the nanoseconds of a ``pandas.Timestamp``, and drops
+dict keys that a given struct type does not have (H1, H4).  So the Python types are looked at first.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from safewrite.errors import InvalidInputError
+from safewrite.frames.types import check_names
+
+_MISSING_NAMES = ("NAType", "NaTType")
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value is None, pandas.NA or NaT (NaN is a number, and not missing by itself)."""
+    return value is None or type(value).__name__ in _MISSING_NAMES
+
+
+@dataclass
+class Shape:
+    """What the Python values of one column (or one nested place) are."""
+
+    where: str
+    hint: pa.DataType | None = None
+    kinds: set[str] = field(default_factory=set)
+    has_nan: bool = False
+    nanoseconds: bool = False
+    marked: bool = False
+    beyond_int64: bool = False
+    digits: int = 0
+    scale: int = 0
+    children: dict[str, Shape] = field(default_factory=dict)
+    _dicts: int = 0
+    _keys_seen: dict[str, int] = field(default_factory=dict)
+
+    def look(self, values: Iterable[object]) -> None:
+        """Take note of ``values``; may be called again with more of them."""
+        if isinstance(values, (list, np.ndarray)):
+            types = set(map(type, values))
+            if types <= {str, type(None)}:  # the common case, without a Python loop
+                self.kinds |= {"str"} if str in types else set()
+                return
+        for value in values:
+            if not is_missing(value):
+                self._look_at(value)
+            elif value is not None:
+                self.marked = True
+
+    def _look_at(self, value: Any) -> None:  # noqa: C901 - a flat table of Python types
+        if isinstance(value, (bool, np.bool_)):
+            self.kinds.add("bool")
+        elif isinstance(value, str):
+            self.kinds.add("str")
+        elif isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
+            self._int(int(value))
+        elif isinstance(value, (float, np.floating)):
+            self._float(value)
+        elif isinstance(value, decimal.Decimal):
+            self._decimal(value)
+        elif isinstance(value, (bytes, bytearray)):
+            self.kinds.add("bytes")
+        elif isinstance(value, dt.datetime):
+            self._datetime(value)
+        elif isinstance(value, dt.date):
+            self.kinds.add("date")
+        elif isinstance(value, Mapping):
+            self._mapping(value)
+        elif isinstance(value, (list, tuple, np.ndarray)):
+            self._sequence(value)
+        else:
+            name = f"{type(value).__module__}.{type(value).__qualname__}"
+            raise InvalidInputError(
+                f"Column {self.where!r} holds a {name}, which has no table type. Nothing was written. "
+                "Convert it to str, int, float, Decimal, bool, bytes, date, datetime, list or dict."
+            )
+
+    def _int(self, value: int) -> None:
+        self.kinds.add("int")
+        self.digits = max(self.digits, len(str(abs(value))))
+        self.beyond_int64 = self.beyond_int64 or not -(2**63) <= value < 2**63
+
+    def _float(self, value: float) -> None:
+        if math.isnan(value):
+            self.has_nan = True
+        else:
+            self.kinds.add("float")
+
+    def _decimal(self, value: decimal.Decimal) -> None:
+        exponent = value.as_tuple().exponent
+        if not isinstance(exponent, int):
+            raise InvalidInputError(
+                f"Column {self.where!r} holds Decimal({str(value)!r}); a decimal column has no NaN and no "
+                "infinity. Nothing was written. Write None where NULL is meant."
+            )
+        self.kinds.add("decimal")
+        self.scale = max(self.scale, -exponent)
+        self.digits = max(self.digits, len(value.as_tuple().digits) + exponent, 1)
+
+    def _datetime(self, value: dt.datetime) -> None:
+        self.kinds.add("naive" if value.tzinfo is None or value.utcoffset() is None else "aware")
+        self.nanoseconds = self.nanoseconds or getattr(value, "nanosecond", 0) != 0
+
+    def _mapping(self, value: Mapping[Any, Any]) -> None:
+        if self.hint is not None and pa.types.is_map(self.hint):
+            self.kinds.add("map")
+            self.child("key", self.hint.key_type).look(value.keys())
+            self.child("value", self.hint.item_type).look(value.values())
+            return
+        self.kinds.add("struct")
+        self._dicts += 1
+        for key, inner in value.items():
+            name = key if isinstance(key, str) else repr(key)
+            if not isinstance(key, str):
+                check_names([key], where=f"a dict in column {self.where!r}")
+            self._keys_seen[name] = self._keys_seen.get(name, 0) + 1
+            self.child(name, _struct_hint(self.hint, name)).look((inner,))
+
+    def _sequence(self, value: Sequence[Any]) -> None:
+        hint = self.hint
+        if hint is not None and pa.types.is_map(hint) and not isinstance(value, np.ndarray):
+            self.kinds.add("map")
+            for pair in value:
+                if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                    raise InvalidInputError(f"Column {self.where!r} is a map: write dicts or lists of pairs.")
+            self.child("key", hint.key_type).look(pair[0] for pair in value)
+            self.child("value", hint.item_type).look(pair[1] for pair in value)
+            return
+        self.kinds.add("list")
+        inner = hint.value_type if hint is not None and pa.types.is_list(hint) else None
+        self.child("element", inner).look(value)
+
+    def child(self, name: str, hint: pa.DataType | None) -> Shape:
+        """The shape one level down."""
+        if name not in self.children:
+            self.children[name] = Shape(f"{self.where}.{name}", hint)
+        return self.children[name]
+
+    def ragged(self) -> str | None:
+        """The path of a key that some dicts of this column have and others lack, if there is one."""
+        for name, shape in self.children.items():
+            if "struct" in self.kinds and self._keys_seen[name] != self._dicts:
+                return shape.where
+            deeper = shape.ragged()
+            if deeper is not None:
+                return deeper
+        return None
+
+    def nan_is_null(self) -> bool:
+        """Whether NaN can only mean 'missing' here: among strings, dates, booleans, ..., or alone.
+
+        Among ints or floats, NaN stays a NaN.  Alone it follows the table's column, and is NULL
+        unless that is a float.
+        """
+        if not self.has_nan:
+            return False
+        if not self.kinds:
+            return self.hint is not None and not pa.types.is_floating(self.hint)
+        return not self.kinds & {"int", "float"}
+
+    def arrow_type(self) -> pa.DataType:
+        """The Arrow type that holds every value exactly; raises InvalidInputError for mixed values."""
+        kinds = frozenset(self.kinds | ({"float"} if self.has_nan and not self.nan_is_null() else set()))
+        if not kinds:
+            return pa.null()
+        if kinds <= {"decimal", "int"} and "decimal" in kinds:
+            return self._decimal_type()
+        if kinds == {"int", "float"}:
+            return pa.float64()
+        if len(kinds) > 1:
+            raise InvalidInputError(
+                f"Column {self.where!r} mixes values of kinds {', '.join(sorted(kinds))}. Nothing was "
+                "written. Convert the column to one type (naive and aware times do not mix either)."
+            )
+        return self._single(next(iter(kinds)))
+
+    def _single(self, kind: str) -> pa.DataType:
+        simple = {"bool": pa.bool_(), "str": pa.string(), "bytes": pa.binary(), "date": pa.date32()}
+        unit = "ns" if self.nanoseconds else "us"
+        if kind in simple:
+            return simple[kind]
+        if kind == "int":
+            return self._decimal_type() if self.beyond_int64 else pa.int64()
+        if kind == "float":
+            return pa.float64()
+        if kind in ("naive", "aware"):
+            return pa.timestamp(unit, tz="UTC" if kind == "aware" else None)
+        if kind == "list":
+            return pa.list_(pa.field("element", self.children["element"].arrow_type()))
+        if kind == "map":
+            return pa.map_(self.children["key"].arrow_type(), self.children["value"].arrow_type())
+        check_names(self.children, where=f"the dicts of column {self.where!r}")
+        return pa.struct([pa.field(name, shape.arrow_type()) for name, shape in self.children.items()])
+
+    def _decimal_type(self) -> pa.DataType:
+        precision = self.digits + self.scale
+        if precision > 38:
+            raise InvalidInputError(
+                f"Column {self.where!r} needs {precision} decimal digits; tables hold 38. Nothing was written."
+            )
+        return pa.decimal128(precision, self.scale)
+
+    def to_array(self, values: Sequence[Any]) -> pa.Array:
+        """``values`` as an Arrow array of :meth:`arrow_type`."""
+        kind = self.arrow_type()
+        nan_is_null = self.nan_is_null()
+        clean: Sequence[Any] = values
+        if self.children:
+            clean = [self._clean(v) for v in values]
+        elif self.marked or nan_is_null:
+            clean = [
+                None if is_missing(v) or (nan_is_null and isinstance(v, float) and math.isnan(v)) else v
+                for v in values
+            ]
+        try:
+            return pa.array(clean, type=kind, from_pandas=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
+            raise InvalidInputError(
+                f"Column {self.where!r} holds values that do not fit type {kind}: {error}. Nothing was written."
+            ) from error
+
+    def _clean(self, value: Any) -> Any:
+        """A nested value with its missing markers as None, all the way down."""
+        if is_missing(value):
+            return None
+        if isinstance(value, Mapping) and "struct" in self.kinds:
+            return {k: self.children[k]._clean(v) for k, v in value.items()}
+        if "map" in self.kinds:
+            pairs = value.items() if isinstance(value, Mapping) else value
+            key, item = self.children["key"], self.children["value"]
+            return [(key._clean(k), item._clean(v)) for k, v in pairs]
+        if isinstance(value, (list, tuple, np.ndarray)):
+            return [self.children["element"]._clean(v) for v in value]
+        if isinstance(value, float) and math.isnan(value) and self.nan_is_null():
+            return None
+        return value
+
+
+def _struct_hint(hint: pa.DataType | None, name: str) -> pa.DataType | None:
+    if hint is None or not pa.types.is_struct(hint) or hint.get_field_index(name) < 0:
+        return None
+    return hint.field(name).type

@@ -1,0 +1,194 @@
+"""Everything checked before anything is uploaded: a frame under the table's schema, with its fingerprint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.errors import InternalError, InvalidInputError, WouldAlterError
+from safewrite.frames.columns import Indices
+from safewrite.frames.conform import conform
+from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
+from safewrite.frames.source import Frame, as_frame
+from safewrite.frames.types import canonical_schema, canonical_type, check_names
+
+KEPT_BYTES = 64 * 2**20
+"""Frames up to this size are converted once and kept; larger ones are converted again when written."""
+
+_SLICE_BYTES = 32 * 2**20
+_SLICE_ROWS = 2**20
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""How directory names, and some readers of partition values, spell NULL."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Rows that were checked whole: they can be written as ``schema``, each value unchanged.
+
+    ``added`` are the fields that ``schema`` has and the table does not yet (schema_mode='merge').
+    """
+
+    schema: pa.Schema
+    rows: int
+    fingerprint: Fingerprint
+    added: tuple[pa.Field, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    _frame: Frame | None = field(default=None, repr=False)
+    _kept: pa.Table | None = field(default=None, repr=False)
+    _slice_rows: int = _SLICE_ROWS
+    _allow_missing: bool = False
+
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The conformed rows in slices, any number of times; of all columns, or of those named."""
+        for start in range(0, self.rows, self._slice_rows):
+            yield self.piece(start, min(start + self._slice_rows, self.rows), columns)
+
+    def piece(self, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Conformed rows ``start`` to ``stop``."""
+        if self._kept is not None:
+            part = self._kept.slice(start, stop - start)
+            return part if columns is None else part.select(list(columns))
+        if columns is None:
+            return self._conformed(self._source().piece(start, stop), self.schema, start)
+        present = [name for name in columns if name in self._source().column_names]
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        return self._conformed(self._source().piece(start, stop, columns=present), schema, start)
+
+    def take(self, rows: Indices) -> pa.Table:
+        """The conformed rows with these numbers, in this order."""
+        if self._kept is not None:
+            return self._kept.take(pa.array(rows))
+        return self._conformed(self._source().take(rows), self.schema, 0)
+
+    @property
+    def slice_rows(self) -> int:
+        """How many rows of this frame make a slice of bounded memory."""
+        return self._slice_rows
+
+    def _source(self) -> Frame:
+        if self._frame is None:
+            raise InternalError("A prepared frame has neither a source nor kept rows; please report this.")
+        return self._frame
+
+    def _conformed(self, piece: pa.Table, schema: pa.Schema, first_row: int) -> pa.Table:
+        return conform(piece, schema, allow_missing=self._allow_missing, first_row=first_row)
+
+
+def prepare(
+    data: object,
+    target: pa.Schema | None,
+    *,
+    partition_by: Sequence[str] = (),
+    schema_mode: Literal["merge"] | None = None,
+) -> Prepared:
+    """Check all of ``data`` against the table schema ``target`` (None: infer it, for a new table).
+
+    ``schema_mode="merge"`` appends the frame's new columns to the schema as nullable ones, and lets
+    nullable columns be missing (they read as NULL).  Raises WouldAlterError for a value, column or
+    field that would change, be dropped or become NULL, and InvalidInputError for data that is no
+    table or cannot be read twice.  Nothing is written.  Failures H1-H8.
+    """
+    if schema_mode not in (None, "merge"):
+        raise InvalidInputError(f"schema_mode is {schema_mode!r}; it must be None or 'merge'.")
+    merge = schema_mode == "merge"
+    frame = as_frame(data, target=target)
+    empty = frame.rows == 0 and not frame.column_names
+    _refuse_ragged(frame, merge=merge)
+    schema, added = _target(frame, target, merge=merge)
+    _check_partitions(schema, partition_by)
+    slice_rows = _slice_rows(frame)
+    prepared = Prepared(
+        schema, frame.rows, Fingerprinter().result(), added, tuple(partition_by), frame,
+        _slice_rows=slice_rows, _allow_missing=merge or empty,
+    )  # fmt: skip
+    return _checked(prepared, keep=frame.nbytes <= KEPT_BYTES, empty=empty)
+
+
+def _checked(draft: Prepared, *, keep: bool, empty: bool) -> Prepared:
+    """The draft with its fingerprint, after a look at every row."""
+    prints = Fingerprinter()
+    kept: list[pa.Table] = []
+    if draft.rows == 0 and not empty:
+        draft.piece(0, 0)  # the names and types of an empty frame are checked as well
+    for number, table in enumerate(draft.tables()):
+        _check_partition_values(table, draft.partition_by, number * draft.slice_rows)
+        prints.update(table)
+        if keep:
+            kept.append(table)
+    result = prints.result()
+    if result.rows != draft.rows:
+        raise InternalError(f"{draft.rows} rows came in and {result.rows} were checked; please report this.")
+    whole = pa.concat_tables(kept) if kept else draft.schema.empty_table()
+    return Prepared(
+        draft.schema, draft.rows, result, draft.added, draft.partition_by,
+        None if keep else draft._frame, whole if keep else None, draft.slice_rows, draft._allow_missing,
+    )  # fmt: skip
+
+
+def _refuse_ragged(frame: Frame, *, merge: bool) -> None:
+    if frame.ragged is not None and not merge:
+        raise WouldAlterError(
+            f"Some rows have the key {frame.ragged!r} and others lack it, and would get NULL. Nothing was "
+            "written. Write None where NULL is meant, or pass schema_mode='merge'."
+        )
+
+
+def _target(
+    frame: Frame, target: pa.Schema | None, *, merge: bool
+) -> tuple[pa.Schema, tuple[pa.Field, ...]]:
+    """The schema to write under, and the fields of it that are new."""
+    if target is None:
+        if not frame.column_names:
+            raise InvalidInputError("The data has no columns, so no table schema can be inferred from it.")
+        return canonical_schema(frame.arrow_schema()), ()
+    if not merge:
+        return target, ()
+    extra = [f for f in frame.arrow_schema() if f.name not in target.names]
+    check_names([*target.names, *(f.name for f in extra)], where="the table with the new columns")
+    added = tuple(pa.field(f.name, canonical_type(f.type, f.name), nullable=True) for f in extra)
+    return pa.schema([*target, *added], metadata=target.metadata), added
+
+
+def _slice_rows(frame: Frame) -> int:
+    per_row = max(frame.nbytes // max(frame.rows, 1), 1)
+    return max(min(_SLICE_BYTES // per_row, _SLICE_ROWS), 1)
+
+
+def _check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    check_names(partition_by, where="partition_by")
+    for name in partition_by:
+        if name not in schema.names:
+            raise InvalidInputError(
+                f"partition_by names {name!r}, which is no column. Nothing was written. Columns: {schema.names}."
+            )
+        kind = schema.field(name).type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+            raise InvalidInputError(
+                f"Column {name!r} of type {kind} cannot be a partition column: readers disagree on how its "
+                "values are spelled. Nothing was written. Partition by a string, number, date or timestamp."
+            )
+    if partition_by and len(set(partition_by)) == len(schema.names):
+        raise InvalidInputError(
+            "All columns are partition columns, so data files would be empty. Nothing was written. "
+            "Leave at least one column out of partition_by."
+        )
+
+
+def _check_partition_values(table: pa.Table, partition_by: Sequence[str], first_row: int) -> None:
+    """Refuse strings that table formats cannot tell from NULL (H5, delta #2100)."""
+    for name in partition_by:
+        column = table.column(name)
+        if not pa.types.is_string(column.type):
+            continue
+        for value in ("", HIVE_NULL):
+            at = pc.index(column, value).as_py()
+            if at >= 0:
+                raise WouldAlterError(
+                    f"Column {name!r}, row {first_row + at}: {value!r} as a partition value would be read back "
+                    "as NULL. Nothing was written. Write NULL, or another word, or do not partition by it."
+                )

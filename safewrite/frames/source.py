@@ -1,0 +1,231 @@
+"""Frames: what users hold (pandas, Arrow, polars, dicts) as columns that can be read again and again.
+
+A write may have to be repeated, so its rows must be there a second time: generators, iterators and
+Arrow streams are refused, because a drained stream appends nothing on a retry and nobody notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from safewrite.errors import InvalidInputError
+from safewrite.frames.columns import (
+    ArrowColumn,
+    Column,
+    ExtensionColumn,
+    Indices,
+    NumpyColumn,
+    ObjectColumn,
+    PolarsColumn,
+)
+from safewrite.frames.types import check_names
+
+
+class Frame:
+    """Rows that can be read any number of times, a slice at a time.
+
+    ``nbytes`` is the memory of the source in bytes (an estimate for Python objects).  ``ragged`` is
+    the path of a key that some dicts have and others lack, or None.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], rows: int, nbytes: int, *, ragged: str | None = None
+    ) -> None:
+        check_names([c.name for c in columns], where="the data")
+        self._columns = {c.name: c for c in columns}
+        self.rows = rows
+        self.nbytes = nbytes
+        self.ragged = ragged
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names in the order of the source."""
+        return tuple(self._columns)
+
+    def arrow_schema(self) -> pa.Schema:
+        """The Arrow types as found, over all rows."""
+        return pa.schema([pa.field(c.name, c.kind, nullable=c.nullable) for c in self._columns.values()])
+
+    def slices(self, max_rows: int, *, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Consecutive tables of at most ``max_rows`` rows; each is converted when it is asked for."""
+        for start in range(0, self.rows, max_rows):
+            yield self.piece(start, min(start + max_rows, self.rows), columns=columns)
+
+    def piece(self, start: int, stop: int, *, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows ``start`` to ``stop`` of all columns, or of those named."""
+        chosen = [self._columns[name] for name in (self._columns if columns is None else columns)]
+        return _table(chosen, [c.piece(start, stop) for c in chosen])
+
+    def take(self, rows: Indices) -> pa.Table:
+        """The rows with these numbers, in this order."""
+        chosen = list(self._columns.values())
+        return _table(chosen, [c.take(rows) for c in chosen])
+
+
+def _table(columns: Sequence[Column], arrays: Sequence[pa.ChunkedArray]) -> pa.Table:
+    return pa.table(list(arrays), names=[c.name for c in columns])
+
+
+def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
+    """``data`` as a Frame.
+
+    Takes a pandas DataFrame, a pyarrow Table or RecordBatch, a list of RecordBatches, a polars
+    DataFrame or LazyFrame (collected), a list of dicts, a dict of columns, and any other table that
+    exports Arrow streams repeatedly.  ``target`` only tells how to read Python objects that can be
+    two things (a dict is a struct or a map).  Raises InvalidInputError for anything else.
+    """
+    if isinstance(data, pa.Table):
+        return _from_arrow(data)
+    if isinstance(data, pa.RecordBatch):
+        return _from_arrow(pa.Table.from_batches([data]))
+    if isinstance(data, Mapping):
+        return _from_columns(data, target)
+    if isinstance(data, (list, tuple)):
+        return _from_list(data, target)
+    module = type(data).__module__.partition(".")[0]
+    name = type(data).__name__
+    if module == "pandas" and name == "DataFrame":
+        return _from_pandas(data, target)
+    if module == "polars" and name in ("DataFrame", "LazyFrame"):
+        return _from_polars(data)
+    if isinstance(data, (pa.RecordBatchReader, Iterator)) or hasattr(data, "__next__"):
+        raise InvalidInputError(
+            f"A {name} can be read only once, so a retry would append nothing. Nothing was written. "
+            "Read it into a table first: reader.read_all(), list(...), or pandas.DataFrame(...)."
+        )
+    if hasattr(data, "__arrow_c_stream__"):
+        return _from_stream(data)
+    raise InvalidInputError(
+        f"A {type(data).__module__}.{name} is no table. Nothing was written. Pass a pandas, pyarrow or "
+        "polars table, a list of dicts, or a dict of columns."
+    )
+
+
+def _from_arrow(table: pa.Table) -> Frame:
+    check_names(table.column_names, where="the data")
+    columns = [ArrowColumn(f.name, table.column(i), nullable=f.nullable) for i, f in enumerate(table.schema)]
+    return Frame(columns, table.num_rows, table.nbytes)
+
+
+def _from_stream(data: Any) -> Frame:
+    """A foreign table; it is exported twice, to see that the second time gives the rows again."""
+    table = pa.table(data)
+    try:
+        again = sum(batch.num_rows for batch in pa.RecordBatchReader.from_stream(data))
+    except (pa.ArrowException, RuntimeError, ValueError, OSError) as error:
+        again = -1
+        reason = str(error)
+    else:
+        reason = f"{table.num_rows} rows the first time, {again} the second"
+    if again != table.num_rows:
+        raise InvalidInputError(
+            f"A {type(data).__name__} cannot be read twice ({reason}), so a retry would not append the "
+            "same rows. Nothing was written. Read it into a pyarrow Table first: pyarrow.table(data)."
+        )
+    return _from_arrow(table)
+
+
+def _from_pandas(data: Any, target: pa.Schema | None) -> Frame:
+    check_names(list(data.columns), where="the data")
+    if data.index.nlevels > 1 or data.index.name is not None:
+        names = [name for name in data.index.names]
+        raise InvalidInputError(
+            f"The DataFrame has the index {names}, which would not be written. Nothing was written. "
+            "Call df.reset_index() to write it as columns, or df.reset_index(drop=True) to leave it out."
+        )
+    columns = [_pandas_column(name, data.iloc[:, i], target) for i, name in enumerate(data.columns)]
+    return Frame(columns, len(data), int(data.memory_usage(index=False, deep=True).sum()))
+
+
+def _pandas_column(name: str, series: Any, target: pa.Schema | None) -> Column:
+    if series.dtype == object:
+        return ObjectColumn(name, series.to_numpy(), _hint(target, name))
+    if isinstance(series.dtype, np.dtype):
+        return NumpyColumn(name, series.to_numpy())
+    return ExtensionColumn(name, series)
+
+
+def _from_polars(data: Any) -> Frame:
+    if hasattr(data, "collect"):
+        data = data.collect()
+    columns = [PolarsColumn(series.name, series) for series in data.get_columns()]
+    return Frame(columns, data.height, int(data.estimated_size()))
+
+
+def _from_list(data: Sequence[Any], target: pa.Schema | None) -> Frame:
+    if data and all(isinstance(item, pa.RecordBatch) for item in data):
+        try:
+            return _from_arrow(pa.Table.from_batches(list(data)))
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError(
+                f"The record batches have different schemas ({error}). Nothing was written. Cast them to one."
+            ) from error
+    for row, item in enumerate(data):
+        if not isinstance(item, Mapping):
+            raise InvalidInputError(
+                f"Row {row} is a {type(item).__name__}, not a dict. Nothing was written. "
+                "Pass a list of dicts (or of pyarrow RecordBatches)."
+            )
+    return _from_dicts(data, target)
+
+
+def _from_dicts(rows: Sequence[Mapping[Any, Any]], target: pa.Schema | None) -> Frame:
+    """Columns from the keys of *all* rows: pyarrow itself looks at the first row only (H1)."""
+    counts: dict[Any, int] = {}
+    for row in rows:
+        for key in row:
+            counts[key] = counts.get(key, 0) + 1
+    check_names(list(counts), where="the dicts")
+    columns = [ObjectColumn(name, [row.get(name) for row in rows], _hint(target, name)) for name in counts]
+    ragged = next((name for name, count in counts.items() if count < len(rows)), None)
+    return Frame(columns, len(rows), 64 * len(rows) * max(len(columns), 1), ragged=ragged or _ragged(columns))
+
+
+def _ragged(columns: Sequence[Column]) -> str | None:
+    shapes = (c.shape.ragged() for c in columns if isinstance(c, ObjectColumn))
+    return next((path for path in shapes if path is not None), None)
+
+
+def _from_columns(data: Mapping[Any, Any], target: pa.Schema | None) -> Frame:
+    check_names(list(data), where="the data")
+    columns: list[Column] = []
+    lengths: dict[str, int] = {}
+    for name, values in data.items():
+        if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+            raise InvalidInputError(
+                f"Column {name!r} is a {type(values).__name__}; a dict of columns needs a sequence for each. "
+                "Nothing was written. Pass lists or arrays of one length (or a list of dicts for rows)."
+            )
+        lengths[name] = len(values)
+        columns.append(_any_column(name, values, target))
+    if len(set(lengths.values())) > 1:
+        raise InvalidInputError(f"The columns differ in length: {lengths}. Nothing was written.")
+    nbytes = sum(int(getattr(v, "nbytes", 0)) or 64 * len(v) for v in data.values())
+    rows = next(iter(lengths.values()), 0)
+    return Frame(columns, rows, nbytes, ragged=_ragged(columns))
+
+
+def _any_column(name: str, values: Any, target: pa.Schema | None) -> Column:
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return ArrowColumn(name, values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values]))
+    module = type(values).__module__.partition(".")[0]
+    if module == "pandas" and type(values).__name__ == "Series":
+        return _pandas_column(name, values, target)
+    if module == "polars" and type(values).__name__ == "Series":
+        return PolarsColumn(name, values)
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype != object:
+        return NumpyColumn(name, values)
+    if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.ndim == 1):
+        return ObjectColumn(name, values if isinstance(values, np.ndarray) else list(values), _hint(target, name))
+    raise InvalidInputError(
+        f"Column {name!r} is a {type(values).__name__}, which is no one-dimensional column. Nothing was "
+        "written. Pass a list, a numpy array, an Arrow array or a Series."
+    )
+
+
+def _hint(target: pa.Schema | None, name: str) -> pa.DataType | None:
+    return None if target is None or name not in target.names else target.field(name).type

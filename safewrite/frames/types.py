@@ -1,0 +1,136 @@
+"""The canonical Arrow types of a table, which Delta and Iceberg share, and how a frame's types map to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from safewrite.errors import InvalidInputError
+
+UTC_TIMESTAMP = pa.timestamp("us", tz="UTC")
+NAIVE_TIMESTAMP = pa.timestamp("us")
+
+_SAME = (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32())
+_UNSIGNED_TO_SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are strings, in any of Arrow's layouts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether values are byte strings, in any of Arrow's layouts."""
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists in a layout that pyarrow converts without loss.
+
+    List views are left out: pyarrow 26 drops the elements that follow a NULL when it casts a
+    ``list_view`` to a ``list``.
+    """
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def list_of(element: pa.Field) -> pa.DataType:
+    """A list type whose element is named as Delta and Iceberg name it."""
+    return pa.list_(pa.field("element", element.type, nullable=element.nullable))
+
+
+def map_of(key: pa.DataType, value: pa.Field) -> pa.DataType:
+    """A map type with fields named ``key`` and ``value``; keys are never NULL."""
+    return pa.map_(
+        pa.field("key", key, nullable=False), pa.field("value", value.type, nullable=value.nullable)
+    )
+
+
+def canonical_type(kind: pa.DataType, column: str) -> pa.DataType:
+    """The type a table column gets when it is created from a frame's column of type ``kind``.
+
+    Raises InvalidInputError, naming ``column``, where no table type holds every value of ``kind``.
+    """
+    if kind in _SAME:
+        return kind
+    if kind in _UNSIGNED_TO_SIGNED:
+        return _UNSIGNED_TO_SIGNED[kind]
+    if is_text(kind):
+        return pa.string()
+    if is_bytes(kind):
+        return pa.binary()
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    if pa.types.is_timestamp(kind):
+        return UTC_TIMESTAMP if kind.tz is not None else NAIVE_TIMESTAMP
+    if pa.types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return canonical_type(kind.value_type, column)
+    return _canonical_nested(kind, column)
+
+
+def _canonical_nested(kind: pa.DataType, column: str) -> pa.DataType:
+    if is_list(kind):
+        inner = kind.value_field
+        return list_of(inner.with_type(canonical_type(inner.type, f"{column}.element")))
+    if pa.types.is_map(kind):
+        value = kind.item_field
+        key = canonical_type(kind.key_type, f"{column}.key")
+        return map_of(key, value.with_type(canonical_type(value.type, f"{column}.value")))
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        if not fields:
+            raise InvalidInputError(f"Column {column!r} is a struct without fields; drop it or give it fields.")
+        check_names([f.name for f in fields], where=f"column {column!r}")
+        return pa.struct([f.with_type(canonical_type(f.type, f"{column}.{f.name}")) for f in fields])
+    raise InvalidInputError(_refusal(kind, column))
+
+
+def _refusal(kind: pa.DataType, column: str) -> str:
+    advice = "Cast it to a type that tables have."
+    if pa.types.is_null(kind):
+        advice = "It holds only NULL, so no type can be inferred: give a schema, or cast it to the type you mean."
+    elif pa.types.is_uint64(kind):
+        advice = "Cast it to int64 (if every value is below 2^63) or to decimal128(20, 0)."
+    elif pa.types.is_float16(kind):
+        advice = "Cast it to float32, which holds every half float exactly."
+    elif pa.types.is_duration(kind) or pa.types.is_time(kind) or pa.types.is_interval(kind):
+        advice = "Tables have no such type: write a number of microseconds (int64), or a string."
+    elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        advice = "Cast it to a list type."
+    return f"Column {column!r} has type {kind}, which cannot be a table column. Nothing was written. {advice}"
+
+
+def canonical_schema(schema: pa.Schema) -> pa.Schema:
+    """The table schema inferred from a frame's Arrow schema; raises InvalidInputError per column."""
+    check_names(schema.names, where="the data")
+    return pa.schema([f.with_type(canonical_type(f.type, f.name)) for f in schema])
+
+
+def check_names(names: Iterable[object], *, where: str) -> None:
+    """Refuse names that are not strings, empty, repeated, or equal but for case (H2)."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise InvalidInputError(
+                f"A column name in {where} is {name!r}; names must be non-empty strings. "
+                "Nothing was written. Rename the columns."
+            )
+        folded = name.casefold()
+        if folded in seen:
+            raise InvalidInputError(_collision(seen[folded], name, where))
+        seen[folded] = name
+
+
+def _collision(one: str, other: str, where: str) -> str:
+    how = "twice" if one == other else f"beside {one!r}, which differs only in case"
+    return (
+        f"Column {other!r} occurs {how} in {where}; tables match names without regard to case. "
+        "Nothing was written. Rename or drop one of them."
+    )
