@@ -16,6 +16,8 @@ from typing import Any
 
 from safewrite.testing.history import Event
 
+from .. import servers
+
 ARMS = Path(__file__).resolve().parent / "arms"
 RESTARTS_MAX = 60
 
@@ -58,10 +60,9 @@ class _Process:
         self.paused_until: float | None = None
         self._fleet = fleet
         self._log = log.open("ab")
-        # A session of its own: a Ctrl-C at the terminal reaches the orchestrator alone, which ends them all.
-        self.popen = subprocess.Popen(
-            [spec.python, str(ARMS / spec.program), str(config_path)], stdout=subprocess.PIPE, stderr=self._log,
-            text=True, env=_environment(), start_new_session=True,
+        self.popen = servers.spawn(
+            [spec.python, str(ARMS / spec.program), str(config_path)], self._log,
+            env=_environment(), cwd=config_path.parent, stdout=subprocess.PIPE,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
@@ -69,7 +70,7 @@ class _Process:
     def _listen(self) -> None:
         assert self.popen.stdout is not None
         for line in self.popen.stdout:
-            self._fleet._heard(self, line.split())
+            self._fleet.heard(self, line.decode(errors="replace").split())
 
     def close(self) -> None:
         """Kill if it still runs, wait for it, and for the last of its words."""
@@ -126,7 +127,8 @@ class Fleet:
         log = self.folder / f"writer-{spec.number}.log"
         self._processes[spec.number] = _Process(spec, path, log, self)
 
-    def _heard(self, process: _Process, words: list[str]) -> None:
+    def heard(self, process: _Process, words: list[str]) -> None:
+        """Take in one line of a writer."""
         with self._lock:
             match words:
                 case ["ready"]:

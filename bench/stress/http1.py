@@ -15,8 +15,19 @@ BUFFER_BYTES = 1 << 22
 # Shorter than any server's own patience with an idle connection: one that the server is about to
 # close must not be picked, for a request that died on it could not be sent again.
 _IDLE_S = 5.0
+# Content-Length is written anew, and Expect is answered by the proxy itself.
 _HOP_BY_HOP = frozenset(
-    b"connection content-length expect keep-alive proxy-connection te trailer transfer-encoding upgrade".split()
+    {
+        b"connection",
+        b"content-length",
+        b"expect",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
 )
 
 

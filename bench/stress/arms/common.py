@@ -51,8 +51,8 @@ def describe(error: BaseException) -> str:
 class Writer:
     """One writer process: appends ``appends`` times and writes down what it was told.
 
-    ``on_error`` and ``on_restart`` are the caller's habits: ``"retry"`` calls again (with the same
-    key, where there is one), ``"give up"`` goes on to the next append.
+    ``on_error`` (known not to be written), ``on_unknown`` and ``on_restart`` are the caller's habits:
+    ``"retry"`` calls again (with the same key, where there is one), ``"give up"`` goes on to the next.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -130,7 +130,7 @@ class Writer:
         except Exception as error:
             self.ledger.record(history.Event.INFO, **head, error=describe(error))
             self.say("info", rows[0].seq)
-            return retry
+            return self.config.get("on_unknown", "give up") == "retry"
         self.trap(rows[0].seq, "caller.record_ack", "before")
         elapsed_s = time.monotonic() - began
         self.ledger.record(history.Event.OK, **{"elapsed_s": elapsed_s, **head, **receipt})
@@ -140,46 +140,21 @@ class Writer:
     def trap(self, seq: int, step: str, when: str) -> None:
         """Kill or pause this process here, if the plan says so and it was not yet done."""
         for planned in self.config.get("traps", ()):
-            if (planned["seq"], planned["step"], planned["when"]) != (seq, step, when):
+            if (planned["step"], planned["when"]) != (step, when) or planned["seq"] not in (seq, None):
                 continue
             event = history.Event(planned["action"])
-            if any(e["event"] == event and e["seq"] == seq and e["step"] == step for e in self._before):
-                continue
             fields = {"kind": self.kind, "writer": self.number, "seq": seq, "step": step, "when": when}
-            self.ledger.record(event, **fields)
-            self._before.append({"event": event, **fields})
+            # Once each, also over restarts: the ledger remembers which of them are done.
+            done = {"event": event, "step": step, "when": when, "planned_seq": planned["seq"]}
+            if any(done.items() <= known.items() for known in self._before):
+                continue
+            self.ledger.record(event, **fields, planned_seq=planned["seq"])
+            self._before.append({**fields, **done})
             self.say(event, seq, step, when)
             if event == history.Event.KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGSTOP)
             self.ledger.record(history.Event.RESUME, **fields)
-
-
-class TrappedWorld:
-    """A table's world that kills or pauses the process before or after named effects.
-
-    Everything else of the wrapped world is passed through.
-    """
-
-    def __init__(self, world: Any, writer: Writer) -> None:
-        self._world = world
-        self._writer = writer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._world, name)
-
-    def perform(self, effect: Any) -> Any:
-        """Perform the effect, unless this process is to die first."""
-        names = [effect.name, *(part.name for part in getattr(effect, "effects", ()))]
-        self._spring(names, "before")
-        outcome = self._world.perform(effect)
-        self._spring(names, "after")
-        return outcome
-
-    def _spring(self, names: list[str], when: str) -> None:
-        if self._writer.current is not None:
-            for name in names:
-                self._writer.trap(self._writer.current[0], name, when)
 
 
 def to_arrow(rows: list[Any]) -> Any:

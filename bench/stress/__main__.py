@@ -1,0 +1,107 @@
+"""``python -m bench.stress``: many writer processes on one table, under faults; exit 0 only if no row was lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from . import plan, report, run
+from .progress import Progress
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def stress(
+    seed: Annotated[int | None, typer.Option(envvar="SAFEWRITE_SEED", help="Replays the plan of a run.")] = None,
+    writers: Annotated[int, typer.Option(envvar="SAFEWRITE_WRITERS", min=2, max=64, help="Processes on one table.")] = 16,
+    appends: Annotated[int, typer.Option(envvar="SAFEWRITE_APPENDS", min=2, help="Appends of each writer.")] = 18,
+    rows: Annotated[int, typer.Option(envvar="SAFEWRITE_ROWS", min=1, max=10_000, help="Rows of each append.")] = 250,
+    table_format: Annotated[Literal["delta"], typer.Option("--format", envvar="SAFEWRITE_FORMAT")] = "delta",
+    arbiter: Annotated[
+        Literal["dynamodb", "object-store", "both"],
+        typer.Option(envvar="SAFEWRITE_ARBITER", help="Which safewrite arms run, unless --arms says so."),
+    ] = "both",
+    store: Annotated[
+        Literal["ministack", "seaweed"], typer.Option(envvar="SAFEWRITE_STORE", help="The local S3 that is started.")
+    ] = "ministack",
+    arms: Annotated[
+        str, typer.Option(envvar="SAFEWRITE_ARMS", help=f"Comma-separated, of: {', '.join(plan.ARMS)}.")
+    ] = "",
+    table: Annotated[
+        str | None, typer.Option(envvar="SAFEWRITE_TABLE", help="s3://bucket/path of your own; no server is started.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(envvar="SAFEWRITE_ENDPOINT", help="Your store's URL; AWS itself if left out.")
+    ] = None,
+    lock_table: Annotated[str, typer.Option(envvar="SAFEWRITE_LOCK_TABLE", help="DynamoDB table.")] = "delta_log",
+    proxy: Annotated[bool | None, typer.Option(help="Faults by the HTTP proxy (default: yes with local servers).")] = None,
+    min_rows: Annotated[
+        int | None, typer.Option(envvar="SAFEWRITE_MIN_ROWS", help="Acked rows below which the verdict is unknown.")
+    ] = None,
+    pause_s: Annotated[float, typer.Option(envvar="SAFEWRITE_PAUSE_S", help="How long a SIGSTOP lasts.")] = 8.0,
+    limit_s: Annotated[float, typer.Option(envvar="SAFEWRITE_LIMIT_S", help="Patience with one arm.")] = 150.0,
+    soak: Annotated[bool, typer.Option(help="The long form: 100 times the appends, every kill point 20 times.")] = False,
+    out: Annotated[Path, typer.Option(envvar="SAFEWRITE_OUT", help="Folder of the reports.")] = Path("out/stress"),
+    json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON, nothing else.")] = False,
+) -> None:
+    """Run writers under faults, read the table back by three readers, and judge."""
+    chosen = _choose(arms, arbiter, own=table is not None)
+    factor = 100 if soak else 1
+    settings = plan.Settings(
+        seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
+        writers=writers, appends=appends * factor, rows=rows, store=store, arms=chosen, pause_s=pause_s,
+        arm_limit_s=limit_s * factor, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
+        proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
+    )  # fmt: skip
+    settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
+    console = Console(stderr=json_output)
+    folder = _folder(out, settings.seed)
+    console.print(f"format {table_format}, seed {settings.seed}, files in {folder}", highlight=False)
+    try:
+        with Progress(console, quiet=json_output) as progress:
+            result = run.run(settings, folder, progress.tick)
+    except run.UsageError as error:
+        console.print(f"[red]{error}[/red]")
+        raise typer.Exit(2) from error
+    summary = report.to_dict(result)
+    report.write(result, summary, folder)
+    if json_output:
+        print(json.dumps(summary, indent=1))
+    else:
+        report.show(result, summary, console, folder)
+    raise typer.Exit(0 if result.judgement.valid else 1)
+
+
+def _choose(arms: str, arbiter: str, *, own: bool) -> tuple[str, ...]:
+    named = tuple(name.strip() for name in arms.split(",") if name.strip())
+    unknown = [name for name in named if name not in plan.ARMS]
+    if unknown:
+        raise typer.BadParameter(f"no arm is named {', '.join(unknown)}; there are {', '.join(plan.ARMS)}")
+    safe = tuple(name for name in plan.SAFE_ARMS if arbiter in ("both", name.removeprefix("safewrite-")))
+    # Nobody's own bucket is used to lose rows in, unless asked for by name.
+    return named or (safe if own else safe + plan.NAIVE_ARMS)
+
+
+def _rows_wanted(settings: plan.Settings) -> int:
+    """90 % of the rows that safewrite's writers are to append; 50,000 in a run as it comes."""
+    planned = [w for name in settings.arms for w in plan.make_arm(name, settings).writers if w.judged]
+    return int(0.9 * sum(writer.appends * writer.rows for writer in planned))
+
+
+def _folder(out: Path, seed: int) -> Path:
+    folder = out.resolve() / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{seed}"
+    folder.mkdir(parents=True)
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(app())

@@ -1,0 +1,89 @@
+"""Writer: safewrite, from pandas, Arrow or polars, with a key, a txn or neither.
+
+The plan's kills and pauses fall between the effects of its commits, by their names.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+import common  # noqa: E402  (run as a script: the path comes first)
+
+import safewrite as sw  # noqa: E402
+
+OPEN_TRIES_MAX = 20
+
+
+def open_table(config: dict[str, Any]) -> Any:
+    """Open the table; faults may hit an open too, and nothing is at stake then."""
+    options: dict[str, Any] = {"storage_options": config["storage_options"]}
+    if config["arbiter"] == "object-store":
+        options["arbiter"] = "object-store"
+    else:
+        options["lock_table"] = config["lock_table"]
+    for attempt in range(OPEN_TRIES_MAX):
+        try:
+            return sw.open(config["table"], **options)
+        except (sw.StorageError, sw.CommitUnknownError):
+            if attempt == OPEN_TRIES_MAX - 1:
+                raise
+            time.sleep(0.1 * (attempt + 1))
+    raise AssertionError("the loop returns or raises")
+
+
+def set_traps(world: Any, writer: common.Writer) -> None:
+    """Make the world kill or pause this process before or after the effects that the plan names."""
+    perform = world.perform
+
+    def trapped(effect: Any) -> Any:
+        if writer.current is not None and effect.name:
+            writer.trap(writer.current[0], effect.name, "before")
+        outcome = perform(effect)
+        if writer.current is not None and effect.name:
+            writer.trap(writer.current[0], effect.name, "after")
+        return outcome
+
+    # On the instance, so that the parts of a Together, which the world performs itself, come by too.
+    world.perform = trapped
+
+
+def to_frame(rows: list[Any], frame: str) -> Any:
+    """The rows as the frame that the plan names."""
+    table = common.to_arrow(rows)
+    if frame == "pandas":
+        return table.to_pandas()
+    if frame == "polars":
+        import polars as pl
+
+        return pl.from_arrow(table)
+    return table
+
+
+def main() -> None:
+    """Append by safewrite until the plan is done."""
+    config = common.read_config()
+    writer = common.Writer(config)
+    table = open_table(config)
+    set_traps(table.world, writer)
+
+    def append(rows: list[Any], key: str | None) -> dict[str, Any]:
+        name: dict[str, Any] = {"key": key} if key is not None else {}
+        if config.get("txn"):
+            name = {"txn": (f"{config['arm']}-{writer.number}", rows[0].seq)}
+        try:
+            receipt = table.append(to_frame(rows, config["frame"]), **name)
+        except sw.NotCommittedError as error:
+            lasting = (sw.WouldAlterError, sw.InvalidInputError, sw.ReplayMismatchError, sw.UnsafeConfigError)
+            raise common.NotWritten(error, retriable=not isinstance(error, lasting)) from error
+        return {"version": receipt.version, "tries": receipt.attempts, "outcome": str(receipt.outcome)}
+
+    writer.run(append)
+
+
+main()

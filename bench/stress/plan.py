@@ -1,0 +1,256 @@
+"""What a run will do, all of it drawn from one seed: writers, kills, pauses and faults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from safewrite.testing.faults import FaultKind, FaultPlan, Rule, Step
+
+MAIN, OLD, WRANGLER = "main", "deltalake-0.22", "awswrangler"
+WRITERS_PER_ARM_MAX = 100
+# Met only when writers collide or repair, so a plan cannot place them: each traps its first visitor.
+LUCKY_STEPS = (
+    "lease.take", "lease.read", "lease.pass", "commit.read_new", "commit.get_entry", "commit.read_back",
+    "repair.get_temp", "repair.put_commit", "repair.complete",
+)  # fmt: skip
+PAUSED_STEPS = ("commit.put_data", "commit.put_entry", "commit.put_commit", "commit.complete", "lease.pass")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a user chooses.  ``rows`` is per append, ``appends`` per writer; times in seconds."""
+
+    seed: int
+    writers: int = 16
+    appends: int = 18
+    rows: int = 250
+    store: str = "ministack"
+    arms: tuple[str, ...] = ()
+    pause_s: float = 8.0
+    arm_limit_s: float = 150.0
+    acked_rows_min: int = 50_000
+    out: Path = Path("out/stress")
+    table: str | None = None
+    endpoint: str | None = None
+    lock_table: str = "delta_log"
+    proxy: bool = True
+    kills_per_step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WriterPlan:
+    """One writer process.  ``judged`` writers are safewrite's: any flaw of theirs fails the run."""
+
+    number: int
+    kind: str
+    program: str
+    environment: str = MAIN
+    judged: bool = False
+    appends: int = 10
+    rows: int = 100
+    storage: tuple[tuple[str, str], ...] = ()
+    habits: tuple[tuple[str, Any], ...] = ()
+    traps: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArmPlan:
+    """Writers on one table, and what happens to them.
+
+    ``faults`` hit the judged writers, ``peer_faults`` the others (through a proxy of their own, so
+    that counts are not mixed).  ``naive`` arms must show loss or doubling.
+    """
+
+    name: str
+    title: str
+    writers: tuple[WriterPlan, ...]
+    faults: tuple[Rule, ...] = ()
+    peer_faults: tuple[Rule, ...] = ()
+    arbiter: str | None = None
+    naive: bool = False
+    change_feed: bool = False
+
+    @property
+    def environments(self) -> set[str]:
+        """The environments whose interpreters it needs."""
+        return {writer.environment for writer in self.writers}
+
+    def fault_plan(self, seed: int) -> FaultPlan:
+        """The plan of the judged writers' proxy."""
+        return FaultPlan(seed, self.faults)
+
+    def peer_plan(self, seed: int) -> FaultPlan:
+        """The plan of the other writers' proxy."""
+        return FaultPlan(seed + 1, self.peer_faults)
+
+
+# --- faults -------------------------------------------------------------------------------------
+def safewrite_faults() -> tuple[Rule, ...]:
+    """Every class that the promise must survive; rates are per request, a few faults for each append."""
+    commit, lock = (Step.PUT_COMMIT,), (Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY)
+    data = (Step.PUT_DATA, Step.PUT_TEMP)
+    ledger = (Step.PUT_LEDGER, Step.UPDATE_LEDGER)
+    return (
+        Rule(kind=FaultKind.LOST_ANSWER, steps=commit, probability=0.06),
+        Rule(kind=FaultKind.LOST_ANSWER_500, steps=commit, probability=0.05),
+        Rule(kind=FaultKind.PRECONDITION_412, steps=commit, probability=0.05),
+        Rule(kind=FaultKind.CONFLICT_409, steps=commit, probability=0.05),
+        Rule(kind=FaultKind.LATE, steps=commit, probability=0.02, delay_s=0.6),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(*data, *lock, *ledger), probability=0.02),
+        Rule(kind=FaultKind.LOST_ANSWER_500, steps=(*data, *lock, *ledger), probability=0.02),
+        Rule(kind=FaultKind.PRECONDITION_412, steps=(Step.DDB_PUT_ENTRY, Step.PUT_LEDGER), probability=0.02),
+        Rule(kind=FaultKind.THROTTLE, steps=(*lock, *ledger, *data), probability=0.02),
+        Rule(kind=FaultKind.TRUNCATE_BODY, steps=(Step.PUT_DATA,), method="PUT", probability=0.01),
+        Rule(kind=FaultKind.ERROR_500, probability=0.005),
+        Rule(kind=FaultKind.ERROR_503, probability=0.005),
+        Rule(kind=FaultKind.CUT, probability=0.005),
+        Rule(kind=FaultKind.DELAY, probability=0.02, delay_s=0.25),
+    )
+
+
+def peer_faults() -> tuple[Rule, ...]:
+    """What deltalake as a peer meets: enough to trouble it, not to stop it."""
+    return (
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,), probability=0.03),
+        Rule(kind=FaultKind.ERROR_503, probability=0.005),
+        Rule(kind=FaultKind.DELAY, probability=0.02, delay_s=0.25),
+    )
+
+
+# --- arms ---------------------------------------------------------------------------------------
+_PANDAS = ("safewrite pandas, key", {"frame": "pandas", "keyed": True, "on_unknown": "retry"})
+_POLARS = ("safewrite polars, txn", {"frame": "polars", "txn": True, "on_unknown": "retry"})
+_ARROW = ("safewrite Arrow, no key", {"frame": "arrow", "on_restart": "give up"})
+_PEER = "deltalake 1.6 conditional PUT (peer)"
+
+
+def _safewrite(settings: Settings, base: int, arbiter: str, writers: int, appends: int) -> tuple[WriterPlan, ...]:
+    peers = max(1, writers // 4)
+    kinds = [(_PANDAS, _POLARS, _PANDAS, _ARROW)[index % 4] for index in range(writers - peers)]
+    ours = tuple(
+        WriterPlan(
+            base + index, kind, "safewrite_writer.py", judged=True, appends=appends, rows=settings.rows,
+            habits=tuple(sorted({**habits, "arbiter": arbiter, "on_error": "retry", "calls_max": 12}.items())),
+        )  # fmt: skip
+        for index, (kind, habits) in enumerate(kinds)
+    )
+    theirs = tuple(
+        WriterPlan(base + 50 + index, _PEER, "deltalake_put.py", appends=appends, rows=50) for index in range(peers)
+    )
+    return ours + theirs
+
+
+def _unsafe_rename(base: int) -> tuple[WriterPlan, ...]:
+    unsafe = (("AWS_S3_ALLOW_UNSAFE_RENAME", "true"),)
+    return tuple(
+        WriterPlan(base + i, "deltalake 0.22.3, unsafe rename", "deltalake_put.py", OLD, appends=8, storage=unsafe)
+        for i in range(8)
+    )
+
+
+def _mixed_fleet(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
+    lock = (("AWS_S3_LOCKING_PROVIDER", "dynamodb"), ("DELTA_DYNAMO_TABLE_NAME", settings.lock_table))
+    old = tuple(
+        WriterPlan(base + i, "deltalake 0.22.3, lock table", "deltalake_put.py", OLD, appends=15, storage=lock)
+        for i in range(4)
+    )
+    new = tuple(
+        WriterPlan(base + 50 + i, "deltalake 1.6, conditional PUT", "deltalake_put.py", appends=15) for i in range(4)
+    )
+    return old + new
+
+
+def _lost_answer(base: int) -> tuple[WriterPlan, ...]:
+    return tuple(
+        WriterPlan(base + i, "deltalake 1.6, lost answers", "deltalake_put.py", appends=8) for i in range(3)
+    )
+
+
+def _wrangler(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
+    killed = ({"seq": 2, "step": "caller.record_ack", "when": "before", "action": "kill"},)
+    habits = (("lock_table", settings.lock_table), ("on_error", "retry"), ("on_unknown", "retry"), ("calls_max", 5))
+    return tuple(
+        WriterPlan(base + i, "awswrangler, lock table", "wrangler.py", WRANGLER, appends=5, traps=killed, habits=habits)
+        for i in range(4)
+    )
+
+
+SAFE_ARMS = ("safewrite-dynamodb", "safewrite-object-store")
+NAIVE_ARMS = ("unsafe-rename", "mixed-fleet", "lost-answer", "awswrangler")
+ARMS = SAFE_ARMS + NAIVE_ARMS
+
+
+def make_arm(name: str, settings: Settings) -> ArmPlan:
+    """The plan of one arm, before kills are placed (:func:`place_traps`)."""
+    base = WRITERS_PER_ARM_MAX * (1 + ARMS.index(name))
+    slow = (Rule(kind=FaultKind.DELAY, steps=(Step.PUT_COMMIT, Step.LIST_LOG), probability=0.2, delay_s=0.03),)
+    lost = (Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,), every=3),)
+    few = max(5, settings.writers // 2)
+    match name:
+        case "safewrite-dynamodb":
+            writers = _safewrite(settings, base, "dynamodb", settings.writers, settings.appends)
+            title = "safewrite, DynamoDB arbiter"
+            return ArmPlan(name, title, writers, safewrite_faults(), peer_faults(), "dynamodb")
+        case "safewrite-object-store":
+            writers = _safewrite(settings, base, "object-store", few, max(3, settings.appends // 2))
+            title = "safewrite, object-store arbiter"
+            return ArmPlan(name, title, writers, _without_lock(safewrite_faults()), peer_faults(), "object-store")
+        case "unsafe-rename":
+            return ArmPlan(name, "deltalake 0.22.3 with unsafe rename", _unsafe_rename(base), naive=True)
+        case "mixed-fleet":
+            title = "Half on the lock table (0.22.3), half by conditional PUT (1.6)"
+            return ArmPlan(name, title, _mixed_fleet(settings, base), peer_faults=slow, naive=True)
+        case "lost-answer":
+            title = "deltalake 1.6 under lost answers, read by its change feed"
+            return ArmPlan(name, title, _lost_answer(base), peer_faults=lost, naive=True, change_feed=True)
+        case "awswrangler":
+            title = "awswrangler, killed after the commit and run again"
+            return ArmPlan(name, title, _wrangler(settings, base), naive=True)
+    raise ValueError(f"no arm is named {name!r}; there are {', '.join(ARMS)}")
+
+
+def _without_lock(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The same rules where no DynamoDB is asked."""
+    return tuple(
+        replace(rule, steps=kept)
+        for rule in rules
+        if (kept := tuple(s for s in rule.steps if not s.startswith("ddb_"))) or not rule.steps
+    )
+
+
+# --- kills and pauses -----------------------------------------------------------------------------
+def place_traps(arm: ArmPlan, steps: Sequence[str], settings: Settings) -> ArmPlan:
+    """Give every step of a commit its SIGKILL, before and after, and some a SIGSTOP.
+
+    ``steps`` are the names of the effects that one lone append performs; each (step, before or
+    after) falls to another writer and append, by the seed.
+    """
+    rng = random.Random(f"{settings.seed}/{arm.name}/traps")
+    judged = [writer for writer in arm.writers if writer.judged]
+    keyed = [writer for writer in judged if "give up" not in dict(writer.habits).values()]
+    wanted: list[tuple[str, str, str]] = [
+        (step, when, "kill") for step in (*steps, "caller.record_ack") for when in ("before", "after")
+    ] * settings.kills_per_step
+    wanted.remove(("caller.record_ack", "after", "kill"))
+    wanted += [(step, "after", "pause") for step in PAUSED_STEPS if step in steps]
+    wanted += [(step, "before", "pause") for step in ("commit.put_commit",) if step in steps]
+    slots = [(writer.number, seq) for writer in judged for seq in range(1, writer.appends)]
+    rng.shuffle(slots)
+    traps: dict[int, list[dict[str, Any]]] = {writer.number: [] for writer in judged}
+    for (step, when, action), (number, seq) in zip(wanted, slots, strict=False):
+        traps[number].append({"seq": seq, "step": step, "when": when, "action": action})
+    for index, step in enumerate(LUCKY_STEPS):
+        chosen = keyed[index % len(keyed)].number
+        when = ("before", "after")[index % 2]
+        traps[chosen].append({"seq": None, "step": step, "when": when, "action": "kill"})
+    writers = tuple(replace(w, traps=(*w.traps, *traps.get(w.number, ()))) for w in arm.writers)
+    return replace(arm, writers=writers)
+
+
+def planned_kills(arm: ArmPlan) -> int:
+    """How many kills must fire (lucky ones not counted)."""
+    return sum(1 for w in arm.writers for t in w.traps if t["action"] == "kill" and t["seq"] is not None)

