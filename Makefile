@@ -32,7 +32,7 @@ arms: $(ARMS:%=.envs/%/.installed) ## Build the environments of the naive writer
 .PHONY: lock
 lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes newer versions)
 	@$(LOCK) --group bootstrap -o requirements/bootstrap.txt
-	@$(LOCK) pyproject.toml --all-extras --group test --group bench --group lint --group build \
+	@$(LOCK) pyproject.toml --all-extras --group test --group lint --group build \
 		-o requirements/dev.txt
 	@for arm in $(ARMS); do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
