@@ -90,7 +90,7 @@ def test_every_module_opens_with_a_sentence() -> None:
     for path in tracked_modules():
         first_line = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0].strip()
         empty_marker = path.name == "__init__.py" and not path.read_text().strip()
-        if not empty_marker and not re.fullmatch(r"[^a-z\W].*[.:!?]", first_line, re.DOTALL):
+        if not empty_marker and not re.fullmatch(r"\S+ \S+ .*[.:!?]", first_line, re.DOTALL):
             wrong.append(f"{path.relative_to(ROOT)}: {first_line!r}")
     assert wrong == []
 
