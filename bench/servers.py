@@ -330,7 +330,7 @@ class DynamoDBLocal(Server):
     def _command(self) -> tuple[list[str], dict[str, str]]:
         java = shutil.which("java")
         if java is None:
-            raise ServerError("DynamoDB Local needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
+            raise ServerError("DynamoDB Local needs Java 17: apt-get install openjdk-17-jre-headless")
         self._copy_jars()
         command = [java, "-Xmx512m", f"-Djava.library.path={self.jars_dir}", "-cp", f"{self.jars_dir}/*"]
         command += [str(_JAVA_DIR / "DdbLoopback.java"), "-inMemory", "-sharedDb", "-disableTelemetry"]
