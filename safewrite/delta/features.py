@@ -31,11 +31,11 @@ IMPLIED_BY_WRITER_VERSION: Mapping[int, tuple[str, ...]] = {
 """What each legacy writer version adds (PROTOCOL.md, "Writer Version Requirements")."""
 
 REFUSED: Mapping[str, str] = {
-    "v2Checkpoint": "its checkpoints cannot be read; set delta.checkpointPolicy to 'classic' and drop the feature",
-    "catalogManaged": "its commits belong to a catalog, and files written beside it would be lost",
-    "catalogOwned-preview": "its commits belong to a catalog, and files written beside it would be lost",
-    "coordinatedCommits-preview": "its commits belong to a coordinator, and files written beside it would be lost",
-    "managedCommit-dev": "its commits belong to a coordinator, and files written beside it would be lost",
+    "v2Checkpoint": "its checkpoints cannot be read; drop the feature",
+    "catalogManaged": "its commits belong to a catalog, which would not know of ours",
+    "catalogOwned-preview": "its commits belong to a catalog, which would not know of ours",
+    "coordinatedCommits-preview": "its commits belong to a coordinator, which would not know of ours",
+    "managedCommit-dev": "its commits belong to a coordinator, which would not know of ours",
     "clustering": "new files would need statistics on its clustering columns",
     "icebergCompatV1": "new files would need Iceberg's metadata",
     "icebergCompatV2": "new files would need Iceberg's metadata",
@@ -84,7 +84,7 @@ def check_overwrite(state: TableState, *, rewrites: bool = False) -> None:
         reasons.append("appendOnly: the table is append-only (delta.appendOnly = true)")
     if rewrites and _true(state, "delta.enableChangeDataFeed"):
         reasons.append(
-            "changeDataFeed: rewriting files would show kept rows as changed; overwrite by partition columns only"
+            "changeDataFeed: rewriting files would show kept rows as changed; overwrite whole partitions"
         )
     _refuse(state, reasons)
 
@@ -93,7 +93,8 @@ def _refuse(state: TableState, reasons: list[str]) -> None:
     if reasons:
         raise UnsupportedTableError(
             f"This table (id {state.table_id}, version {state.version}) cannot be written to safely: "
-            f"{'; '.join(reasons)}. Nothing was committed. Drop the feature, or write with an engine that has it."
+            f"{'; '.join(reasons)}. Nothing was committed. "
+            "Drop the feature, or write with an engine that has it."
         )
 
 
@@ -198,7 +199,7 @@ def _true(state: TableState, key: str) -> bool:
 RULES: Mapping[str, Rule] = {
     "checkConstraints": _constraints,
     "invariants": _refuse_columns(
-        _columns_with("delta.invariants"), "rows would have to satisfy invariants of"
+        _columns_with("delta.invariants"), "rows would have to obey the invariants of"
     ),
     "generatedColumns": _refuse_columns(
         _columns_with("delta.generationExpression"), "values would have to be generated for"
@@ -248,8 +249,8 @@ def check_retention(state: TableState, *, horizon_s: float, txn: bool = False) -
         text = state.properties.get(key, default)
         if text is not None and interval_s(text, key=key) < horizon_s:
             raise UnsafeConfigError(
-                f"{key} is {text!r}, shorter than the replay horizon of {horizon_s / 86400:g} days: a late retry "
-                "could not see that its rows are committed and would write them twice. Nothing was committed. "
+                f"{key} is {text!r}, shorter than the replay horizon of {horizon_s / 86400:g} days: a late "
+                "retry could not see that its rows are committed and would double them. Nothing is done. "
                 f"Raise {key}, or shorten the replay horizon to what your retries need.",
                 kind=Kind.RETENTION_TOO_SHORT,
             )

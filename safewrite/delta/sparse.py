@@ -24,10 +24,13 @@ REQUIRED = {
     "domainMetadata": "domainMetadata.domain",
     "add": "add.path",
     "remove": "remove.path",
+    "sidecar": "sidecar.path",
 }
 """A field that every action of a kind has: where it is NULL, there is no such action (PROTOCOL.md)."""
 MAPS = frozenset({"options", "configuration", "partitionValues", "tags"})
 """Fields that are maps in the checkpoint schema; Arrow shows a map as a list of pairs."""
+PARSED = frozenset({"stats_parsed", "partitionValues_parsed"})
+"""Copies of other fields in the table's own types; reading them would need the table's schema."""
 
 
 class UnreadableError(Exception):
@@ -153,8 +156,10 @@ def actions(file: pq.ParquetFile, root: str) -> list[dict[str, Any]]:
     groups = groups_with(file.metadata, root)
     if not groups:
         return []
+    leaves = [chunk.path_in_schema for chunk in _chunks(file.metadata, 0) if _root(chunk) == root]
+    columns = sorted({".".join(leaf.split(".")[:2]) for leaf in leaves if leaf.split(".")[1] not in PARSED})
     try:
-        values = file.read_row_groups(groups, columns=[root], use_threads=False).column(root)
+        values = file.read_row_groups(groups, columns=columns, use_threads=False).column(root)
         return [plain(value) for value in values.drop_null().to_pylist() if value is not None]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UnreadableError(str(error)) from error
