@@ -146,29 +146,27 @@ def _values(values: pa.Array, name: str) -> Pair:
 
 
 def _bits(values: pa.Array, name: str) -> tuple[Lane, str]:
+    """The canonical 64 bits of simple values (anything where NULL), and the name mixed with their kind."""
     kind = values.type
-    if values.null_count:
-        values = pc.fill_null(values, pa.scalar(0, pa.int32()).cast(kind) if not _is_int(kind) else 0)
+    if pa.types.is_boolean(kind):
+        return _filled(values).astype(np.uint64), f"{name}\x1fb"
     if pa.types.is_floating(kind):
-        numbers = values.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+        numbers = _filled(values).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
         numbers[np.isnan(numbers)] = np.nan
         return numbers.view(np.uint64), f"{name}\x1ff"
-    if pa.types.is_boolean(kind):
-        return values.to_numpy(zero_copy_only=False).astype(np.uint64), f"{name}\x1fb"
+    tag = "i"  # one kind for all widths: widening a column changes nothing
     if pa.types.is_date(kind):
-        return _ints(values.view(pa.int32())), f"{name}\x1fD"
-    if pa.types.is_timestamp(kind):
-        return _ints(values.view(pa.int64())), f"{name}\x1f{'T' if kind.tz else 't'}"
-    return _ints(values), f"{name}\x1fi"  # one kind for all widths: widening a column changes nothing
+        values, tag = values.view(pa.int32()), "D"
+    elif pa.types.is_timestamp(kind):
+        values, tag = values.view(pa.int64()), "T" if kind.tz else "t"
+    return _filled(values).astype(np.int64).view(np.uint64), f"{name}\x1f{tag}"
 
 
-def _is_int(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind))
-
-
-def _ints(values: pa.Array) -> Lane:
-    numbers: Lane = values.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
-    return numbers
+def _filled(values: pa.Array) -> npt.NDArray[np.generic]:
+    if values.null_count:
+        values = pc.fill_null(values, pa.scalar(False if pa.types.is_boolean(values.type) else 0, values.type))
+    array: npt.NDArray[np.generic] = values.to_numpy(zero_copy_only=False)
+    return array
 
 
 def _decimals(values: pa.Array) -> Pair:

@@ -57,6 +57,8 @@ class Prepared:
             return self._conformed(self._source().piece(start, stop), self.schema, start)
         present = [name for name in columns if name in self._source().column_names]
         schema = pa.schema([self.schema.field(name) for name in columns])
+        if not present:  # all of them are missing in the data (schema_mode='merge')
+            return pa.table([pa.nulls(stop - start, f.type) for f in schema], schema=schema)
         return self._conformed(self._source().piece(start, stop, columns=present), schema, start)
 
     def take(self, rows: Indices) -> pa.Table:

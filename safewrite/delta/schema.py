@@ -1,0 +1,184 @@
+"""Delta's schema JSON and Arrow schemas, each from the other.
+
+Source: Delta PROTOCOL.md, "Schema Serialization Format".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.errors import InvalidInputError, UnsupportedTableError
+from safewrite.frames.types import NAIVE_TIMESTAMP, UTC_TIMESTAMP, canonical_schema, check_names, list_of, map_of
+
+_PRIMITIVES: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": UTC_TIMESTAMP,
+    "timestamp_ntz": NAIVE_TIMESTAMP,
+}
+_NAMES = {kind: name for name, kind in _PRIMITIVES.items()}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_FORBIDDEN = set(" ,;{}()\n\t=")
+_FOREIGN_METADATA = ("PARQUET:", "ARROW:")
+
+
+def to_arrow(schema_string: str) -> pa.Schema:
+    """The Arrow schema of a Delta ``schemaString``.
+
+    Field metadata is kept: texts as they are, other values as JSON.  Raises UnsupportedTableError
+    naming the column of a type that is not known (variant, interval, collated strings, ...).
+    """
+    try:
+        parsed = json.loads(schema_string)
+        fields = parsed["fields"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnsupportedTableError(
+            f"The table's schema is no Delta schema ({error}). Nothing was written. Check metaData.schemaString."
+        ) from error
+    return pa.schema([_field_to_arrow(f, "") for f in fields])
+
+
+def _field_to_arrow(field: dict[str, Any], parent: str) -> pa.Field:
+    path = f"{parent}{field['name']}"
+    metadata = field.get("metadata") or {}
+    if "__COLLATIONS" in metadata:
+        raise _unsupported(path, "collated string")
+    kind = _type_to_arrow(field["type"], path)
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in metadata.items()}
+    return pa.field(field["name"], kind, nullable=field.get("nullable", True), metadata=texts or None)
+
+
+def _type_to_arrow(kind: Any, path: str) -> pa.DataType:
+    if isinstance(kind, str):
+        if kind in _PRIMITIVES:
+            return _PRIMITIVES[kind]
+        decimal = _DECIMAL.fullmatch(kind)
+        if kind == "decimal" or decimal is not None:
+            return pa.decimal128(*(int(g) for g in decimal.groups())) if decimal else pa.decimal128(10, 0)
+        raise _unsupported(path, kind)
+    match kind.get("type") if isinstance(kind, dict) else None:
+        case "struct":
+            return pa.struct([_field_to_arrow(f, f"{path}.") for f in kind["fields"]])
+        case "array":
+            element = _type_to_arrow(kind["elementType"], f"{path}.element")
+            return list_of(pa.field("element", element, nullable=kind.get("containsNull", True)))
+        case "map":
+            key = _type_to_arrow(kind["keyType"], f"{path}.key")
+            value = _type_to_arrow(kind["valueType"], f"{path}.value")
+            return map_of(key, pa.field("value", value, nullable=kind.get("valueContainsNull", True)))
+    raise _unsupported(path, json.dumps(kind))
+
+
+def _unsupported(path: str, kind: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"Column {path!r} has the Delta type {kind!r}, which safewrite does not know. Nothing was written. "
+        "Write this table with Spark, or leave the column out of it."
+    )
+
+
+def from_arrow(schema: pa.Schema) -> str:
+    """The Delta ``schemaString`` of an Arrow schema.
+
+    Types that Delta lacks but that hold the same values become canonical first (large strings,
+    dictionaries, unsigned integers, other time units).  Field metadata is kept, except what Parquet
+    and Arrow add for themselves.  Raises InvalidInputError naming the column of any other type, or
+    of a name that Delta tables without column mapping cannot have.
+    """
+    fields = [_field_to_json(f, "") for f in canonical_schema(schema)]
+    return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _field_to_json(field: pa.Field, parent: str) -> dict[str, Any]:
+    path = f"{parent}{field.name}"
+    bad = sorted(_FORBIDDEN & set(field.name))
+    if bad:
+        raise InvalidInputError(
+            f"Column {path!r} has {''.join(bad)!r} in its name, which Spark refuses in Delta tables. Nothing was "
+            "written. Rename the column."
+        )
+    return {
+        "name": field.name,
+        "type": _type_to_json(field.type, path),
+        "nullable": field.nullable,
+        "metadata": _metadata_to_json(field.metadata or {}),
+    }
+
+
+def _metadata_to_json(metadata: dict[bytes, bytes]) -> dict[str, Any]:
+    texts = {key.decode(): value.decode() for key, value in metadata.items()}
+    return {
+        key: _metadata_value(key, text)
+        for key, text in texts.items()
+        if not key.startswith((*_FOREIGN_METADATA, "_PL_"))
+    }
+
+
+def _metadata_value(key: str, text: str) -> Any:
+    """Delta's own keys hold numbers and objects as well (``delta.columnMapping.id``); others are texts."""
+    if not key.startswith("delta."):
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, (int, dict, list)) else text
+
+
+def _type_to_json(kind: pa.DataType, path: str) -> Any:
+    if kind in _NAMES:
+        return _NAMES[kind]
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_struct(kind):
+        fields = [_field_to_json(kind.field(i), f"{path}.") for i in range(kind.num_fields)]
+        return {"type": "struct", "fields": fields}
+    if pa.types.is_map(kind):
+        return {
+            "type": "map",
+            "keyType": _type_to_json(kind.key_type, f"{path}.key"),
+            "valueType": _type_to_json(kind.item_type, f"{path}.value"),
+            "valueContainsNull": kind.item_field.nullable,
+        }
+    return {
+        "type": "array",
+        "elementType": _type_to_json(kind.value_type, f"{path}.element"),
+        "containsNull": kind.value_field.nullable,
+    }
+
+
+def features_needed(schema: pa.Schema) -> tuple[str, ...]:
+    """The table features that columns of ``schema`` need: ``timestampNtz`` for times without a zone."""
+    return ("timestampNtz",) if any(_has_naive_time(f.type) for f in schema) else ()
+
+
+def _has_naive_time(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    if pa.types.is_map(kind):
+        return _has_naive_time(kind.key_type) or _has_naive_time(kind.item_type)
+    return any(_has_naive_time(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def add_fields(schema_string: str, added: Iterable[pa.Field]) -> str:
+    """``schema_string`` with new columns at its end, nullable; what it has stays to the letter of its JSON.
+
+    Raises InvalidInputError for names that exist (but for case) and types that Delta lacks.
+    """
+    schema = json.loads(schema_string)
+    new = canonical_schema(pa.schema([f.with_nullable(True) for f in added]))
+    check_names([*(f["name"] for f in schema["fields"]), *new.names], where="the table with the new columns")
+    schema["fields"].extend(_field_to_json(f, "") for f in new)
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))

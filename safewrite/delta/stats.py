@@ -1,0 +1,170 @@
+"""Statistics of a data file as Delta readers use them to skip files: never narrower than the truth (H7).
+
+Source: Delta PROTOCOL.md, "Per-file Statistics".  A bound that cannot be given exactly, or rounded to
+the safe side, is left out: a missing bound costs a reader time, a wrong one costs it rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.frames.types import NAIVE_TIMESTAMP
+
+STRING_PREFIX_CHARS = 32
+INDEXED_COLUMNS = 32
+_MAX_CHAR = "\U0010ffff"
+_DECIMAL_DIGITS_MAX = 15  # more do not survive a reader that parses JSON numbers as doubles
+
+Path = tuple[str, ...]
+
+
+@dataclass
+class _Bounds:
+    kind: pa.DataType
+    nulls: int = 0
+    low: Any = None
+    high: Any = None
+    usable: bool = True
+
+
+@dataclass
+class FileStats:
+    """Gathers the statistics of one file from the tables written to it."""
+
+    schema: pa.Schema
+    indexed: int = INDEXED_COLUMNS
+    rows: int = 0
+    _bounds: dict[Path, _Bounds] = field(default_factory=dict)
+
+    def update(self, table: pa.Table) -> None:
+        """Add rows of ``schema``."""
+        self.rows += table.num_rows
+        left = self.indexed
+        for name, column in zip(table.schema.names, table.columns, strict=True):
+            for path, leaf in _leaves((name,), column):
+                if left == 0:
+                    return
+                left -= 1
+                self._add(path, leaf)
+
+    def _add(self, path: Path, leaf: pa.ChunkedArray) -> None:
+        bounds = self._bounds.setdefault(path, _Bounds(leaf.type, usable=_ordered(leaf.type)))
+        bounds.nulls += leaf.null_count
+        if not bounds.usable or leaf.null_count == len(leaf):
+            return
+        if pa.types.is_floating(leaf.type) and pc.any(pc.is_nan(leaf)).as_py():
+            bounds.usable = False  # H7: engines order NaN differently
+            return
+        if pa.types.is_timestamp(leaf.type):  # as UTC clocks: Python needs no time zone database then
+            leaf = leaf.cast(NAIVE_TIMESTAMP)
+        span = pc.min_max(leaf).as_py()
+        bounds.low = span["min"] if bounds.low is None else min(bounds.low, span["min"])
+        bounds.high = span["max"] if bounds.high is None else max(bounds.high, span["max"])
+
+    def to_json(self) -> str:
+        """The ``stats`` text of the add action."""
+        low: dict[str, Any] = {}
+        high: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
+        for path, bounds in self._bounds.items():
+            _put(nulls, path, str(bounds.nulls))
+            if not bounds.usable or bounds.low is None:
+                continue
+            least, most = _least(bounds.low, bounds.kind), _most(bounds.high, bounds.kind)
+            if least is not None:
+                _put(low, path, least)
+            if most is not None:
+                _put(high, path, most)
+        return _render(
+            {"numRecords": str(self.rows), "minValues": low, "maxValues": high, "nullCount": nulls}
+        )
+
+
+def _leaves(path: Path, column: pa.ChunkedArray) -> Iterator[tuple[Path, pa.ChunkedArray]]:
+    """Columns without their structs; a NULL struct counts as a NULL in each of its leaves."""
+    if not pa.types.is_struct(column.type):
+        yield path, column
+        return
+    children = [chunk.flatten() for chunk in column.chunks]
+    for i in range(column.type.num_fields):
+        child = column.type.field(i)
+        yield from _leaves(
+            (*path, child.name), pa.chunked_array([parts[i] for parts in children], type=child.type)
+        )
+
+
+def _ordered(kind: pa.DataType) -> bool:
+    """Whether Delta keeps bounds of this type (not of booleans, binary, lists and maps)."""
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_boolean(kind))
+
+
+def _least(value: Any, kind: pa.DataType) -> str | None:
+    """The lower bound as JSON, rounded down."""
+    if isinstance(value, str):
+        return json.dumps(value[:STRING_PREFIX_CHARS], ensure_ascii=False)
+    if isinstance(value, dt.datetime):
+        return _time(value, kind)
+    return _exact(-0.0 if isinstance(value, float) and value == 0 else value)
+
+
+def _most(value: Any, kind: pa.DataType) -> str | None:
+    """The upper bound as JSON, rounded up."""
+    if isinstance(value, str):
+        return _prefix_above(value)
+    if isinstance(value, dt.datetime):
+        over = value.microsecond % 1000
+        try:
+            return _time(value + dt.timedelta(microseconds=1000 - over) if over else value, kind)
+        except OverflowError:  # the last millisecond of the year 9999
+            return None
+    return _exact(0.0 if isinstance(value, float) and value == 0 else value)
+
+
+def _prefix_above(value: str) -> str | None:
+    """A text of about 32 characters that sorts at or above ``value`` by code points."""
+    if len(value) <= STRING_PREFIX_CHARS:
+        return json.dumps(value, ensure_ascii=False)
+    following = value[STRING_PREFIX_CHARS]
+    if following == _MAX_CHAR:
+        return None
+    above = "\x7f" if following < "\x7f" else _MAX_CHAR
+    return json.dumps(value[:STRING_PREFIX_CHARS] + above, ensure_ascii=False)
+
+
+def _time(value: dt.datetime, kind: pa.DataType) -> str:
+    clock = f"{value.hour:02}:{value.minute:02}:{value.second:02}.{value.microsecond // 1000:03}"
+    return json.dumps(f"{value.date().isoformat()}T{clock}{'Z' if kind.tz else ''}")
+
+
+def _exact(value: Any) -> str | None:
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else None
+    if isinstance(value, decimal.Decimal):
+        text = format(value, "f")
+        return text if sum(c.isdigit() for c in text) <= _DECIMAL_DIGITS_MAX else None
+    if isinstance(value, dt.date):
+        return json.dumps(value.isoformat())
+    return str(value)
+
+
+def _put(tree: dict[str, Any], path: Path, text: str) -> None:
+    for name in path[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[path[-1]] = text
+
+
+def _render(tree: Any) -> str:
+    """JSON of a tree whose leaves are JSON texts already (so that decimals keep their digits)."""
+    if isinstance(tree, str):
+        return tree
+    inner = ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_render(v)}" for k, v in tree.items())
+    return "{" + inner + "}"
