@@ -9,7 +9,7 @@ from safewrite.errors import StorageError
 from safewrite.protocol.effects import Backoff, Busy, Effect, Failed, Outcome, Unknown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits:
     """How patient a write is; none of these decides what is true, only when to give up asking.
 

@@ -145,13 +145,14 @@ def commit(
 
 def look(
     candidate: Candidate, seen: int, *, arbiter: Arbiter, limits: Limits
-) -> Generator[Effect, Outcome, Found | None]:
+) -> Generator[Effect, Outcome, tuple[Found | None, int]]:
     """Repair what is unfinished, and look for the candidate's key in every commit after ``seen``.
 
-    A retry does so before it uploads anything.
+    A retry does so before it uploads anything.  Returns what was found, and the last version examined.
     """
-    alone = Arbiter(arbiter.lock_table, lease=False)
-    return (yield from _catch_up(_Try(candidate, seen, alone, limits, False)))
+    state = _Try(candidate, seen, Arbiter(arbiter.lock_table, lease=False), limits, False)
+    found = yield from _catch_up(state)
+    return found, state.seen
 
 
 def _commit(state: _Try) -> Generator[Effect, Outcome, Landed]:

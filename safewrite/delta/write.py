@@ -1,0 +1,280 @@
+"""One write from its key to its receipt: recall, stage, commit, remember."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
+
+from safewrite.delta.candidate import FINGERPRINT_OF, VERSION_OF, AppendCandidate, Write
+from safewrite.delta.datafiles import DataFile
+from safewrite.delta.log import commit_path, parse, version_of
+from safewrite.delta.staging import stage
+from safewrite.delta.state import TableState
+from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.commit import Arbiter, Found, Landed, commit, look
+from safewrite.protocol.effects import (
+    Effect,
+    Get,
+    LedgerRecord,
+    List,
+    Missing,
+    NewestEntry,
+    Ok,
+    Outcome,
+    Together,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Where a write's rows are, and what this call did for it."""
+
+    version: int
+    already: bool
+    rows: int
+    files: int
+    attempts: int
+    state: TableState | None
+    contended: bool = False
+
+
+def write(
+    candidate: AppendCandidate,
+    encode: Callable[[], Iterable[DataFile]],
+    *,
+    arbiter: Arbiter,
+    limits: Limits,
+    queue_first: bool = False,
+) -> Generator[Effect, Outcome, Done]:
+    """Write once, whatever happened to earlier calls with the same key.
+
+    ``encode`` is called only if there is something to upload.
+
+    Raises:
+        NotCommittedError: a subclass; nothing of this write is or will be in the table.
+        CommitUnknownError: carries the key that decides it.
+        ForeignWriterError: someone replaced our commit.
+    """
+    try:
+        done = yield from _write(candidate, encode, arbiter, limits, queue_first)
+    except SafewriteError as error:
+        error.key = error.key or candidate.write.key
+        raise
+    return done
+
+
+def _write(
+    candidate: AppendCandidate,
+    encode: Callable[[], Iterable[DataFile]],
+    arbiter: Arbiter,
+    limits: Limits,
+    queue_first: bool,
+) -> Generator[Effect, Outcome, Done]:
+    named = candidate.write
+    generated_base = keys.base_of_generated(named.key)
+    seen = candidate.accounted if generated_base is None else min(generated_base, candidate.accounted)
+    record = LedgerRecord(named.key, seen, named.fingerprint)
+    if named.txn is not None:
+        done = yield from _recall_txn(candidate, limits)
+        if done is not None:
+            return done
+    elif generated_base != candidate.accounted:
+        record, ours = yield from keys.intend(record, limits)
+        if record.version is not None:
+            keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
+            return Done(record.version, True, named.rows, 0, 0, candidate.state)
+        if not ours or generated_base is not None:
+            # An earlier call began under this key: look for its commit before uploading anything.
+            seen = min(seen, record.base_version)
+            found, seen = yield from look(candidate, seen, arbiter=arbiter, limits=limits)
+            if found is not None:
+                return (yield from _already(candidate, found, record, limits, attempts=0))
+    files = yield from stage(encode(), candidate.timestamp_ms, limits)
+    candidate.files = files
+    candidate.write = named = replace(named, files=len(files))
+    record = replace(record, fingerprint=named.fingerprint)
+    try:
+        landed = yield from commit(candidate, seen, arbiter=arbiter, limits=limits, queue_first=queue_first)
+    except CommitUnknownError as error:
+        if error.version is not None and named.txn is None:
+            yield from keys.doubt(record, error.version, limits)
+        raise
+    if landed.already:
+        found = Found(landed.version, own=False)
+        return (yield from _already(candidate, found, record, limits, attempts=landed.attempts))
+    return (yield from _committed(candidate, landed, record, limits))
+
+
+def _committed(
+    candidate: AppendCandidate, landed: Landed, record: LedgerRecord, limits: Limits
+) -> Generator[Effect, Outcome, Done]:
+    named = candidate.write
+    if _in_ledger(named):
+        yield from keys.remember(record, landed.version, limits)
+    state = candidate.landed(landed.version)
+    return Done(
+        landed.version, False, named.rows, named.files, landed.attempts, state, contended=landed.contended
+    )
+
+
+def _already(
+    candidate: AppendCandidate, found: Found, record: LedgerRecord, limits: Limits, *, attempts: int
+) -> Generator[Effect, Outcome, Done]:
+    if _in_ledger(candidate.write):
+        yield from keys.remember(record, found.version, limits)
+    rows = int(candidate.found.get("rows", candidate.write.rows))
+    files = int(candidate.found.get("files", 0))
+    return Done(found.version, True, rows, files, attempts, None)
+
+
+def _in_ledger(named: Write) -> bool:
+    return named.txn is None and keys.base_of_generated(named.key) is None
+
+
+def _base(key: str, otherwise: int) -> int:
+    base = keys.base_of_generated(key)
+    return otherwise if base is None else base
+
+
+# --- (app_id, version) --------------------------------------------------------------------------------
+def _recall_txn(candidate: AppendCandidate, limits: Limits) -> Generator[Effect, Outcome, Done | None]:
+    """A batch at or below the app's last version was written before: show that it was this one (E1, E2)."""
+    named, state = candidate.write, candidate.state
+    assert named.txn is not None
+    app_id, app_version = named.txn
+    last = state.txns.get(app_id) if state is not None else None
+    if state is None or last is None or last < app_version:
+        return None
+    if last == app_version and FINGERPRINT_OF + app_id in state.txns:
+        landed_in = state.txns.get(VERSION_OF + app_id, state.version)
+        if state.txns[FINGERPRINT_OF + app_id] == named.fingerprint_int63:
+            return Done(landed_in, True, named.rows, 0, 0, state)
+        raise _skipped(named, f"it was committed in version {landed_in} with other rows")
+    found = yield from _search(named.key, state.version, limits)
+    if found is None:
+        raise _skipped(named, f"the app's last version is {last}, and no commit in the log shows these rows")
+    version, fingerprint = found
+    keys.must_match(named.key, fingerprint, named.fingerprint, version)
+    return Done(version, True, named.rows, 0, 0, state)
+
+
+def _skipped(named: Write, why: str) -> ReplayMismatchError:
+    assert named.txn is not None
+    app_id, app_version = named.txn
+    return ReplayMismatchError(
+        f"Batch {app_version} of app {app_id!r} counts as written before, but {why}: skipping it would lose "
+        "rows, writing it could double some. Nothing was written. If the stream's checkpoint was deleted or "
+        "replaced, start it under a new app id.",
+        key=named.key,
+    )
+
+
+def _search(key: str, newest: int, limits: Limits) -> Generator[Effect, Outcome, tuple[int, str] | None]:
+    """Look for a key in the log, newest commit first, as far back as commits are kept."""
+    for top in range(newest, -1, -64):
+        versions = range(top, max(-1, top - 64), -1)
+        gets = tuple(Get(commit_path(version), name="recall.get_commit") for version in versions)
+        answers = yield Together(gets, name="recall.read")
+        assert isinstance(answers, Ok)
+        assert isinstance(answers.value, tuple)
+        for version, get, first in zip(versions, gets, answers.value, strict=True):
+            outcome = first if isinstance(first, Ok | Missing) else (yield from ask(get, limits))
+            if isinstance(outcome, Missing):
+                return None
+            if not isinstance(outcome, Ok):
+                raise unanswered(get, outcome)
+            assert isinstance(outcome.value, bytes)
+            for entry in writes_of(outcome.value, version):
+                if entry["key"] == key:
+                    return version, str(entry["fingerprint"])
+    return None
+
+
+def writes_of(body: bytes, version: int) -> list[dict[str, object]]:
+    """The writes that a commit carries, as safewrite records them; none for other engines' commits."""
+    info = parse(body, version).commit_info or {}
+    return list((info.get("safewrite") or {}).get("writes", ()))
+
+
+# --- resolve -------------------------------------------------------------------------------------------
+def resolve(
+    key: str, *, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, tuple[int, dict[str, object]] | None]:
+    """Find out, without writing, whether a key was committed; ``(version, write)`` or None.
+
+    Raises:
+        CommitUnknownError: an attempt may still land: a commit under the key is claimed in the lock table
+            and not yet finished, or an attempt ended in doubt at a version that nobody has taken yet.
+        StorageError: the store gave no answer.
+    """
+    record = yield from keys.recall(key, limits)
+    if record is not None and record.version is not None:
+        rows = record.fingerprint.split(":")[1]
+        return record.version, {"key": key, "fingerprint": record.fingerprint, "rows": int(rows), "files": 0}
+    # The claim is read before the log: what is finished in between then shows in the log.
+    pending = (yield from _pending(key, limits)) if arbiter.lock_table else None
+    base = record.base_version if record is not None else _base(key, -1)
+    head, found = yield from _scan(key, base, limits)
+    if found is not None:
+        return found
+    in_doubt = record is not None and record.in_doubt_at is not None and record.in_doubt_at > head
+    if pending or in_doubt:
+        raise CommitUnknownError(
+            f"The write with key {key!r} is not in the table, and may still land at version {head + 1}. Append "
+            "the same rows with the same key, or run `safewrite repair` on the table, to decide.",
+            key=key,
+            version=head + 1,
+        )
+    return None
+
+
+def _pending(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    """True if the newest lock-table entry is unfinished and its temp file carries the key."""
+    effect = NewestEntry(name="resolve.newest")
+    newest = yield from ask(effect, limits)
+    if isinstance(newest, Missing):
+        return False
+    if not isinstance(newest, Ok):
+        raise unanswered(effect, newest)
+    entry = newest.value
+    if entry is None or entry.complete:  # type: ignore[attr-defined]
+        return False
+    get = Get(f"_delta_log/{entry.temp_path}", name="resolve.get_temp")  # type: ignore[attr-defined]
+    temp = yield from ask(get, limits)
+    if isinstance(temp, Ok):
+        assert isinstance(temp.value, bytes)
+        return any(write["key"] == key for write in writes_of(temp.value, -1))
+    if isinstance(temp, Missing):
+        return False
+    raise unanswered(get, temp)
+
+
+def _scan(
+    key: str, base: int, limits: Limits
+) -> Generator[Effect, Outcome, tuple[int, tuple[int, dict[str, object]] | None]]:
+    """The newest version, and the commit after ``base`` that carries the key."""
+    effect = List(
+        "_delta_log/", start_after=commit_path(base) if base >= 0 else "_delta_log//", name="resolve.list"
+    )
+    listed = yield from ask(effect, limits)
+    if not isinstance(listed, Ok):
+        raise unanswered(effect, listed)
+    assert isinstance(listed.value, tuple)
+    versions = [v for item in listed.value if (v := version_of(item.path)) is not None]
+    for start in range(0, len(versions), 64):
+        part = versions[start : start + 64]
+        gets = tuple(Get(commit_path(version), name="resolve.get_commit") for version in part)
+        answers = yield Together(gets, name="resolve.read")
+        assert isinstance(answers, Ok)
+        assert isinstance(answers.value, tuple)
+        for version, get, first in zip(part, gets, answers.value, strict=True):
+            outcome = first if isinstance(first, Ok) else (yield from ask(get, limits))
+            if not isinstance(outcome, Ok):
+                raise unanswered(get, outcome)
+            assert isinstance(outcome.value, bytes)
+            for entry in writes_of(outcome.value, version):
+                if entry["key"] == key:
+                    return versions[-1], (version, entry)
+    return max(versions, default=base), None

@@ -1,0 +1,121 @@
+"""The DynamoDB table that holds lock entries: making it, checking it, telling two apart."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from safewrite.errors import Kind, StorageError, UnsafeConfigError
+
+IDENTITY = {"tablePath": {"S": "safewrite:identity"}, "fileName": {"S": "identity"}}
+_KEYS = {"HASH": "tablePath", "RANGE": "fileName"}
+
+
+def ensure(client: Any, name: str, *, wait_s: float = 60.0) -> bool:
+    """Make the lock table if it is not there: on-demand billing, TTL on ``expireTime``.
+
+    The schema is the one that Delta's ``S3DynamoDBLogStore`` expects.  Returns True if it was made.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        if describe(client, name) is not None:
+            return False
+        client.create_table(
+            TableName=name,
+            AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n in _KEYS.values()],
+            KeySchema=[{"AttributeName": n, "KeyType": kind} for kind, n in _KEYS.items()],
+            BillingMode="PAY_PER_REQUEST",
+        )
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceInUseException":  # made by another meanwhile
+            raise _unusable(name, error) from error
+    except BotoCoreError as error:
+        raise _unusable(name, error) from error
+    _wait_active(client, name, wait_s)
+    enable_ttl(client, name)
+    return True
+
+
+def describe(client: Any, name: str) -> dict[str, Any] | None:
+    """What DynamoDB says of the table; None if there is none.  Raises botocore errors."""
+    try:
+        described: dict[str, Any] = client.describe_table(TableName=name)["Table"]
+    except client.exceptions.ResourceNotFoundException:
+        return None
+    return described
+
+
+def problems(client: Any, name: str) -> list[str]:
+    """What is wrong with the lock table, in sentences; for ``doctor``.  Raises botocore errors."""
+    described = describe(client, name)
+    if described is None:
+        return [
+            f"The lock table {name!r} does not exist; `safewrite locks create --lock-table {name}` makes it."
+        ]
+    found = []
+    keys = {part["KeyType"]: part["AttributeName"] for part in described["KeySchema"]}
+    if keys != _KEYS:
+        found.append(f"The key schema of {name!r} is {keys}, not {_KEYS}: Delta's log store cannot share it.")
+    ttl = client.describe_time_to_live(TableName=name).get("TimeToLiveDescription", {})
+    if ttl.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING") or ttl.get("AttributeName") != "expireTime":
+        found.append(f"{name!r} has no TTL on 'expireTime': finished entries and old keys are kept for ever.")
+    return found
+
+
+def enable_ttl(client: Any, name: str) -> None:
+    """Let DynamoDB remove what has expired; already enabled is fine."""
+    from botocore.exceptions import ClientError
+
+    try:
+        client.update_time_to_live(
+            TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": "expireTime"}
+        )
+    except ClientError as error:
+        if "already enabled" not in str(error):
+            raise _unusable(name, error) from error
+
+
+def identity(client: Any, name: str) -> str:
+    """``region/name/unique``: the unique part is an item that the first user put there (A16).
+
+    Raises:
+        StorageError: the lock table does not exist or does not answer.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    for attempt in range(5):
+        try:
+            item = client.get_item(TableName=name, Key=IDENTITY, ConsistentRead=True).get("Item")
+            if item is None:
+                fresh = IDENTITY | {"unique": {"S": uuid.uuid4().hex[:12]}}
+                client.put_item(
+                    TableName=name, Item=fresh, ConditionExpression="attribute_not_exists(fileName)"
+                )
+                item = client.get_item(TableName=name, Key=IDENTITY, ConsistentRead=True)["Item"]
+            return f"{client.meta.region_name}/{name}/{item['unique']['S']}"
+        except client.exceptions.ConditionalCheckFailedException:
+            continue
+        except (ClientError, BotoCoreError, KeyError) as error:
+            if attempt == 4 or "ResourceNotFound" in str(error):
+                raise _unusable(name, error) from error
+            time.sleep(0.05 * 2**attempt)
+    raise _unusable(name, "its identity item cannot be read")
+
+
+def _wait_active(client: Any, name: str, wait_s: float) -> None:
+    limit_s = time.monotonic() + wait_s
+    while (describe(client, name) or {}).get("TableStatus") != "ACTIVE":
+        if time.monotonic() > limit_s:
+            raise _unusable(name, f"it did not become active within {wait_s:.0f} s")
+        time.sleep(0.2)
+
+
+def _unusable(name: str, why: object) -> StorageError | UnsafeConfigError:
+    return StorageError(
+        f"The DynamoDB lock table {name!r} cannot be used: {why}. Nothing was written. Create it with "
+        f"`safewrite locks create --lock-table {name}`, or open the table with arbiter='object-store' if no "
+        "lock table guards it.",
+        kind=Kind.LOCK_TABLE_UNUSABLE,
+    )
