@@ -64,6 +64,8 @@ def stress(
     )  # fmt: skip
     settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
     console = Console(stderr=json_output)
+    if not console.is_terminal:
+        console = Console(stderr=json_output, width=160)  # a log file has no width of its own
     folder = _folder(out, settings.seed)
     console.print(f"format {table_format}, seed {settings.seed}, files in {folder}", highlight=False)
     try:

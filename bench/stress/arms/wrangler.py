@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ def main() -> None:
     """Append by ``wr.s3.to_deltalake`` until the plan is done."""
     config = common.read_config()
     writer = common.Writer(config)
+    options = config["storage_options"]
+    # awswrangler takes credentials and region from boto3's default session, that is the environment.
+    os.environ.update({name: options[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")})
+    os.environ["AWS_DEFAULT_REGION"] = options["AWS_REGION"]
     import awswrangler as wr
 
-    options = config["storage_options"]
     wr.config.s3_endpoint_url = options["AWS_ENDPOINT_URL"]
     wr.config.dynamodb_endpoint_url = options["AWS_ENDPOINT_URL_DYNAMODB"]
 

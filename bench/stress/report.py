@@ -1,0 +1,167 @@
+"""What a run leaves behind: one JSON file, one self-contained HTML page, a table on the terminal."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from rich.console import Console
+from rich.table import Table
+
+from safewrite.testing.checker import Flaw
+from safewrite.testing.history import Write
+
+from . import plots
+from .run import ArmResult, Result
+
+NOT_TESTED = (
+    "real AWS: the stores are local stand-ins with honest conditional writes",
+    "several regions, replication between them, several DynamoDB tables for one lake table",
+    "DynamoDB's real TTL delay (up to days) and clock skew between machines",
+    "S3 Express, bucket lifecycle rules, versioned buckets",
+    "Lambda freezes of an hour; the longest pause here is the one named above",
+    "loss of the machine itself (power, page cache): processes are killed, the kernel lives",
+)
+
+
+# --- numbers --------------------------------------------------------------------------------------
+def to_dict(result: Result) -> dict[str, Any]:
+    """Everything that the report says, as plain values."""
+    judgement = result.judgement
+    settings = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result.settings).items()}
+    return {
+        "verdict": str(judgement),
+        "reasons": list(judgement.reasons),
+        "seed": result.settings.seed,
+        "replay": result.replay_command,
+        "started": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(result.started_at)),
+        "elapsed_s": round(result.elapsed_s, 1),
+        "facts": result.facts,
+        "settings": settings,
+        "arms": [_arm(arm) for arm in result.arms],
+        "not_tested": list(NOT_TESTED),
+    }
+
+
+def _arm(arm: ArmResult) -> dict[str, Any]:
+    judged = {writer.number for writer in arm.plan.writers if writer.judged}
+    counted: Callable[[int], bool] = (lambda w: w in judged) if judged else (lambda w: True)
+    writes = [write for write in arm.verdict.writes if counted(write.writer)]
+    kills, pauses = arm.tally.kills, arm.tally.pauses
+    return {
+        "name": arm.plan.name, "title": arm.plan.title, "naive": arm.plan.naive, "table": arm.table,
+        "verdict": _verdict(arm), "reasons": list(arm.judgement.reasons) if not arm.plan.naive else [],
+        "processes": len(arm.plan.writers), "kinds": dict(Counter(writer.kind for writer in arm.plan.writers)),
+        "elapsed_s": round(arm.elapsed_s, 1), "versions": arm.versions, "live_reads": arm.live_reads,
+        "rows": arm.verdict.summary(counted),
+        "peers": arm.verdict.summary(lambda w: w not in judged) if judged else None,
+        "by_kind": {kind: _speed(writes_of, arm.elapsed_s) for kind, writes_of in _by_kind(arm).items()},
+        **_speed(writes, arm.elapsed_s),
+        "faults": _matrix(arm.faults), "peer_faults": _matrix(arm.peer_faults),
+        "kills": dict(sorted(kills.items())), "pauses": dict(sorted(pauses.items())), "restarts": arm.tally.restarts,
+        "faults_fired": sum(arm.faults.values()) + sum(arm.peer_faults.values()) * (not judged),
+        "bitten": arm.bitten, "steps": list(arm.steps), "errors": arm.errors,
+        "examples": arm.verdict.examples(3, counted),
+    }  # fmt: skip
+
+
+def _verdict(arm: ArmResult) -> str:
+    if arm.plan.naive:
+        return "loses or doubles" if arm.bitten else "shows nothing"
+    return str(arm.judgement)
+
+
+def _by_kind(arm: ArmResult) -> dict[str, list[Write]]:
+    grouped: dict[str, list[Write]] = {}
+    for write in arm.verdict.writes:
+        grouped.setdefault(write.kind, []).append(write)
+    return grouped
+
+
+def _speed(writes: Sequence[Write], elapsed_s: float) -> dict[str, Any]:
+    acked = [write for write in writes if write.outcome == "ok"]
+    latencies = sorted(write.elapsed_s for write in acked if write.elapsed_s is not None)
+    tries = [write.tries for write in acked if write.tries is not None]
+    return {
+        "acked_commits": len(acked),
+        "commits_per_s": round(len(acked) / elapsed_s, 2) if elapsed_s else 0.0,
+        "attempts_per_ack": round(statistics.fmean(tries), 2) if tries else None,
+        "calls_per_ack": round(statistics.fmean(write.calls for write in acked), 2) if acked else None,
+        "latency_s": {name: _quantile(latencies, q) for name, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))},
+    }
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float | None:
+    return round(ordered[min(len(ordered) - 1, int(q * len(ordered)))], 3) if ordered else None
+
+
+def _matrix(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """Counts by step, then by kind of fault."""
+    matrix: dict[str, dict[str, int]] = {}
+    for (step, kind), count in sorted(counts.items()):
+        matrix.setdefault(step, {})[kind] = count
+    return matrix
+
+
+# --- files ------------------------------------------------------------------------------------------
+def write(result: Result, summary: dict[str, Any], folder: Path) -> Path:
+    """Write ``report.json`` and ``report.html`` under ``folder``; returns the page."""
+    (folder / "report.json").write_text(json.dumps(summary, indent=1))
+    page = folder / "report.html"
+    page.write_text(render(result, summary))
+    return page
+
+
+def render(result: Result, summary: dict[str, Any]) -> str:
+    """The page: no script, no link to anything outside."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["number"] = lambda value: "–" if value is None else f"{value:,}"
+    figures = {
+        arm.plan.name: {
+            "timeline": plots.timeline(arm), "latency": plots.latency(arm), "attempts": plots.attempts(arm),
+        }
+        for arm in result.arms
+        if not arm.plan.naive
+    }  # fmt: skip
+    return environment.get_template("report.html.j2").render(
+        run=summary, figures=figures, beside=plots.side_by_side(result.arms), flaws=[str(flaw) for flaw in Flaw],
+    )  # fmt: skip
+
+
+# --- terminal ---------------------------------------------------------------------------------------
+def show(result: Result, summary: dict[str, Any], console: Console, folder: Path) -> None:
+    """The closing table and the verdict."""
+    table = Table(title=f"{summary['elapsed_s']} s, seed {summary['seed']}", show_lines=False)
+    names = (
+        "arm", "processes", "kinds", "acked rows", "lost", "doubled", "torn", "altered", "phantom", "zombie",
+        "unknown", "commits/s", "attempts/ack", "faults", "kills", "verdict",
+    )  # fmt: skip
+    for name in names:
+        table.add_column(name, justify="left" if name in ("arm", "verdict") else "right")
+    for arm in summary["arms"]:
+        rows = arm["rows"]
+        doubled = max(rows["doubled"], rows["recommitted"])
+        cells = [
+            arm["name"], arm["processes"], len(arm["kinds"]), f"{rows['acked_rows']:,}", rows["lost"], doubled,
+            rows["torn"], rows["altered"], rows["phantom"], rows["zombie"], rows["unknown"], arm["commits_per_s"],
+            arm["attempts_per_ack"] or "–", arm["faults_fired"], sum(arm["kills"].values()), arm["verdict"],
+        ]  # fmt: skip
+        table.add_row(*(str(cell) for cell in cells), style="yellow" if arm["naive"] else "")
+    console.print(table)
+    colour = {"valid": "green", "INVALID": "red"}.get(summary["verdict"], "yellow")
+    console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]")
+    for reason in summary["reasons"]:
+        console.print(f"  {reason}", highlight=False, markup=False)
+    if summary["verdict"] != "valid":
+        console.print(f"replay: {summary['replay']}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
