@@ -198,6 +198,7 @@ def encode(files: ActiveFiles) -> tuple[bytes, int]:
         compression="snappy",
         store_schema=False,
         write_statistics=list(sparse.REQUIRED.values()),
+        write_page_checksum=True,
     ) as writer:
         for root, actions in (("remove", tombstones), ("add", list(files.adds.values()))):
             for first in range(0, len(actions), ROWS_PER_GROUP):
@@ -248,7 +249,9 @@ def _pairs(mapping: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _head_table(actions: Sequence[tuple[str, Action]]) -> pa.Table:
-    return _table({root: [action if name == root else None for name, action in actions] for root in SCHEMA.names})
+    return _table(
+        {root: [action if name == root else None for name, action in actions] for root in SCHEMA.names}
+    )
 
 
 def _file_table(root: str, actions: Sequence[Action]) -> pa.Table:
@@ -258,4 +261,6 @@ def _file_table(root: str, actions: Sequence[Action]) -> pa.Table:
 
 def _table(columns: Mapping[str, Sequence[Action | None]]) -> pa.Table:
     # Not pa.nulls(): that puts NULLs into the required fields of absent structs.
-    return pa.table({field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA)
+    return pa.table(
+        {field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA
+    )

@@ -116,7 +116,7 @@ def open_file(file: SparseFile) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(cast("IO[bytes]", file), pre_buffer=False)
+        return pq.ParquetFile(cast("IO[bytes]", file), pre_buffer=False, page_checksum_verification=True)
     except (pa.ArrowException, OSError, HoleError) as error:
         raise UnreadableError(str(error)) from error
 

@@ -1,0 +1,277 @@
+"""Which tables are written to: every feature is honoured or refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from safewrite.delta.features import check_append, check_overwrite, check_retention, features, interval_s
+from safewrite.delta.state import TableState
+from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
+from tests.delta.logs import metadata
+
+DAY_S = 86400
+
+
+def state(
+    *names: str,
+    reader: int = 1,
+    writer: int = 7,
+    properties: dict[str, str] | None = None,
+    column: dict[str, Any] | None = None,
+    kind: Any = "long",
+) -> TableState:
+    """A table with these features, properties, and metadata on its one column."""
+    protocol: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": writer}
+    if writer == 7:
+        protocol["writerFeatures"] = list(names)
+    if reader == 3:
+        protocol["readerFeatures"] = list(names)
+    columns = [{"name": "n", "type": kind, "nullable": True, "metadata": column or {}}]
+    return TableState(3, protocol, metadata(properties=properties, columns=columns)["metaData"])
+
+
+def refusal(table: TableState) -> str:
+    with pytest.raises(UnsupportedTableError) as caught:
+        check_append(table)
+    assert caught.value.kind is Kind.UNSUPPORTED_FEATURE
+    with pytest.raises(UnsupportedTableError):
+        check_overwrite(table)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("writer", [1, 2, 3, 4, 5, 6])
+def test_a_plain_table_of_every_legacy_version_is_fine(writer):
+    check_append(state(writer=writer, reader=2 if writer >= 5 else 1))
+    check_overwrite(state(writer=writer))
+
+
+def test_legacy_versions_imply_features():
+    assert features(state(writer=1)) == set()
+    assert features(state(writer=2)) == {"appendOnly", "invariants"}
+    assert features(state(writer=4)) == {
+        "appendOnly",
+        "invariants",
+        "checkConstraints",
+        "changeDataFeed",
+        "generatedColumns",
+    }
+    assert features(state(writer=6)) >= {"columnMapping", "identityColumns"}
+    assert features(state("appendOnly")) == {"appendOnly"}
+    assert features(state(reader=2, writer=2)) >= {"columnMapping"}
+
+
+@pytest.mark.parametrize(("reader", "writer"), [(4, 7), (1, 8), (9, 9)])
+def test_newer_protocol_versions_are_refused(reader, writer):
+    assert "newer than" in refusal(state(reader=reader, writer=writer))
+
+
+def test_an_unknown_feature_is_refused_by_name():
+    assert "rowsMustRhyme" in refusal(state("appendOnly", "rowsMustRhyme"))
+    message = refusal(state("b2", "a1"))
+    assert "a1" in message
+    assert "b2" in message
+
+
+def test_a_feature_that_only_readers_list_is_not_overlooked():
+    table = state(reader=3)
+    table.protocol["readerFeatures"] = ["novelReading"]
+    assert "novelReading" in refusal(table)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "v2Checkpoint",
+        "catalogManaged",
+        "catalogOwned-preview",
+        "coordinatedCommits-preview",
+        "managedCommit-dev",
+        "clustering",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "icebergCompatV3",
+        "variantType",
+        "variantType-preview",
+        "variantShredding",
+        "variantShredding-preview",
+    ],
+)
+def test_features_that_are_not_honoured_are_refused_by_name(name):
+    """B6 among them: commits of a catalog-managed table must not go round its catalog."""
+    message = refusal(state(name, reader=3))
+    assert f"{name}: " in message
+    assert "does not know" not in message, "the reason is given"
+
+
+def test_a_commit_coordinator_in_the_properties_is_refused_whatever_the_protocol_says():
+    """B6."""
+    key = "delta.coordinatedCommits.commitCoordinator-preview"
+    assert "coordinatedCommits" in refusal(state(properties={key: "dynamodb"}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "appendOnly",
+        "changeDataFeed",
+        "deletionVectors",
+        "domainMetadata",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "vacuumProtocolCheck",
+        "invariants",
+        "checkConstraints",
+        "generatedColumns",
+        "identityColumns",
+        "allowColumnDefaults",
+        "columnMapping",
+        "inCommitTimestamp",
+    ],
+)
+def test_features_that_are_honoured_or_not_in_use_are_fine(name):
+    check_append(state(name, reader=3))
+    check_overwrite(state(name, reader=3))
+
+
+def test_an_append_only_table_takes_appends_and_no_overwrites():
+    table = state(writer=2, properties={"delta.appendOnly": "true"})
+    check_append(table)
+    with pytest.raises(UnsupportedTableError, match="appendOnly"):
+        check_overwrite(table)
+    check_overwrite(state(writer=2, properties={"delta.appendOnly": "false"}))
+
+
+def test_check_constraints_are_refused_by_their_names():
+    message = refusal(
+        state(
+            writer=3,
+            properties={"delta.constraints.positive": "n > 0", "delta.constraints.even": "n % 2 = 0"},
+        )
+    )
+    assert "checkConstraints" in message
+    assert "even, positive" in message
+
+
+COLUMN_FEATURES = {
+    "invariants": {"delta.invariants": '{"expression":{"expression":"n > 3"}}'},
+    "generatedColumns": {"delta.generationExpression": "m + 1"},
+    "identityColumns": {"delta.identity.start": 1, "delta.identity.step": 1},
+    "allowColumnDefaults": {"CURRENT_DEFAULT": "7"},
+}
+
+
+@pytest.mark.parametrize("name", COLUMN_FEATURES)
+def test_columns_with_values_of_their_own_are_refused_by_name(name):
+    message = refusal(state(writer=6, column=COLUMN_FEATURES[name]))
+    assert name in message
+    assert " n" in message
+
+
+def test_an_invariant_deep_in_a_nested_column_is_found():
+    inner = {"name": "deep", "type": "long", "nullable": True, "metadata": COLUMN_FEATURES["invariants"]}
+    struct = {"type": "struct", "fields": [inner]}
+    array = {"type": "array", "elementType": struct, "containsNull": True}
+    nested = {"type": "map", "keyType": "string", "valueType": array, "valueContainsNull": True}
+    assert "deep" in refusal(state(writer=2, kind=nested))
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_columns_are_refused_and_mode_none_is_not(mode):
+    assert "columnMapping" in refusal(
+        state(reader=2, writer=5, properties={"delta.columnMapping.mode": mode})
+    )
+    check_append(state(reader=2, writer=5, properties={"delta.columnMapping.mode": "none"}))
+
+
+def test_row_tracking_is_refused_unless_it_is_suspended():
+    """A table that supports it wants row ids even where it is not enabled (PROTOCOL.md)."""
+    assert "rowTracking" in refusal(state("rowTracking", "domainMetadata"))
+    enabled = {"delta.enableRowTracking": "true"}
+    assert "rowTracking" in refusal(state("rowTracking", "domainMetadata", properties=enabled))
+    check_append(state("rowTracking", "domainMetadata", properties={"delta.rowTrackingSuspended": "true"}))
+
+
+def test_in_commit_timestamps_are_refused_where_they_are_enabled():
+    enabled = {"delta.enableInCommitTimestamps": "true"}
+    assert "inCommitTimestamp" in refusal(state("inCommitTimestamp", properties=enabled))
+
+
+def test_a_change_feed_takes_appends_and_swaps_of_whole_files_and_no_rewrites():
+    table = state(writer=4, properties={"delta.enableChangeDataFeed": "true"})
+    check_append(table)
+    check_overwrite(table)
+    with pytest.raises(UnsupportedTableError, match="changeDataFeed"):
+        check_overwrite(table, rewrites=True)
+    check_overwrite(state(writer=4), rewrites=True)
+
+
+def test_a_protocol_that_is_no_protocol_is_a_corrupt_log():
+    table = state(writer=2)
+    table.protocol["minWriterVersion"] = "2"
+    with pytest.raises(StorageError) as caught:
+        check_append(table)
+    assert caught.value.kind is Kind.CORRUPT_LOG
+
+
+# --- retention --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("interval 1 week", 7 * DAY_S),
+        ("interval 30 days", 30 * DAY_S),
+        ("INTERVAL 2 Days 12 Hours", 2.5 * DAY_S),
+        ("90 minutes", 5400),
+        ("interval '14' day", 14 * DAY_S),
+        ("interval 1500 milliseconds", 1.5),
+        ("interval 5 seconds 250000 microseconds", 5.25),
+    ],
+)
+def test_intervals_are_read_as_spark_reads_them(text, seconds):
+    assert interval_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "interval", "forever", "interval 1 month", "interval 3", "30 days or so", "1 year"]
+)
+def test_what_is_no_interval_of_fixed_length_is_refused(text):
+    with pytest.raises(UnsafeConfigError, match="no interval"):
+        interval_s(text)
+
+
+def test_the_default_log_retention_of_thirty_days_covers_a_horizon_of_fourteen():
+    check_retention(state(), horizon_s=14 * DAY_S)
+    with pytest.raises(UnsafeConfigError, match="logRetentionDuration"):
+        check_retention(state(), horizon_s=31 * DAY_S)
+
+
+def test_a_log_retention_shorter_than_the_horizon_is_refused():
+    """E4."""
+    table = state(properties={"delta.logRetentionDuration": "interval 13 days"})
+    with pytest.raises(UnsafeConfigError, match=r"delta\.logRetentionDuration") as caught:
+        check_retention(table, horizon_s=14 * DAY_S)
+    assert caught.value.kind is Kind.RETENTION_TOO_SHORT
+    check_retention(table, horizon_s=13 * DAY_S)
+
+
+def test_a_log_that_is_never_cleaned_up_is_long_enough():
+    off = {"delta.logRetentionDuration": "interval 1 second", "delta.enableExpiredLogCleanup": "false"}
+    check_retention(state(properties=off), horizon_s=14 * DAY_S)
+
+
+def test_transaction_retention_matters_to_writes_named_by_transactions_only():
+    """E4."""
+    table = state(properties={"delta.setTransactionRetentionDuration": "interval 1 second"})
+    check_retention(table, horizon_s=14 * DAY_S)
+    with pytest.raises(UnsafeConfigError, match="setTransactionRetentionDuration") as caught:
+        check_retention(table, horizon_s=14 * DAY_S, txn=True)
+    assert caught.value.kind is Kind.RETENTION_TOO_SHORT
+    check_retention(state(), horizon_s=14 * DAY_S, txn=True)
+
+
+def test_a_retention_that_cannot_be_read_is_refused():
+    with pytest.raises(UnsafeConfigError) as caught:
+        check_retention(state(properties={"delta.logRetentionDuration": "2 months"}), horizon_s=1)
+    assert caught.value.kind is Kind.UNSAFE_OPTION
