@@ -47,7 +47,10 @@ def stress(
     min_rows: Annotated[
         int | None, typer.Option(envvar="SAFEWRITE_MIN_ROWS", help="Acked rows below which the verdict is unknown.")
     ] = None,
-    pause_s: Annotated[float, typer.Option(envvar="SAFEWRITE_PAUSE_S", help="How long a SIGSTOP lasts.")] = 8.0,
+    pause_s: Annotated[float, typer.Option(envvar="SAFEWRITE_PAUSE_S", help="How long a SIGSTOP lasts.")] = 5.0,
+    lease_s: Annotated[
+        float, typer.Option(envvar="SAFEWRITE_LEASE_S", help="safewrite's lease; kept short, as every kill in it costs it.")
+    ] = 1.0,
     limit_s: Annotated[float, typer.Option(envvar="SAFEWRITE_LIMIT_S", help="Patience with one arm.")] = 150.0,
     soak: Annotated[bool, typer.Option(help="The long form: 100 times the appends, every kill point 20 times.")] = False,
     out: Annotated[Path, typer.Option(envvar="SAFEWRITE_OUT", help="Folder of the reports.")] = Path("out/stress"),
@@ -58,7 +61,7 @@ def stress(
     factor = 100 if soak else 1
     settings = plan.Settings(
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
-        writers=writers, appends=appends * factor, rows=rows, store=store, arms=chosen, pause_s=pause_s,
+        writers=writers, appends=appends * factor, rows=rows, store=store, arms=chosen, pause_s=pause_s, lease_s=lease_s,
         arm_limit_s=limit_s * factor, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
         proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -57,7 +58,7 @@ class _Process:
 
     def __init__(self, spec: WriterSpec, config_path: Path, log: Path, fleet: Fleet) -> None:
         self.spec = spec
-        self.paused_until: float | None = None
+        self.paused: tuple[int, float] | None = None
         self._fleet = fleet
         self._log = log.open("ab")
         self.popen = servers.spawn(
@@ -143,11 +144,13 @@ class Fleet:
                     self.tally.unknown += 1
                 case ["late", *_]:
                     self.tally.late += 1
-                case [Event.KILL, _seq, step, when]:
+                case ["restart"]:
+                    self.tally.restarts += 1
+                case [Event.KILL, _seq, step, when, _pid]:
                     self.tally.kills[f"{step}:{when}"] += 1
-                case [Event.PAUSE, _seq, step, when]:
+                case [Event.PAUSE, _seq, step, when, pid]:
                     self.tally.pauses[f"{step}:{when}"] += 1
-                    process.paused_until = time.monotonic() + self.pause_s
+                    process.paused = (int(pid), time.monotonic() + self.pause_s)
 
     def run(self, *, time_limit_s: float, tick: Callable[[Fleet], None] = lambda fleet: None) -> float:
         """Start all at once and look after them until they are done; the seconds it took.
@@ -184,9 +187,12 @@ class Fleet:
             code = process.popen.poll()
             if code is None:
                 busy = True
-                if process.paused_until is not None and time.monotonic() > process.paused_until:
-                    process.paused_until = None
-                    process.popen.send_signal(signal.SIGCONT)
+                if process.paused is not None and time.monotonic() > process.paused[1]:
+                    pid, _ = process.paused
+                    process.paused = None
+                    # Our own grandchild: stopped, so its id is not another's.
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGCONT)
             elif code == -signal.SIGKILL:
                 busy = True
                 self._restart(number, process)

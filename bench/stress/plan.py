@@ -17,7 +17,9 @@ LUCKY_STEPS = (
     "lease.take", "lease.read", "lease.pass", "commit.read_new", "commit.get_entry", "commit.read_back",
     "repair.get_temp", "repair.put_commit", "repair.complete",
 )  # fmt: skip
-PAUSED_STEPS = ("commit.put_data", "commit.put_entry", "commit.put_commit", "commit.complete", "lease.pass")
+CALLER_STEP = "caller.record_ack"
+"""After the library has returned and before the caller has noted it."""
+PAUSED_STEPS = ("stage.put_data", "commit.put_entry", "commit.put_commit", "commit.complete", "lease.pass")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class Settings:
     rows: int = 250
     store: str = "ministack"
     arms: tuple[str, ...] = ()
-    pause_s: float = 8.0
+    pause_s: float = 5.0
+    lease_s: float = 1.0
     arm_limit_s: float = 150.0
     acked_rows_min: int = 50_000
     out: Path = Path("out/stress")
@@ -88,13 +91,31 @@ class ArmPlan:
         return FaultPlan(seed + 1, self.peer_faults)
 
 
+FAULT_CLASSES = (
+    FaultKind.LOST_ANSWER, FaultKind.LOST_ANSWER_500, FaultKind.PRECONDITION_412, FaultKind.CONFLICT_409,
+    FaultKind.LATE, FaultKind.THROTTLE, FaultKind.TRUNCATE_BODY, FaultKind.ERROR_500, FaultKind.ERROR_503,
+    FaultKind.CUT, FaultKind.DELAY,
+)  # fmt: skip
+
+
 # --- faults -------------------------------------------------------------------------------------
-def safewrite_faults() -> tuple[Rule, ...]:
-    """Every class that the promise must survive; rates are per request, a few faults for each append."""
+def safewrite_faults(seed: int) -> tuple[Rule, ...]:
+    """Every class that the promise must survive; rates are per request, a few faults for each append.
+
+    Each class is placed once by the seed among the first requests too, so that none stays away by chance.
+    """
+    rng = random.Random(f"{seed}/faults")
     commit, lock = (Step.PUT_COMMIT,), (Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY)
     data = (Step.PUT_DATA, Step.PUT_TEMP)
     ledger = (Step.PUT_LEDGER, Step.UPDATE_LEDGER)
+    late = {"delay_s": 0.6}
+    once = [
+        Rule(kind=kind, steps=(Step.PUT_DATA,) if kind is FaultKind.TRUNCATE_BODY else commit, method="PUT",
+             nth=rng.randrange(1, 13), **(late if kind in (FaultKind.LATE, FaultKind.DELAY) else {}))
+        for kind in FAULT_CLASSES
+    ]  # fmt: skip
     return (
+        *once,
         Rule(kind=FaultKind.LOST_ANSWER, steps=commit, probability=0.06),
         Rule(kind=FaultKind.LOST_ANSWER_500, steps=commit, probability=0.05),
         Rule(kind=FaultKind.PRECONDITION_412, steps=commit, probability=0.05),
@@ -131,10 +152,11 @@ _PEER = "deltalake 1.6 conditional PUT (peer)"
 def _safewrite(settings: Settings, base: int, arbiter: str, writers: int, appends: int) -> tuple[WriterPlan, ...]:
     peers = max(1, writers // 4)
     kinds = [(_PANDAS, _POLARS, _PANDAS, _ARROW)[index % 4] for index in range(writers - peers)]
+    common = {"arbiter": arbiter, "on_error": "retry", "calls_max": 12, "lease_s": settings.lease_s}
     ours = tuple(
         WriterPlan(
             base + index, kind, "safewrite_writer.py", judged=True, appends=appends, rows=settings.rows,
-            habits=tuple(sorted({**habits, "arbiter": arbiter, "on_error": "retry", "calls_max": 12}.items())),
+            habits=tuple({**habits, **common}.items()),
         )  # fmt: skip
         for index, (kind, habits) in enumerate(kinds)
     )
@@ -194,11 +216,11 @@ def make_arm(name: str, settings: Settings) -> ArmPlan:
         case "safewrite-dynamodb":
             writers = _safewrite(settings, base, "dynamodb", settings.writers, settings.appends)
             title = "safewrite, DynamoDB arbiter"
-            return ArmPlan(name, title, writers, safewrite_faults(), peer_faults(), "dynamodb")
+            return ArmPlan(name, title, writers, safewrite_faults(settings.seed), peer_faults(), "dynamodb")
         case "safewrite-object-store":
             writers = _safewrite(settings, base, "object-store", few, max(3, settings.appends // 2))
             title = "safewrite, object-store arbiter"
-            return ArmPlan(name, title, writers, _without_lock(safewrite_faults()), peer_faults(), "object-store")
+            return ArmPlan(name, title, writers, _without_lock(safewrite_faults(settings.seed)), peer_faults(), "object-store")
         case "unsafe-rename":
             return ArmPlan(name, "deltalake 0.22.3 with unsafe rename", _unsafe_rename(base), naive=True)
         case "mixed-fleet":
@@ -231,17 +253,23 @@ def place_traps(arm: ArmPlan, steps: Sequence[str], settings: Settings) -> ArmPl
     """
     rng = random.Random(f"{settings.seed}/{arm.name}/traps")
     judged = [writer for writer in arm.writers if writer.judged]
-    keyed = [writer for writer in judged if "give up" not in dict(writer.habits).values()]
-    wanted: list[tuple[str, str, str]] = [
-        (step, when, "kill") for step in (*steps, "caller.record_ack") for when in ("before", "after")
-    ] * settings.kills_per_step
-    wanted.remove(("caller.record_ack", "after", "kill"))
+    keyed = [writer for writer in judged if dict(writer.habits).get("keyed")]
+    wanted = [(step, when, "kill") for step in (*steps, CALLER_STEP) for when in ("before", "after")]
+    wanted.remove((CALLER_STEP, "after", "kill"))
+    wanted = wanted * settings.kills_per_step
     wanted += [(step, "after", "pause") for step in PAUSED_STEPS if step in steps]
     wanted += [(step, "before", "pause") for step in ("commit.put_commit",) if step in steps]
     slots = [(writer.number, seq) for writer in judged for seq in range(1, writer.appends)]
     rng.shuffle(slots)
     traps: dict[int, list[dict[str, Any]]] = {writer.number: [] for writer in judged}
-    for (step, when, action), (number, seq) in zip(wanted, slots, strict=False):
+    by_key = {writer.number for writer in keyed}
+    # Those that only keyed appends perform choose first.
+    for step, when, action in sorted(wanted, key=lambda trap: not trap[0].startswith("ledger.")):
+        fit = [slot for slot in slots if slot[0] in by_key or not step.startswith("ledger.")]
+        if not fit:
+            break
+        number, seq = fit[0]
+        slots.remove(fit[0])
         traps[number].append({"seq": seq, "step": step, "when": when, "action": action})
     for index, step in enumerate(LUCKY_STEPS):
         chosen = keyed[index % len(keyed)].number

@@ -5,6 +5,7 @@ The plan's kills and pauses fall between the effects of its commits, by their na
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 from pathlib import Path
@@ -22,7 +23,7 @@ OPEN_TRIES_MAX = 20
 
 def open_table(config: dict[str, Any]) -> Any:
     """Open the table; faults may hit an open too, and nothing is at stake then."""
-    options: dict[str, Any] = {"storage_options": config["storage_options"]}
+    options: dict[str, Any] = {"storage_options": config["storage_options"], "lease_s": config["lease_s"]}
     if config["arbiter"] == "object-store":
         options["arbiter"] = "object-store"
     else:
@@ -65,9 +66,8 @@ def to_frame(rows: list[Any], frame: str) -> Any:
     return table
 
 
-def main() -> None:
+def work(config: dict[str, Any]) -> None:
     """Append by safewrite until the plan is done."""
-    config = common.read_config()
     writer = common.Writer(config)
     table = open_table(config)
     set_traps(table.world, writer)
@@ -84,6 +84,14 @@ def main() -> None:
         return {"version": receipt.version, "tries": receipt.attempts, "outcome": str(receipt.outcome)}
 
     writer.run(append)
+
+
+def main() -> None:
+    """Import what the frames need, then work in a child that may be killed."""
+    config = common.read_config()
+    importlib.import_module(config["frame"].replace("arrow", "pyarrow"))
+    importlib.import_module("boto3.session")
+    common.in_children(lambda: work(config))
 
 
 main()
