@@ -182,15 +182,20 @@ def _check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
 
 
 def _check_partition_values(table: pa.Table, partition_by: Sequence[str], first_row: int) -> None:
-    """Refuse strings that table formats cannot tell from NULL (H5, delta #2100)."""
+    """Refuse values that some reader takes for NULL or cannot read as a partition value (H5)."""
     for name in partition_by:
         column = table.column(name)
-        if not pa.types.is_string(column.type):
-            continue
-        for value in ("", HIVE_NULL):
-            at = pc.index(column, value).as_py()
+        kind = column.type
+        bad: list[tuple[object, str]] = []
+        if pa.types.is_string(kind):  # delta #2100
+            bad = [(v, "would be read back as NULL") for v in ("", HIVE_NULL)]
+        elif pa.types.is_decimal(kind) and kind.scale > 0:  # deltalake 1.6.6 reads -1.50 as '-1.-50'
+            negative = (v for v in pc.unique(column).to_pylist() if v is not None and v < 0 and v != int(v))
+            bad = [(v, "cannot be read back by deltalake") for v in negative]
+        for value, why in bad:
+            at = pc.index(column, pa.scalar(value, kind)).as_py()
             if at >= 0:
                 raise WouldAlterError(
-                    f"Column {name!r}, row {first_row + at}: {value!r} as a partition value would be read back "
-                    "as NULL. Nothing was written. Write NULL, or another word, or do not partition by it."
+                    f"Column {name!r}, row {first_row + at}: {value!r} as a partition value {why}. Nothing was "
+                    "written. Write NULL or another value, or do not partition by this column."
                 )

@@ -1,0 +1,158 @@
+"""Equal rows have equal fingerprints however they come; other rows have others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from safewrite.errors import InvalidInputError
+from safewrite.frames import Fingerprint, Fingerprinter, prepare
+from tests.frames.strategies import LEAVES, plain, tables, types, values_of
+
+
+def of(table: pa.Table) -> Fingerprint:
+    prints = Fingerprinter()
+    prints.update(table)
+    return prints.result()
+
+
+def of_column(values: list[Any], kind: pa.DataType, name: str = "a") -> str:
+    return of(pa.table({name: pa.array(values, kind)})).digest
+
+
+@given(tables(), st.randoms(use_true_random=False), st.integers(1, 5))
+def test_order_chunks_and_slices_do_not_matter(table: pa.Table, random: Any, step: int) -> None:
+    order = list(range(table.num_rows))
+    random.shuffle(order)
+    shuffled = table.take(pa.array(order, pa.int64())).select(sorted(table.column_names, reverse=True))
+    prints = Fingerprinter()
+    for start in range(0, table.num_rows, step):
+        prints.update(shuffled.slice(start, step))
+    assert prints.result() == of(table)
+
+
+@given(st.data(), types())
+def test_another_value_gives_another_fingerprint(data: st.DataObject, kind: pa.DataType) -> None:
+    values = data.draw(st.lists(values_of(kind), min_size=1, max_size=4))
+    other = list(values)
+    other[data.draw(st.integers(0, len(values) - 1))] = data.draw(values_of(kind))
+    one, two = pa.array(values, kind), pa.array(other, kind)
+    assume(_normal(one) != _normal(two))
+    assert of(pa.table({"a": one})) != of(pa.table({"a": two}))
+
+
+def _normal(array: pa.Array) -> list[str]:
+    """The rows as a sorted bag of texts; maps without their order, zeros without their sign."""
+    return sorted(_text(v) for v in array.to_pylist())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(value + 0.0)
+    if isinstance(value, dict):
+        return repr({k: _text(v) for k, v in value.items()})
+    if isinstance(value, list):
+        pairs = all(isinstance(v, tuple) for v in value)
+        return repr(sorted(map(_text, value)) if pairs and value else [_text(v) for v in value])
+    if isinstance(value, tuple):
+        return repr(tuple(_text(v) for v in value))
+    return repr(value)
+
+
+@given(st.lists(st.tuples(st.none() | st.integers(-(2**63), 2**63 - 1), st.none() | LEAVES[pa.string()])))
+def test_every_kind_of_frame_has_the_same_fingerprint(rows: list[tuple[int | None, str | None]]) -> None:
+    target = pa.schema([("i", pa.int64()), ("s", pa.string())])
+    ints, texts = [r[0] for r in rows], [r[1] for r in rows]
+    frames: list[Any] = [
+        pa.table({"i": pa.array(ints, pa.int64()), "s": pa.array(texts, pa.large_string())}),
+        pd.DataFrame({"i": pd.array(ints, dtype="Int64"), "s": pd.Series(texts, dtype=object)}),
+        pl.DataFrame({"s": texts, "i": ints}, schema={"s": pl.String, "i": pl.Int64}),
+        [{"s": s, "i": i} for i, s in reversed(rows)],
+    ]
+    assert len({str(prepare(frame, target).fingerprint) for frame in frames}) == 1
+
+
+def test_null_empty_text_and_the_word_null_differ() -> None:
+    digests = {of_column([v], pa.string()) for v in (None, "", "NULL", "\0", "\0\0")}
+    assert len(digests) == 5
+
+
+def test_nan_equals_nan_and_minus_zero_equals_zero() -> None:
+    assert of_column([math.nan], pa.float64()) == of_column([-math.nan], pa.float64())
+    assert of_column([-0.0], pa.float64()) == of_column([0.0], pa.float64())
+    assert of_column([math.nan], pa.float64()) != of_column([None], pa.float64())
+
+
+def test_the_name_of_a_column_takes_part() -> None:
+    assert of_column([1], pa.int64(), "a") != of_column([1], pa.int64(), "b")
+    swapped = pa.table({"a": [2], "b": [1]})
+    assert of(pa.table({"a": [1], "b": [2]})) != of(swapped)
+
+
+def test_values_moved_between_rows_are_noticed() -> None:
+    assert of(pa.table({"a": [1, 2], "b": [3, 4]})) != of(pa.table({"a": [1, 2], "b": [4, 3]}))
+
+
+def test_a_row_written_twice_is_noticed() -> None:
+    assert of(pa.table({"a": [1, 1]})) != of(pa.table({"a": [1]}))
+    assert of_column([1, 1, 2], pa.int64()) != of_column([1, 2, 2], pa.int64())
+
+
+def test_a_nullable_column_added_later_leaves_old_fingerprints_as_they_were() -> None:
+    table = pa.table({"a": [1, 2]})
+    wider = table.append_column("b", pa.nulls(2, pa.string()))
+    assert of(wider) == of(table)
+
+
+def test_a_widened_column_leaves_old_fingerprints_as_they_were() -> None:
+    assert of_column([1, -1], pa.int8()) == of_column([1, -1], pa.int64())
+    assert of_column([0.5], pa.float32()) == of_column([0.5], pa.float64())
+
+
+def test_lists_differ_by_order_and_maps_do_not() -> None:
+    ints, entries = pa.list_(pa.int64()), pa.map_(pa.string(), pa.int64())
+    digests = [of_column([v], ints) for v in ([1, 2], [2, 1], [], None, [None], [None, None])]
+    assert len(set(digests)) == 6
+    assert of_column([[("x", 1), ("y", 2)]], entries) == of_column([[("y", 2), ("x", 1)]], entries)
+    assert of_column([[("x", 1), ("y", 2)]], entries) != of_column([[("x", 2), ("y", 1)]], entries)
+
+
+def test_texts_are_told_apart_beyond_eight_bytes_and_across_rows() -> None:
+    words = ["a" * n for n in range(40)] + ["a" * 8 + "b", "b" + "a" * 8, "a" * 16 + "b", "a" * 15 + "ba"]
+    assert len({of_column([w], pa.string()) for w in words}) == len(words)
+    assert of_column(["ab", "c"], pa.string()) != of_column(["a", "bc"], pa.string())
+
+
+def test_a_large_table_is_hashed_like_its_rows_one_by_one() -> None:
+    table = pa.table({"a": range(70_000), "s": [f"row {i}" for i in range(70_000)]})  # several blocks
+    prints = Fingerprinter()
+    for start in range(0, 70_000, 9_999):
+        prints.update(table.slice(start, 9_999))
+    assert prints.result() == of(table)
+
+
+def test_the_fingerprint_of_version_1_never_changes() -> None:
+    table = pa.table({"i": [1, None], "s": ["ü", "long enough for two words"], "f": [1.5, None], "l": [[1], []]})
+    assert str(of(table)) == "v1:2:161807c1329504b874db3f921dc6a9fb"
+    assert of(table).int63 == 1671266278206188295
+
+
+@given(tables())
+def test_text_of_a_fingerprint_parses_back(table: pa.Table) -> None:
+    found = of(table)
+    assert Fingerprint.parse(str(found)) == found
+    assert 0 <= found.int63 < 2**63
+    assert found.rows == table.num_rows, plain(table)
+
+
+@pytest.mark.parametrize("text", ["", "v1:2:abc", "v2:0:" + "0" * 32, "v1:-1:" + "0" * 32])
+def test_other_text_is_no_fingerprint(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        Fingerprint.parse(text)
