@@ -107,7 +107,9 @@ def test_a_body_of_unannounced_length_is_stored_whole(
     assert read(s3, bucket, "chunked") == b"one,two,three"
 
 
-def test_signatures_hold_through_the_proxy(seaweed: SeaweedFS, tmp_path: Path) -> None:
+def test_signatures_hold_through_the_proxy_and_replies_without_a_body_end(
+    seaweed: SeaweedFS, tmp_path: Path
+) -> None:
     """SeaweedFS checks them (see test_servers); they cover the Host header and the body's hash."""
     with FaultProxy(seaweed.endpoint_url, tmp_path) as proxy:
         client = proxy.boto3_client("s3")
@@ -116,6 +118,12 @@ def test_signatures_hold_through_the_proxy(seaweed: SeaweedFS, tmp_path: Path) -
         with pytest.raises(ClientError) as refused:
             client.put_object(Bucket=seaweed.bucket, Key="signed/ä b.txt", Body=b"x", IfNoneMatch="*")
         assert code_of(refused)[0] == 412
+        etag = client.head_object(Bucket=seaweed.bucket, Key="signed/ä b.txt")["ETag"]
+        with pytest.raises(ClientError) as refused:  # 304 and 204 announce no length there
+            client.get_object(Bucket=seaweed.bucket, Key="signed/ä b.txt", IfNoneMatch=etag)
+        assert code_of(refused)[0] == 304
+        client.delete_object(Bucket=seaweed.bucket, Key="signed/ä b.txt")
+        assert read(client, seaweed.bucket, "signed/ä b.txt") is None
 
 
 def test_one_proxy_serves_s3_of_one_server_and_dynamodb_of_another(
