@@ -1,0 +1,325 @@
+"""Overwrites: rows that match ``where`` go, the rows of a frame come, in one commit.
+
+Where the partition values decide, files are removed whole.  Otherwise affected files are written
+anew with the rows for which the predicate is not TRUE.  On a concurrent commit the plan is made
+again for the new snapshot: rows that others appended meanwhile and that match are replaced too, as
+if they had been appended just before; a file whose rows nobody has looked at yet is a conflict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from safewrite.delta.candidate import AppendCandidate, Write
+from safewrite.delta.datafiles import TARGET_FILE_BYTES, DataFile, encode
+from safewrite.delta.features import check_overwrite
+from safewrite.delta.fetch import fetch_one
+from safewrite.delta.files import ActiveFiles, load_files
+from safewrite.delta.log import Action, Commit, FileKey
+from safewrite.delta.predicate import Constant, Predicate, columns, partition_value, possible, truths
+from safewrite.delta.staging import StagedFile, recheck, stage
+from safewrite.delta.write import Done, write
+from safewrite.errors import (
+    ConflictError,
+    InternalError,
+    InvalidInputError,
+    Kind,
+    StorageError,
+    UnsupportedTableError,
+)
+from safewrite.frames import Prepared, prepare
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.commit import Arbiter
+from safewrite.protocol.effects import Effect, Get, Missing, Outcome
+
+if TYPE_CHECKING:
+    from safewrite.delta.state import TableState
+
+EVERYTHING: Predicate = Constant(True)
+
+
+class Verdict(Enum):
+    """What an overwrite does to a live file."""
+
+    KEEP = "keep"
+    REMOVE = "remove"
+    REWRITE = "rewrite"
+
+
+@dataclass
+class OverwriteCandidate(AppendCandidate):
+    """An overwrite of the rows for which ``predicate`` is TRUE; call ``plan`` before it is committed."""
+
+    predicate: Predicate = EVERYTHING
+    target_file_size: int = TARGET_FILE_BYTES
+    mode: str = "Overwrite"
+    rewritten: tuple[StagedFile, ...] = ()
+    active: ActiveFiles | None = None
+    verdicts: dict[FileKey, Verdict] = field(default_factory=dict, repr=False)
+
+    # --- what is written ------------------------------------------------------------------------
+    def file_actions(self) -> list[dict[str, Any]]:
+        """``add`` actions of the new rows and of rewritten files, ``remove`` actions of what they replace."""
+        active = self._planned()
+        removes = [
+            removal(add, self.timestamp_ms)
+            for key, add in active.adds.items()
+            if self.verdicts[key] is not Verdict.KEEP
+        ]
+        return [file.action for file in (*self.files, *self.rewritten)] + removes
+
+    def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
+        """``operationParameters`` as Spark and deltalake write them."""
+        shown = super().parameters(partition_by)
+        return shown if self.predicate == EVERYTHING else {**shown, "predicate": str(self.predicate)}
+
+    def recheck(self) -> Generator[Effect, Outcome, None]:
+        """See ``safewrite.protocol.commit.Candidate.recheck``."""
+        yield from recheck((*self.files, *self.rewritten), self.limits)
+
+    # --- the plan ---------------------------------------------------------------------------------
+    def plan(self) -> Generator[Effect, Outcome, None]:
+        """Decide about every live file; read, and write anew, those that the partition values leave open.
+
+        Raises:
+            UnsupportedTableError: append-only, or a file that cannot be rewritten without loss.
+            StorageError: no answer, or a data file that is not what the log says.
+        """
+        assert self.state is not None
+        check_overwrite(self.state)
+        self.active = yield from load_files(self.state, limits=self.limits)
+        undecided = self._undecided()
+        if undecided:
+            check_overwrite(self.state, rewrites=True)
+        staged: list[StagedFile] = []
+        for number, key in enumerate(undecided):
+            verdict, files = yield from self._rewrite(self.active.adds[key], number)
+            self.verdicts[key] = verdict
+            staged += yield from stage(files, self.timestamp_ms, self.limits)
+        self.rewritten = tuple(staged)
+
+    def _undecided(self) -> list[FileKey]:
+        """Decide what partition values decide; returns the files whose rows must be looked at."""
+        assert self.state is not None
+        wanted = columns(self.predicate) & set(self.state.partition_by)
+        open_files: list[FileKey] = []
+        for key, add in self._planned().adds.items():
+            if key in self.verdicts:
+                continue
+            outcomes = possible(self.predicate, self._partition(add, sorted(wanted)))
+            if True not in outcomes:
+                self.verdicts[key] = Verdict.KEEP
+            elif outcomes == {True}:
+                self.verdicts[key] = Verdict.REMOVE
+            else:
+                open_files.append(key)
+        return open_files
+
+    def _partition(self, add: Action, names: Iterable[str]) -> dict[str, Any]:
+        assert self.state is not None
+        spelled = add.get("partitionValues") or {}
+        return {name: partition_value(spelled.get(name), self.state.schema.field(name)) for name in names}
+
+    def _planned(self) -> ActiveFiles:
+        if self.active is None:
+            raise InternalError("An overwrite was committed before it was planned. Please report it.")
+        return self.active
+
+    def _rewrite(
+        self, add: Action, number: int
+    ) -> Generator[Effect, Outcome, tuple[Verdict, Iterable[DataFile]]]:
+        state = self.state
+        assert state is not None
+        _check_rewritable(add)
+        path = unquote(add["path"])
+        answer = yield from fetch_one(Get(path, name="overwrite.get_data"), self.limits)
+        if isinstance(answer, Missing):
+            raise _damaged(path, "it is gone")
+        assert isinstance(answer.value, bytes)
+        rows = _rows(answer.value, add, state)
+        constants = self._partition(add, sorted(columns(self.predicate) & set(state.partition_by)))
+        kept = _kept(rows, constants, self.predicate, state.schema)
+        if kept.num_rows == rows.rows:
+            return Verdict.KEEP, ()
+        if kept.num_rows == 0:
+            return Verdict.REMOVE, ()
+        files = encode(
+            prepare(kept, rows.schema),
+            partition_by=(),
+            write_id=f"{self.commit_id}-kept{number}",
+            target_file_size=self.target_file_size,
+        )
+        folder = path[: path.rfind("/") + 1]
+        values = dict(add.get("partitionValues") or {})
+        return Verdict.REWRITE, (
+            replace(file, path=folder + file.path, partition_values=values) for file in files
+        )
+
+    # --- what others wrote --------------------------------------------------------------------------
+    def check_conflict(self, version: int, commit: Commit) -> None:
+        """Plan again for the snapshot that another commit made (C9's rule for Delta).
+
+        Raises:
+            ConflictError: CONFLICT if files must be read and written anew; SCHEMA_CHANGED as for appends.
+        """
+        super().check_conflict(version, commit)
+        self.active = self._planned().advance(version, commit)
+        undecided = self._undecided()
+        live = self.active.adds
+        gone = [
+            key for key, verdict in self.verdicts.items() if verdict is Verdict.REWRITE and key not in live
+        ]
+        if undecided or gone:
+            raise ConflictError(
+                f"Version {version} added or removed files whose rows this overwrite must look at. Nothing was "
+                "committed; call again."
+            )
+
+
+def removal(add: Action, deletion_timestamp_ms: int) -> dict[str, Any]:
+    """The ``remove`` action of a live file, its deletion vector included."""
+    names = ("size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+    return {
+        "remove": {
+            "path": add["path"],
+            "deletionTimestamp": deletion_timestamp_ms,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": add.get("partitionValues") or {},
+            **{name: add[name] for name in names if add.get(name) is not None},
+        }
+    }
+
+
+# --- rows ---------------------------------------------------------------------------------------------
+def check_rows(prepared: Prepared, predicate: Predicate) -> None:
+    """Make sure that every new row is one that the overwrite would replace (as Delta's replaceWhere does).
+
+    Raises:
+        InvalidInputError: for some row the predicate is not TRUE.
+    """
+    named = sorted(columns(predicate))
+    outside = 0
+    for table in prepared.tables(named or None):
+        outside += table.num_rows - _true_count(truths(predicate, table))
+    if outside:
+        raise InvalidInputError(
+            f"{outside} of {prepared.rows} rows do not satisfy where= ({predicate}), so a repeat would not replace "
+            "them. Nothing was written. Filter the rows, or widen where=."
+        )
+
+
+def _true_count(result: pa.ChunkedArray[Any]) -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.sum(result.cast(pa.int64())).as_py() or 0)
+
+
+def _check_rewritable(add: Action) -> None:
+    path = add["path"]
+    if add.get("deletionVector"):
+        raise UnsupportedTableError(
+            f"{path} has a deletion vector (feature deletionVectors), and where= asks to rewrite it. Nothing was "
+            "written. Overwrite whole partitions, or purge the vectors first (Spark: REORG TABLE ... APPLY (PURGE))."
+        )
+    if "://" in path or path.startswith(("/", "file:")):
+        raise UnsupportedTableError(
+            f"{path} lies outside the table (a shallow clone), and where= asks to rewrite it. Nothing was written."
+        )
+
+
+def _rows(body: bytes, add: Action, state: TableState) -> Prepared:
+    """The rows of a data file under the table's schema, without partition columns."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([f for f in state.schema if f.name not in state.partition_by])
+    try:
+        table = pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us").read()
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(add["path"], str(error)) from error
+    said = json.loads(add.get("stats") or "{}").get("numRecords")
+    if said is not None and said != table.num_rows:
+        raise _damaged(add["path"], f"it holds {table.num_rows} rows, not {said}")
+    # Columns that were added to the table later are missing in the file and read as NULL.
+    table = table.select([name for name in schema.names if name in table.column_names])
+    for at, name in enumerate(table.column_names):
+        wanted, has = schema.field(name).type, table.schema.field(at).type
+        if pa.types.is_timestamp(wanted) and wanted.tz and pa.types.is_timestamp(has) and has.tz is None:
+            # INT96, as Spark writes instants: Parquet keeps no zone there, and it is UTC.
+            table = table.set_column(at, name, pc.assume_timezone(table.column(at), "UTC"))
+    if not table.column_names:
+        table = pa.table({schema.names[0]: pa.nulls(said or 0, schema.types[0])})
+    return prepare(table, schema, schema_mode="merge")
+
+
+def _kept(rows: Prepared, constants: dict[str, Any], predicate: Predicate, schema: pa.Schema) -> pa.Table:
+    import pyarrow.compute as pc
+
+    kept = [rows.schema.empty_table()]
+    for piece in rows.tables():
+        whole = piece
+        for name, value in constants.items():
+            column = pa.repeat(pa.scalar(value, schema.field(name).type), piece.num_rows)
+            whole = whole.append_column(name, column)
+        matching = pc.fill_null(truths(predicate, whole), False)
+        kept.append(piece.filter(pc.invert(matching)))
+    return pa.concat_tables(kept)
+
+
+def _damaged(path: str, why: str) -> StorageError:
+    return StorageError(
+        f"Data file {path} is not what the log says: {why}. Nothing was committed. "
+        "Run `safewrite doctor` on the table.",
+        kind=Kind.DATA_FILE_DAMAGED,
+    )
+
+
+# --- one overwrite --------------------------------------------------------------------------------------
+def named(write: Write, predicate: Predicate) -> Write:
+    """The write with a fingerprint that covers what is replaced too, so that a repeat is the same overwrite."""
+    digest = hashlib.blake2b(f"overwrite {predicate}".encode(), digest_size=8).digest()
+    mixed = write.fingerprint_int63 ^ (int.from_bytes(digest, "big") >> 1)
+    return replace(write, fingerprint=f"{write.fingerprint}:{digest.hex()}", fingerprint_int63=mixed)
+
+
+def overwrite(
+    candidate: OverwriteCandidate,
+    encode_rows: Callable[[], Iterable[DataFile]],
+    *,
+    arbiter: Arbiter,
+    limits: Limits,
+    queue_first: bool = False,
+) -> Generator[Effect, Outcome, Done]:
+    """Plan and commit an overwrite once, whatever happened to earlier calls with the same key.
+
+    Raises:
+        ConflictError: kind CONFLICT or SCHEMA_CHANGED; make a new candidate from the newest state.
+        NotCommittedError, CommitUnknownError, ForeignWriterError: as ``write`` does.
+    """
+    if not (yield from _known(candidate, limits)):
+        yield from candidate.plan()
+    return (yield from write(candidate, encode_rows, arbiter=arbiter, limits=limits, queue_first=queue_first))
+
+
+def _known(candidate: OverwriteCandidate, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    """Whether this write was settled before, so that nothing need be planned: ``write`` will say how."""
+    wanted = candidate.write
+    if wanted.txn is not None:
+        app_id, app_version = wanted.txn
+        last = candidate.state.txns.get(app_id) if candidate.state is not None else None
+        return last is not None and last >= app_version
+    if keys.base_of_generated(wanted.key) is not None:
+        return False
+    record = yield from keys.recall(wanted.key, limits)
+    return record is not None and record.version is not None

@@ -1,0 +1,266 @@
+"""Row predicates: SQL's three-valued logic over a file's partition values, or over its rows.
+
+A predicate is TRUE, FALSE or NULL (unknown) for a row; only where it is TRUE is a row replaced.
+NaN is greater than every number, as in Spark and DuckDB.  ``safewrite.delta.where`` makes predicates
+from SQL text and from lists of tuples; their values are already of the columns' types.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.errors import InvalidInputError
+
+Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+Truth: TypeAlias = bool | None
+ANYTHING: frozenset[Truth] = frozenset({True, False, None})
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """``column op value``; NULL where the column is."""
+
+    column: str
+    op: Op
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{_name(self.column)} {self.op} {_literal(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """``column IS NULL``; never NULL itself."""
+
+    column: str
+
+    def __str__(self) -> str:
+        return f"{_name(self.column)} IS NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """``TRUE`` or ``FALSE``."""
+
+    value: bool
+
+    def __str__(self) -> str:
+        return str(self.value).upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """``NOT part``."""
+
+    part: Predicate
+
+    def __str__(self) -> str:
+        return f"NOT ({self.part})"
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """All of ``parts`` (AND)."""
+
+    parts: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return " AND ".join(f"({part})" for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """Any of ``parts`` (OR)."""
+
+    parts: tuple[Predicate, ...]
+
+    def __str__(self) -> str:
+        return " OR ".join(f"({part})" for part in self.parts)
+
+
+Predicate: TypeAlias = Compare | IsNull | Constant | Not | Both | Either
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, dt.datetime):
+        return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+    return f"DATE '{value.isoformat()}'" if isinstance(value, dt.date) else str(value)
+
+
+def columns(predicate: Predicate) -> frozenset[str]:
+    """Names of the columns that a predicate speaks of."""
+    match predicate:
+        case Compare(column=name) | IsNull(column=name):
+            return frozenset({name})
+        case Not(part=part):
+            return columns(part)
+        case Both(parts=parts) | Either(parts=parts):
+            return frozenset().union(*map(columns, parts))
+        case _:
+            return frozenset()
+
+
+# --- over the values that are known of all rows of a file -----------------------------------------------
+def possible(predicate: Predicate, known: Mapping[str, Any]) -> frozenset[Truth]:
+    """What the predicate may be for rows of which only the columns in ``known`` are known.
+
+    Too many outcomes only cost the reading of a file; none is ever left out.
+    """
+    match predicate:
+        case Constant(value=value):
+            return frozenset({value})
+        case IsNull(column=name):
+            return frozenset({known[name] is None}) if name in known else frozenset({True, False})
+        case Compare(column=name):
+            return frozenset({_compare(known[name], predicate)}) if name in known else ANYTHING
+        case Not(part=part):
+            return frozenset(None if truth is None else not truth for truth in possible(part, known))
+        case Both(parts=parts):
+            return _combined(_both, (possible(part, known) for part in parts))
+        case Either(parts=parts):
+            return _combined(_either, (possible(part, known) for part in parts))
+
+
+def _combined(
+    join: Callable[[Truth, Truth], Truth], outcomes: Iterable[frozenset[Truth]]
+) -> frozenset[Truth]:
+    first, *rest = outcomes
+    for other in rest:
+        first = frozenset(itertools.starmap(join, itertools.product(first, other)))
+    return first
+
+
+def _both(one: Truth, other: Truth) -> Truth:
+    if one is False or other is False:
+        return False
+    return None if one is None or other is None else True
+
+
+def _either(one: Truth, other: Truth) -> Truth:
+    if one is True or other is True:
+        return True
+    return None if one is None or other is None else False
+
+
+_PYTHON: Mapping[Op, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _compare(value: Any, predicate: Compare) -> Truth:
+    if value is None:
+        return None
+    if isinstance(value, float) and math.isnan(value):
+        return predicate.op in {"!=", ">", ">="}
+    return bool(_PYTHON[predicate.op](value, predicate.value))
+
+
+# --- over rows ----------------------------------------------------------------------------------------
+_ARROW: Mapping[Op, str] = {
+    "=": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+
+
+def truths(predicate: Predicate, table: pa.Table) -> pa.ChunkedArray[Any]:
+    """TRUE, FALSE or NULL for each row of ``table``, which has the predicate's columns."""
+    match predicate:
+        case Constant(value=value):
+            return pa.chunked_array([pa.array([value] * table.num_rows, pa.bool_())])
+        case IsNull(column=name):
+            return pc.is_null(table.column(name))
+        case Compare(column=name):
+            return _compare_rows(table.column(name), predicate)
+        case Not(part=part):
+            return pc.invert(truths(part, table))
+        case Both(parts=parts):
+            return _folded("and_kleene", (truths(part, table) for part in parts))
+        case Either(parts=parts):
+            return _folded("or_kleene", (truths(part, table) for part in parts))
+
+
+def _folded(function: str, results: Iterable[pa.ChunkedArray[Any]]) -> pa.ChunkedArray[Any]:
+    first, *rest = results
+    for other in rest:
+        first = pc.call_function(function, [first, other])
+    return first
+
+
+def _compare_rows(column: pa.ChunkedArray[Any], predicate: Compare) -> pa.ChunkedArray[Any]:
+    number = pa.types.is_floating(column.type)
+    if number:
+        column = column.cast(pa.float64())  # exact, and what SQL compares a decimal literal with
+    result = pc.call_function(_ARROW[predicate.op], [column, pa.scalar(predicate.value, column.type)])
+    if number and predicate.op in {">", ">="}:
+        result = pc.call_function("or_kleene", [result, pc.is_nan(column)])
+    return result
+
+
+# --- partition values -----------------------------------------------------------------------------------
+def partition_value(text: str | None, field: pa.Field[Any]) -> Any:
+    """A partition value of the log as a Python value of the column's type; '' is NULL.
+
+    Source: PROTOCOL.md, "Partition Value Serialization".
+
+    Raises:
+        InvalidInputError: it cannot be told what the text means.
+    """
+    if text is None or text == "":
+        return None
+    kind = field.type
+    try:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return text
+        if pa.types.is_boolean(kind):
+            return {"true": True, "false": False}[text.lower()]
+        if pa.types.is_integer(kind):
+            return int(text)
+        if pa.types.is_floating(kind):
+            return pa.scalar(float(text), kind).as_py()
+        if pa.types.is_decimal(kind):
+            return Decimal(text)
+        if pa.types.is_date(kind):
+            return dt.date.fromisoformat(text)
+        if pa.types.is_timestamp(kind):
+            return _moment(text, utc=kind.tz is not None)
+    except (ValueError, KeyError, ArithmeticError):
+        pass
+    raise InvalidInputError(
+        f"Partition value {text!r} of column {field.name!r} ({kind}) cannot be compared. Nothing was written. "
+        "Leave this column out of where=."
+    )
+
+
+def _moment(text: str, *, utc: bool) -> dt.datetime:
+    moment = dt.datetime.fromisoformat(text)
+    if (moment.tzinfo is not None) is not utc:
+        # An instant without an offset was spelled in the local time of a writer that nobody knows.
+        raise ValueError(text)
+    return moment

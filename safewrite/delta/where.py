@@ -1,0 +1,297 @@
+"""``where=`` as users write it, SQL text or lists of tuples, to a predicate over a table's columns.
+
+Values must fit the column's type exactly: a comparison that some engine would make by casting the
+column is refused, because engines cast differently and rows hang on it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeAlias, get_args
+
+import pyarrow as pa
+
+from safewrite.delta.predicate import Both, Compare, Constant, Either, IsNull, Not, Op, Predicate
+from safewrite.errors import InvalidInputError, MissingExtraError
+
+Condition: TypeAlias = tuple[str, str, Any]
+Where: TypeAlias = str | Sequence[Condition] | Sequence[Sequence[Condition]]
+"""SQL text; or conditions that must all hold; or lists of such, of which one must hold."""
+
+_FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def parse(where: Where, schema: pa.Schema) -> Predicate:
+    """The predicate that ``where`` means for a table of this schema.
+
+    SQL is ANSI: ``'text'``, ``"column"``; comparisons of a column with a value, IN, BETWEEN, IS NULL,
+    AND, OR, NOT.  Tuples are ``(column, op, value)`` with ``=``, ``==``, ``!=``, ``<``, ``<=``, ``>``,
+    ``>=``, ``in``, ``not in``; ``=`` None asks for NULL.
+
+    Raises:
+        InvalidInputError: a column that is not there, a value of another type, or more than this.
+        MissingExtraError: SQL text without sqlglot.
+    """
+    return _from_sql(where, schema) if isinstance(where, str) else _from_tuples(where, schema)
+
+
+def _refused(where: object, why: str) -> InvalidInputError:
+    return InvalidInputError(f"where={where!r:.300} cannot be used: {why}. Nothing was written.")
+
+
+def _joined(kind: type[Both] | type[Either], parts: Sequence[Predicate]) -> Predicate:
+    return parts[0] if len(parts) == 1 else kind(tuple(parts))
+
+
+# --- tuples -------------------------------------------------------------------------------------------
+def _from_tuples(where: object, schema: pa.Schema) -> Predicate:
+    if isinstance(where, list | tuple) and where:
+        if all(_is_condition(one) for one in where):
+            return _joined(Both, [_condition(one, schema) for one in where])
+        if all(isinstance(one, list | tuple) and one and all(map(_is_condition, one)) for one in where):
+            return _joined(
+                Either, [_joined(Both, [_condition(one, schema) for one in some]) for some in where]
+            )
+    raise _refused(where, "it is neither SQL text nor a list of (column, op, value)")
+
+
+def _is_condition(one: object) -> bool:
+    return isinstance(one, tuple) and len(one) == 3 and isinstance(one[0], str) and isinstance(one[1], str)
+
+
+def _condition(condition: Condition, schema: pa.Schema) -> Predicate:
+    name, op, value = condition
+    field = _field(name, schema)
+    op = {"==": "=", "<>": "!="}.get(op, op)
+    if op in ("in", "not in"):
+        if isinstance(value, str) or not isinstance(value, Sequence | set | frozenset):
+            raise _refused(condition, f"{op!r} needs a list of values")
+        return _in(field, list(value), negated=op == "not in")
+    if op not in get_args(Op):
+        raise _refused(condition, f"{op!r} is no operator")
+    if value is None:
+        if op == "=":
+            return IsNull(field.name)
+        if op == "!=":
+            return Not(IsNull(field.name))
+        raise _refused(condition, "NULL is neither less nor greater than anything")
+    return Compare(field.name, op, _value(value, field))  # type: ignore[arg-type]
+
+
+def _in(field: pa.Field[Any], values: Sequence[Any], *, negated: bool) -> Predicate:
+    if not values or any(value is None for value in values):
+        raise _refused(values, "IN needs values, and none of them NULL")
+    found = _joined(Either, [Compare(field.name, "=", _value(value, field)) for value in values])
+    return Not(found) if negated else found
+
+
+def _field(name: str, schema: pa.Schema) -> pa.Field[Any]:
+    """Delta's column names are unique whatever their case (PROTOCOL.md, "Schema Serialization Format")."""
+    for field in schema:
+        if name.casefold() == field.name.casefold():
+            return field
+    raise InvalidInputError(
+        f"where= names column {name!r}, and the table has {schema.names}. Nothing was written. "
+        "Text takes single quotes."
+    )
+
+
+# --- SQL ----------------------------------------------------------------------------------------------
+def _from_sql(text: str, schema: pa.Schema) -> Predicate:
+    try:
+        import sqlglot
+        from sqlglot.errors import SqlglotError
+    except ImportError as error:
+        raise MissingExtraError(
+            "where= as SQL text needs sqlglot: pip install 'safewrite[delta]'. Or pass tuples, such as "
+            "where=[('day', '=', '2026-11-21')]. Nothing was written."
+        ) from error
+    try:
+        trees = [tree for tree in sqlglot.parse(text) if tree is not None]
+    except SqlglotError as error:
+        raise _refused(text, f"it is no SQL condition ({str(error).splitlines()[0]})") from error
+    if len(trees) != 1:
+        raise _refused(text, "it is not one SQL condition")
+    return _Reader(text, schema).predicate(trees[0])
+
+
+class _Reader:
+    """One SQL condition on its way to a predicate."""
+
+    def __init__(self, text: str, schema: pa.Schema) -> None:
+        self.text = text
+        self.schema = schema
+
+    def predicate(self, node: Any) -> Predicate:
+        from sqlglot import exp
+
+        match node:
+            case exp.Paren():
+                return self.predicate(node.this)
+            case exp.Not():
+                return Not(self.predicate(node.this))
+            case exp.And():
+                return Both((self.predicate(node.left), self.predicate(node.right)))
+            case exp.Or():
+                return Either((self.predicate(node.left), self.predicate(node.right)))
+            case exp.Boolean():
+                return Constant(bool(node.this))
+            case exp.In() if not node.args.get("query") and not node.args.get("unnest"):
+                return _in(self.column(node.this), [self.literal(n) for n in node.expressions], negated=False)
+            case exp.Between() if not node.args.get("symmetric"):
+                field = self.column(node.this)
+                low = Compare(field.name, ">=", self.value(node.args["low"], field))
+                return Both((low, Compare(field.name, "<=", self.value(node.args["high"], field))))
+            case exp.Is() if isinstance(node.expression, exp.Null):
+                return IsNull(self.column(node.this).name)
+            case exp.Column() if pa.types.is_boolean(self.column(node).type):
+                return Compare(self.column(node).name, "=", True)
+            case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+                return self.comparison(node)
+        raise self.unsupported(node)
+
+    def comparison(self, node: Any) -> Predicate:
+        from sqlglot import exp
+
+        operators: dict[type[Any], Op] = {
+            exp.EQ: "=",
+            exp.NEQ: "!=",
+            exp.LT: "<",
+            exp.LTE: "<=",
+            exp.GT: ">",
+            exp.GTE: ">=",
+        }
+        op, left, right = operators[type(node)], node.this, node.expression
+        if not isinstance(left, exp.Column):
+            op, left, right = _FLIPPED[op], right, left
+        field = self.column(left)
+        return Compare(field.name, op, self.value(right, field))
+
+    def column(self, node: Any) -> pa.Field[Any]:
+        from sqlglot import exp
+
+        if not isinstance(node, exp.Column) or node.table:
+            raise self.unsupported(node)
+        return _field(node.name, self.schema)
+
+    def value(self, node: Any, field: pa.Field[Any]) -> Any:
+        return _value(self.literal(node), field)
+
+    def literal(self, node: Any) -> Any:
+        from sqlglot import exp
+
+        match node:
+            case exp.Literal(is_string=True):
+                return node.name
+            case exp.Literal():
+                return _number(node.name)
+            case exp.Neg(this=exp.Literal(is_string=False)):
+                return -_number(node.name)
+            case exp.Boolean():
+                return bool(node.this)
+            case exp.Null():
+                raise _refused(self.text, "a comparison with NULL is never true; write IS NULL")
+            case exp.Cast(this=exp.Literal(is_string=True)):
+                return self.typed(node)
+        raise self.unsupported(node)
+
+    def typed(self, node: Any) -> dt.date:
+        """``DATE '...'`` and ``TIMESTAMP '...'``."""
+        kind, text = node.to.this.name, node.this.name
+        try:
+            if kind == "DATE":
+                return dt.date.fromisoformat(text)
+            if kind in ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "DATETIME"):
+                return _moment(text)
+        except ValueError as error:
+            raise _refused(self.text, f"{text!r} is no {kind}") from error
+        raise self.unsupported(node)
+
+    def unsupported(self, node: Any) -> InvalidInputError:
+        return _refused(
+            self.text,
+            f"{node.sql()!r} is more than a comparison of a column with a value, IN, BETWEEN, IS NULL, "
+            "AND, OR and NOT",
+        )
+
+
+def _number(text: str) -> int | Decimal:
+    return int(text) if text.isdecimal() else Decimal(text)
+
+
+# --- values ---------------------------------------------------------------------------------------------
+def _value(value: Any, field: pa.Field[Any]) -> Any:
+    """``value`` as one of the column's own type, or an error: nothing is rounded and nothing guessed."""
+    kind = field.type
+    found: Any = None
+    try:
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            found = value if isinstance(value, str) else None
+        elif pa.types.is_boolean(kind):
+            found = value if isinstance(value, bool) else None
+        elif isinstance(value, bool):
+            found = None
+        elif pa.types.is_integer(kind):
+            found = _whole(value, kind)
+        elif pa.types.is_floating(kind):
+            found = _floating(value)
+        elif pa.types.is_decimal(kind):
+            found = _decimal(value, kind)
+        elif pa.types.is_date(kind):
+            found = _date(value)
+        elif pa.types.is_timestamp(kind):
+            found = _instant(value, aware=kind.tz is not None)
+    except (ValueError, ArithmeticError, InvalidOperation, pa.ArrowException):
+        found = None
+    if found is None:
+        hint = (
+            ", with its offset from UTC (such as 2026-11-21T00:00:00Z)" if getattr(kind, "tz", None) else ""
+        )
+        raise InvalidInputError(
+            f"where= compares column {field.name!r} with {value!r}, which is no {kind}{hint}. Nothing was written."
+        )
+    return found
+
+
+def _whole(value: Any, kind: pa.DataType) -> int | None:
+    if not isinstance(value, int | float | Decimal) or value != int(value):
+        return None
+    pa.scalar(int(value), kind)  # raises where it does not fit
+    return int(value)
+
+
+def _floating(value: Any) -> float | None:
+    if not isinstance(value, int | float | Decimal) or math.isnan(value):
+        return None
+    return float(value)
+
+
+def _decimal(value: Any, kind: Any) -> Decimal | None:
+    if not isinstance(value, int | float | Decimal):
+        return None
+    exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    pa.scalar(exact, kind)  # raises where it does not fit, or has more digits than the column
+    return exact
+
+
+def _date(value: Any) -> dt.date | None:
+    if isinstance(value, str):
+        return dt.date.fromisoformat(value)
+    return value if isinstance(value, dt.date) and not isinstance(value, dt.datetime) else None
+
+
+def _instant(value: Any, *, aware: bool) -> dt.datetime | None:
+    moment = _moment(value) if isinstance(value, str) else value
+    if not isinstance(moment, dt.datetime) or (moment.utcoffset() is not None) is not aware:
+        return None
+    return moment
+
+
+def _moment(text: str) -> dt.datetime:
+    if re.search(r"\.\d{7,}", text):
+        raise ValueError(text)  # fromisoformat would cut it off
+    return dt.datetime.fromisoformat(text)
