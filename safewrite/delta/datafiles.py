@@ -66,12 +66,14 @@ def encode(
     """The data files of ``prepared``, one at a time, each of about ``target_file_size`` bytes.
 
     ``write_id`` makes the paths unique (B1, C10); ``indexed_columns`` is how many leaf columns get
-    statistics (table property ``delta.dataSkippingNumIndexedCols``).  No more than one file and one
-    slice of rows are in memory.  A frame without rows gives no file.  Raises InternalError if the
+    statistics (table property ``delta.dataSkippingNumIndexedCols``).  One file and one slice of rows
+    are in memory, if the caller drops each file before it asks for the next.  A frame without rows gives no file.  Raises InternalError if the
     rows in the footers are not the rows given (G5, H10).
     """
     if not _WRITE_ID.fullmatch(write_id):
-        raise InvalidInputError(f"write_id {write_id!r} must be letters, digits, '.', '_' or '-' (at most 100).")
+        raise InvalidInputError(
+            f"write_id {write_id!r} must be letters, digits, '.', '_' or '-' (at most 100)."
+        )
     if tuple(partition_by) != prepared.partition_by:
         raise InvalidInputError(
             f"The rows were prepared for partitions {list(prepared.partition_by)}, not {list(partition_by)}. "

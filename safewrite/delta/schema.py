@@ -13,7 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, UnsupportedTableError
-from safewrite.frames.types import NAIVE_TIMESTAMP, UTC_TIMESTAMP, canonical_schema, check_names, list_of, map_of
+from safewrite.frames.types import (
+    NAIVE_TIMESTAMP,
+    UTC_TIMESTAMP,
+    canonical_schema,
+    check_names,
+    list_of,
+    map_of,
+)
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "string": pa.string(),

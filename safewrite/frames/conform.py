@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import WouldAlterError
-from safewrite.frames.leaves import NotExact, NoWay, convert
+from safewrite.frames.leaves import NotExactError, OtherMeaningError, convert
 from safewrite.frames.types import is_list
 
 Rows = Callable[[int], int]
@@ -111,11 +111,11 @@ class _Caster:
     def _leaf(self, values: pa.Array, target: pa.DataType) -> pa.Array:
         try:
             return convert(values, target)
-        except NoWay as error:
+        except OtherMeaningError as error:
             if values.null_count == len(values) and len(values):  # H8: only NULL, of whatever type
                 return pa.nulls(len(values), target)
             raise self._refused(values.type, target, str(error)) from None
-        except NotExact as error:
+        except NotExactError as error:
             at = _first_bad(values, target)
             raise WouldAlterError(
                 f"Column {self._path!r}, row {self._rows(at)}: {_shown(values[at])} of type {values.type} "
@@ -148,7 +148,9 @@ class _Caster:
             if not field.nullable and values.null_count:
                 inner = _Caster(caster._path, self._allow_missing, lambda i: self._rows(int(present[i])))
                 inner.field(child.take(pa.array(present)), field)
-            children.append(caster.field(child, field if not values.null_count else field.with_nullable(True)))
+            children.append(
+                caster.field(child, field if not values.null_count else field.with_nullable(True))
+            )
         mask = pc.is_null(values) if values.null_count else None
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
@@ -210,7 +212,7 @@ def _first_bad(values: pa.Array, target: pa.DataType) -> int:
         middle = (low + high) // 2
         try:
             convert(values.slice(low, middle - low), target)
-        except NotExact:
+        except NotExactError:
             high = middle
         else:
             low = middle

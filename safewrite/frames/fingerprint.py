@@ -116,15 +116,15 @@ def _seeded(pair: Pair, name: str) -> Pair:
 
 def _fields(columns: list[tuple[str, pa.Array]], rows: int, kind: str) -> Pair:
     """The hashes of rows (or structs): the sum of the cells that are not NULL, mixed."""
-    total = (np.zeros(rows, np.uint64), np.zeros(rows, np.uint64))
+    first, second = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
     for name, values in columns if rows else ():
         cells = _values(values, name)
-        valid = None if not values.null_count else pc.is_valid(values).to_numpy(zero_copy_only=False)
-        for lane, hashed in zip(total, cells, strict=True):
-            if valid is not None:
-                hashed *= valid
-            lane += hashed
-    return _seeded(total, kind)
+        if values.null_count:
+            valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
+            cells = cells[0] * valid, cells[1] * valid
+        first += cells[0]
+        second += cells[1]
+    return _seeded((first, second), kind)
 
 
 def _values(values: pa.Array, name: str) -> Pair:
@@ -164,13 +164,17 @@ def _bits(values: pa.Array, name: str) -> tuple[Lane, str]:
 
 def _filled(values: pa.Array) -> npt.NDArray[np.generic]:
     if values.null_count:
-        values = pc.fill_null(values, pa.scalar(False if pa.types.is_boolean(values.type) else 0, values.type))
+        values = pc.fill_null(
+            values, pa.scalar(False if pa.types.is_boolean(values.type) else 0, values.type)
+        )
     array: npt.NDArray[np.generic] = values.to_numpy(zero_copy_only=False)
     return array
 
 
 def _decimals(values: pa.Array) -> Pair:
-    words = np.frombuffer(values.buffers()[1], np.uint64)[2 * values.offset : 2 * (values.offset + len(values))]
+    words = np.frombuffer(values.buffers()[1], np.uint64)[
+        2 * values.offset : 2 * (values.offset + len(values))
+    ]
     low, high = _pair(words[0::2], "low"), _pair(words[1::2], "high")
     return low[0] + high[0], low[1] + high[1]
 

@@ -1,10 +1,12 @@
 """Exact conversions of one array of simple values to a table's type: the same values, or an error.
 
-Every function takes and returns a ``pyarrow.Array`` and raises :class:`NotExact` when a value would
-change, or :class:`NoWay` when the two types mean different things (H3, H4).
+Every function takes and returns a ``pyarrow.Array`` and raises :class:`NotExactError` when a value would
+change, or :class:`OtherMeaningError` when the two types mean different things (H3, H4).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +19,11 @@ _YEAR_1_S = -62_135_596_800
 _YEAR_10000_S = 253_402_300_800
 
 
-class NotExact(Exception):
+class NotExactError(Exception):
     """Some value of the array has no equal in the target type; the text says why."""
 
 
-class NoWay(Exception):
+class OtherMeaningError(Exception):
     """No value of the source type is a value of the target type; the text gives advice."""
 
 
@@ -46,14 +48,14 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return _in_years_1_to_9999(_cast(values, target), unit_s=86_400)
     if pa.types.is_timestamp(target) and pa.types.is_timestamp(source):
         return _to_timestamp(values, target)
-    raise NoWay(_advice(source, target))
+    raise OtherMeaningError(_advice(source, target))
 
 
 def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     try:
         return pc.cast(values, target, safe=True)
     except pa.ArrowInvalid as error:
-        raise NotExact(str(error).splitlines()[0]) from error
+        raise NotExactError(str(error).splitlines()[0]) from error
 
 
 def _to_integer(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -61,27 +63,27 @@ def _to_integer(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_integer(source):
         return values if source == target else _cast(values, target)
     if pa.types.is_float16(source):
-        raise NoWay("cast half floats to float32 first")
+        raise OtherMeaningError("cast half floats to float32 first")
     if pa.types.is_floating(source):
         return _float_to_integer(values, target)
     if pa.types.is_decimal(source):
         return _cast(values, target)
-    raise NoWay(_advice(source, target))
+    raise OtherMeaningError(_advice(source, target))
 
 
 def _float_to_integer(values: pa.Array, target: pa.DataType) -> pa.Array:
     numbers = _numbers(values)
     if np.isnan(numbers).any():
-        raise NotExact(
+        raise NotExactError(
             "NaN is no integer, and it cannot be told whether NULL is meant; use pandas' nullable dtype "
             "('Int64') or None for missing integers"
         )
     # numpy's own cast is undefined out of range, so the range is checked before it
     if not ((numbers >= -(2.0**63)) & (numbers < 2.0**63)).all():
-        raise NotExact(f"the value is beyond {target}")
+        raise NotExactError(f"the value is beyond {target}")
     whole = numbers.astype(np.int64)
     if (whole != numbers).any():
-        raise NotExact("the value has a fraction")
+        raise NotExactError("the value has a fraction")
     return _cast(pa.array(whole, mask=_mask(values)), target)
 
 
@@ -90,24 +92,24 @@ def _to_float(values: pa.Array, target: pa.DataType) -> pa.Array:
     if source == target:
         return values
     if pa.types.is_float16(source) or not (pa.types.is_integer(source) or pa.types.is_floating(source)):
-        raise NoWay(_advice(source, target))
+        raise OtherMeaningError(_advice(source, target))
     result = pc.cast(values, target, safe=False)
     if pa.types.is_integer(source):
         _check_integers_kept(_numbers(values), _numbers(result), target)
         return result
     before, after = _numbers(values), _numbers(result)
     if not ((before == after) | (np.isnan(before) & np.isnan(after))).all():
-        raise NotExact(f"the value is no {target}")
+        raise NotExactError(f"the value is no {target}")
     return result
 
 
-def _check_integers_kept(whole: npt.NDArray[np.generic], real: npt.NDArray[np.generic], target: object) -> None:
+def _check_integers_kept(whole: npt.NDArray[Any], real: npt.NDArray[Any], target: object) -> None:
     wide = real.astype(np.float64)
     limit = 2.0**64 if whole.dtype == np.uint64 else 2.0**63
     if (wide >= limit).any():  # rounded up beyond what the cast back below may see
-        raise NotExact(f"the integer is no {target}")
+        raise NotExactError(f"the integer is no {target}")
     if (wide.astype(whole.dtype) != whole).any():
-        raise NotExact(f"the integer has more digits than a {target}")
+        raise NotExactError(f"the integer has more digits than a {target}")
 
 
 def _to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -117,19 +119,19 @@ def _to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_integer(source):
         values = pc.cast(values, pa.decimal128(20, 0))  # holds every 64-bit integer, signed or not
     elif not pa.types.is_decimal(source):
-        raise NoWay(_advice(source, target))
+        raise OtherMeaningError(_advice(source, target))
     return _cast(values, target)
 
 
 def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
     source = values.type
     if source.tz is None and target.tz is not None:
-        raise NoWay(
+        raise OtherMeaningError(
             "a time without a zone is no instant; say which zone it is in (pandas: tz_localize, "
             "polars: replace_time_zone)"
         )
     if source.tz is not None and target.tz is None:
-        raise NoWay(
+        raise OtherMeaningError(
             "an instant is no wall-clock time; drop the zone yourself (pandas: tz_localize(None), polars: "
             "replace_time_zone(None))"
         )
@@ -144,14 +146,14 @@ def _in_years_1_to_9999(values: pa.Array, *, unit_s: float) -> pa.Array:
     if span["min"] is not None and (
         span["min"] < _YEAR_1_S * per_unit or span["max"] >= _YEAR_10000_S * per_unit
     ):
-        raise NotExact("the year is not between 1 and 9999")
+        raise NotExactError("the year is not between 1 and 9999")
     return values
 
 
-def _numbers(values: pa.Array) -> npt.NDArray[np.generic]:
+def _numbers(values: pa.Array) -> npt.NDArray[Any]:
     """The values as numpy, with 0 where NULL."""
     filled = pc.fill_null(values, pa.scalar(0, values.type)) if values.null_count else values
-    array: npt.NDArray[np.generic] = filled.to_numpy(zero_copy_only=False)
+    array: npt.NDArray[Any] = filled.to_numpy(zero_copy_only=False)
     return array
 
 

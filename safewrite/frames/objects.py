@@ -12,13 +12,16 @@ import decimal
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames.types import check_names
+
+Values: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 
 _MISSING_NAMES = ("NAType", "NaTType")
 
@@ -58,15 +61,15 @@ class Shape:
             elif value is not None:
                 self.marked = True
 
-    def _look_at(self, value: Any) -> None:  # noqa: C901 - a flat table of Python types
+    def _look_at(self, value: Any) -> None:
         if isinstance(value, (bool, np.bool_)):
             self.kinds.add("bool")
         elif isinstance(value, str):
             self.kinds.add("str")
-        elif isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
+        elif isinstance(value, int) or (isinstance(value, np.integer) and value.dtype.kind in "iu"):
             self._int(int(value))
         elif isinstance(value, (float, np.floating)):
-            self._float(value)
+            self._float(float(value))
         elif isinstance(value, decimal.Decimal):
             self._decimal(value)
         elif isinstance(value, (bytes, bytearray)):
@@ -127,7 +130,7 @@ class Shape:
             self._keys_seen[name] = self._keys_seen.get(name, 0) + 1
             self.child(name, _struct_hint(self.hint, name)).look((inner,))
 
-    def _sequence(self, value: Sequence[Any]) -> None:
+    def _sequence(self, value: Values) -> None:
         hint = self.hint
         if hint is not None and pa.types.is_map(hint) and not isinstance(value, np.ndarray):
             self.kinds.add("map")
@@ -211,13 +214,13 @@ class Shape:
             )
         return pa.decimal128(precision, self.scale)
 
-    def to_array(self, values: Sequence[Any]) -> pa.Array:
+    def to_array(self, values: Values) -> pa.Array:
         """``values`` as an Arrow array of :meth:`arrow_type`."""
         kind = self.arrow_type()
         nan_is_null = self.nan_is_null()
-        clean: Sequence[Any] = values
+        clean: Values = values
         if self.children:
-            clean = [self._clean(v) for v in values]
+            clean = [self.clean(v) for v in values]
         elif self.marked or nan_is_null:
             clean = [
                 None if is_missing(v) or (nan_is_null and isinstance(v, float) and math.isnan(v)) else v
@@ -230,18 +233,18 @@ class Shape:
                 f"Column {self.where!r} holds values that do not fit type {kind}: {error}. Nothing was written."
             ) from error
 
-    def _clean(self, value: Any) -> Any:
+    def clean(self, value: Any) -> Any:
         """A nested value with its missing markers as None, all the way down."""
         if is_missing(value):
             return None
         if isinstance(value, Mapping) and "struct" in self.kinds:
-            return {k: self.children[k]._clean(v) for k, v in value.items()}
+            return {k: self.children[k].clean(v) for k, v in value.items()}
         if "map" in self.kinds:
             pairs = value.items() if isinstance(value, Mapping) else value
             key, item = self.children["key"], self.children["value"]
-            return [(key._clean(k), item._clean(v)) for k, v in pairs]
+            return [(key.clean(k), item.clean(v)) for k, v in pairs]
         if isinstance(value, (list, tuple, np.ndarray)):
-            return [self.children["element"]._clean(v) for v in value]
+            return [self.children["element"].clean(v) for v in value]
         if isinstance(value, float) and math.isnan(value) and self.nan_is_null():
             return None
         return value

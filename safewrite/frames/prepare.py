@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -20,6 +20,8 @@ KEPT_BYTES = 64 * 2**20
 """Frames up to this size are converted once and kept; larger ones are converted again when written."""
 
 _SLICE_BYTES = 32 * 2**20
+_SLICES = 32  # as many slices as this, if that keeps them between the smallest size and the largest
+_SLICE_BYTES_MIN = 8 * 2**20
 _SLICE_ROWS = 2**20
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -103,12 +105,17 @@ def prepare(
     _refuse_ragged(frame, merge=merge)
     schema, added = _target(frame, target, merge=merge)
     _check_partitions(schema, partition_by)
-    slice_rows = _slice_rows(frame)
-    prepared = Prepared(
-        schema, frame.rows, Fingerprinter().result(), added, tuple(partition_by), frame,
-        _slice_rows=slice_rows, _allow_missing=merge or empty,
-    )  # fmt: skip
-    return _checked(prepared, keep=frame.nbytes <= KEPT_BYTES, empty=empty)
+    draft = Prepared(
+        schema,
+        frame.rows,
+        Fingerprinter().result(),
+        added,
+        tuple(partition_by),
+        _frame=frame,
+        _slice_rows=_slice_rows(frame),
+        _allow_missing=merge or empty,
+    )
+    return _checked(draft, keep=frame.nbytes <= KEPT_BYTES, empty=empty)
 
 
 def _checked(draft: Prepared, *, keep: bool, empty: bool) -> Prepared:
@@ -126,10 +133,9 @@ def _checked(draft: Prepared, *, keep: bool, empty: bool) -> Prepared:
     if result.rows != draft.rows:
         raise InternalError(f"{draft.rows} rows came in and {result.rows} were checked; please report this.")
     whole = pa.concat_tables(kept) if kept else draft.schema.empty_table()
-    return Prepared(
-        draft.schema, draft.rows, result, draft.added, draft.partition_by,
-        None if keep else draft._frame, whole if keep else None, draft.slice_rows, draft._allow_missing,
-    )  # fmt: skip
+    if keep:
+        return replace(draft, fingerprint=result, _frame=None, _kept=whole)
+    return replace(draft, fingerprint=result)
 
 
 def _refuse_ragged(frame: Frame, *, merge: bool) -> None:
@@ -140,9 +146,7 @@ def _refuse_ragged(frame: Frame, *, merge: bool) -> None:
         )
 
 
-def _target(
-    frame: Frame, target: pa.Schema | None, *, merge: bool
-) -> tuple[pa.Schema, tuple[pa.Field, ...]]:
+def _target(frame: Frame, target: pa.Schema | None, *, merge: bool) -> tuple[pa.Schema, tuple[pa.Field, ...]]:
     """The schema to write under, and the fields of it that are new."""
     if target is None:
         if not frame.column_names:
@@ -158,7 +162,8 @@ def _target(
 
 def _slice_rows(frame: Frame) -> int:
     per_row = max(frame.nbytes // max(frame.rows, 1), 1)
-    return max(min(_SLICE_BYTES // per_row, _SLICE_ROWS), 1)
+    wanted = min(max(frame.nbytes // _SLICES, _SLICE_BYTES_MIN), _SLICE_BYTES)
+    return max(min(wanted // per_row, _SLICE_ROWS), 1)
 
 
 def _check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:

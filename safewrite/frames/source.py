@@ -132,7 +132,7 @@ def _from_stream(data: Any) -> Frame:
 def _from_pandas(data: Any, target: pa.Schema | None) -> Frame:
     check_names(list(data.columns), where="the data")
     if data.index.nlevels > 1 or data.index.name is not None:
-        names = [name for name in data.index.names]
+        names = list(data.index.names)
         raise InvalidInputError(
             f"The DataFrame has the index {names}, which would not be written. Nothing was written. "
             "Call df.reset_index() to write it as columns, or df.reset_index(drop=True) to leave it out."
@@ -211,7 +211,9 @@ def _from_columns(data: Mapping[Any, Any], target: pa.Schema | None) -> Frame:
 
 def _any_column(name: str, values: Any, target: pa.Schema | None) -> Column:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return ArrowColumn(name, values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values]))
+        return ArrowColumn(
+            name, values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+        )
     module = type(values).__module__.partition(".")[0]
     if module == "pandas" and type(values).__name__ == "Series":
         return _pandas_column(name, values, target)
@@ -220,7 +222,9 @@ def _any_column(name: str, values: Any, target: pa.Schema | None) -> Column:
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype != object:
         return NumpyColumn(name, values)
     if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.ndim == 1):
-        return ObjectColumn(name, values if isinstance(values, np.ndarray) else list(values), _hint(target, name))
+        return ObjectColumn(
+            name, values if isinstance(values, np.ndarray) else list(values), _hint(target, name)
+        )
     raise InvalidInputError(
         f"Column {name!r} is a {type(values).__name__}, which is no one-dimensional column. Nothing was "
         "written. Pass a list, a numpy array, an Arrow array or a Series."

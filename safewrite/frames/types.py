@@ -86,7 +86,9 @@ def _canonical_nested(kind: pa.DataType, column: str) -> pa.DataType:
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         if not fields:
-            raise InvalidInputError(f"Column {column!r} is a struct without fields; drop it or give it fields.")
+            raise InvalidInputError(
+                f"Column {column!r} is a struct without fields; drop it or give it fields."
+            )
         check_names([f.name for f in fields], where=f"column {column!r}")
         return pa.struct([f.with_type(canonical_type(f.type, f"{column}.{f.name}")) for f in fields])
     raise InvalidInputError(_refusal(kind, column))
@@ -95,7 +97,9 @@ def _canonical_nested(kind: pa.DataType, column: str) -> pa.DataType:
 def _refusal(kind: pa.DataType, column: str) -> str:
     advice = "Cast it to a type that tables have."
     if pa.types.is_null(kind):
-        advice = "It holds only NULL, so no type can be inferred: give a schema, or cast it to the type you mean."
+        advice = (
+            "It holds only NULL, so no type can be inferred: give a schema, or cast it to the type you mean."
+        )
     elif pa.types.is_uint64(kind):
         advice = "Cast it to int64 (if every value is below 2^63) or to decimal128(20, 0)."
     elif pa.types.is_float16(kind):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -15,7 +16,12 @@ from safewrite.frames import prepare
 
 
 def write_table(
-    root: Path, data: object, *, target: pa.Schema | None = None, partition_by: Sequence[str] = (), **options: int
+    root: Path,
+    data: object,
+    *,
+    target: pa.Schema | None = None,
+    partition_by: Sequence[str] = (),
+    **options: Any,
 ) -> list[DataFile]:
     """Prepare, encode and commit ``data`` as version 0 of a table at ``root``."""
     prepared = prepare(data, target, partition_by=partition_by)

@@ -120,7 +120,12 @@ def test_columns_that_delta_cannot_have_are_refused_by_name(field: pa.Field) -> 
 def test_only_times_without_a_zone_need_a_feature() -> None:
     naive, aware = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
     assert delta_schema.features_needed(pa.schema([("a", aware), ("b", pa.int64())])) == ()
-    nests = (pa.list_(naive), pa.struct([("x", naive)]), pa.map_(pa.string(), naive), pa.list_(pa.list_(naive)))
+    nests = (
+        pa.list_(naive),
+        pa.struct([("x", naive)]),
+        pa.map_(pa.string(), naive),
+        pa.list_(pa.list_(naive)),
+    )
     for kind in (naive, *nests):
         assert delta_schema.features_needed(pa.schema([("a", kind)])) == ("timestampNtz",)
 

@@ -1,5 +1,6 @@
 """Hypothesis strategies for Arrow tables with every type that a table column can have."""
 
+# ruff: noqa: DTZ001 - times without a zone are among what is tested
 from __future__ import annotations
 
 import datetime as dt

@@ -1,5 +1,6 @@
 """Casts that keep every value, and refusals that name the first one that would change."""
 
+# ruff: noqa: DTZ001 - times without a zone are among what is tested
 from __future__ import annotations
 
 import datetime as dt
@@ -91,7 +92,11 @@ CHANGED: list[tuple[Any, pa.DataType, str]] = [
     (pa.array([253402300800], pa.timestamp("s", tz="UTC")), UTC_TIMESTAMP, "year"),
     (pa.array([3_000_000], pa.date32()), pa.date32(), "year"),
     (pa.array([1], pa.date64()), pa.date32(), "row 0"),
-    (pa.array([[1], None, [], [2, 300]], pa.list_(INT)), list_of(pa.field("element", pa.int8())), "row 3: 300"),
+    (
+        pa.array([[1], None, [], [2, 300]], pa.list_(INT)),
+        list_of(pa.field("element", pa.int8())),
+        "row 3: 300",
+    ),
 ]
 
 
@@ -201,7 +206,9 @@ def test_sliced_and_chunked_columns_with_garbage_beneath_null_are_read_right() -
     maps = pa.array([[("z", 9)], [("a", 1)], None, []], pa.map_(TEXT, INT))
     masked = pa.ListArray.from_arrays([0, 1, 2], [7, 8], mask=pa.array([True, False]))
     piece = pa.table({"l": lists, "m": maps}).slice(1)
-    target = pa.schema([("l", list_of(pa.field("element", INT))), ("m", map_of(TEXT, pa.field("value", INT)))])
+    target = pa.schema(
+        [("l", list_of(pa.field("element", INT))), ("m", map_of(TEXT, pa.field("value", INT)))]
+    )
     assert conform(piece, target).to_pylist() == piece.to_pylist()
     assert cast(masked, list_of(pa.field("element", pa.int8()))) == [None, [8]]
     chunks = pa.chunked_array([pa.array(["x"]).dictionary_encode(), pa.array(["y"]).dictionary_encode()])
@@ -215,7 +222,16 @@ def test_a_table_of_the_right_schema_comes_out_equal(table: pa.Table) -> None:
     assert plain(result) == plain(table)
 
 
-NUMBERS = [pa.int8(), pa.int32(), INT, pa.uint64(), pa.float32(), REAL, pa.decimal128(20, 0), pa.decimal128(9, 3)]
+NUMBERS = [
+    pa.int8(),
+    pa.int32(),
+    INT,
+    pa.uint64(),
+    pa.float32(),
+    REAL,
+    pa.decimal128(20, 0),
+    pa.decimal128(9, 3),
+]
 
 
 @given(st.data(), st.sampled_from(NUMBERS), st.sampled_from(NUMBERS))
@@ -224,12 +240,16 @@ def test_a_number_is_either_refused_or_equal_afterwards(
 ) -> None:  # H3
     if pa.types.is_floating(source):
         edges = st.sampled_from([0.5, -0.0, 2.0**24, 2.0**53, 2.0**63, -(2.0**63), 2.0**64, 1e300, math.inf])
-        number: st.SearchStrategy[Any] = edges | st.floats(allow_nan=False) | st.integers(-200, 200).map(float)
+        number: st.SearchStrategy[Any] = (
+            edges | st.floats(allow_nan=False) | st.integers(-200, 200).map(float)
+        )
     elif pa.types.is_decimal(source):
         number = st.integers(-(10**9) + 1, 10**9 - 1).map(lambda n: D(n).scaleb(-source.scale))
     else:
         info = np.iinfo(source.to_pandas_dtype())
-        powers = st.integers(0, 64).flatmap(lambda n: st.sampled_from([2**n - 1, 2**n, 2**n + 1, -(2**n), 1 - 2**n]))
+        powers = st.integers(0, 64).flatmap(
+            lambda n: st.sampled_from([2**n - 1, 2**n, 2**n + 1, -(2**n), 1 - 2**n])
+        )
         number = (powers | st.integers()).filter(lambda n: info.min <= n <= info.max)
     values = data.draw(st.lists(st.none() | number, min_size=1, max_size=4))
     array = pa.array(values, source)

@@ -139,7 +139,9 @@ def test_a_large_table_is_hashed_like_its_rows_one_by_one() -> None:
 
 
 def test_the_fingerprint_of_version_1_never_changes() -> None:
-    table = pa.table({"i": [1, None], "s": ["ü", "long enough for two words"], "f": [1.5, None], "l": [[1], []]})
+    table = pa.table(
+        {"i": [1, None], "s": ["ü", "long enough for two words"], "f": [1.5, None], "l": [[1], []]}
+    )
     assert str(of(table)) == "v1:2:161807c1329504b874db3f921dc6a9fb"
     assert of(table).int63 == 1671266278206188295
 
