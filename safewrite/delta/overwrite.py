@@ -101,6 +101,8 @@ class OverwriteCandidate(AppendCandidate):
         undecided = self._undecided()
         if undecided:
             check_overwrite(self.state, rewrites=True)
+        for key in undecided:
+            _check_rewritable(self.active.adds[key])
         staged: list[StagedFile] = []
         for number, key in enumerate(undecided):
             verdict, files = yield from self._rewrite(self.active.adds[key], number)
@@ -140,7 +142,6 @@ class OverwriteCandidate(AppendCandidate):
     ) -> Generator[Effect, Outcome, tuple[Verdict, Iterable[DataFile]]]:
         state = self.state
         assert state is not None
-        _check_rewritable(add)
         path = unquote(add["path"])
         answer = yield from fetch_one(Get(path, name="overwrite.get_data"), self.limits)
         if isinstance(answer, Missing):

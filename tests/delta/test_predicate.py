@@ -1,0 +1,228 @@
+"""Predicates mean what SQL says, and nothing is guessed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safewrite.delta.predicate import (
+    ANYTHING,
+    Both,
+    Compare,
+    Constant,
+    Either,
+    IsNull,
+    Not,
+    columns,
+    partition_value,
+    possible,
+    truths,
+)
+from safewrite.delta.where import parse
+from safewrite.errors import InvalidInputError, MissingExtraError
+
+NAN = float("nan")
+UTC = dt.UTC
+SCHEMA = pa.schema(
+    {
+        "n": pa.int64(),
+        "small": pa.int8(),
+        "price": pa.float64(),
+        "ratio": pa.float32(),
+        "amount": pa.decimal128(10, 2),
+        "text": pa.string(),
+        "flag": pa.bool_(),
+        "day": pa.date32(),
+        "at": pa.timestamp("us", tz="UTC"),
+        "local": pa.timestamp("us"),
+        "Mixed Case": pa.string(),
+        "blob": pa.binary(),
+        "nested": pa.struct({"inner": pa.int64()}),
+    }
+)
+ROWS = {
+    "n": [None, -1, 0, 1, 2, 2**53 + 1],
+    "price": [None, -0.0, 0.5, NAN, float("inf"), 2.0],
+    "text": [None, "", "a", "it's", "é", "z"],
+    "flag": [None, True, False, True, False, None],
+    "day": [None, *(dt.date(2026, 11, day) for day in (1, 20, 21, 22, 30))],
+}
+TABLE = pa.table({name: pa.array(values, SCHEMA.field(name).type) for name, values in ROWS.items()})
+
+
+# --- against an independent engine ----------------------------------------------------------------------
+COMPARISONS = st.one_of(
+    st.builds(lambda op, v: f"n {op} {v}", st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), st.sampled_from([-1, 0, 2, 2**53])),
+    st.builds(lambda op, v: f"{v} {op} price", st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), st.sampled_from(["0", "0.5", "-2.25"])),
+    st.builds(lambda op, v: f"text {op} '{v}'", st.sampled_from(["=", "<>", "<", ">="]), st.sampled_from(["", "a", "it''s", "é"])),
+    st.builds(lambda op, v: f"day {op} DATE '2026-11-{v:02}'", st.sampled_from(["=", "<", ">="]), st.sampled_from([1, 21, 29])),
+    st.sampled_from(["flag", "flag = true", "false <> flag", "TRUE", "n IS NULL", "text IS NOT NULL", "price BETWEEN 0.5 AND 3"]),
+    st.sampled_from(["n IN (0, 2, 7)", "text NOT IN ('a', 'q')", "n NOT BETWEEN 0 AND 1", "day IN ('2026-11-21', '2026-11-01')"]),
+)  # fmt: skip
+CONDITIONS = st.recursive(
+    COMPARISONS,
+    lambda inner: st.one_of(
+        st.builds("({} AND {})".format, inner, inner),
+        st.builds("({} OR {})".format, inner, inner),
+        st.builds("NOT ({})".format, inner),
+    ),
+    max_leaves=6,
+)
+
+
+@given(CONDITIONS)
+def test_sql_means_for_every_row_what_duckdb_says(text):
+    rows = TABLE
+    expected = duckdb.sql(f"SELECT ({text}) FROM rows").fetchall()
+    predicate = parse(text, SCHEMA)
+    assert truths(predicate, rows).to_pylist() == [value for (value,) in expected]
+
+
+@given(CONDITIONS)
+def test_the_text_of_a_predicate_is_sql_for_the_same_predicate(text):
+    predicate = parse(text, SCHEMA)
+    assert truths(parse(str(predicate), SCHEMA), TABLE).equals(truths(predicate, TABLE))
+
+
+@given(CONDITIONS, st.sets(st.sampled_from(sorted(ROWS))))
+def test_what_is_possible_for_a_file_holds_for_each_of_its_rows(text, known):
+    """With every column known the outcome is exact; with fewer, the real one is among the possible."""
+    predicate = parse(text, SCHEMA)
+    real = truths(predicate, TABLE).to_pylist()
+    for row, truth in zip(TABLE.to_pylist(), real, strict=True):
+        outcomes = possible(predicate, {name: row[name] for name in known})
+        assert truth in outcomes
+        assert not columns(predicate) <= known or outcomes == {truth}
+
+
+# --- what files the partition values decide ----------------------------------------------------------------
+def test_partition_values_decide_a_mixed_condition_where_they_can():
+    predicate = parse("day = '2026-11-21' AND n > 5", SCHEMA)
+    assert possible(predicate, {"day": dt.date(2026, 11, 20)}) == {False}
+    assert possible(predicate, {"day": None}) <= {False, None}
+    assert possible(predicate, {"day": dt.date(2026, 11, 21)}) == ANYTHING
+    either = parse("day = '2026-11-21' OR n > 5", SCHEMA)
+    assert possible(either, {"day": dt.date(2026, 11, 21)}) == {True}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("n", "42", 42),
+        ("text", "a/b %", "a/b %"),
+        ("text", "", None),
+        ("n", None, None),
+        ("flag", "true", True),
+        ("day", "2026-11-21", dt.date(2026, 11, 21)),
+        ("price", "1e-07", 1e-07),
+        ("ratio", "0.1", 0.10000000149011612),
+        ("amount", "-3.70", Decimal("-3.70")),
+        ("at", "2026-11-21T01:02:03.000004Z", dt.datetime(2026, 11, 21, 1, 2, 3, 4, tzinfo=UTC)),
+        ("local", "2026-11-21 01:02:03", dt.datetime(2026, 11, 21, 1, 2, 3)),  # noqa: DTZ001 - a local time
+    ],
+)
+def test_partition_values_of_the_log_are_read_by_type(name, text, value):
+    assert partition_value(text, SCHEMA.field(name)) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("at", "2026-11-21 01:02:03"), ("n", "x"), ("flag", "yes"), ("day", "21.11.2026"), ("blob", "a")],
+)
+def test_a_partition_value_of_unclear_meaning_is_refused(name, text):
+    with pytest.raises(InvalidInputError, match=name):
+        partition_value(text, SCHEMA.field(name))
+
+
+# --- tuples ----------------------------------------------------------------------------------------------
+def test_tuples_in_one_list_must_all_hold_and_of_several_lists_one_must():
+    one = parse([("n", ">=", 1), ("text", "==", "a")], SCHEMA)
+    assert one == Both((Compare("n", ">=", 1), Compare("text", "=", "a")))
+    assert parse([[("n", "=", 1)], [("n", "=", 2)]], SCHEMA) == Either(
+        (Compare("n", "=", 1), Compare("n", "=", 2))
+    )
+    assert parse([("n", "in", [1, 2])], SCHEMA) == parse("n in (1, 2)", SCHEMA)
+    assert parse([("n", "not in", {1})], SCHEMA) == Not(Compare("n", "=", 1))
+
+
+def test_equal_to_none_asks_for_null():
+    assert parse([("day", "=", None)], SCHEMA) == IsNull("day")
+    assert parse([("day", "!=", None)], SCHEMA) == Not(IsNull("day"))
+
+
+def test_columns_are_found_whatever_their_case_and_with_blanks():
+    assert columns(parse("\"mixed case\" = 'x' AND N = 1", SCHEMA)) == {"Mixed Case", "n"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "value"),
+    [
+        ("amount = 3.70", Decimal("3.70")),
+        ("n = 3.0", 3),
+        ("day = '2026-11-21'", dt.date(2026, 11, 21)),
+        ("at >= '2026-11-21T00:00:00+01:00'", dt.datetime(2026, 11, 20, 23, tzinfo=UTC)),
+        ("at >= TIMESTAMP '2026-11-21 00:00:00Z'", dt.datetime(2026, 11, 21, tzinfo=UTC)),
+        ("local < '2026-11-21'", dt.datetime(2026, 11, 21)),  # noqa: DTZ001 - a local time
+        ("text = 'it''s'", "it's"),
+        ("n = -9223372036854775808", -(2**63)),
+    ],
+)
+def test_values_are_read_as_the_columns_type(condition, value):
+    predicate = parse(condition, SCHEMA)
+    assert isinstance(predicate, Compare)
+    assert predicate.value == value
+    assert type(predicate.value) is type(value)
+
+
+def test_a_float32_column_is_compared_with_the_value_as_written():
+    """0.1 as a float32 is a little more than 0.1."""
+    table = pa.table({"ratio": pa.array([0.1], pa.float32())})
+    assert truths(parse("ratio > 0.1", SCHEMA), table).to_pylist() == [True]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "n = 'text'", "n = 3.5", "n = 9223372036854775808", "small = 128", "text = 5", "flag = 1", "flag = 'true'",
+        "amount = 3.701", "amount = 123456789012", "day = 'soon'", "day = DATE '2026-13-01'", "text = DATE '2026-11-21'",
+        "at = '2026-11-21'", "at = '2026-11-21 00:00:00'", "local = '2026-11-21T00:00:00Z'", "price = 'NaN'",
+        "local = '2026-11-21T00:00:00.1234567'", "blob = 'x'", "nested = 1", "n = TRUE",
+    ],
+)  # fmt: skip
+def test_a_value_that_is_none_of_the_columns_is_refused(where):
+    with pytest.raises(InvalidInputError):
+        parse(where, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "", "  ", "n =", "n = 1; DROP TABLE t", "SELECT 1", "n + 1 = 2", "upper(text) = 'A'", "n = small",
+        "text LIKE 'a%'", "nested.inner = 1", "missing = 1", 'text = "a"', "n = NULL", "n IN (1, NULL)", "n IN ()",
+        "n IN (SELECT 1)", "n", "n IS TRUE", "CASE WHEN flag THEN TRUE END", "1 = 1", "CAST(n AS INT) = 1",
+        [], [("n", "=")], [("n", "~", 1)], [("n", "<", None)], [("n", "in", "12")], [("n", "in", [])],
+        [("n", "=", NAN)], [("price", "=", NAN)], [[], [("n", "=", 1)]], [(1, "=", 1)], 7, None, [("text", "=", b"x")],
+    ],
+)  # fmt: skip
+def test_what_is_no_condition_on_columns_is_refused(where):
+    with pytest.raises(InvalidInputError, match="Nothing was written"):
+        parse(where, SCHEMA)
+
+
+def test_sql_without_sqlglot_names_the_extra_and_tuples_do_without(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'safewrite\[delta\]'"):
+        parse("n = 1", SCHEMA)
+    assert parse([("n", "=", 1)], SCHEMA) == Compare("n", "=", 1)
+
+
+def test_constants_stand_for_every_row():
+    assert truths(Constant(True), TABLE).to_pylist() == [True] * TABLE.num_rows
+    assert parse("true", SCHEMA) == Constant(True)
