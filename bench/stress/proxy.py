@@ -38,7 +38,7 @@ from safewrite.testing.faults import (
     error_reply,
 )
 
-from .. import servers  # noqa: TID252  (bench is packed under another name, too)
+from .. import servers
 from .http1 import BUFFER_BYTES, Message, Upstream, make_reply, read_request
 
 if TYPE_CHECKING:
