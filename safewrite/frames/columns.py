@@ -88,7 +88,7 @@ class ExtensionColumn:
         self.kind = self._to_arrow(series.iloc[:0]).type
         if pa.types.is_dictionary(self.kind):
             # an empty piece of a category keeps its categories, so this is the whole column's type
-            self.kind = self.kind.value_type
+            self.kind = self.kind.value_type if len(series.cat.categories) else pa.null()
 
     def _to_arrow(self, series: Any) -> pa.ChunkedArray:
         if hasattr(series.dtype, "subtype") and series.dtype.name.startswith("Sparse"):

@@ -2,6 +2,12 @@
 
 Nothing is matched by position, nothing cast with loss, no column dropped and none filled with NULL
 unless ``allow_missing`` says so.
+
+Integers go to other integers, floats and decimals, and floats and decimals to integers, if every
+value stays equal; decimals are rescaled, times change their unit, if nothing is cut off.  Texts,
+bytes, booleans, numbers, dates and times never become each other, nor do floats and decimals.  A
+time with a zone keeps its instant; a time without one is none.  NaN for an integer column is
+refused: whether NULL is meant cannot be told.  Years are 1 to 9999.
 """
 
 from __future__ import annotations
@@ -222,6 +228,6 @@ def _first_bad(values: pa.Array, target: pa.DataType) -> int:
 def _shown(value: pa.Scalar) -> str:
     try:
         text = repr(value.as_py())
-    except (ValueError, OverflowError):  # a time that Python has no object for
+    except (ValueError, OverflowError, LookupError):  # a time that Python has no object or no zone for
         text = f"the {value.type} {getattr(value, 'value', '?')}"
     return text if len(text) <= 80 else text[:77] + "..."

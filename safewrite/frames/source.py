@@ -75,7 +75,14 @@ def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
 
     Takes a pandas DataFrame, a pyarrow Table or RecordBatch, a list of RecordBatches, a polars
     DataFrame or LazyFrame (collected), a list of dicts, a dict of columns, and any other table that
-    exports Arrow streams repeatedly.  ``target`` only tells how to read Python objects that can be
+    exports Arrow streams repeatedly.
+
+    Missing values: None, pandas.NA, NaT and masks are NULL.  NaN is a number and stays NaN among
+    floats; among Python objects of other kinds (texts, dates, booleans) it can only mean NULL.  A
+    pandas index is left out as deltalake and PyIceberg leave it out, but a *named* one is refused,
+    since it holds data.  Names go by case; names that differ in nothing else are refused.
+
+    ``target`` only tells how to read Python objects that can be
     two things (a dict is a struct or a map).  Raises InvalidInputError for anything else.
     """
     if isinstance(data, pa.Table):
@@ -204,9 +211,20 @@ def _from_columns(data: Mapping[Any, Any], target: pa.Schema | None) -> Frame:
         columns.append(_any_column(name, values, target))
     if len(set(lengths.values())) > 1:
         raise InvalidInputError(f"The columns differ in length: {lengths}. Nothing was written.")
+    _refuse_other_index(data)
     nbytes = sum(int(getattr(v, "nbytes", 0)) or 64 * len(v) for v in data.values())
     rows = next(iter(lengths.values()), 0)
     return Frame(columns, rows, nbytes, ragged=_ragged(columns))
+
+
+def _refuse_other_index(data: Mapping[Any, Any]) -> None:
+    """Series of one index go together by position; of several, pandas itself would go by label."""
+    labels = [v.index for v in data.values() if _is_series(v, "pandas")]
+    if not all(labels[0].equals(other) for other in labels[1:]):
+        raise InvalidInputError(
+            "The Series have different indexes, so it is not clear which values make a row. Nothing was "
+            "written. Build a DataFrame of them, or call reset_index(drop=True) on each."
+        )
 
 
 def _any_column(name: str, values: Any, target: pa.Schema | None) -> Column:
@@ -214,10 +232,9 @@ def _any_column(name: str, values: Any, target: pa.Schema | None) -> Column:
         return ArrowColumn(
             name, values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
         )
-    module = type(values).__module__.partition(".")[0]
-    if module == "pandas" and type(values).__name__ == "Series":
+    if _is_series(values, "pandas"):
         return _pandas_column(name, values, target)
-    if module == "polars" and type(values).__name__ == "Series":
+    if _is_series(values, "polars"):
         return PolarsColumn(name, values)
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype != object:
         return NumpyColumn(name, values)
@@ -229,6 +246,11 @@ def _any_column(name: str, values: Any, target: pa.Schema | None) -> Column:
         f"Column {name!r} is a {type(values).__name__}, which is no one-dimensional column. Nothing was "
         "written. Pass a list, a numpy array, an Arrow array or a Series."
     )
+
+
+def _is_series(values: object, library: str) -> bool:
+    kind = type(values)  # by name: neither library is imported for a user who has none of its data
+    return kind.__name__ == "Series" and kind.__module__.partition(".")[0] == library
 
 
 def _hint(target: pa.Schema | None, name: str) -> pa.DataType | None:

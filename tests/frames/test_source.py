@@ -96,6 +96,13 @@ def test_columns_of_different_lengths_are_refused() -> None:
         as_frame({"a": [1, 2], "b": [1]})
 
 
+def test_series_of_different_indexes_are_refused_since_rows_would_go_by_position() -> None:  # H2
+    one, other = pd.Series([1, 2]), pd.Series([3, 4], index=[1, 0])
+    with pytest.raises(InvalidInputError, match="different indexes"):
+        as_frame({"a": one, "b": other})
+    assert as_frame({"a": one, "b": one}).rows == 2
+
+
 def test_repeated_names_are_refused_in_every_kind_of_frame() -> None:  # H2
     for data in (
         pa.table([[1], [2]], names=["a", "a"]),
@@ -211,10 +218,13 @@ def test_sparse_category_and_big_endian_columns_are_decoded() -> None:
         {
             "sparse": pd.arrays.SparseArray([1, 0]),
             "category": pd.Categorical(["x", None]),
+            "empty": pd.Categorical([None, None]),
             "zone": pd.to_datetime(["2020-07-01 12:00", None]).tz_localize("Europe/Oslo"),
         }
     )
-    row, _ = as_frame(data).piece(0, 2).to_pylist()
+    frame = as_frame(data)
+    assert frame.arrow_schema().field("empty").type == pa.null()
+    row, _ = frame.piece(0, 2).to_pylist()
     assert (row["sparse"], row["category"]) == (1, "x")
     assert row["zone"] == dt.datetime(2020, 7, 1, 10, tzinfo=dt.UTC)
     assert as_frame({"a": np.array([1, 2], ">i8")}).piece(0, 2).column("a").to_pylist() == [1, 2]
