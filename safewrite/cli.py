@@ -1,0 +1,32 @@
+"""Entry point of the ``safewrite`` command; what it needs beyond the library is the extra ``[cli]``."""
+
+from __future__ import annotations
+
+import sys
+
+from safewrite.errors import MissingExtraError
+
+_NEEDED = frozenset({"typer", "rich", "click"})
+
+
+def main() -> None:
+    """Run the command line; without typer or rich, say which extra brings them, and exit with 2."""
+    try:
+        run()
+    except MissingExtraError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(2) from error
+
+
+def run() -> None:
+    """Run the command line.  Raises MissingExtraError where the extra is not installed."""
+    try:
+        from safewrite.commands import app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _NEEDED:
+            raise
+        raise MissingExtraError(
+            f"The command line needs {error.name}, which is not installed. Nothing was written. Install it: "
+            "pip install 'safewrite[cli]'"
+        ) from error
+    app(prog_name="safewrite")

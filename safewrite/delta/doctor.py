@@ -1,0 +1,312 @@
+"""What is unsafe about a table, and how to mend it (features E1).
+
+Each check takes a survey and yields findings; those about other writers are in ``neighbours``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from safewrite.delta import features, log, lost, neighbours
+from safewrite.delta.files import load_files
+from safewrite.delta.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
+from safewrite.delta.listing import hint
+from safewrite.delta.survey import ASKS, Survey
+from safewrite.errors import NotCommittedError, SafewriteError, UnsafeConfigError
+from safewrite.options import refuse_unsafe
+from safewrite.protocol.effects import Get, GetTail, Missing, Ok, Tail
+from safewrite.stores.probe import probe_locks, probe_objects
+from safewrite.stores.world import LEDGER_TTL_S, run
+
+DAY_S = 24 * 3600
+SAMPLE = 64
+"""Data files that are looked for, newest first, unless ``deep`` asks for all."""
+COMMITS_WITHOUT_CHECKPOINT = 100
+SKEW_MS_MAX = 5 * 60 * 1000
+
+
+def examine(
+    found: Survey,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    deep: bool = False,
+    probe: bool = False,
+) -> list[Finding]:
+    """Judge a survey; dangers come first.
+
+    ``deep`` looks for every data file, and for data files that no commit names; ``probe`` writes
+    scratch objects beside the table, to see whether the store keeps conditional creates exclusive.
+    """
+    findings = [*_settings(storage_options, environment or os.environ), *_clock(found)]
+    if found.head < 0 and found.state_error is None:
+        findings.append(
+            Finding(DANGER, "no_table", f"There is no Delta table at {found.address.uri}.", "Check the address.")
+        )
+    for check in (_log, _checkpoints, _doubled, _table, neighbours.lock_table, neighbours.attempts, _lifecycle):
+        findings += check(found)
+    findings += _data_files(found, deep=deep)
+    if probe:
+        findings += _probe(found)
+    order = list(Severity)
+    return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+# --- settings and clock -------------------------------------------------------------------------------
+def _settings(options: Mapping[str, str] | None, environment: Mapping[str, str]) -> Findings:
+    places = (("the storage options", options or {}), ("the environment", environment))
+    for where, settings in places:
+        for name, value in settings.items():
+            try:
+                refuse_unsafe({name: value}, {"": ""})
+            except UnsafeConfigError:
+                yield Finding(
+                    DANGER, "unsafe_setting", f"{name}={value} in {where} lets writers overwrite each other.",
+                    f"Remove {name}; stop the writers that were started with it.",
+                )  # fmt: skip
+            if name.upper() == "AWS_S3_LOCKING_PROVIDER":
+                yield Finding(
+                    WARNING, "ignored_lock_setting",
+                    f"{name}={value} in {where} is ignored by deltalake from 1.6.1 on: such a writer commits by "
+                    "conditional PUT and takes no lock.",
+                    "Write by safewrite, or know that those writers go past the lock table.",
+                )  # fmt: skip
+
+
+def _clock(found: Survey) -> Findings:
+    if found.skew_ms is not None and abs(found.skew_ms) > SKEW_MS_MAX:
+        yield Finding(
+            WARNING, "clock_skew",
+            f"This machine's clock is {abs(found.skew_ms) / 1000:.0f} s off the store's. safewrite does not mind; "
+            "writers that set expireTime by their own clock may have entries removed too early.",
+            "Set the clock (NTP).", {"skew_ms": found.skew_ms},
+        )  # fmt: skip
+
+
+# --- the log ----------------------------------------------------------------------------------------
+def _log(found: Survey) -> Findings:
+    for version, why in found.torn.items():
+        yield Finding(
+            DANGER, "torn_commit", f"{why} Readers fail there, or stop early.",
+            "Compare with the temp file of that version in _delta_log/.tmp/ or a versioned copy of the object; put "
+            "the whole commit back, or restore the table to the version before.",
+            {"version": version},
+        )  # fmt: skip
+    base = max((c.version for c in found.listing.checkpoints), default=-1)
+    first = min(found.listing.commits, default=0)
+    start = min(first, base + 1)
+    holes = sorted(set(range(start, found.head)) - set(found.listing.commits)) if found.listing.commits else []
+    if holes:
+        yield Finding(
+            DANGER, "log_hole",
+            f"Commits {some(holes)} are missing although later ones stand: the rows in them are lost to readers.",
+            "Look for their temp files in _delta_log/.tmp/ or versioned copies, and put them back; find who "
+            "deletes files of the log.",
+            {"versions": holes[:EXAMPLES], "count": len(holes)},
+        )  # fmt: skip
+    if found.state_error is not None and not found.torn and not holes:
+        yield Finding(DANGER, "unreadable_log", found.state_error, "Restore the log from a versioned copy.")
+
+
+def _checkpoints(found: Survey) -> Findings:
+    newest = max((c.version for c in found.listing.checkpoints), default=None)
+    behind = found.head - (newest if newest is not None else -1)
+    if behind > COMMITS_WITHOUT_CHECKPOINT and not found.listing.only_v2:
+        yield Finding(
+            WARNING, "long_log", f"There is no checkpoint for the last {behind} commits: opening the table is slow.",
+            "Make one: safewrite.open(...).checkpoint(), or let safewrite write (checkpoints=True).",
+            {"commits": behind},
+        )  # fmt: skip
+    pointer = found.listed.get(log.LAST_CHECKPOINT)
+    if newest is not None and pointer is None:
+        yield Finding(
+            INFO, "no_last_checkpoint", "Checkpoints stand without _last_checkpoint: readers must list the log.",
+            "The next checkpoint writes it.",
+        )  # fmt: skip
+    if pointer is not None:
+        answer = found.world.perform(Get(log.LAST_CHECKPOINT))
+        named = hint(answer.value) if isinstance(answer, Ok) and isinstance(answer.value, bytes) else None
+        if named is None or not all(path in found.listed for path in named.paths):
+            yield Finding(
+                WARNING, "bad_last_checkpoint",
+                "_last_checkpoint is garbled or names a checkpoint that is not there; some readers fail on it.",
+                "Delete _delta_log/_last_checkpoint: it is a hint, and the next checkpoint writes it.",
+            )  # fmt: skip
+
+
+def _doubled(found: Survey) -> Findings:
+    """The same data file added twice without a remove in between (a lost answer), or one key twice."""
+    live: dict[log.FileKey, int] = {}
+    twice: dict[str, list[int]] = {}
+    by_key: dict[str, list[int]] = {}
+    for version in sorted(found.commits):
+        commit = found.commits[version]
+        for action in commit.removes():
+            live.pop(log.file_key(action), None)
+        for action in commit.adds():
+            name = log.file_key(action)
+            if action.get("dataChange") is not False and name in live:
+                twice.setdefault(name[0], [live[name]]).append(version)
+            live[name] = version
+        for key in lost.keys_of(commit):
+            by_key.setdefault(key, []).append(version)
+    if twice:
+        yield Finding(
+            DANGER, "file_added_twice",
+            f"{len(twice)} data files are added by more than one commit: a writer took its own landed commit for a "
+            "conflict after a lost answer. Change feeds and streams see the rows twice; if a compaction ran in "
+            "between, every reader does.",
+            "Read the rows of these versions once when consuming changes; delete the second copy by key if a "
+            "compaction ran in between. Write by safewrite, which recognises its own commit.",
+            {"files": dict(list(twice.items())[:EXAMPLES]), "count": len(twice)},
+        )  # fmt: skip
+    repeated = {key: versions for key, versions in by_key.items() if len(versions) > 1}
+    if repeated:
+        yield Finding(
+            DANGER, "key_committed_twice", f"{len(repeated)} idempotency keys stand in more than one commit.",
+            "Delete the second copy of their rows; please report it with the two commit files.",
+            {"keys": dict(list(repeated.items())[:EXAMPLES]), "count": len(repeated)},
+        )  # fmt: skip
+
+
+def _table(found: Survey) -> Findings:
+    if found.state is None:
+        return
+    state = found.state
+    checks: tuple[tuple[Severity, str, Callable[[], None], str], ...] = (
+        (
+            WARNING, "unsupported_feature", lambda: features.check_append(state),
+            "Drop the feature, or write with an engine that has it.",
+        ),
+        (
+            DANGER, "retention_too_short",
+            lambda: features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True),
+            "Set it to 'interval 30 days'.",
+        ),
+    )  # fmt: skip
+    for severity, code, check, mend in checks:
+        try:
+            check()
+        except NotCommittedError as error:
+            yield Finding(severity, code, error.message, mend)
+    text = found.state.properties.get("delta.deletedFileRetentionDuration", "interval 1 week")
+    try:
+        short = features.interval_s(text) < DAY_S
+    except UnsafeConfigError as error:
+        yield Finding(WARNING, "unreadable_interval", error.message, "Set it to 'interval 1 week'.")
+        return
+    if short:
+        yield Finding(
+            WARNING, "vacuum_too_soon",
+            f"delta.deletedFileRetentionDuration is {text!r}: VACUUM may delete the files of a write that is still "
+            "under way. safewrite notices and commits nothing; other writers commit dead paths.",
+            "Set it to a day at least; the default is a week.",
+        )  # fmt: skip
+
+
+# --- data files and store -----------------------------------------------------------------------------
+def _data_files(found: Survey, *, deep: bool) -> Findings:
+    if found.state is None:
+        return
+    try:
+        files = run(load_files(found.state, limits=ASKS), found.world)
+    except SafewriteError as error:
+        yield Finding(DANGER, "unreadable_log", error.message, "Restore the log from a versioned copy.")
+        return
+    live = {key[0]: action for key, action in files.adds.items() if _relative(key[0])}
+    if deep:
+        objects = found.world.objects.list("", "", 0)
+        sizes = {i.path: i.size for i in objects.value} if isinstance(objects, Ok) else {}  # type: ignore[attr-defined]
+        checked = len(live)
+    else:
+        newest = list(live)[-SAMPLE:]
+        sizes = _sizes(found, newest)
+        live, checked = {path: live[path] for path in newest}, len(newest)
+    missing = [path for path in live if path not in sizes]
+    changed = [path for path in live if path in sizes and sizes[path] != live[path]["size"]]
+    if missing or changed:
+        yield Finding(
+            DANGER, "data_files_missing",
+            f"Of {checked} data files that were looked for, {len(missing)} are missing and {len(changed)} have another "
+            "size than the log says: reads fail.",
+            "Restore them from a versioned copy, or remove them from the log with FSCK REPAIR and write their rows "
+            "again; find the VACUUM or lifecycle rule that took them.",
+            {"missing": missing[:EXAMPLES], "changed": changed[:EXAMPLES], "checked": checked},
+        )  # fmt: skip
+    if deep:
+        yield from _unreferenced(found, files.adds, files.tombstones, sizes)
+
+
+def _unreferenced(
+    found: Survey, adds: Mapping[log.FileKey, Any], tombstones: Mapping[log.FileKey, Any], sizes: Mapping[str, int]
+) -> Findings:
+    named = {key[0] for key in (*adds, *tombstones)} | lost.LogIndex(found.commits.values()).paths
+    loose = [p for p in sizes if p.endswith(".parquet") and not p.startswith(("_", ".")) and p not in named]
+    if loose:
+        yield Finding(
+            INFO, "unreferenced_files",
+            f"{len(loose)} data files are named by no commit: writes that failed or are under way, or commits that "
+            "were overwritten.",
+            "If rows are missed, look here before VACUUM removes them.",
+            {"files": loose[:EXAMPLES], "count": len(loose)},
+        )  # fmt: skip
+
+
+def _sizes(found: Survey, paths: list[str]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for path in paths:
+        answer = found.world.perform(GetTail(path, 8))
+        if isinstance(answer, Ok) and isinstance(answer.value, Tail):
+            sizes[path] = answer.value.size
+        elif not isinstance(answer, Missing):
+            sizes[path] = -1  # no clear answer: seen as changed, not as missing
+    return sizes
+
+
+def _relative(path: str) -> bool:
+    return "://" not in path and not path.startswith("/")
+
+
+def _lifecycle(found: Survey) -> Findings:
+    if found.s3 is None:
+        return
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        rules = found.s3.get_bucket_lifecycle_configuration(Bucket=found.address.bucket).get("Rules", ())
+    except (BotoCoreError, ClientError):
+        return  # none, or not allowed to look
+    for rule in rules:
+        scope = rule.get("Filter", {})
+        prefix = str(rule.get("Prefix") or scope.get("Prefix") or scope.get("And", {}).get("Prefix") or "")
+        touches = found.address.prefix.startswith(prefix) or prefix.startswith(f"{found.address.prefix}/")
+        if rule.get("Status") == "Enabled" and "Expiration" in rule and touches:
+            days = rule["Expiration"].get("Days")
+            if days is None and "Date" not in rule["Expiration"]:
+                continue  # removes delete markers only
+            yield Finding(
+                DANGER, "lifecycle_rule",
+                f"Lifecycle rule {rule.get('ID', '')!r} of the bucket expires objects under {prefix!r}"
+                + (f" after {days} days" if days is not None else "")
+                + ": it takes data files and commits from under the table.",
+                "Exclude the table's prefix from the rule; let VACUUM remove files.",
+                {"rule": rule.get("ID"), "prefix": prefix, "days": days},
+            )  # fmt: skip
+
+
+def _probe(found: Survey) -> Findings:
+    try:
+        probe_objects(found.world.objects)
+        if found.lock_table is not None and found.entries_error is None:
+            from safewrite.stores.dynamodb import DynamoDBLocks
+
+            scratch = DynamoDBLocks(found.dynamodb, found.lock_table, f"safewrite:probe:{found.world.new_id()}")
+            probe_locks(scratch, scratch.remove)
+    except NotCommittedError as error:
+        danger = isinstance(error, UnsafeConfigError)
+        yield Finding(
+            DANGER if danger else WARNING, "dishonest_store" if danger else "probe_failed", error.message,
+            "Move the table to a store that honours If-None-Match." if danger else "Check permissions and address.",
+        )  # fmt: skip
