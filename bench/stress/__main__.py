@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
-def stress(
+def stress(  # noqa: PLR0917 - typer calls it, by name
     seed: Annotated[int | None, typer.Option(envvar="SAFEWRITE_SEED", help="Replays the plan of a run.")] = None,
     writers: Annotated[int, typer.Option(envvar="SAFEWRITE_WRITERS", min=2, max=64, help="Processes on one table.")] = 16,
     appends: Annotated[int, typer.Option(envvar="SAFEWRITE_APPENDS", min=2, help="Appends of each writer.")] = 18,
@@ -97,9 +97,9 @@ def _choose(arms: str, arbiter: str, *, own: bool) -> tuple[str, ...]:
 
 
 def _rows_wanted(settings: plan.Settings) -> int:
-    """90 % of the rows that safewrite's writers are to append; 50,000 in a run as it comes."""
+    """80 % of the rows that safewrite's writers are to append: those without a key never ack after a kill."""
     planned = [w for name in settings.arms for w in plan.make_arm(name, settings).writers if w.judged]
-    return int(0.9 * sum(writer.appends * writer.rows for writer in planned))
+    return int(0.8 * sum(writer.appends * writer.rows for writer in planned))
 
 
 def _folder(out: Path, seed: int) -> Path:

@@ -95,10 +95,13 @@ def _environment() -> dict[str, str]:
 class Fleet:
     """All writers of one arm, as a context manager: nothing outlives it."""
 
-    def __init__(self, specs: Sequence[WriterSpec], folder: Path, *, pause_s: float = 8.0) -> None:
+    def __init__(
+        self, specs: Sequence[WriterSpec], folder: Path, *, pause_s: float = 5.0, stop: threading.Event | None = None
+    ) -> None:
         self.specs = tuple(specs)
         self.folder = folder
         self.pause_s = pause_s
+        self._stop = stop or threading.Event()
         self.tally = Tally()
         self.errors: list[str] = []
         self.recent: deque[float] = deque(maxlen=2000)
@@ -160,10 +163,10 @@ class Fleet:
         self._wait_until_ready(tick)
         began = time.monotonic()
         self.start_file.write_text("go")
-        while self._look_after():
+        while self._look_after() and not self._stop.is_set():
             tick(self)
             if time.monotonic() - began > time_limit_s:
-                self.errors.append(f"not done after {time_limit_s:.0f} s: writers {sorted(self._running())}")
+                self.errors.append(f"not done after {time_limit_s:.0f} s: writers {sorted(self.running)}")
                 break
             time.sleep(0.05)
         return time.monotonic() - began
@@ -172,12 +175,14 @@ class Fleet:
         deadline = time.monotonic() + limit_s
         while self.tally.ready < len(self.specs):
             dead = [p for p in self._processes.values() if p.popen.poll() is not None]
-            if dead or time.monotonic() > deadline:
+            if dead or time.monotonic() > deadline or self._stop.is_set():
                 raise RuntimeError(f"writers did not start:\n{self.log_tail(dead[0].spec.number) if dead else ''}")
             tick(self)
             time.sleep(0.05)
 
-    def _running(self) -> list[int]:
+    @property
+    def running(self) -> list[int]:
+        """Numbers of the writers whose process is alive."""
         return [number for number, process in self._processes.items() if process.popen.poll() is None]
 
     def _look_after(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ MAIN, OLD, WRANGLER = "main", "deltalake-0.22", "awswrangler"
 WRITERS_PER_ARM_MAX = 100
 # Met only when writers collide or repair, so a plan cannot place them: each traps its first visitor.
 LUCKY_STEPS = (
-    "lease.take", "lease.read", "lease.pass", "commit.read_new", "commit.get_entry", "commit.read_back",
+    "lease.take", "lease.read", "lease.pass", "commit.get_commit", "commit.get_entry", "commit.read_back",
     "repair.get_temp", "repair.put_commit", "repair.complete",
 )  # fmt: skip
 CALLER_STEP = "caller.record_ack"
 """After the library has returned and before the caller has noted it."""
-PAUSED_STEPS = ("stage.put_data", "commit.put_entry", "commit.put_commit", "commit.complete", "lease.pass")
+PAUSES = (
+    ("stage.put_data", "after"), ("commit.put_entry", "after"), ("commit.put_commit", "before"),
+    ("commit.put_commit", "after"), ("commit.complete", "after"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,12 @@ class WriterPlan:
     storage: tuple[tuple[str, str], ...] = ()
     habits: tuple[tuple[str, Any], ...] = ()
     traps: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """How its appends are identified: ``key``, ``txn`` or ``none``."""
+        habits = dict(self.habits)
+        return "key" if habits.get("keyed") else "txn" if habits.get("txn") else "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +118,12 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
     data = (Step.PUT_DATA, Step.PUT_TEMP)
     ledger = (Step.PUT_LEDGER, Step.UPDATE_LEDGER)
     late = {"delay_s": 0.6}
+    # No two on one request, for the first rule would take it.
+    places = rng.sample(range(1, 2 * len(FAULT_CLASSES) + 1), len(FAULT_CLASSES))
     once = [
         Rule(kind=kind, steps=(Step.PUT_DATA,) if kind is FaultKind.TRUNCATE_BODY else commit, method="PUT",
-             nth=rng.randrange(1, 13), **(late if kind in (FaultKind.LATE, FaultKind.DELAY) else {}))
-        for kind in FAULT_CLASSES
+             nth=nth, **(late if kind in (FaultKind.LATE, FaultKind.DELAY) else {}))
+        for kind, nth in zip(FAULT_CLASSES, places, strict=True)
     ]  # fmt: skip
     return (
         *once,
@@ -157,7 +168,7 @@ def _safewrite(settings: Settings, base: int, arbiter: str, writers: int, append
         WriterPlan(
             base + index, kind, "safewrite_writer.py", judged=True, appends=appends, rows=settings.rows,
             habits=tuple({**habits, **common}.items()),
-        )  # fmt: skip
+        )
         for index, (kind, habits) in enumerate(kinds)
     )
     theirs = tuple(
@@ -245,40 +256,39 @@ def _without_lock(rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
 
 # --- kills and pauses -----------------------------------------------------------------------------
-def place_traps(arm: ArmPlan, steps: Sequence[str], settings: Settings) -> ArmPlan:
+def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Settings) -> ArmPlan:
     """Give every step of a commit its SIGKILL, before and after, and some a SIGSTOP.
 
-    ``steps`` are the names of the effects that one lone append performs; each (step, before or
-    after) falls to another writer and append, by the seed.
+    ``steps`` are the names of the effects that one lone append performs, by how it is identified
+    (``key``, ``txn``, ``none``).  Each (step, before or after) falls to another writer that comes
+    by it, and another append, by the seed, in the first two thirds of the run: where an append
+    happens to go without the step, a later one is hit.
     """
     rng = random.Random(f"{settings.seed}/{arm.name}/traps")
     judged = [writer for writer in arm.writers if writer.judged]
-    keyed = [writer for writer in judged if dict(writer.habits).get("keyed")]
-    wanted = [(step, when, "kill") for step in (*steps, CALLER_STEP) for when in ("before", "after")]
-    wanted.remove((CALLER_STEP, "after", "kill"))
-    wanted = wanted * settings.kills_per_step
-    wanted += [(step, "after", "pause") for step in PAUSED_STEPS if step in steps]
-    wanted += [(step, "before", "pause") for step in ("commit.put_commit",) if step in steps]
-    slots = [(writer.number, seq) for writer in judged for seq in range(1, writer.appends)]
+    slots = [(writer, seq) for writer in judged for seq in range(1, max(2, writer.appends * 2 // 3))]
     rng.shuffle(slots)
     traps: dict[int, list[dict[str, Any]]] = {writer.number: [] for writer in judged}
-    by_key = {writer.number for writer in keyed}
-    # Those that only keyed appends perform choose first.
-    for step, when, action in sorted(wanted, key=lambda trap: not trap[0].startswith("ledger.")):
-        fit = [slot for slot in slots if slot[0] in by_key or not step.startswith("ledger.")]
+    for step, when, action in _wanted(steps, settings):
+        fit = [slot for slot in slots if step == CALLER_STEP or step in steps[slot[0].identity]]
         if not fit:
-            break
-        number, seq = fit[0]
+            raise ValueError(f"the run is too short for its kills: {step} finds no append; give more --appends")
         slots.remove(fit[0])
-        traps[number].append({"seq": seq, "step": step, "when": when, "action": action})
+        writer, seq = fit[0]
+        traps[writer.number].append({"seq": seq, "step": step, "when": when, "action": action})
+    keyed = [writer.number for writer in judged if writer.identity == "key"]
     for index, step in enumerate(LUCKY_STEPS):
-        chosen = keyed[index % len(keyed)].number
         when = ("before", "after")[index % 2]
-        traps[chosen].append({"seq": None, "step": step, "when": when, "action": "kill"})
+        traps[keyed[index % len(keyed)]].append({"seq": None, "step": step, "when": when, "action": "kill"})
     writers = tuple(replace(w, traps=(*w.traps, *traps.get(w.number, ()))) for w in arm.writers)
     return replace(arm, writers=writers)
 
 
-def planned_kills(arm: ArmPlan) -> int:
-    """How many kills must fire (lucky ones not counted)."""
-    return sum(1 for w in arm.writers for t in w.traps if t["action"] == "kill" and t["seq"] is not None)
+def _wanted(steps: Mapping[str, Sequence[str]], settings: Settings) -> list[tuple[str, str, str]]:
+    """(step, when, action) of every planned trap; steps that few kinds of writers come by are first."""
+    everywhere = list(dict.fromkeys(step for names in steps.values() for step in names))
+    wanted = [(step, when, "kill") for step in everywhere for when in ("before", "after")]
+    wanted.append((CALLER_STEP, "before", "kill"))
+    wanted *= settings.kills_per_step
+    wanted += [(step, when, "pause") for step, when in PAUSES if step in everywhere]
+    return sorted(wanted, key=lambda trap: sum(trap[0] in names for names in steps.values()) or 9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Self
 
@@ -23,6 +24,7 @@ class Progress:
         self.quiet = quiet
         self._began = time.monotonic()
         self._last = 0.0
+        self._lock = threading.Lock()
         self._arms: dict[str, tuple[ArmPlan, Fleet]] = {}
         self._live = Live(console=console, refresh_per_second=4) if console.is_terminal and not quiet else None
 
@@ -37,6 +39,10 @@ class Progress:
 
     def tick(self, arm: ArmPlan, fleet: Fleet) -> None:
         """Show the state of the arm that runs."""
+        with self._lock:
+            self._tick(arm, fleet)
+
+    def _tick(self, arm: ArmPlan, fleet: Fleet) -> None:
         new = arm.name not in self._arms
         self._arms[arm.name] = (arm, fleet)
         now = time.monotonic()
@@ -46,7 +52,12 @@ class Progress:
         if self._live is not None:
             self._live.update(self._table())
         else:
-            self.console.print(self._line(arm, fleet), highlight=False)
+            for running in self._running() or [(arm, fleet)]:
+                self.console.print(self._line(*running), highlight=False)
+
+    def _running(self) -> list[tuple[ArmPlan, Fleet]]:
+        """Arms whose writers are at work."""
+        return [(arm, fleet) for arm, fleet in self._arms.values() if fleet.running]
 
     def _line(self, arm: ArmPlan, fleet: Fleet) -> str:
         tally = fleet.tally

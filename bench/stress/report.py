@@ -67,14 +67,14 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
         "faults": _matrix(arm.faults), "peer_faults": _matrix(arm.peer_faults),
         "kills": dict(sorted(kills.items())), "pauses": dict(sorted(pauses.items())), "restarts": arm.tally.restarts,
         "faults_fired": sum(arm.faults.values()) + sum(arm.peer_faults.values()) * (not judged),
-        "bitten": arm.bitten, "steps": list(arm.steps), "errors": arm.errors,
+        "bitten": arm.bitten, "steps": {identity: list(names) for identity, names in arm.steps.items()}, "errors": arm.errors,
         "examples": arm.verdict.examples(3, counted),
     }  # fmt: skip
 
 
 def _verdict(arm: ArmResult) -> str:
     if arm.plan.naive:
-        return "loses or doubles" if arm.bitten else "shows nothing"
+        return "bitten" if arm.bitten else "unharmed"
     return str(arm.judgement)
 
 
@@ -143,11 +143,11 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
     """The closing table and the verdict."""
     table = Table(title=f"{summary['elapsed_s']} s, seed {summary['seed']}", show_lines=False)
     names = (
-        "arm", "processes", "kinds", "acked rows", "lost", "doubled", "torn", "altered", "phantom", "zombie",
-        "unknown", "commits/s", "attempts/ack", "faults", "kills", "verdict",
+        "arm", "procs", "kinds", "acked rows", "lost", "doubled", "torn", "altered", "phantom", "zombie",
+        "unknown", "commits/s", "tries/ack", "faults", "kills", "verdict",
     )  # fmt: skip
     for name in names:
-        table.add_column(name, justify="left" if name in ("arm", "verdict") else "right")
+        table.add_column(name, justify="left" if name in ("arm", "verdict") else "right", no_wrap=True)
     for arm in summary["arms"]:
         rows = arm["rows"]
         doubled = max(rows["doubled"], rows["recommitted"])

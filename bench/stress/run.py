@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from safewrite.testing.checker import Flaw, Judgement, Read, Verdict, check, judge
-from safewrite.testing.history import Event, HistoryFile, Row, Write, make_rows, read_events, read_writes
+from safewrite.testing.history import Event, make_rows, read_events, read_writes
 
 from .. import servers
 from . import readers
@@ -61,7 +62,7 @@ class ArmResult:
     events: list[dict[str, Any]]
     versions: int
     live_reads: int
-    steps: tuple[str, ...] = ()
+    steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
     def of_judged(self, writer: int) -> bool:
@@ -163,42 +164,59 @@ def create_table(arm: ArmPlan, uri: str, stage: Stage, settings: Settings) -> No
         return
     import safewrite as sw
 
-    chosen = {"arbiter": "object-store"} if arm.arbiter == "object-store" else {"lock_table": settings.lock_table}
+    chosen = _arbiter(arm, settings)
     sw.create(uri, schema=schema, partition_by=["day"], storage_options=options, **chosen)
 
 
-def rehearse(arm: ArmPlan, uri: str, stage: Stage, settings: Settings) -> tuple[str, ...]:
-    """The names of the effects of one lone append with a key, in order: these are the kill points."""
+def _arbiter(arm: ArmPlan, settings: Settings) -> dict[str, Any]:
+    return {"arbiter": "object-store"} if arm.arbiter == "object-store" else {"lock_table": settings.lock_table}
+
+
+def rehearse(arm: ArmPlan, uri: str, stage: Stage, settings: Settings) -> dict[str, tuple[str, ...]]:
+    """The names of the effects of one lone append, by how it is identified: these are the kill points."""
     import safewrite as sw
 
     create_table(arm, uri, stage, settings)
-    chosen = {"arbiter": "object-store"} if arm.arbiter == "object-store" else {"lock_table": settings.lock_table}
-    table = sw.open(uri, storage_options=stage.cloud.storage_options(), **chosen)
-    perform = table.world.perform
+    chosen = _arbiter(arm, settings)
+    identities: dict[str, dict[str, Any]] = {
+        "key": {"key": "rehearsal"}, "txn": {"txn": ("rehearsal", 0)}, "none": {},
+    }  # fmt: skip
+    steps = {}
+    for number, (identity, name) in enumerate(identities.items()):
+        table = sw.open(uri, storage_options=stage.cloud.storage_options(), **chosen)
+        names = _note_names(table.world)
+        table.append(common.to_arrow(make_rows(0, 0, number, 5)), **name)
+        steps[identity] = tuple(names)
+    return steps
+
+
+def _note_names(world: Any) -> dict[str, None]:
+    """Note the name of every effect that the world performs from now on."""
+    perform = world.perform
     names: dict[str, None] = {}
 
     def noted(effect: Any) -> Any:
-        names.setdefault(effect.name)
+        if effect.name and not effect.name.endswith(".backoff"):
+            names.setdefault(effect.name)
         return perform(effect)
 
-    table.append(common.to_arrow(make_rows(0, 0, 0, 5)), key="rehearsal-0")
-    table.world.perform = noted
-    table.append(common.to_arrow(make_rows(0, 0, 1, 5)), key="rehearsal-1")
-    return tuple(name for name in names if name)
+    world.perform = noted
+    return names
 
 
 # --- one arm ------------------------------------------------------------------------------------------
 class ArmRun:
     """Runs one arm on a table of its own."""
 
-    def __init__(self, name: str, settings: Settings, stage: Stage, folder: Path) -> None:
+    def __init__(self, name: str, settings: Settings, stage: Stage, folder: Path, stop: threading.Event) -> None:
         self.settings = settings
+        self._stop = stop
         self.stage = stage
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.uri = f"s3://{stage.bucket}/{stage.prefix}{folder.name}-{name}"
         self.arm = make_arm(name, settings)
-        self.steps: tuple[str, ...] = ()
+        self.steps: dict[str, tuple[str, ...]] = {}
         options = stage.cloud.storage_options()
         self.place = readers.Place(self.uri, options, stage.cloud.boto3_client("s3"))
         self._live: list[Read] = []
@@ -213,7 +231,7 @@ class ArmRun:
             ours = self._proxy(stack, "faults", self.arm.faults, self.arm.fault_plan(self.settings.seed))
             theirs = self._proxy(stack, "peer-faults", self.arm.peer_faults, self.arm.peer_plan(self.settings.seed))
             specs = [self._spec(writer, ours if writer.judged else theirs) for writer in self.arm.writers]
-            fleet = Fleet(specs, self.folder, pause_s=self.settings.pause_s)
+            fleet = Fleet(specs, self.folder, pause_s=self.settings.pause_s, stop=self._stop)
             with fleet, self._reading(fleet):
                 elapsed_s = fleet.run(time_limit_s=self.settings.arm_limit_s, tick=lambda f: tick(self.arm, f))
             counts = [Counter() if proxy is None else _plain(proxy.counts()) for proxy in (ours, theirs)]
@@ -228,7 +246,7 @@ class ArmRun:
             FaultProxy(
                 self.stage.cloud.endpoint_url, self.folder, plan=plan, name=name,
                 dynamodb_upstream=options.get("AWS_ENDPOINT_URL_DYNAMODB"),
-            )  # fmt: skip
+            )
         )
 
     def _spec(self, writer: WriterPlan, proxy: FaultProxy | None) -> WriterSpec:
@@ -278,13 +296,17 @@ class ArmRun:
                 readers.read_deltalake(self.place), readers.read_duckdb(self.place, self.folder / "files"), replayed,
             ]  # fmt: skip
         verdict = check(writes, [*self._live, *finals], log=log)
+        ledger_events = [e for path in fleet.histories for e in read_events(path) if e["event"] in _MARKED]
+        # What was said on a pipe may be cut by the kill; the ledger is not.
+        for event, counter in ((Event.KILL, fleet.tally.kills), (Event.PAUSE, fleet.tally.pauses)):
+            counter.clear()
+            counter.update(f"{e['step']}:{e['when']}" for e in ledger_events if e["event"] == event)
         fired = self._fired(fleet, faults)
         judged = {writer.number for writer in self.arm.writers if writer.judged}
         judgement = judge(verdict, fired=fired, of=lambda w: w in judged or not judged)
         gaps = [f"{writer} did not finish" for writer in _unfinished(fleet)]
         if (errors or gaps) and judgement.valid:
             judgement = Judgement(None, (*judgement.reasons, *errors, *gaps))
-        ledger_events = [e for path in fleet.histories for e in read_events(path) if e["event"] in _MARKED]
         marks = [{**e, "source": "ledger"} for e in ledger_events] + [{**e, "source": "proxy"} for e in events]
         return ArmResult(
             self.arm, self.uri, elapsed_s, verdict, judgement, fleet.tally, faults, peer_faults, marks,
@@ -372,9 +394,19 @@ def run(settings: Settings, folder: Path, tick: Callable[[ArmPlan, Fleet], None]
         for environment in make_arm(name, settings).environments:
             python_of(environment)
     started_at, began = time.time(), time.monotonic()
+    stop = threading.Event()
     with open_stage(settings, folder / "servers") as stage:
-        arms = [ArmRun(name, settings, stage, folder).execute(tick) for name in settings.arms]
-    return Result(settings, arms, started_at, time.monotonic() - began, facts())
+        runs = [ArmRun(name, settings, stage, folder, stop) for name in settings.arms]
+        # Two lanes: while safewrite's writers wait for a lease of a killed one, the naive ones use the CPU.
+        lanes = [[run for run in runs if run.arm.naive is naive] for naive in (False, True)]
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            try:
+                lane_results = list(pool.map(lambda lane: [run.execute(tick) for run in lane], lanes))
+            except BaseException:
+                stop.set()
+                raise
+    by_name = {result.plan.name: result for results in lane_results for result in results}
+    return Result(settings, [by_name[name] for name in settings.arms], started_at, time.monotonic() - began, facts())
 
 
 def facts() -> dict[str, str]:

@@ -119,7 +119,9 @@ class Verdict:
             **{str(flaw): count for flaw, count in self.counts(of).items()},
         }
 
-    def examples(self, limit: int = 5, of: Callable[[int], bool] = lambda writer: True) -> list[dict[str, Any]]:
+    def examples(
+        self, limit: int = 5, of: Callable[[int], bool] = lambda writer: True
+    ) -> list[dict[str, Any]]:
         """The first findings of each flaw, for a report."""
         taken: Counter[Flaw] = Counter()
         chosen = []
@@ -216,7 +218,9 @@ def _check_log(writes: Sequence[Write], log: Log) -> list[Finding]:
             findings.append(Finding(Flaw.TORN, "log", write.writer, write.seq, tuple(write.ids), detail))
         if write.outcome == "ok" and write.version is not None and where and write.version not in where:
             detail = f"receipt {write.version}, log {sorted(where)}"
-            findings.append(Finding(Flaw.MISREPORTED, "log", write.writer, write.seq, tuple(write.ids), detail))
+            findings.append(
+                Finding(Flaw.MISREPORTED, "log", write.writer, write.seq, tuple(write.ids), detail)
+            )
     return findings
 
 

@@ -28,7 +28,18 @@ APPENDS_PER_WRITER_MAX = 100_000
 
 COLUMNS = ("id", "writer", "seq", "key", "amount", "text", "day", "check")
 
-_TEXTS = ("", "plain", "naïve", "東京", "a/b=c%20d", 'quote " and \\', "two\nlines", "🙂", "NULL", "  spaces  ")
+_TEXTS = (
+    "",
+    "plain",
+    "naïve",
+    "東京",
+    "a/b=c%20d",
+    'quote " and \\',
+    "two\nlines",
+    "🙂",
+    "NULL",
+    "  spaces  ",
+)
 
 
 class Row(NamedTuple):
@@ -67,7 +78,9 @@ def make_rows(seed: int, writer: int, seq: int, count: int, *, key: str | None =
         raise ValueError(f"count must be in [1, {ROWS_PER_APPEND_MAX}], not {count}")
     rng = random.Random(f"{seed}/{writer}/{seq}")
     # Two days an append, now and then NULL: partitions are exercised without many tiny files.
-    days: list[dt.date | None] = [dt.date(2026, 11, 1) + dt.timedelta(days=rng.randrange(4)) for _ in range(2)]
+    days: list[dt.date | None] = [
+        dt.date(2026, 11, 1) + dt.timedelta(days=rng.randrange(4)) for _ in range(2)
+    ]
     if rng.random() < 0.2:
         days[1] = None
     start = first_id(writer, seq)
@@ -174,7 +187,7 @@ class LedgerError(ValueError):
 
 def read_events(path: Path | str) -> Iterator[dict[str, Any]]:
     """The events of one file, in order.  A last line without its end (power cut) is left out."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         for line in file:
             if line.endswith(b"\n"):
                 yield json.loads(line)

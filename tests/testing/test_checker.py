@@ -258,14 +258,14 @@ MUTANTS: dict[str, tuple[str, str, set[Callable[[ModuleType], None]]]] = {
     ),
     "doubles a row": (
         _READ_LINE,
-        "for id_, stored, computed in zip(read.ids + read.ids[:1], read.stored + read.stored[:1],"
-        " read.computed + read.computed[:1], strict=True):",
+        _READ_LINE.replace("read.ids,", "read.ids + read.ids[:1],")
+        .replace("read.stored,", "read.stored + read.stored[:1],")
+        .replace("read.computed,", "read.computed + read.computed[:1],"),
         {a_clean_run_has_no_flaw},
     ),
     "swaps two values": (
         _READ_LINE,
-        "for id_, stored, computed in zip(read.ids, read.stored,"
-        " read.computed[1::-1] + read.computed[2:], strict=True):",
+        _READ_LINE.replace("read.computed,", "read.computed[1::-1] + read.computed[2:],"),
         {a_clean_run_has_no_flaw},
     ),
     "hides an absence": (

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -25,7 +26,8 @@ ROOT = Path(__file__).resolve().parents[3]
 def _load_history() -> ModuleType:
     path = ROOT / "safewrite" / "testing" / "history.py"
     spec = importlib.util.spec_from_file_location("stress_history", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["stress_history"] = module
     spec.loader.exec_module(module)
@@ -35,7 +37,7 @@ def _load_history() -> ModuleType:
 history = _load_history()
 
 
-class NotWritten(Exception):
+class NotWrittenError(Exception):
     """The library promises that nothing of this call is or will be in the table."""
 
     def __init__(self, error: BaseException, *, retriable: bool = True) -> None:
@@ -63,6 +65,7 @@ class Writer:
         self.calls_max: int = config.get("calls_max", 1)
         self.current: tuple[int, str] | None = None
         self.ledger = history.HistoryFile(config["history"])
+        self._trapping = threading.Lock()
         self._before = list(history.read_events(config["history"]))
 
     def say(self, *words: object) -> None:
@@ -74,7 +77,7 @@ class Writer:
         self.ledger.record(history.Event.START, kind=self.kind, writer=self.number)
         self.say("ready")
         deadline = time.monotonic() + self.config.get("start_wait_s", 120)
-        while not os.path.exists(self.config["start_file"]):
+        while not Path(self.config["start_file"]).exists():
             if time.monotonic() > deadline:
                 raise TimeoutError("the start signal did not come")
             time.sleep(0.02)
@@ -92,7 +95,7 @@ class Writer:
                 self._one(seq, append)
             self.ledger.record(history.Event.DONE, kind=self.kind, writer=self.number)
             self.say("done")
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - whatever it is, the exit code and the log tell it
             traceback.print_exc()
             code = 3
         sys.stdout.flush()
@@ -124,11 +127,11 @@ class Writer:
         retry = self.config.get("on_error", "give up") == "retry"
         try:
             receipt = append(rows, key)
-        except NotWritten as error:
+        except NotWrittenError as error:
             self.ledger.record(history.Event.FAIL, **head, error=str(error))
             self.say("fail", rows[0].seq)
             return retry and error.retriable
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every error is an answer, and goes into the ledger
             self.ledger.record(history.Event.INFO, **head, error=describe(error))
             self.say("info", rows[0].seq)
             return self.config.get("on_unknown", "give up") == "retry"
@@ -140,8 +143,13 @@ class Writer:
 
     def trap(self, seq: int, step: str, when: str) -> None:
         """Kill or pause this process here, if the plan says so and it was not yet done."""
+        with self._trapping:  # parts of one Together come by in several threads
+            self._trap(seq, step, when)
+
+    def _trap(self, seq: int, step: str, when: str) -> None:
         for planned in self.config.get("traps", ()):
-            if (planned["step"], planned["when"]) != (step, when) or planned["seq"] not in (seq, None):
+            # At the first append from the planned one on that comes by this step at all.
+            if (planned["step"], planned["when"]) != (step, when) or seq < (planned["seq"] or 0):
                 continue
             event = history.Event(planned["action"])
             fields = {"kind": self.kind, "writer": self.number, "seq": seq, "step": step, "when": when}
@@ -187,7 +195,9 @@ def to_arrow(rows: list[Any]) -> Any:
 
     types = [pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.float64(), pa.string(), pa.date32(), pa.int64()]
     schema = pa.schema(list(zip(history.COLUMNS, types, strict=True)))
-    return pa.table([pa.array(column, type_) for column, type_ in zip(zip(*rows), types)], schema=schema)
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
+    return pa.table(arrays, schema=schema)
 
 
 def read_config() -> dict[str, Any]:

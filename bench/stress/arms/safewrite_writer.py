@@ -14,9 +14,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-import common  # noqa: E402  (run as a script: the path comes first)
+import common
 
-import safewrite as sw  # noqa: E402
+import safewrite as sw
 
 OPEN_TRIES_MAX = 20
 
@@ -80,7 +80,7 @@ def work(config: dict[str, Any]) -> None:
             receipt = table.append(to_frame(rows, config["frame"]), **name)
         except sw.NotCommittedError as error:
             lasting = (sw.WouldAlterError, sw.InvalidInputError, sw.ReplayMismatchError, sw.UnsafeConfigError)
-            raise common.NotWritten(error, retriable=not isinstance(error, lasting)) from error
+            raise common.NotWrittenError(error, retriable=not isinstance(error, lasting)) from error
         return {"version": receipt.version, "tries": receipt.attempts, "outcome": str(receipt.outcome)}
 
     writer.run(append)

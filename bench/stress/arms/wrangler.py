@@ -9,7 +9,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import common  # noqa: E402  (a script in a foreign environment: the path comes first)
+import common
 
 
 def main() -> None:
