@@ -1,0 +1,150 @@
+"""What the explorer explores: which writers share a table, with which arbiter, under how many faults."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+
+from safewrite.protocol import claim as claims
+from safewrite.protocol import keys
+from safewrite.protocol.commit import Arbiter
+from safewrite.testing import peers
+from safewrite.testing.automaton import Program
+from safewrite.testing.immutable import Store
+from safewrite.testing.rows import safewrite
+
+FIRST = b"first"
+"""The body of version 0 in the models that start with a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """One process of a model: how it writes, under which key, how often it is started again."""
+
+    program: str
+    key: str
+    restarts: int = 1
+    queue_first: bool = False
+
+    @property
+    def ours(self) -> bool:
+        """Whether its acks are safewrite's."""
+        return self.program == "safewrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Processes on one table.  ``faults`` and ``long_faults`` are the budgets of a short and a long run."""
+
+    name: str
+    about: str
+    writers: tuple[Writer, ...]
+    arbiter: Arbiter
+    faults: int = 1
+    long_faults: int = 1
+    exists: bool = True
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether a peer replaces commit files by plain PUTs."""
+        return any(writer.program == "spark" for writer in self.writers)
+
+    @property
+    def first(self) -> Store:
+        """The stores at the start: a table of one version, or nothing."""
+        return Store(((claims.commit_path(0), FIRST),)) if self.exists else Store()
+
+    def start(self, slot: int, incarnation: int) -> Program:
+        """The program of a process, at its first start or at a later one with the same key."""
+        writer, attempt = self.writers[slot], f"{slot}.{incarnation}"
+        if writer.program == "conditional-put":
+            return peers.conditional_put(writer.key, attempt)
+        if writer.program == "spark":
+            return peers.spark(writer.key, attempt)
+        return safewrite(
+            writer.key,
+            attempt,
+            self.arbiter,
+            exists=self.exists,
+            fresh=incarnation == 0,
+            queue_first=writer.queue_first,
+        )
+
+
+def _generated(number: int) -> str:
+    return keys.generated(str(uuid.UUID(int=number)), 0)
+
+
+LOCKS, OBJECTS, LEASED = Arbiter(True), Arbiter(False), Arbiter(True, lease=True)
+_ONE, _TWO = Writer("safewrite", _generated(1)), Writer("safewrite", _generated(2))
+_PUT, _SPARK = Writer("conditional-put", "put", restarts=0), Writer("spark", "spark", restarts=0)
+_SAME = Writer("safewrite", "event")
+
+MODELS = {
+    model.name: model
+    for model in (
+        Model("locks", "two writers, lock table", (_ONE, _TWO), LOCKS, 1, 2),
+        Model("objects", "two writers, object store alone", (_ONE, _TWO), OBJECTS, 2, 3),
+        Model(
+            "lease",
+            "two writers, lock table and ticket queue",
+            (_ONE, replace(_TWO, queue_first=True)),
+            LEASED,
+            1,
+            1,
+        ),
+        Model(
+            "retry-locks",
+            "a zombie and its retry with one key, lock table",
+            (_SAME, replace(_SAME, restarts=0)),
+            LOCKS,
+            1,
+            1,
+        ),
+        Model(
+            "retry-objects",
+            "a zombie and its retry with one key, object store",
+            (_SAME, replace(_SAME, restarts=0)),
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model(
+            "create-locks",
+            "two writers create the table, lock table",
+            (Writer("safewrite", "a"), Writer("safewrite", "b")),
+            LOCKS,
+            1,
+            1,
+            exists=False,
+        ),
+        Model(
+            "create-objects",
+            "two writers create the table, object store",
+            (Writer("safewrite", "a"), Writer("safewrite", "b")),
+            OBJECTS,
+            1,
+            2,
+            exists=False,
+        ),
+        Model("put", "lock table beside a conditional-PUT writer", (_ONE, _PUT), LOCKS, 1, 2),
+        Model("objects-put", "object store beside a conditional-PUT writer", (_ONE, _PUT), OBJECTS, 1, 2),
+        Model("spark", "lock table beside Spark's S3DynamoDBLogStore", (_ONE, _SPARK), LOCKS, 1, 1),
+        Model(
+            "spark-put",
+            "lock table beside Spark and a conditional-PUT writer",
+            (_ONE, _SPARK, _PUT),
+            LOCKS,
+            0,
+            1,
+        ),
+        Model(
+            "three-locks",
+            "three writers, lock table",
+            (_ONE, _TWO, Writer("safewrite", _generated(3))),
+            LOCKS,
+            0,
+            1,
+        ),
+    )
+}
