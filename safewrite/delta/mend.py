@@ -106,7 +106,15 @@ class RescueCandidate(AppendCandidate):
             )
 
 
-def rescue(found: Survey, world: World, arbiter: Arbiter, *, limits: Limits, dry_run: bool = False) -> Steps:
+def rescue(
+    found: Survey,
+    world: World,
+    *,
+    arbiter: Arbiter,
+    limits: Limits,
+    engine_version: str = "",
+    dry_run: bool = False,
+) -> Steps:
     """Commit again, once, the blind appends that were acknowledged and vanished (features E1).
 
     The key of each is derived from its temp file, so any number of rescues commits it once.
@@ -125,7 +133,8 @@ def rescue(found: Survey, world: World, arbiter: Arbiter, *, limits: Limits, dry
         elif dry_run:
             yield Step("rescue", target, "would", rows=sum(file.rows for file in files))
         else:
-            candidate = _candidate(found, one, files, world.new_id(), limits)
+            candidate = _candidate(found, one, files, limits=limits, commit_id=world.new_id())
+            candidate.engine_version = engine_version
             yield _rescue(candidate, world, arbiter, one)
 
 
@@ -213,10 +222,8 @@ def _rescue(candidate: RescueCandidate, world: World, arbiter: Arbiter, one: Los
 
 
 def _candidate(
-    found: Survey, one: Lost, files: tuple[StagedFile, ...], commit_id: str, limits: Limits
+    found: Survey, one: Lost, files: tuple[StagedFile, ...], *, limits: Limits, commit_id: str
 ) -> RescueCandidate:
-    from safewrite import __version__
-
     state = found.state
     assert state is not None
     rows = sum(file.rows for file in files)
@@ -231,7 +238,6 @@ def _candidate(
         limits=limits,
         state=state,
         files=files,
-        engine_version=__version__,
         carried=tuple(t for t in one.commit.txns if state.txns.get(t["appId"], -1) < t["version"]),
     )
 

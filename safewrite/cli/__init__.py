@@ -21,7 +21,7 @@ def main() -> None:
 def run() -> None:
     """Run the command line.  Raises MissingExtraError where the extra is not installed."""
     try:
-        from safewrite.commands import app
+        from safewrite.cli.app import app
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _NEEDED:
             raise

@@ -1,0 +1,62 @@
+"""The commands of ``safewrite``: doctor, resolve, repair, locks, verify, stress.
+
+Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
+usage or settings.  Every option can be set as ``SAFEWRITE_<NAME>`` in the environment.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+import safewrite
+from safewrite.cli.locks import locks
+from safewrite.cli.shared import EXIT_USAGE, OutputOption
+from safewrite.cli.stress import stress
+from safewrite.cli.tables import doctor, repair, resolve
+from safewrite.cli.verify import verify
+
+app = typer.Typer(
+    name="safewrite",
+    help="Look after Delta tables with many writers: find what is unsafe, resolve, repair, verify, stress.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+class Level(StrEnum):
+    """Least severe log line that is shown, on standard error."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@app.callback(invoke_without_command=True)
+def _main(
+    context: typer.Context,
+    output: OutputOption = None,
+    log_level: Annotated[Level, typer.Option(envvar="SAFEWRITE_LOG_LEVEL")] = Level.WARNING,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"safewrite {safewrite.__version__}")
+        raise typer.Exit
+    context.obj = output
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(EXIT_USAGE)
+    logging.basicConfig(level=log_level.value.upper(), format="%(levelname)s %(name)s: %(message)s")
+
+
+app.command()(doctor)
+app.command()(resolve)
+app.command()(repair)
+app.add_typer(locks, name="locks")
+app.command()(verify)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)(stress)

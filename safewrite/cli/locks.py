@@ -1,0 +1,144 @@
+"""Commands on the lock table: list, create, clear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from safewrite.cli.shared import (
+    EXIT_LOST,
+    ArbiterOption,
+    DryRun,
+    Endpoint,
+    LockTable,
+    OutputOption,
+    Region,
+    Screen,
+    StorageOption,
+    TableArg,
+    grid_of,
+    options_of,
+    plain,
+    show_steps,
+)
+from safewrite.delta import mend
+from safewrite.delta.survey import Survey, make_client, survey
+from safewrite.errors import InvalidInputError
+from safewrite.protocol.effects import Ok, Queue
+
+locks = typer.Typer(help="Look at the lock table, create it, clear what dropped tables left.", no_args_is_help=True)
+
+
+def _look_at_locks(
+    table: str, lock_table: str | None, arbiter: str | None, options: Mapping[str, str]
+) -> Survey:
+    found = survey(table, lock_table=lock_table, arbiter=arbiter, storage_options=options)
+    if found.lock_table is None:
+        raise InvalidInputError(
+            f"{found.address.uri} has no lock table (arbiter {found.arbiter}). Nothing was written. Name one with "
+            "--lock-table."
+        )
+    if found.entries_error is not None:
+        raise InvalidInputError(
+            f"The lock table {found.lock_table!r} cannot be read: {found.entries_error}. Nothing was written. Create "
+            f"it with `safewrite locks create --lock-table {found.lock_table}`, or check region and permissions."
+        )
+    return found
+
+
+@locks.command("list")
+def list_locks(
+    context: typer.Context,
+    table: TableArg,
+    *,
+    lock_table: LockTable = None,
+    arbiter: ArbiterOption = None,
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = None,
+) -> None:
+    """List the table's entries in the lock table, and its queue of writers."""
+    from safewrite.stores.dynamodb import DynamoDBQueue, spark_path
+
+    screen = Screen(context, output)
+    with screen.errors():
+        options = options_of(endpoint_url, region, storage_option)
+        found = _look_at_locks(table, lock_table, arbiter, options)
+        answer = DynamoDBQueue(found.dynamodb, found.lock_table or "", spark_path(found.address.uri)).read()
+    queue = answer.value if isinstance(answer, Ok) and isinstance(answer.value, Queue) else Queue(0, 0)
+    entries = [
+        {
+            "version": found.version(entry), "complete": entry.complete, "stale": found.stale(entry),
+            "temp_path": entry.temp_path, "expire_time_s": entry.expire_time_s, "table_id": entry.table_id,
+        }
+        for entry in found.entries
+    ]  # fmt: skip
+    waiting = max(0, queue.next - queue.serving)
+
+    def text(console: Console) -> None:
+        grid = grid_of("version", "complete", "stale", "temp file")
+        for row in entries:
+            grid.add_row(*(str(row[name]) for name in ("version", "complete", "stale", "temp_path")))
+        console.print(grid)
+        console.print(f"queue: {waiting} tickets not yet served (serving {queue.serving}, next {queue.next})")
+
+    document = {
+        "table": found.address.uri, "lock_table": found.lock_table, "entries": entries,
+        "queue": {"serving": queue.serving, "next": queue.next},
+    }  # fmt: skip
+    screen.show(document, text)
+
+
+@locks.command("create")
+def create_lock_table(
+    context: typer.Context,
+    *,
+    lock_table: Annotated[str, typer.Option("--lock-table", envvar="SAFEWRITE_LOCK_TABLE", help="Its name.")],
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Create the DynamoDB lock table: Spark's key schema, on-demand billing, TTL.  One that exists is checked."""
+    from safewrite.stores import lock_table as lock_tables
+
+    screen = Screen(context, output)
+    with screen.errors():
+        client = make_client("dynamodb", options_of(endpoint_url, region, storage_option))
+        created = lock_tables.ensure(client, lock_table)
+        problems = lock_tables.problems(client, lock_table)
+    lines = [f"{lock_table} was {'created' if created else 'there already'}", *problems]
+    screen.show(
+        {"lock_table": lock_table, "created": created, "problems": problems},
+        lambda console: console.print("\n".join(map(plain, lines)), highlight=False),
+    )
+    raise typer.Exit(EXIT_LOST if problems else 0)
+
+
+@locks.command("clear")
+def clear_locks(
+    context: typer.Context,
+    table: TableArg,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also the entry of the next version, if its temp file is gone.")
+    ] = False,
+    dry_run: DryRun = False,
+    lock_table: LockTable = None,
+    arbiter: ArbiterOption = None,
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Remove entries that a dropped table left; entries of versions that the log holds stay."""
+    screen = Screen(context, output)
+    with screen.errors():
+        options = options_of(endpoint_url, region, storage_option)
+        found = _look_at_locks(table, lock_table, arbiter, options)
+        steps = list(mend.clear(found, force=force, dry_run=dry_run))
+    show_steps(screen, found.address.uri, steps, "No entries of a dropped table.")

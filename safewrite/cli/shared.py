@@ -1,0 +1,142 @@
+"""What the commands share: options, the screen that answers go to, exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table as Grid
+
+from safewrite.connect import Connection, connect
+from safewrite.delta import mend
+from safewrite.delta.survey import settle
+from safewrite.errors import (
+    InvalidInputError,
+    MissingExtraError,
+    SafewriteError,
+    TableNotFoundError,
+    UnsafeConfigError,
+)
+
+USAGE = (InvalidInputError, UnsafeConfigError, TableNotFoundError, MissingExtraError)
+EXIT_LOST, EXIT_USAGE = 1, 2
+
+
+class Output(StrEnum):
+    """How a command answers."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+TableArg = Annotated[str, typer.Argument(metavar="TABLE", help="s3://bucket/path, or a local path.")]
+LockTable = Annotated[
+    str | None,
+    typer.Option(
+        "--lock-table", envvar="SAFEWRITE_LOCK_TABLE", help="DynamoDB lock table (default: what the table records)."
+    ),
+]
+ArbiterOption = Annotated[
+    str | None,
+    typer.Option("--arbiter", envvar="SAFEWRITE_ARBITER", help="dynamodb or object-store (default: as recorded)."),
+]
+Endpoint = Annotated[
+    str | None,
+    typer.Option("--endpoint-url", envvar="SAFEWRITE_ENDPOINT_URL", help="URL of the S3 and DynamoDB to talk to."),
+]
+Region = Annotated[str | None, typer.Option("--region", envvar="SAFEWRITE_REGION", help="AWS region.")]
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option", metavar="KEY=VALUE", envvar="SAFEWRITE_STORAGE_OPTION",
+        help="A storage option, such as AWS_ENDPOINT_URL_DYNAMODB=...; may be repeated.",
+    ),
+]  # fmt: skip
+OutputOption = Annotated[
+    Output | None, typer.Option("--output", envvar="SAFEWRITE_OUTPUT", help="text (default) or json.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+
+
+class Screen:
+    """Where answers go: rich text, or one JSON document."""
+
+    def __init__(self, context: typer.Context, output: Output | None) -> None:
+        self.json = (output or context.find_root().obj or Output.TEXT) is Output.JSON
+        self.console = Console(soft_wrap=False)
+        if not self.console.is_terminal:
+            self.console = Console(width=160)  # a pipe has no width of its own
+
+    def show(self, answer: Mapping[str, Any], text: Callable[[Console], None]) -> None:
+        """Print the answer, as JSON or by ``text``."""
+        if self.json:
+            typer.echo(json.dumps(answer, indent=1, default=str))
+        else:
+            text(self.console)
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn safewrite's errors into a message and an exit code."""
+        try:
+            yield
+        except SafewriteError as error:
+            if self.json:
+                typer.echo(json.dumps({"error": {"kind": error.kind.value, "message": error.message, "key": error.key}}))
+            else:
+                typer.echo(f"{type(error).__name__} ({error.kind.value}): {error.message}", err=True)
+            raise typer.Exit(EXIT_USAGE if isinstance(error, USAGE) else EXIT_LOST) from error
+
+
+def options_of(endpoint_url: str | None, region: str | None, storage_option: Sequence[str] | None) -> dict[str, str]:
+    options = {}
+    for text in storage_option or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--storage-option")
+        options[name] = value
+    if endpoint_url:
+        options["AWS_ENDPOINT_URL"] = endpoint_url
+    if region:
+        options["AWS_REGION"] = region
+    return options
+
+
+def connect_to(table: str, lock_table: str | None, arbiter: str | None, options: Mapping[str, str]) -> Connection:
+    settled, name = settle(table, lock_table=lock_table, arbiter=arbiter, storage_options=options)
+    return connect(table, lock_table=name, arbiter=settled, storage_options=options, boto3_session=None)
+
+
+def grid_of(*columns: str) -> Grid:
+    grid = Grid(show_lines=False, header_style="bold")
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    return grid
+
+
+def plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def show_steps(screen: Screen, table: str, steps: Sequence[mend.Step], nothing: str) -> None:
+    def text(console: Console) -> None:
+        if not steps:
+            console.print(nothing)
+            return
+        grid = grid_of("action", "status", "file", "version", "rows", "detail")
+        for step in steps:
+            numbers = ("" if number is None else str(number) for number in (step.version, step.rows))
+            grid.add_row(step.action, step.status, plain(step.target), *numbers, plain(step.detail))
+        console.print(grid)
+
+    screen.show({"table": table, "steps": [step.to_dict() for step in steps]}, text)
+    unmended = any(
+        step.status == "failed" or (step.status == "skipped" and step.action == "rescue") for step in steps
+    )
+    raise typer.Exit(EXIT_LOST if unmended else 0)

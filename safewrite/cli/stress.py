@@ -1,0 +1,46 @@
+"""The command stress: hands over to the stress run of the checkout or of the wheel."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+import safewrite
+from safewrite.cli.shared import Output, Screen
+from safewrite.errors import MissingExtraError
+
+
+def stress(context: typer.Context) -> None:
+    """Run many writer processes on one table, under faults, and judge; takes the options of bench.stress."""
+    screen = Screen(context, Output.TEXT)
+    with screen.errors():
+        bench = _bench()
+    bench(args=list(context.args), prog_name="safewrite stress")
+
+
+def _bench() -> Callable[..., Any]:
+    """The stress run's own command: of the wheel's package, or of the checkout that safewrite runs from."""
+    checkout = Path(safewrite.__file__).resolve().parent.parent / "bench" / "stress" / "__main__.py"
+    name = "bench" if checkout.exists() else "safewrite_bench"
+    if name == "safewrite_bench" and importlib.util.find_spec(name) is None:
+        raise MissingExtraError(
+            "The stress run is not part of this installation. Nothing was written. Install it: "
+            "pip install 'safewrite[cli,stress]', or run from a checkout."
+        )
+    if name == "bench" and str(checkout.parents[2]) not in sys.path:
+        sys.path.insert(0, str(checkout.parents[2]))
+    try:
+        module = importlib.import_module(f"{name}.stress.__main__")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"The stress run needs {error.name}, which is not installed. Nothing was written. Install it: "
+            "pip install 'safewrite[cli,stress]'"
+        ) from error
+    command: Callable[..., Any] = module.app
+    return command
