@@ -1,0 +1,85 @@
+"""``python -m bench.perf``: safewrite beside deltalake, in ratios; exit 1 only if a row was not safe."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..stress.run import facts
+from . import contention, imports, log_length, lone, memory, report
+from .figures import Scenario
+from .scale import FULL, QUICK, Scale
+
+SCENARIOS: dict[str, Callable[[Scale, Path], Scenario]] = {
+    "lone": lone.run,
+    "contention": contention.run,
+    "log-length": log_length.run,
+    "memory": memory.run,
+    "imports": imports.run,
+}
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def perf(
+    only: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(SCENARIOS)}.")] = "",
+    quick: Annotated[bool, typer.Option(help="A form of about two minutes; its figures are coarse.")] = False,
+    frame_gb: Annotated[float | None, typer.Option(min=0.001, help="Size of the frame of `memory`.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("out/perf"),
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file, too.")] = None,
+) -> None:
+    """Measure, print a table per scenario, and close with the aims."""
+    names = _choose(only)
+    scale = QUICK if quick else FULL
+    if frame_gb is not None:
+        scale = replace(scale, frame_bytes=int(frame_gb * 1e9))
+    folder = out.resolve() / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    folder.mkdir(parents=True)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a log file has no width of its own
+    started, began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()), time.monotonic()
+    found = []
+    for name in names:
+        found.append(measure(name, scale))
+        report.show(found[-1], console)
+    elapsed = f"{time.monotonic() - began:.0f} s"
+    command = shlex.join(["python", "-m", __package__ or "bench.perf", *sys.argv[1:]])
+    plain = report.summary({"started": started, "elapsed": elapsed, **facts()}, command, found)
+    page = report.write(plain, found, folder)
+    if json_file is not None:
+        json_file.write_text(json.dumps(plain, indent=1))
+    console.print(f"{elapsed}; {command}; report: {page}", highlight=False, soft_wrap=True)
+    report.show_aims(found, console)
+    raise typer.Exit(1 if any(scenario.broken for scenario in found) else 0)
+
+
+def measure(name: str, scale: Scale) -> Scenario:
+    """Run one scenario on servers of its own, whose files are thrown away afterwards."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="safewrite-perf-") as folder:
+        scenario = SCENARIOS[name](scale, Path(folder))
+    return replace(scenario, elapsed_s=time.monotonic() - began)
+
+
+def _choose(only: str) -> list[str]:
+    named = [name.strip() for name in only.split(",") if name.strip()]
+    unknown = [name for name in named if name not in SCENARIOS]
+    if unknown:
+        raise typer.BadParameter(f"no scenario is named {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
+    return named or list(SCENARIOS)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,139 @@
+"""Contention: acked commits per second, attempts and errors of many processes on one table."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..stress.proxy import CONTROL_PATH
+from . import writers
+from .figures import Aim, Line, Scenario, at_least, at_most, interleave, paired
+from .lab import Lab, child, module
+from .scale import Scale
+
+LIMIT_S = 400.0
+"""Patience with one cell: safewrite's own limit of a write is 300 s."""
+
+
+def run(scale: Scale, folder: Path) -> Scenario:
+    """Let every arm contend at every number of processes, near and far."""
+    lines: list[Line] = []
+    broken: list[str] = []
+    with Lab(folder, delay_s=scale.delay_s) as lab:
+        for slow, counts in ((False, scale.processes), (True, scale.processes_slow)):
+            for processes in counts:
+                cells: dict[str, Callable[[], dict[str, Any]]] = {
+                    arm: partial(_cell, lab, arm, processes, scale, slow=slow) for arm in writers.ARMS
+                }
+                found = interleave(cells, scale.contention_rounds)
+                away = f", {scale.delay_s * 1000:.0f} ms away" if slow else ""
+                lines += _lines(f"{processes} processes{away}", found)
+                broken += _broken(f"{processes} processes{away}", found)
+    return Scenario(
+        name="contention",
+        title="Many processes on one table",
+        measures=f"Commits acked within a window of {scale.window_s:g} s ({scale.window_slow_s:g} s where requests "
+        "are slowed down), per second. Each process has imported its library and opened the table before all start "
+        "together, and then appends "
+        f"{scale.contention_rows:,} rows at a time without a pause. Ratios are to deltalake in the same round.",
+        lines=tuple(lines),
+        aims=tuple(_aims(lines, broken)),
+        notes=(
+            "attempts/ack: safewrite's receipts; for deltalake, PUTs of commit files per ack as the slowed way "
+            "counts them (so only there). Its failed appends' attempts are included: they were paid for.",
+            "errors: appends that raised. Every one of them is an append whose caller has to decide what to do.",
+            "p50 and max are of acked appends, in s; fewest is what the unluckiest process got acked.",
+            "After each safewrite cell the rows of the table, as deltalake reads it, are compared with the acks.",
+        ),
+        broken=tuple(broken),
+    )
+
+
+def _cell(lab: Lab, arm: str, processes: int, scale: Scale, *, slow: bool) -> dict[str, Any]:
+    place = lab.place(arm, slow=slow)
+    writers.create(arm, place, writers.schema())
+    window_s = scale.window_slow_s if slow else scale.window_s
+    with tempfile.TemporaryDirectory(dir=lab.folder) as folder:
+        config = {
+            "arm": arm, "place": place.to_dict(), "processes": processes, "rows": scale.contention_rows,
+            "window_s": window_s, "folder": folder,
+            "proxy": lab.proxy.endpoint_url + CONTROL_PATH if slow else None,
+        }  # fmt: skip
+        found = child(module("contender"), config, timeout_s=LIMIT_S)
+    found["commits_per_s"] = found["acked_in_window"] / window_s
+    found["missing_rows"] = found["acked"] * scale.contention_rows - writers.rows_in(place)
+    return found
+
+
+def _lines(case: str, found: dict[str, list[dict[str, Any]]]) -> list[Line]:
+    rates = {arm: tuple(cell["commits_per_s"] for cell in cells) for arm, cells in found.items()}
+    return [
+        Line(
+            case=case,
+            arm=arm,
+            unit="commits/s",
+            values=rates[arm],
+            peer=None if arm == writers.DELTALAKE else writers.DELTALAKE,
+            ratios=() if arm == writers.DELTALAKE else paired(rates[arm], rates[writers.DELTALAKE]),
+            extra=_extra(cells),
+        )
+        for arm, cells in found.items()
+    ]
+
+
+def _extra(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    acked = sum(cell["acked"] for cell in cells)
+    attempts = [count for cell in cells for count in cell["attempts"]]
+    latencies = sorted(second for cell in cells for second in cell["latencies_s"])
+    requests: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    for cell in cells:
+        requests.update(cell["requests"])
+        errors.update(cell["errors"])
+    per_ack: float | None = None
+    if attempts:
+        per_ack = statistics.fmean(attempts)
+    elif acked and requests:
+        per_ack = requests["put_commit"] / acked
+    return {
+        "acked": acked,
+        "errors": errors.total(),
+        "attempts/ack": None if per_ack is None else round(per_ack, 2),
+        "requests/ack": round(requests.total() / acked, 1) if requests and acked else None,
+        "p50": round(statistics.median(latencies), 3) if latencies else None,
+        "max": round(latencies[-1], 3) if latencies else None,
+        "fewest": min(cell["fewest"] for cell in cells),
+        "error_texts": dict(errors.most_common(5)),
+        "requests_by_step": {step: round(count / acked, 2) for step, count in sorted(requests.items())} if acked else {},
+    }  # fmt: skip
+
+
+def _broken(case: str, found: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Where safewrite did not ack an append, or its acked rows are not the table's rows."""
+    said = []
+    for arm in writers.SAFE:
+        for cell in found[arm]:
+            if cell["errors"]:
+                said.append(f"{case}, {arm}: appends without an ack: {cell['errors']}")
+            if cell["missing_rows"]:
+                said.append(f"{case}, {arm}: the table has {-cell['missing_rows']:+} rows beside those acked")
+    return said
+
+
+def _aims(lines: list[Line], broken: list[str]) -> list[Aim]:
+    aims = [at_most("contention: safewrite appends not acked, or not in the table as acked", 0, len(broken))]
+    numbers = {line.case: int(line.case.split()[0]) for line in lines}
+    most = max(numbers.values())
+    for line in lines:
+        if line.arm not in writers.SAFE or numbers[line.case] != most or line.ratio is None:
+            continue
+        aims += [
+            at_least(f"{line.case}, {line.arm} : deltalake, acked commits/s", 2.0, line.ratio.median),
+            at_most(f"{line.case}, {line.arm}, attempts per ack", 2.0, line.extra["attempts/ack"] or float("inf")),
+        ]  # fmt: skip
+    return aims

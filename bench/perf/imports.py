@@ -1,0 +1,88 @@
+"""Import time: what a cold Lambda function pays before its first row is safe."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from . import writers
+from .figures import Line, Scenario, interleave, paired
+from .lab import ROOT, Lab, child
+from .scale import Scale
+
+LIMIT_S = 120.0
+_SCRIPT = str(Path(__file__).resolve().parent / "startup.py")
+WRANGLER = "awswrangler"
+_STEPS = ("import", "frame", "first append", "second append")
+
+
+def run(scale: Scale, folder: Path) -> Scenario:
+    """Start processes that import and append, turn by turn."""
+    arms: dict[str, Callable[[], dict[str, Any]]] = {}
+    notes = [
+        "to first ack: from the first line of the program, so without the start of Python itself. The table is "
+        "opened in the first append and again in the second; the difference of the two is what is loaded, "
+        "connected and made once.",
+        "modules: entries of sys.modules beyond those of bare Python. Python code of one library beside a "
+        "compiled one of another: sizes on disk differ too, and are not measured here.",
+    ]
+    with Lab(folder) as lab:
+        for arm in writers.ARMS:
+            place = lab.place(arm)
+            _create(arm, place)
+            library = writers.DELTALAKE if arm == writers.DELTALAKE else "safewrite"
+            arms[arm] = partial(child, [sys.executable, _SCRIPT, library, arm], place.to_dict(), timeout_s=LIMIT_S)
+        python = _wrangler_python()
+        if python is None:
+            notes.append("awswrangler was not measured: its environment is not built (make arms).")
+        else:
+            arms[WRANGLER] = partial(child, [str(python), _SCRIPT, WRANGLER], {}, timeout_s=LIMIT_S)
+        for start in arms.values():
+            start()  # fills the disk cache and writes .pyc files
+        found = interleave(arms, scale.import_rounds)
+    return Scenario(
+        name="imports",
+        title="From nothing to the first row",
+        measures="Milliseconds in a new process: `import` of the library alone, and until the first append of 100 "
+        "rows to S3 is acked. Ratios are to deltalake in the same round.",
+        lines=(*_lines("import", found), *_lines("to first ack", found)),
+        notes=tuple(notes),
+    )
+
+
+def _create(arm: str, place: writers.Place) -> None:
+    import pyarrow as pa
+
+    writers.create(arm, place, pa.schema([("id", pa.int64()), ("value", pa.float64())]))
+
+
+def _wrangler_python() -> Path | None:
+    python = ROOT / ".envs" / WRANGLER / "bin" / "python"
+    return python if python.exists() else None
+
+
+def _lines(case: str, found: dict[str, list[dict[str, Any]]]) -> list[Line]:
+    last = "import" if case == "import" else "first append"
+    times = {arm: _until(last, cells) for arm, cells in found.items() if last in cells[0]["steps"]}
+    lines = []
+    for arm, values in times.items():
+        cells = found[arm]
+        extra: dict[str, Any] = {"modules": cells[0]["steps"][last]["modules"] - cells[0]["modules"]}
+        if case != "import":
+            for step in _STEPS:
+                extra[f"{step} ms"] = round(statistics.median(cell["steps"][step]["s"] for cell in cells) * 1000)
+        ratios = () if arm == writers.DELTALAKE else paired(values, times[writers.DELTALAKE])
+        peer = None if arm == writers.DELTALAKE else writers.DELTALAKE
+        lines.append(
+            Line(case=case, arm=arm, unit="ms", values=values, peer=peer, ratios=ratios, extra=extra)
+        )
+    return lines
+
+
+def _until(last: str, cells: list[dict[str, Any]]) -> tuple[float, ...]:
+    steps = _STEPS[: _STEPS.index(last) + 1]
+    return tuple(1000 * sum(cell["steps"][step]["s"] for step in steps) for cell in cells)

@@ -1,0 +1,58 @@
+"""One figure per scenario, as SVG text to be put into the page: every measurement a dot, the median a bar."""
+
+from __future__ import annotations
+
+import io
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from .figures import Line, Scenario
+
+INK, MUTED, GRID = "#1d2733", "#6b7682", "#e3e7eb"
+_COLOURS = ("#2b6cb0", "#2f855a", "#c77700", "#6b46c1", "#c53030", "#6b7682", "#0f766e")
+_STYLE = {
+    "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK, "text.color": INK, "xtick.color": MUTED, "ytick.color": MUTED,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID,
+    "grid.linewidth": 0.6, "axes.axisbelow": True, "legend.frameon": False,
+}  # fmt: skip
+
+
+def strip(scenario: Scenario) -> Markup:
+    """Cases from top to bottom, the arms of each together, on a logarithmic axis from one decade to the next."""
+    lines = scenario.lines
+    arms = list(dict.fromkeys(line.arm for line in lines))
+    colours = {arm: _COLOURS[index % len(_COLOURS)] for index, arm in enumerate(arms)}
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": scenario.name}):
+        figure = Figure(figsize=(9.2, 0.9 + 0.2 * len(lines) + 0.12 * len({line.case for line in lines})))
+        axes = figure.subplots()
+        centres: dict[str, list[float]] = {}
+        height = 0.0
+        for before, line in zip((None, *lines), lines, strict=False):
+            height -= 1.6 if before is not None and before.case != line.case else 1.0
+            centres.setdefault(line.case, []).append(height)
+            _draw(axes, line, height, colours[line.arm])
+        for arm, colour in colours.items():
+            axes.plot([], [], "o", color=colour, label=arm, markersize=5)
+        axes.set_yticks([sum(c) / len(c) for c in centres.values()], list(centres), fontsize=8)
+        axes.set_ylim(height - 1, 0)
+        if all(value > 0 for line in lines for value in line.values):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter("")
+        axes.set_xlabel(f"{lines[0].unit} (dots: measurements, bars: medians)")
+        axes.grid(axis="y", visible=False)
+        axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        out = io.StringIO()
+        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    return Markup(text[text.index("<svg") :])  # noqa: S704  (our own drawing, no input of others)
+
+
+def _draw(axes: object, line: Line, height: float, colour: str) -> None:
+    values = list(line.values)
+    axes.plot(values, [height] * len(values), "o", color=colour, alpha=0.35, markersize=3.5)  # type: ignore[attr-defined]
+    median = line.spread.median
+    axes.plot([median] * 2, [height - 0.42, height + 0.42], color=colour, linewidth=2.2)  # type: ignore[attr-defined]

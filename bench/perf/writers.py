@@ -1,0 +1,125 @@
+"""The writers that are compared, each as its users call it, behind one way to create, open and append."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+DYNAMODB, OBJECT_STORE, DELTALAKE = "safewrite dynamodb", "safewrite object-store", "deltalake"
+LOCAL = "safewrite local"
+SAFE = (DYNAMODB, OBJECT_STORE)
+ARMS = (*SAFE, DELTALAKE)
+
+Append = Callable[..., int | None]
+"""``append(frame, key=None)``: the attempts it took, None where the library does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table is, and how to get there."""
+
+    uri: str
+    lock_table: str = "locks"
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for another process."""
+        return asdict(self)
+
+
+def create(arm: str, place: Place, schema: pa.Schema, *, properties: Mapping[str, str] | None = None) -> None:
+    """Create an empty table; for safewrite the lock table too, if it is not there."""
+    if arm.startswith(DELTALAKE):
+        from deltalake import DeltaTable
+
+        options = dict(place.storage_options)
+        DeltaTable.create(place.uri, schema, configuration=dict(properties or {}), storage_options=options)
+        return
+    import safewrite as sw
+
+    sw.create(place.uri, schema, properties=properties, **settings(arm, place))
+
+
+def opened(arm: str, place: Place) -> Append:
+    """Open a table once; the handle is used for every append."""
+    if arm.startswith(DELTALAKE):
+        from deltalake import DeltaTable, write_deltalake
+
+        handle = DeltaTable(place.uri, storage_options=dict(place.storage_options))
+
+        def append_by_handle(frame: Any, key: str | None = None) -> None:
+            write_deltalake(handle, frame, mode="append")
+
+        return append_by_handle
+    import safewrite as sw
+
+    table = sw.open(place.uri, **settings(arm, place))
+    return lambda frame, key=None: table.append(frame, key=key).attempts
+
+
+def opening(arm: str, place: Place) -> Append:
+    """Open the table anew at each append, as a function does that keeps nothing between two events."""
+    if arm.startswith(DELTALAKE):
+        from deltalake import write_deltalake
+
+        options = dict(place.storage_options)
+
+        def append_by_uri(frame: Any, key: str | None = None) -> None:
+            write_deltalake(place.uri, frame, mode="append", storage_options=options)
+
+        return append_by_uri
+    return lambda frame, key=None: opened(arm, place)(frame, key)
+
+
+def rows_in(place: Place) -> int:
+    """Rows of the table, as deltalake reads its log: a reader that is not the writer under test."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(place.uri, storage_options=dict(place.storage_options))
+    return sum(table.get_add_actions(flatten=True).column("num_records").to_pylist())
+
+
+def settings(arm: str, place: Place) -> dict[str, Any]:
+    """What safewrite is opened with."""
+    if arm == LOCAL:
+        return {}
+    chosen = {"lock_table": place.lock_table} if arm == DYNAMODB else {"arbiter": "object-store"}
+    return {**chosen, "storage_options": dict(place.storage_options)}
+
+
+def schema() -> pa.Schema:
+    """Of the tables that are appended to: readings of sensors."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("id", pa.int64()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("sensor", pa.string()),
+            ("value", pa.float64()),
+            ("quality", pa.int64()),
+        ]
+    )
+
+
+def make_frame(rows: int) -> pd.DataFrame:
+    """A pandas frame of that schema."""
+    import numpy as np
+    import pandas as pd
+
+    rng = np.random.default_rng(rows)
+    times = np.datetime64("2026-01-01", "us") + np.arange(rows).astype("timedelta64[s]")
+    return pd.DataFrame(
+        {
+            "id": np.arange(rows),
+            "at": pd.DatetimeIndex(times, tz="UTC"),
+            "sensor": pd.Series([f"sensor-{number % 97}" for number in range(rows)], dtype="str"),
+            "value": rng.standard_normal(rows),
+            "quality": rng.integers(0, 5, rows),
+        }
+    )
