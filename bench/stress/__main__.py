@@ -52,6 +52,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         float, typer.Option(envvar="SAFEWRITE_LEASE_S", help="safewrite's lease; kept short, as every kill in it costs it.")
     ] = 1.0,
     limit_s: Annotated[float, typer.Option(envvar="SAFEWRITE_LIMIT_S", help="Patience with one arm.")] = 150.0,
+    steps: Annotated[str, typer.Option(envvar="SAFEWRITE_STEPS", help="Kill at these steps only, comma-separated.")] = "",
     soak: Annotated[bool, typer.Option(help="The long form: 100 times the appends, every kill point 20 times.")] = False,
     out: Annotated[Path, typer.Option(envvar="SAFEWRITE_OUT", help="Folder of the reports.")] = Path("out/stress"),
     json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON, nothing else.")] = False,
@@ -64,6 +65,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         writers=writers, appends=appends * factor, rows=rows, store=store, arms=chosen, pause_s=pause_s, lease_s=lease_s,
         arm_limit_s=limit_s * factor, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
         proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
+        steps=_names(steps),
     )  # fmt: skip
     settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
     console = Console(stderr=json_output)
@@ -87,13 +89,17 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
 
 
 def _choose(arms: str, arbiter: str, *, own: bool) -> tuple[str, ...]:
-    named = tuple(name.strip() for name in arms.split(",") if name.strip())
+    named = _names(arms)
     unknown = [name for name in named if name not in plan.ARMS]
     if unknown:
         raise typer.BadParameter(f"no arm is named {', '.join(unknown)}; there are {', '.join(plan.ARMS)}")
     safe = tuple(name for name in plan.SAFE_ARMS if arbiter in ("both", name.removeprefix("safewrite-")))
     # Nobody's own bucket is used to lose rows in, unless asked for by name.
     return named or (safe if own else safe + plan.NAIVE_ARMS)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _rows_wanted(settings: plan.Settings) -> int:

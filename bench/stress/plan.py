@@ -45,6 +45,8 @@ class Settings:
     lock_table: str = "delta_log"
     proxy: bool = True
     kills_per_step: int = 1
+    steps: tuple[str, ...] = ()
+    """Kill and pause at these steps alone; empty: at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,15 +271,15 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
     slots = [(writer, seq) for writer in judged for seq in range(1, max(2, writer.appends * 2 // 3))]
     rng.shuffle(slots)
     traps: dict[int, list[dict[str, Any]]] = {writer.number: [] for writer in judged}
+    taken: set[tuple[int, int]] = set()
     for step, when, action in _wanted(steps, settings):
-        fit = [slot for slot in slots if step == CALLER_STEP or step in steps[slot[0].identity]]
-        if not fit:
-            raise ValueError(f"the run is too short for its kills: {step} finds no append; give more --appends")
-        slots.remove(fit[0])
-        writer, seq = fit[0]
-        traps[writer.number].append({"seq": seq, "step": step, "when": when, "action": action})
+        fit = [(w.number, seq) for w, seq in slots if step == CALLER_STEP or step in steps[w.identity]]
+        # An append of its own while there are any; in a short run some are killed twice.
+        number, seq = next((slot for slot in fit if slot not in taken), rng.choice(fit))
+        taken.add((number, seq))
+        traps[number].append({"seq": seq, "step": step, "when": when, "action": action})
     keyed = [writer.number for writer in judged if writer.identity == "key"]
-    for index, step in enumerate(LUCKY_STEPS):
+    for index, step in enumerate(LUCKY_STEPS if not settings.steps else ()):
         when = ("before", "after")[index % 2]
         traps[keyed[index % len(keyed)]].append({"seq": None, "step": step, "when": when, "action": "kill"})
     writers = tuple(replace(w, traps=(*w.traps, *traps.get(w.number, ()))) for w in arm.writers)
@@ -291,4 +293,5 @@ def _wanted(steps: Mapping[str, Sequence[str]], settings: Settings) -> list[tupl
     wanted.append((CALLER_STEP, "before", "kill"))
     wanted *= settings.kills_per_step
     wanted += [(step, when, "pause") for step, when in PAUSES if step in everywhere]
+    wanted = [trap for trap in wanted if not settings.steps or trap[0] in settings.steps]
     return sorted(wanted, key=lambda trap: sum(trap[0] in names for names in steps.values()) or 9)

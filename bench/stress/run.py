@@ -380,12 +380,16 @@ class Result:
     @property
     def replay_command(self) -> str:
         """The line that replays the plan."""
-        s = self.settings
-        words = [
-            f"python -m {__package__}", f"--seed {s.seed}", f"--writers {s.writers}", f"--appends {s.appends}",
-            f"--rows {s.rows}", f"--store {s.store}", f"--arms {','.join(s.arms)}",
-        ]  # fmt: skip
-        return " ".join(words)
+        s, usual = self.settings, Settings(seed=0)
+        words = [f"python -m {__package__} --seed {s.seed}"]
+        for name in ("writers", "appends", "rows", "store", "pause_s", "lease_s", "table", "endpoint", "lock_table"):
+            if getattr(s, name) != getattr(usual, name):
+                words.append(f"--{name.replace('_', '-')} {getattr(s, name)}")
+        if s.steps:
+            words.append(f"--steps {','.join(s.steps)}")
+        if s.table is None and not s.proxy:
+            words.append("--no-proxy")
+        return " ".join([*words, f"--arms {','.join(s.arms)}"])
 
 
 def run(settings: Settings, folder: Path, tick: Callable[[ArmPlan, Fleet], None]) -> Result:

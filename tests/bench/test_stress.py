@@ -1,0 +1,203 @@
+"""The stress run end to end, small: real processes, real servers, the proxy, kills, naive writers."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.stress import plan
+from bench.stress.plan import ARMS, NAIVE_ARMS, SAFE_ARMS, Settings, make_arm, place_traps
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = {
+    "key": ("ledger.intend", "stage.put_data", "commit.put_commit", "ledger.commit"),
+    "txn": ("stage.put_data", "commit.put_commit"),
+    "none": ("stage.put_data", "commit.put_commit"),
+}
+
+
+def stress(tmp_path: Path, *options: str) -> tuple[int, dict[str, Any], str]:
+    """Run the command; its exit code, its report, and the page."""
+    command = [sys.executable, "-m", "bench.stress", "--json", "--out", str(tmp_path), *options]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFEWRITE_")}
+    kept = {name: os.environ[name] for name in ("SAFEWRITE_ARMS_DIR",) if name in os.environ}
+    done = subprocess.run(
+        command, cwd=ROOT, env={**clean, **kept}, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stdout, done.stderr
+    (page,) = tmp_path.glob("*/report.html")
+    return done.returncode, json.loads(done.stdout), page.read_text()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any], str]:
+    """Six writers of four kinds on one table, two kill points and a pause; unsafe rename beside them."""
+    return stress(
+        tmp_path_factory.mktemp("stress"), "--seed", "11", "--writers", "6", "--appends", "6", "--rows", "40",
+        "--arms", "safewrite-dynamodb,unsafe-rename", "--steps", "commit.put_commit,ledger.commit",
+        "--pause-s", "2", "--limit-s", "100",
+    )  # fmt: skip
+
+
+def arm(report: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [arm for arm in report["arms"] if arm["name"] == name]
+    return found
+
+
+def test_safewrite_loses_doubles_and_alters_nothing_under_faults_and_kills(small: Any) -> None:
+    _, report, _ = small
+    safe = arm(report, "safewrite-dynamodb")
+    assert safe["rows"]["acked_rows"] >= 4 * 5 * 40 * 0.8
+    flaws = {name: safe["rows"][name] for name in ("lost", "doubled", "torn", "altered", "phantom", "zombie")}
+    assert flaws == dict.fromkeys(flaws, 0)
+    assert safe["verdict"] == "valid", safe["reasons"]
+
+
+def test_every_planned_kill_and_pause_happened(small: Any) -> None:
+    safe = arm(small[1], "safewrite-dynamodb")
+    assert set(safe["kills"]) == {
+        "commit.put_commit:before", "commit.put_commit:after", "ledger.commit:before", "ledger.commit:after",
+    }  # fmt: skip
+    assert sum(safe["pauses"].values()) == 2
+    assert safe["restarts"] == sum(safe["kills"].values())
+
+
+def test_the_faults_reached_safewrite_through_the_proxy(small: Any) -> None:
+    safe = arm(small[1], "safewrite-dynamodb")
+    kinds = Counter({kind: n for by_kind in safe["faults"].values() for kind, n in by_kind.items()})
+    assert set(map(str, plan.FAULT_CLASSES)) <= set(kinds)
+
+
+def test_peers_and_three_kinds_of_frames_wrote_to_the_same_table(small: Any) -> None:
+    safe = arm(small[1], "safewrite-dynamodb")
+    assert len(safe["kinds"]) == 4
+    assert all(safe["by_kind"][kind]["acked_commits"] > 0 for kind in safe["kinds"])
+    assert safe["peers"]["acked_rows"] > 0
+
+
+def test_the_naive_writers_lose_rows_in_the_same_report(small: Any) -> None:
+    naive = arm(small[1], "unsafe-rename")
+    assert naive["rows"]["lost"] > 0
+    assert naive["verdict"] == "bitten"
+
+
+def test_a_good_run_exits_with_zero_and_says_valid(small: Any) -> None:
+    code, report, _ = small
+    assert (code, report["verdict"], report["reasons"]) == (0, "valid", [])
+
+
+class _Links(HTMLParser):
+    """Collects whatever a browser would fetch or run, and checks that tags are closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("script", "link", "iframe", "img", "object"):
+            self.outside.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href") and value and not value.startswith("#"):
+                self.outside.append(value)
+
+
+def test_the_page_needs_nothing_from_outside(small: Any) -> None:
+    page = small[2]
+    links = _Links()
+    links.feed(page)
+    assert links.outside == []
+    assert not re.search(r"@import|url\((?!#)", page)
+    # The figures: side by side, and three of the one safewrite arm.
+    assert page.count("<svg") == 4
+
+
+def test_the_page_says_how_to_run_it_again_and_what_was_not_tested(small: Any) -> None:
+    _, report, page = small
+    assert report["replay"] in page
+    assert report["replay"] == (
+        "python -m bench.stress --seed 11 --writers 6 --appends 6 --rows 40 --pause-s 2.0"
+        " --steps commit.put_commit,ledger.commit --arms safewrite-dynamodb,unsafe-rename"
+    )
+    assert all(line in html.unescape(page) for line in report["not_tested"])
+
+
+def test_a_naive_arm_alone_that_bites_is_a_good_run(tmp_path: Path) -> None:
+    """The lost-answer arm, read by the change feed: rows twice, though the table shows them once."""
+    code, report, _ = stress(tmp_path, "--seed", "3", "--arms", "lost-answer")
+    naive = arm(report, "lost-answer")
+    assert naive["rows"]["doubled"] > 0
+    assert naive["rows"]["recommitted"] == naive["rows"]["doubled"]
+    assert (code, report["verdict"]) == (0, "valid")
+
+
+# --- the plan -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ARMS)
+def test_a_seed_replays_the_plan_of_an_arm(name: str) -> None:
+    first, second = (make_arm(name, Settings(seed=5)) for _ in range(2))
+    assert first == second
+    if name in SAFE_ARMS:
+        assert place_traps(first, STEPS, Settings(seed=5)) == place_traps(second, STEPS, Settings(seed=5))
+
+
+def test_another_seed_is_another_plan() -> None:
+    arms = [make_arm("safewrite-dynamodb", Settings(seed=seed)) for seed in (5, 6)]
+    assert arms[0].faults != arms[1].faults
+    placed = [place_traps(arm, STEPS, Settings(seed=seed)).writers for seed, arm in zip((5, 6), arms, strict=True)]
+    assert placed[0] != placed[1]
+
+
+def test_every_step_is_killed_before_and_after_at_writers_that_come_by_it() -> None:
+    settings = Settings(seed=1)
+    arm = place_traps(make_arm("safewrite-dynamodb", settings), STEPS, settings)
+    planned = [(w, trap) for w in arm.writers for trap in w.traps if trap["seq"] is not None]
+    kills = Counter((trap["step"], trap["when"]) for _, trap in planned if trap["action"] == "kill")
+    wanted = {(step, when) for step in STEPS["key"] for when in ("before", "after")}
+    assert kills == dict.fromkeys(wanted | {(plan.CALLER_STEP, "before")}, 1)
+    assert all(w.judged for w, _ in planned)
+    assert all(t["step"] in (*STEPS[w.identity], plan.CALLER_STEP) for w, t in planned)
+
+
+def test_the_default_run_is_as_large_as_promised() -> None:
+    settings = Settings(seed=1)
+    main = make_arm("safewrite-dynamodb", settings)
+    assert len(main.writers) >= 16
+    assert len({writer.kind for writer in main.writers}) >= 3
+    rows = [w.rows * w.appends for name in SAFE_ARMS for w in make_arm(name, settings).writers if w.judged]
+    assert sum(rows) * 0.8 >= 50_000
+
+
+def test_the_object_store_arm_plans_no_fault_that_cannot_fire() -> None:
+    arm = make_arm("safewrite-object-store", Settings(seed=1))
+    assert not [rule for rule in arm.faults if any(step.startswith("ddb_") for step in rule.steps)]
+    assert {rule.kind for rule in arm.faults} == set(plan.FAULT_CLASSES)
+
+
+def test_writer_numbers_of_all_arms_differ() -> None:
+    numbers = [w.number for name in (*SAFE_ARMS, *NAIVE_ARMS) for w in make_arm(name, Settings(seed=1)).writers]
+    assert len(set(numbers)) == len(numbers)
+
+
+# --- usage --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--arms", "no-such-arm"], "no arm is named"),
+        (["--table", "bucket/path", "--no-proxy"], "s3://bucket/path"),
+        (["--table", "s3://bucket/path", "--proxy"], "--no-proxy"),
+    ],
+)
+def test_wrong_usage_exits_with_two_and_says_what_to_do(tmp_path: Path, options: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "bench.stress", "--out", str(tmp_path), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert said in re.sub(r"[\s│]+", " ", done.stdout + done.stderr)
