@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from safewrite.connect import Connection, check_arbiter, connect, probe
+from safewrite.connect import Connection, check_arbiter, connect
 from safewrite.delta import creation, features
 from safewrite.delta.candidate import AppendCandidate, Write
 from safewrite.delta.state import TableState, load
@@ -20,12 +20,12 @@ from safewrite.errors import (
     MissingExtraError,
     SafewriteError,
     TableNotFoundError,
-    UnsafeConfigError,
 )
 from safewrite.frames import Prepared, prepare
+from safewrite.opening import check_table, open_state, remember
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, List, NewestEntry, Ok, Outcome
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.receipt import Outcome as ReceiptOutcome
 from safewrite.receipt import Receipt
 from safewrite.stores.world import LEDGER_TTL_S, Performer, run
@@ -41,6 +41,8 @@ TARGET_FILE_SIZE = 128 * 2**20
 QUEUE_MEMORY = 20
 """After a contended write, so many further writes queue at once instead of trying their luck first."""
 RESTAGES = 5
+FRESH_S = 1.0
+"""What was read or committed within this time is tried upon without another look; a guess, for speed only."""
 
 
 def open(  # noqa: A001 - as users of deltalake and the built-in know it
@@ -170,6 +172,7 @@ class Table:
         self._new_id = new_id or (lambda: str(uuid.uuid4()))
         self._state: TableState | None = None
         self._queue_first = 0
+        self._known_s: float | None = None
 
     # --- what it is -------------------------------------------------------------------------------
     @property
@@ -250,9 +253,10 @@ class Table:
                     arbiter=self.connection.arbiter,
                     limits=self.limits,
                     queue_first=self._queue_first > 0,
+                    fresh=self._is_fresh(),
                 )
             )
-            return self._receipt(done, candidate.write, started_s)
+            return self._receipt(done, candidate, started_s)
 
         return self._restaging(attempt)
 
@@ -292,59 +296,13 @@ class Table:
 
     # --- opening ----------------------------------------------------------------------------------
     def _open(self, *, strict: bool) -> None:
-        self.refresh()
+        opened = open_state(self.connection, self.world, self.limits, strict=strict)
+        self._state = opened.state
+        self._known_s = time.monotonic() if opened.settled else None
         if self._state is None and self._first is None:
             raise TableNotFoundError(
                 f"There is no Delta table at {self.uri}. Nothing was written. Create it with safewrite.create(), "
                 "or open it with create=True to let the first append make it."
-            )
-        recorded = self._state.properties if self._state is not None else {}
-        check_arbiter(self.connection, recorded)
-        if self._state is not None:
-            self._check_table(self._state)
-        self._check_neighbours(recorded, strict=strict)
-        probe(self.connection, recorded)
-
-    def _check_table(self, state: TableState) -> None:
-        features.check_append(state)
-        features.check_retention(state, horizon_s=LEDGER_TTL_S)
-
-    def _check_neighbours(self, recorded: Mapping[str, str], *, strict: bool) -> None:
-        """Who else writes here, as far as the log and the lock table show (A12)."""
-        if not self.connection.address.is_s3:
-            return
-        if self.connection.name == "object-store":
-            if "safewrite.arbiter" not in recorded:
-                self._refuse_guarded()
-            return
-        if self._state is None:
-            return
-        newest = self._perform(NewestEntry(name="open.newest"))
-        entry = newest.value if isinstance(newest, Ok) else None
-        if entry is None:
-            return
-        entry_version = int(entry.file_name.removesuffix(".json"))  # type: ignore[attr-defined]
-        if entry_version < self._state.version:
-            message = (
-                f"{self.uri} has commits without an entry in the lock table (version {self._state.version}; newest "
-                f"entry {entry_version}): other writers commit by conditional PUT. Rows of safewrite are safe; "
-                "writers of the lock table that do not verify (Spark, deltalake before 1.6) and those others may "
-                "lose rows among themselves. `safewrite doctor` shows more."
-            )
-            if strict:
-                raise UnsafeConfigError(
-                    message + " Nothing was written (strict=True).", kind=Kind.MIXED_WRITERS
-                )
-            log.warning(message, extra={"table": self.uri, "kind": Kind.MIXED_WRITERS.value})
-
-    def _refuse_guarded(self) -> None:
-        listed = self._perform(List("_delta_log/.tmp/", limit=1, name="open.list_temp"))
-        if isinstance(listed, Ok) and listed.value:
-            raise UnsafeConfigError(
-                f"{self.uri} has temp files of a lock table's writers (_delta_log/.tmp/), so a lock table guards it; "
-                "a writer that goes by conditional PUT alone would not be seen by them. Nothing was written. Open "
-                "it with lock_table=...",
-                kind=Kind.ARBITER_MISMATCH,
             )
 
     def _create(self, schema: pa.Schema) -> None:
@@ -370,7 +328,7 @@ class Table:
                 self._state = self._run(load(None, limits=self.limits))
                 if self._state is not None:
                     check_arbiter(self.connection, self._state.properties)
-                    self._check_table(self._state)
+                    check_table(self._state)
         raise AssertionError("unreachable")
 
     def _prepare(self, data: Any, state: TableState | None, schema_mode: Literal["merge"] | None) -> Prepared:
@@ -425,7 +383,8 @@ class Table:
             target_file_size=self.target_file_size,
         )
 
-    def _receipt(self, done: Done, named: Write, started_s: float) -> Receipt:
+    def _receipt(self, done: Done, candidate: AppendCandidate, started_s: float) -> Receipt:
+        named = candidate.write
         outcome = ReceiptOutcome.ALREADY_COMMITTED if done.already else ReceiptOutcome.COMMITTED
         receipt = Receipt(
             outcome=outcome,
@@ -440,15 +399,18 @@ class Table:
             txn=named.txn,
         )
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
+        self._known_s = time.monotonic() if not done.contended else None
         log.info("%s in version %d", outcome.value, done.version, extra={"receipt": receipt.to_dict()})
-        self._after(done)
+        self._after(done, candidate)
         return receipt
 
-    def _after(self, done: Done) -> None:
+    def _after(self, done: Done, candidate: AppendCandidate) -> None:
         """Keep what was learnt of the table, and look after its log; nothing here can unmake the ack."""
         try:
             if done.state is not None and done.state.version >= self.version:
                 self._state = done.state
+                if not done.already:
+                    remember(self.connection, done.state, candidate.body(done.version))
             elif self._state is None or not done.already:
                 self.refresh()
             if self.checkpoints and not done.already:
@@ -465,11 +427,11 @@ class Table:
             self._run(write_checkpoint(state, limits=self.limits))
 
     # --- small helpers ----------------------------------------------------------------------------
+    def _is_fresh(self) -> bool:
+        return self._known_s is not None and time.monotonic() - self._known_s < FRESH_S
+
     def _run(self, steps: Generator[Effect, Outcome, T]) -> T:
         return run(steps, self.world)
-
-    def _perform(self, effect: Effect) -> Outcome:
-        return self.world.perform(effect)
 
     def _existing(self) -> TableState:
         if self._state is None:

@@ -47,10 +47,12 @@ def write(
     arbiter: Arbiter,
     limits: Limits,
     queue_first: bool = False,
+    fresh: bool = False,
 ) -> Generator[Effect, Outcome, Done]:
     """Write once, whatever happened to earlier calls with the same key.
 
-    ``encode`` is called only if there is something to upload.
+    ``encode`` is called only if there is something to upload; ``queue_first`` and ``fresh`` are those of
+    ``safewrite.protocol.commit.commit``.
 
     Raises:
         NotCommittedError: a subclass; nothing of this write is or will be in the table.
@@ -58,19 +60,20 @@ def write(
         ForeignWriterError: someone replaced our commit.
     """
     try:
-        done = yield from _write(candidate, encode, arbiter, limits, queue_first)
+        done = yield from _write(candidate, encode, arbiter, limits, queue_first, fresh)
     except SafewriteError as error:
         error.key = error.key or candidate.write.key
         raise
     return done
 
 
-def _write(
+def _write(  # noqa: PLR0917 - one caller, just above
     candidate: AppendCandidate,
     encode: Callable[[], Iterable[DataFile]],
     arbiter: Arbiter,
     limits: Limits,
     queue_first: bool,
+    fresh: bool,
 ) -> Generator[Effect, Outcome, Done]:
     named = candidate.write
     generated_base = keys.base_of_generated(named.key)
@@ -89,6 +92,7 @@ def _write(
             # An earlier call began under this key: look for its commit before uploading anything.
             seen = min(seen, record.base_version)
             found, seen = yield from look(candidate, seen, arbiter=arbiter, limits=limits)
+            fresh = True
             if found is not None:
                 return (yield from _already(candidate, found, record, limits, attempts=0))
     files = yield from stage(encode(), candidate.timestamp_ms, limits)
@@ -96,7 +100,9 @@ def _write(
     candidate.write = named = replace(named, files=len(files))
     record = replace(record, fingerprint=named.fingerprint)
     try:
-        landed = yield from commit(candidate, seen, arbiter=arbiter, limits=limits, queue_first=queue_first)
+        landed = yield from commit(
+            candidate, seen, arbiter=arbiter, limits=limits, queue_first=queue_first, fresh=fresh
+        )
     except CommitUnknownError as error:
         if error.version is not None and named.txn is None:
             yield from keys.doubt(record, error.version, limits)

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from safewrite.errors import StorageError
-from safewrite.protocol.effects import Backoff, Busy, Effect, Failed, Outcome, Unknown
+from safewrite.protocol.effects import Backoff, Busy, Effect, Failed, Ok, Outcome, Together, Unknown
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,50 @@ def ask(effect: Effect, limits: Limits) -> Generator[Effect, Outcome, Outcome]:
         if attempt < limits.asks:
             yield Backoff(attempt, name=f"{effect.name}.backoff")
     return outcome
+
+
+def side_by_side(
+    *steps: Generator[Effect, Outcome, object],
+) -> Generator[Effect, Outcome, tuple[object, ...]]:
+    """Run independent generators in step: what they ask for in one round is asked for together.
+
+    Returns their results in order; if one raises, the others are closed where they stand.
+    """
+    results: dict[int, object] = {}
+    asking: dict[int, Effect] = {}
+    for number, generator in enumerate(steps):
+        try:
+            asking[number] = next(generator)
+        except StopIteration as end:
+            results[number] = end.value
+    while asking:
+        if len(asking) == 1:
+            answers: tuple[Outcome, ...] = ((yield next(iter(asking.values()))),)
+        else:
+            flat = [e.effects if isinstance(e, Together) else (e,) for e in asking.values()]
+            joined = yield Together(tuple(effect for part in flat for effect in part), name="together")
+            answers = _unflatten(asking, flat, joined)
+        for number, answer in zip(list(asking), answers, strict=True):
+            try:
+                asking[number] = steps[number].send(answer)
+            except StopIteration as end:
+                results[number] = end.value
+                del asking[number]
+    return tuple(results[number] for number in range(len(steps)))
+
+
+def _unflatten(
+    asking: dict[int, Effect], flat: list[tuple[Effect, ...]], joined: Outcome
+) -> tuple[Outcome, ...]:
+    """Deal the answers of one round back to those who asked."""
+    assert isinstance(joined, Ok)
+    assert isinstance(joined.value, tuple)
+    pending = iter(joined.value)
+    dealt: list[Outcome] = []
+    for effect, part in zip(asking.values(), flat, strict=True):
+        own = tuple(next(pending) for _ in part)
+        dealt.append(Ok(own) if isinstance(effect, Together) else own[0])
+    return tuple(dealt)
 
 
 def unanswered(effect: Effect, outcome: Outcome) -> StorageError:

@@ -33,7 +33,7 @@ from safewrite.errors import (
 )
 from safewrite.protocol import claim as claims
 from safewrite.protocol import lease
-from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
 from safewrite.protocol.effects import (
     Backoff,
     Effect,
@@ -111,11 +111,12 @@ class _Try:
     seen: int
     arbiter: Arbiter
     limits: Limits
-    queue_first: bool
+    queue_first: bool = False
+    fresh: bool = False
     attempts: int = 0
     contended: bool = False
     ticket: int | None = None
-    checked_s: float = 0.0
+    checked_s: float | None = None
 
 
 def commit(
@@ -125,15 +126,20 @@ def commit(
     arbiter: Arbiter,
     limits: Limits,
     queue_first: bool = False,
+    fresh: bool = False,
 ) -> Generator[Effect, Outcome, Landed]:
     """Commit a candidate that has taken every version up to ``seen`` into account (-1: no table).
+
+    ``queue_first`` waits for a turn before the first try.  ``fresh`` says that ``seen`` was the
+    newest version a moment ago and nothing was unfinished: the first try is made without looking
+    again.  Both are guesses about what is quicker; a wrong one costs an attempt.
 
     Raises:
         NotCommittedError: a subclass; nothing landed and nothing can land later.
         CommitUnknownError: an answer stayed lost; the rows may be or become part of the table.
         ForeignWriterError: our bytes were replaced after the store had accepted them.
     """
-    state = _Try(candidate, seen, arbiter, limits, queue_first)
+    state = _Try(candidate, seen, arbiter, limits, queue_first, fresh and not queue_first)
     try:
         landed = yield from _commit(state)
     except Exception:
@@ -150,32 +156,29 @@ def look(
 
     A retry does so before it uploads anything.  Returns what was found, and the last version examined.
     """
-    state = _Try(candidate, seen, Arbiter(arbiter.lock_table, lease=False), limits, False)
+    state = _Try(candidate, seen, Arbiter(arbiter.lock_table, lease=False), limits)
     found = yield from _catch_up(state)
     return found, state.seen
 
 
 def _commit(state: _Try) -> Generator[Effect, Outcome, Landed]:
     started_s = yield from lease.now()
-    yield from state.candidate.recheck()
-    state.checked_s = started_s
+    if not state.fresh:
+        yield from _recheck(state, started_s)
     if state.queue_first:
         yield from _queue(state)
     while True:
-        found = yield from _catch_up(state)
+        found = None if state.fresh else (yield from _catch_up(state))
         if found is not None:
             yield from _leave_queue(state)
             return Landed(found.version, state.attempts, not found.own, state.contended)
         now_s = yield from lease.now()
         _check_patience(state, now_s - started_s)
-        if now_s - state.checked_s > state.limits.recheck_s:
-            yield from state.candidate.recheck()
-            state.checked_s = now_s
         state.attempts += 1
         version = state.seen + 1
-        if (yield from _try_version(state, version)):
+        if (yield from _try_version(state, version, now_s)):
             return Landed(version, state.attempts, False, state.contended)
-        state.contended = True
+        state.contended, state.fresh = True, False
         if state.ticket is None:
             yield from _queue(state)
             if state.ticket is None:
@@ -293,12 +296,22 @@ def _examine_new(state: _Try, listed: tuple[Listed, ...]) -> Generator[Effect, O
 
 
 # --- PREPARE, COMMIT, VERIFY, ACKNOWLEDGE -----------------------------------------------------------
-def _try_version(state: _Try, version: int) -> Generator[Effect, Outcome, bool]:
+def _recheck(state: _Try, now_s: float) -> Steps:
+    """Check the data files unless that was done lately; always once before the first claim (M27)."""
+    if state.checked_s is None or now_s - state.checked_s > state.limits.recheck_s:
+        yield from state.candidate.recheck()
+        state.checked_s = now_s
+
+
+def _try_version(state: _Try, version: int, now_s: float) -> Generator[Effect, Outcome, bool]:
     """Try to become ``version``: True if we are, False if it is certainly another's."""
     body = state.candidate.body(version)
     if not state.arbiter.lock_table:
+        yield from _recheck(state, now_s)
         return (yield from _put_commit(state, version, body, None))
-    entry = yield from claims.write_temp(version, body, state.candidate.table_id, state.limits)
+    temp = claims.write_temp(version, body, state.candidate.table_id, state.limits)
+    _, entry = yield from side_by_side(_recheck(state, now_s), temp)
+    assert isinstance(entry, Entry)
     held = yield from claims.claim(entry, state.limits)
     if held is claims.Claim.OTHERS:
         return False

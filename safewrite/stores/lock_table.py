@@ -77,7 +77,18 @@ def enable_ttl(client: Any, name: str) -> None:
             raise _unusable(name, error) from error
 
 
+_identities: dict[tuple[int, str], tuple[Any, str]] = {}
+
+
 def identity(client: Any, name: str) -> str:
+    """The identity of a lock table, read once per client and process: it never changes (A16)."""
+    mark = (id(client), name)
+    if mark not in _identities:
+        _identities[mark] = (client, _read_identity(client, name))  # the client is kept, so its id is too
+    return _identities[mark][1]
+
+
+def _read_identity(client: Any, name: str) -> str:
     """``region/name/unique``: the unique part is an item that the first user put there (A16).
 
     Raises:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import uuid
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Protocol, TypeVar
 
 from safewrite.errors import InternalError
@@ -16,6 +18,8 @@ from safewrite.stores.abc import LeaseQueue, Ledger, LockTable, ObjectStore
 
 T = TypeVar("T")
 
+THREADS = 16
+"""Requests under way at once in a process; as many connections are kept open."""
 LEDGER_TTL_S = 14 * 24 * 3600
 """The replay horizon: the longest that SQS keeps a message."""
 
@@ -36,6 +40,16 @@ def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+@lru_cache(maxsize=1)
+def _pool_of(process: int) -> ThreadPoolExecutor:
+    """One pool for all tables of a process; a forked child makes its own, for threads do not survive."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="safewrite")
+
+
+def _pool() -> ThreadPoolExecutor:
+    return _pool_of(os.getpid())
 
 
 class World:
@@ -76,7 +90,6 @@ class World:
         self.backoff_s = backoff_s
         self.backoff_s_max = backoff_s_max
         self.ledger_ttl_s = ledger_ttl_s
-        self._pool: ThreadPoolExecutor | None = None
 
     def perform(self, effect: Effect) -> Outcome:
         """Perform one effect on the stores and return what came of it."""
@@ -102,11 +115,9 @@ class World:
     def _together(self, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
         if len(effects) == 1 or self.threads <= 1:
             return tuple(self.perform(effect) for effect in effects)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="safewrite")
         # The last one runs here: two effects cost one thread switch, not two.
         *others, last = effects
-        pending = [self._pool.submit(self.perform, effect) for effect in others]
+        pending = [_pool().submit(self.perform, effect) for effect in others]
         mine = self.perform(last)
         return (*(one.result() for one in pending), mine)
 

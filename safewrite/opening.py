@@ -1,0 +1,154 @@
+"""What is found out about a table before the first write: its state, its arbiter, its neighbours."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from safewrite.connect import Connection, check_arbiter, probe
+from safewrite.delta import features
+from safewrite.delta.log import commit_path
+from safewrite.delta.state import TableState, load
+from safewrite.errors import Kind, UnsafeConfigError
+from safewrite.protocol.ask import Limits, ask, side_by_side
+from safewrite.protocol.effects import (
+    Effect,
+    Entry,
+    Get,
+    List,
+    NewestEntry,
+    Ok,
+    Outcome,
+)
+from safewrite.stores.world import LEDGER_TTL_S, Performer, run
+
+log = logging.getLogger("safewrite")
+
+REMEMBERED_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """A state that this process committed itself, and the digest of the commit that proves it."""
+
+    state: TableState
+    digest: bytes
+
+
+_remembered: OrderedDict[tuple[str, str], _Remembered] = OrderedDict()
+
+
+def remember(connection: Connection, state: TableState, body: bytes) -> None:
+    """Keep a state for the next open in this process: a Lambda container opens the same table for each event."""
+    mark = _mark(connection)
+    _remembered[mark] = _Remembered(state, hashlib.sha256(body).digest())
+    _remembered.move_to_end(mark)
+    while len(_remembered) > REMEMBERED_MAX:
+        _remembered.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A table's state (None: there is no table), and whether nothing in it is unfinished."""
+
+    state: TableState | None
+    settled: bool
+
+
+def open_state(connection: Connection, world: Performer, limits: Limits, *, strict: bool) -> Opened:
+    """Read the table and refuse what would not be safe.
+
+    Raises:
+        UnsafeConfigError, UnsupportedTableError, StorageError: as for ``safewrite.open``.
+    """
+    state, newest = run(_read(connection, limits), world)
+    recorded = state.properties if state is not None else {}
+    check_arbiter(connection, recorded)
+    if state is not None:
+        check_table(state)
+    if connection.name == "object-store" and "safewrite.arbiter" not in recorded:
+        _refuse_guarded(connection, world)
+    if state is not None and newest is not None:
+        _check_mix(connection, state, newest, strict=strict)
+    probe(connection, recorded)
+    version = state.version if state is not None else -1
+    settled = newest is None or (newest.complete and _version(newest) == version)
+    return Opened(state, settled)
+
+
+def check_table(state: TableState) -> None:
+    """Refuse a table whose features or retention safewrite cannot honour."""
+    features.check_append(state)
+    features.check_retention(state, horizon_s=LEDGER_TTL_S)
+
+
+def _read(
+    connection: Connection, limits: Limits
+) -> Generator[Effect, Outcome, tuple[TableState | None, Entry | None]]:
+    known = _remembered.get(_mark(connection))
+    state, proof, newest = yield from side_by_side(
+        load(known.state if known else None, limits=limits),
+        _get_digest(known, limits),
+        _get_newest(connection, limits),
+    )
+    if known is not None and proof != known.digest:
+        # Another table lives at this address now, or its log was cleaned: what was remembered is void.
+        _remembered.pop(_mark(connection), None)
+        state = yield from load(None, limits=limits)
+    assert state is None or isinstance(state, TableState)
+    assert newest is None or isinstance(newest, Entry)
+    return state, newest
+
+
+def _get_digest(known: _Remembered | None, limits: Limits) -> Generator[Effect, Outcome, bytes | None]:
+    if known is None:
+        return None
+    answer = yield from ask(Get(commit_path(known.state.version), name="open.get_proof"), limits)
+    body = answer.value if isinstance(answer, Ok) else None
+    return hashlib.sha256(body).digest() if isinstance(body, bytes) else None
+
+
+def _get_newest(connection: Connection, limits: Limits) -> Generator[Effect, Outcome, Entry | None]:
+    if not connection.arbiter.lock_table:
+        return None
+    answer = yield from ask(NewestEntry(name="open.newest"), limits)
+    entry = answer.value if isinstance(answer, Ok) else None
+    return entry if isinstance(entry, Entry) else None
+
+
+def _check_mix(connection: Connection, state: TableState, newest: Entry, *, strict: bool) -> None:
+    """Versions without an entry were written past the lock table (A12)."""
+    if _version(newest) >= state.version:
+        return
+    uri = connection.address.uri
+    message = (
+        f"{uri} has commits without an entry in the lock table (version {state.version}; newest entry "
+        f"{_version(newest)}): other writers commit by conditional PUT. Rows of safewrite are safe; writers of "
+        "the lock table that do not verify (Spark, deltalake before 1.6) and those others may lose rows among "
+        "themselves. `safewrite doctor` shows more."
+    )
+    if strict:
+        raise UnsafeConfigError(message + " Nothing was written (strict=True).", kind=Kind.MIXED_WRITERS)
+    log.warning(message, extra={"table": uri, "kind": Kind.MIXED_WRITERS.value})
+
+
+def _refuse_guarded(connection: Connection, world: Performer) -> None:
+    listed = world.perform(List("_delta_log/.tmp/", limit=1, name="open.list_temp"))
+    if isinstance(listed, Ok) and listed.value:
+        raise UnsafeConfigError(
+            f"{connection.address.uri} has temp files of a lock table's writers (_delta_log/.tmp/), so a lock "
+            "table guards it; they would not see a writer that goes by conditional PUT alone. Nothing was "
+            "written. Open it with lock_table=...",
+            kind=Kind.ARBITER_MISMATCH,
+        )
+
+
+def _version(entry: Entry) -> int:
+    return int(entry.file_name.removesuffix(".json"))
+
+
+def _mark(connection: Connection) -> tuple[str, str]:
+    return connection.address.uri, f"{connection.endpoint} {connection.lock_table_id}"
