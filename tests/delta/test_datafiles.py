@@ -88,7 +88,7 @@ def _at(tree: dict[str, Any], path: list[str]) -> Any:
 def _comparable(value: Any) -> Any:
     if isinstance(value, dt.datetime):
         return value.replace(tzinfo=None)
-    return value.encode() if isinstance(value, str) else D(value) if isinstance(value, float) else value
+    return value.encode() if isinstance(value, str) else value
 
 
 def _parsed(bound: Any, like: Any) -> Any:
@@ -97,6 +97,8 @@ def _parsed(bound: Any, like: Any) -> Any:
         return dt.datetime.fromisoformat(bound).replace(tzinfo=None)
     if isinstance(like, dt.date):
         return dt.date.fromisoformat(bound)
+    if isinstance(like, float):  # texts of floats are the shortest that read back as the same bits
+        return float(bound)
     return bound.encode() if isinstance(bound, str) else D(bound)
 
 
