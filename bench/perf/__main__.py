@@ -37,7 +37,9 @@ def perf(
     quick: Annotated[bool, typer.Option(help="A form of about two minutes; its figures are coarse.")] = False,
     frame_gb: Annotated[float | None, typer.Option(min=0.001, help="Size of the frame of `memory`.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("out/perf"),
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file, too.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file, too.")
+    ] = None,
 ) -> None:
     """Measure, print a table per scenario, and close with the aims."""
     names = _choose(only)
@@ -77,7 +79,9 @@ def _choose(only: str) -> list[str]:
     named = [name.strip() for name in only.split(",") if name.strip()]
     unknown = [name for name in named if name not in SCENARIOS]
     if unknown:
-        raise typer.BadParameter(f"no scenario is named {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
+        raise typer.BadParameter(
+            f"no scenario is named {', '.join(unknown)}; there are {', '.join(SCENARIOS)}"
+        )
     return named or list(SCENARIOS)
 
 

@@ -36,7 +36,7 @@ def main() -> None:
     for number in range(config["processes"]):
         pid = os.fork()
         if pid == 0:
-            _be_a_writer(config, frame, folder / f"{number}.json", parent, ready_out, start_in)
+            _be_a_writer(config, frame, number, parent, (ready_out, start_in))
         children.append(pid)
     os.close(ready_out)
     ready = 0
@@ -65,11 +65,16 @@ def _import_and_make_frame(config: dict[str, Any]) -> Any:
     rows = range(config["rows"])
     columns = [list(rows), [1_000_000 * r for r in rows], [f"sensor-{r % 97}" for r in rows]]
     columns += [[r / 7 for r in rows], [r % 5 for r in rows]]
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, writers.schema(), strict=True)], schema=writers.schema())
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, writers.schema(), strict=True)], schema=writers.schema()
+    )
 
 
-def _be_a_writer(config: dict[str, Any], frame: Any, answer: Path, parent: int, ready: int, start: int) -> None:
-    code = 0
+def _be_a_writer(
+    config: dict[str, Any], frame: Any, number: int, parent: int, pipes: tuple[int, int]
+) -> None:
+    code, (ready, start) = 0, pipes
+    answer = Path(config["folder"]) / f"{number}.json"
     try:
         # Ask Linux to end us with our parent.
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
@@ -80,7 +85,7 @@ def _be_a_writer(config: dict[str, Any], frame: Any, answer: Path, parent: int, 
         (start_at,) = struct.unpack("d", os.read(start, 8))
         time.sleep(max(0.0, start_at - time.monotonic()))
         answer.write_text(json.dumps(_append_until(append, frame, start_at, config["window_s"])))
-    except BaseException:
+    except BaseException:  # noqa: BLE001  (a child must never run on into its parent's code)
         traceback.print_exc()
         code = 1
     sys.stderr.flush()

@@ -44,8 +44,10 @@ def run(scale: Scale, folder: Path) -> Scenario:
         lines=tuple(lines),
         aims=tuple(_aims(lines, broken)),
         notes=(
-            "attempts/ack: safewrite's receipts; for deltalake, PUTs of commit files per ack as the slowed way "
-            "counts them (so only there). Its failed appends' attempts are included: they were paid for.",
+            (
+                "attempts/ack: safewrite's receipts; for deltalake, PUTs of commit files per ack as the slowed way "
+                "counts them (so only there). Its failed appends' attempts are included: they were paid for."
+            ),
             "errors: appends that raised. Every one of them is an append whose caller has to decide what to do.",
             "p50 and max are of acked appends, in s; fewest is what the unluckiest process got acked.",
             "After each safewrite cell the rows of the table, as deltalake reads it, are compared with the acks.",

@@ -116,7 +116,9 @@ def at_least(text: str, limit: float, measured: float) -> Aim:
 
 def paired(values: Sequence[float], others: Sequence[float]) -> tuple[float, ...]:
     """Ratios round by round."""
-    return tuple(value / other if other else float("inf") for value, other in zip(values, others, strict=True))
+    return tuple(
+        value / other if other else float("inf") for value, other in zip(values, others, strict=True)
+    )
 
 
 def interleave(arms: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:

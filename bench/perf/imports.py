@@ -24,18 +24,24 @@ def run(scale: Scale, folder: Path) -> Scenario:
     """Start processes that import and append, turn by turn."""
     arms: dict[str, Callable[[], dict[str, Any]]] = {}
     notes = [
-        "to first ack: from the first line of the program, so without the start of Python itself. The table is "
-        "opened in the first append and again in the second; the difference of the two is what is loaded, "
-        "connected and made once.",
-        "modules: entries of sys.modules beyond those of bare Python. Python code of one library beside a "
-        "compiled one of another: sizes on disk differ too, and are not measured here.",
+        (
+            "to first ack: from the first line of the program, so without the start of Python itself. The table is "
+            "opened in the first append and again in the second; the difference of the two is what is loaded, "
+            "connected and made once."
+        ),
+        (
+            "modules: entries of sys.modules beyond those of bare Python. Python code of one library beside a "
+            "compiled one of another: sizes on disk differ too, and are not measured here."
+        ),
     ]
     with Lab(folder) as lab:
         for arm in writers.ARMS:
             place = lab.place(arm)
             _create(arm, place)
             library = writers.DELTALAKE if arm == writers.DELTALAKE else "safewrite"
-            arms[arm] = partial(child, [sys.executable, _SCRIPT, library, arm], place.to_dict(), timeout_s=LIMIT_S)
+            arms[arm] = partial(
+                child, [sys.executable, _SCRIPT, library, arm], place.to_dict(), timeout_s=LIMIT_S
+            )
         python = _wrangler_python()
         if python is None:
             notes.append("awswrangler was not measured: its environment is not built (make arms).")
@@ -74,7 +80,9 @@ def _lines(case: str, found: dict[str, list[dict[str, Any]]]) -> list[Line]:
         extra: dict[str, Any] = {"modules": cells[0]["steps"][last]["modules"] - cells[0]["modules"]}
         if case != "import":
             for step in _STEPS:
-                extra[f"{step} ms"] = round(statistics.median(cell["steps"][step]["s"] for cell in cells) * 1000)
+                extra[f"{step} ms"] = round(
+                    statistics.median(cell["steps"][step]["s"] for cell in cells) * 1000
+                )
         ratios = () if arm == writers.DELTALAKE else paired(values, times[writers.DELTALAKE])
         peer = None if arm == writers.DELTALAKE else writers.DELTALAKE
         lines.append(

@@ -45,10 +45,14 @@ def run(scale: Scale, folder: Path) -> Scenario:
         lines=tuple(lines),
         aims=tuple(_aims(lines)),
         notes=(
-            "Every tenth append writes a checkpoint of all files and so grows with the log; the median leaves it "
-            "out, the mean of the ratios and max do not. `mean ratio` is mean to mean.",
-            "The long log is made of copies of one real commit, their data files left out: no append reads them. "
-            "The lock table holds entries for the versions of this run only, as its TTL leaves it.",
+            (
+                "Every tenth append writes a checkpoint of all files and so grows with the log; the median leaves it "
+                "out, the mean of the ratios and max do not. `mean ratio` is mean to mean."
+            ),
+            (
+                "The long log is made of copies of one real commit, their data files left out: no append reads them. "
+                "The lock table holds entries for the versions of this run only, as its TTL leaves it."
+            ),
         ),
     )
 

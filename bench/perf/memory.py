@@ -35,7 +35,15 @@ def run(scale: Scale, folder: Path) -> Scenario:
             beside = () if arm == writers.DELTALAKE else paired([ratio[arm]], [ratio[writers.DELTALAKE]])
             peer = None if arm == writers.DELTALAKE else writers.DELTALAKE
             lines.append(
-                Line(case=case, arm=arm, unit="x frame", values=(ratio[arm],), peer=peer, ratios=beside, extra=extra)
+                Line(
+                    case=case,
+                    arm=arm,
+                    unit="x frame",
+                    values=(ratio[arm],),
+                    peer=peer,
+                    ratios=beside,
+                    extra=extra,
+                )
             )
     return Scenario(
         name="memory",

@@ -38,7 +38,9 @@ def summary(facts: dict[str, str], command: str, scenarios: Sequence[Scenario]) 
 def show(scenario: Scenario, console: Console) -> None:
     """One scenario's table."""
     names = extras(scenario)
-    table = Table(title=f"{scenario.title} ({scenario.lines[0].unit}; {scenario.elapsed_s:.0f} s)", title_justify="left")
+    table = Table(
+        title=f"{scenario.title} ({scenario.lines[0].unit}; {scenario.elapsed_s:.0f} s)", title_justify="left"
+    )
     for name in (*_HEAD, *names):
         table.add_column(name, justify="left" if name in _HEAD[:2] else "right")
     for before, line in zip((None, *scenario.lines), scenario.lines, strict=False):
@@ -72,14 +74,22 @@ def bound(aim: Aim) -> str:
 def extras(scenario: Scenario) -> list[str]:
     """Names of what else was counted and fits into a column."""
     found = dict.fromkeys(name for line in scenario.lines for name in line.extra)
-    return [name for name in found if not any(isinstance(line.extra.get(name), dict) for line in scenario.lines)]
+    return [
+        name for name in found if not any(isinstance(line.extra.get(name), dict) for line in scenario.lines)
+    ]
 
 
 def cells(line: Line, names: Sequence[str]) -> list[str]:
     """A row of the table."""
     spread, ratio = line.spread, line.ratio
     values = [number(spread.min), number(spread.median), number(spread.max), str(spread.n)]
-    return [line.case, line.arm, *values, _ratio(line, ratio), *(number(line.extra.get(name)) for name in names)]
+    return [
+        line.case,
+        line.arm,
+        *values,
+        _ratio(line, ratio),
+        *(number(line.extra.get(name)) for name in names),
+    ]
 
 
 def _ratio(line: Line, ratio: Spread | None) -> str:

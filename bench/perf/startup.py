@@ -30,12 +30,12 @@ def main() -> None:
 
     steps = {
         name: {"s": at - before, "modules": modules}
-        for (_, before, _), (name, at, modules) in zip(marks, marks[1:])
+        for (_, before, _), (name, at, modules) in zip(marks, marks[1:], strict=False)  # noqa: RUF007 - as few imports as can be
     }
     print(json.dumps({"began": marks[0][1], "ended": marks[-1][1], "modules": marks[0][2], "steps": steps}))
 
 
-def _first_append(arm, mark):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _first_append(arm, mark):
     import pyarrow as pa
 
     schema = pa.schema([("id", pa.int64()), ("value", pa.float64())])

@@ -119,7 +119,9 @@ def cell(**fields: object) -> dict[str, object]:
     return {"errors": {}, "missing_rows": 0, **fields}
 
 
-@pytest.mark.parametrize("bad", [cell(errors={"RetriesExhaustedError": 1}), cell(missing_rows=3), cell(missing_rows=-3)])
+@pytest.mark.parametrize(
+    "bad", [cell(errors={"RetriesExhaustedError": 1}), cell(missing_rows=3), cell(missing_rows=-3)]
+)
 def test_a_row_that_is_not_safe_fails_the_bench(bad: dict[str, object]) -> None:
     good = {arm: [cell()] for arm in writers.ARMS}
     assert contention._broken("case", good) == []
@@ -128,7 +130,9 @@ def test_a_row_that_is_not_safe_fails_the_bench(bad: dict[str, object]) -> None:
 
 def test_errors_of_the_peer_are_shown_and_break_nothing() -> None:
     good = {arm: [cell()] for arm in writers.ARMS}
-    assert contention._broken("case", {**good, writers.DELTALAKE: [cell(errors={"CommitFailedError": 9})]}) == []
+    assert (
+        contention._broken("case", {**good, writers.DELTALAKE: [cell(errors={"CommitFailedError": 9})]}) == []
+    )
 
 
 def test_the_page_is_self_contained_and_says_missed() -> None:
