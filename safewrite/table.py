@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from safewrite.connect import Connection, check_arbiter, connect
-from safewrite.delta import creation, features
-from safewrite.delta.candidate import AppendCandidate, Write
+from safewrite.delta import creation
+from safewrite.delta.candidate import AppendCandidate
 from safewrite.delta.state import TableState, load
 from safewrite.delta.write import Done, resolve, write
+from safewrite.drafts import Drafts
 from safewrite.errors import (
     ConflictError,
     InvalidInputError,
@@ -21,14 +21,13 @@ from safewrite.errors import (
     SafewriteError,
     TableNotFoundError,
 )
-from safewrite.frames import Prepared, prepare
 from safewrite.opening import check_table, open_state, remember
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.receipt import Outcome as ReceiptOutcome
 from safewrite.receipt import Receipt
-from safewrite.stores.world import LEDGER_TTL_S, Performer, run
+from safewrite.stores.world import Performer, run
 
 if TYPE_CHECKING:
     import boto3
@@ -168,8 +167,9 @@ class Table:
         self.limits = limits or Limits()
         self.target_file_size = target_file_size
         self.checkpoints = checkpoints
-        self._first = first
-        self._new_id = new_id or (lambda: str(uuid.uuid4()))
+        self._drafts = Drafts(connection, self.limits, target_file_size, first)
+        if new_id is not None:
+            self._drafts.new_id = new_id
         self._state: TableState | None = None
         self._queue_first = 0
         self._known_s: float | None = None
@@ -243,13 +243,13 @@ class Table:
 
         def attempt() -> Receipt:
             state = self._state
-            prepared = self._prepare(data, state, schema_mode)
-            named = self._name(prepared, key, txn)
-            candidate = self._candidate(prepared, named)
+            prepared = self._drafts.prepare(data, state, schema_mode)
+            named = self._drafts.name(prepared, self._state, key, txn)
+            candidate = self._drafts.append(prepared, named, self._state)
             done = self._run(
                 write(
                     candidate,
-                    lambda: self._encode(prepared, candidate),
+                    lambda: self._drafts.encode(prepared, candidate),
                     arbiter=self.connection.arbiter,
                     limits=self.limits,
                     queue_first=self._queue_first > 0,
@@ -258,7 +258,68 @@ class Table:
             )
             return self._receipt(done, candidate, started_s)
 
-        return self._restaging(attempt)
+        return self._restaging(attempt, Kind.SCHEMA_CHANGED)
+
+    def overwrite(
+        self,
+        data: Any,
+        *,
+        where: str | Sequence[tuple[str, str, Any]] | None = None,
+        key: str | None = None,
+        txn: tuple[str, int] | None = None,
+        schema_mode: Literal["merge"] | None = None,
+    ) -> Receipt:
+        """Replace the rows for which ``where`` is true (all rows without it) by ``data``, in one commit.
+
+        Rows that other writers append meanwhile and that match are replaced too, as if they had come
+        just before.
+
+        Args:
+            data: as for :meth:`append`; every row must satisfy ``where``, as in Delta's replaceWhere.
+            where: SQL (``"day = '2026-11-21'"``; extra ``[delta]``) or tuples
+                (``[("day", "=", "2026-11-21")]``).  On partition columns whole files are replaced; on
+                others the files that hold matching rows are written anew.
+            key, txn, schema_mode: as for :meth:`append`.
+
+        Raises:
+            InvalidInputError: a row does not satisfy ``where``, or ``where`` cannot be understood.
+            UnsupportedTableError: append-only table, or deletion vectors in files to be rewritten.
+            ConflictError: other writers changed the same files again and again.
+            WouldAlterError, ReplayMismatchError, NotCommittedError, CommitUnknownError,
+            ForeignWriterError: as for :meth:`append`.
+        """
+        from safewrite.delta.overwrite import EVERYTHING, check_rows, named, overwrite
+        from safewrite.delta.where import parse
+
+        _check_mode(schema_mode)
+        started_s = time.monotonic()
+
+        def attempt() -> Receipt:
+            self.refresh()
+            prepared = self._drafts.prepare(data, self._state, schema_mode)
+            predicate = EVERYTHING if where is None else parse(where, prepared.schema)
+            check_rows(prepared, predicate)
+            write_named = named(self._drafts.name(prepared, self._state, key, txn), predicate)
+            if self._state is None:
+                candidate = self._drafts.append(prepared, write_named, None)
+                steps = write(
+                    candidate,
+                    lambda: self._drafts.encode(prepared, candidate),
+                    arbiter=self.connection.arbiter,
+                    limits=self.limits,
+                )
+                return self._receipt(self._run(steps), candidate, started_s)
+            replacing = self._drafts.overwrite(prepared, write_named, self._state, predicate)
+            steps = overwrite(
+                replacing,
+                lambda: self._drafts.encode(prepared, replacing),
+                arbiter=self.connection.arbiter,
+                limits=self.limits,
+                queue_first=self._queue_first > 0,
+            )
+            return self._receipt(self._run(steps), replacing, started_s)
+
+        return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
 
     def resolve(self, key: str) -> Receipt | None:
         """Find out, without writing, whether a write landed: its receipt, or None if it did not.
@@ -299,7 +360,7 @@ class Table:
         opened = open_state(self.connection, self.world, self.limits, strict=strict)
         self._state = opened.state
         self._known_s = time.monotonic() if opened.settled else None
-        if self._state is None and self._first is None:
+        if self._state is None and self._drafts.first is None:
             raise TableNotFoundError(
                 f"There is no Delta table at {self.uri}. Nothing was written. Create it with safewrite.create(), "
                 "or open it with create=True to let the first append make it."
@@ -308,8 +369,8 @@ class Table:
     def _create(self, schema: pa.Schema) -> None:
         if self._state is not None:
             raise _exists(self.uri)
-        prepared = prepare(schema.empty_table(), None, partition_by=self._plan().partition_by)
-        candidate = self._candidate(prepared, self._name(prepared, None, None))
+        prepared = self._drafts.prepare(schema.empty_table(), None)
+        candidate = self._drafts.append(prepared, self._drafts.name(prepared, None, None, None), None)
         try:
             self._run(write(candidate, lambda: (), arbiter=self.connection.arbiter, limits=self.limits))
         except ConflictError as error:
@@ -317,71 +378,20 @@ class Table:
         self.refresh()
 
     # --- steps of a write -------------------------------------------------------------------------
-    def _restaging(self, attempt: Callable[[], Receipt]) -> Receipt:
-        """Write again under the new schema when another writer changed it meanwhile (H9)."""
+    def _restaging(self, attempt: Callable[[], Receipt], *kinds: Kind) -> Receipt:
+        """Plan and stage again when another writer changed what the plan stood on (H9, C9)."""
         for turn in range(1, RESTAGES + 1):
             try:
                 return attempt()
             except ConflictError as error:
-                if error.kind is not Kind.SCHEMA_CHANGED or turn == RESTAGES:
+                if error.kind not in kinds or turn == RESTAGES:
                     raise
                 self._state = self._run(load(None, limits=self.limits))
                 if self._state is not None:
                     check_arbiter(self.connection, self._state.properties)
                     check_table(self._state)
+                self._queue_first = QUEUE_MEMORY
         raise AssertionError("unreachable")
-
-    def _prepare(self, data: Any, state: TableState | None, schema_mode: Literal["merge"] | None) -> Prepared:
-        if state is None:
-            return prepare(data, None, partition_by=self._plan().partition_by)
-        return prepare(data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode)
-
-    def _name(self, prepared: Prepared, key: str | None, txn: tuple[str, int] | None) -> Write:
-        if key is not None and txn is not None:
-            raise InvalidInputError("Give key= or txn=, not both: each names the write. Nothing was written.")
-        if txn is not None:
-            app_id, app_version = _check_txn(txn)
-            if self._state is not None:
-                features.check_retention(self._state, horizon_s=LEDGER_TTL_S, txn=True)
-            key, txn = f"{app_id}/{app_version}", (app_id, app_version)
-        elif key is None:
-            key = keys.generated(self._new_id(), self.version)
-        fingerprint = prepared.fingerprint
-        return Write(keys.check(key), str(fingerprint), fingerprint.int63, prepared.rows, txn=txn)
-
-    def _candidate(self, prepared: Prepared, named: Write) -> AppendCandidate:
-        from safewrite import __version__
-
-        plan = creation.actions(
-            self._state,
-            prepared,
-            self.connection.properties(),
-            first=self._first,
-            new_id=self._new_id,
-            now_ms=_now_ms(),
-        )
-        return AppendCandidate(
-            commit_id=self._new_id(),
-            write=named,
-            timestamp_ms=_now_ms(),
-            limits=self.limits,
-            state=self._state,
-            metadata=plan.metadata,
-            protocol=plan.protocol,
-            recording_arbiter=plan.recording_arbiter,
-            engine_version=__version__,
-        )
-
-    def _encode(self, prepared: Prepared, candidate: AppendCandidate) -> Any:
-        from safewrite.delta.datafiles import encode
-
-        metadata = candidate.metadata or self._existing().metadata
-        return encode(
-            prepared,
-            partition_by=tuple(metadata.get("partitionColumns") or ()),
-            write_id=candidate.commit_id,
-            target_file_size=self.target_file_size,
-        )
 
     def _receipt(self, done: Done, candidate: AppendCandidate, started_s: float) -> Receipt:
         named = candidate.write
@@ -438,22 +448,10 @@ class Table:
             raise TableNotFoundError(f"There is no Delta table at {self.uri} yet: the first append makes it.")
         return self._state
 
-    def _plan(self) -> creation.Plan:
-        return self._first or creation.Plan((), {})
-
 
 def _check_mode(schema_mode: object) -> None:
     if schema_mode not in (None, "merge"):
         raise InvalidInputError(f"schema_mode is None or 'merge', not {schema_mode!r}. Nothing was written.")
-
-
-def _check_txn(txn: object) -> tuple[str, int]:
-    match txn:
-        case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and 0 <= version < 2**63:
-            return app_id, version
-    raise InvalidInputError(
-        f"txn is (app_id, version): a non-empty text and a number from 0, not {txn!r:.80}. Nothing was written."
-    )
 
 
 def _exists(uri: str) -> ConflictError:
@@ -461,8 +459,3 @@ def _exists(uri: str) -> ConflictError:
         f"There is a Delta table at {uri} already; it was left as it is. Open it with safewrite.open().",
         kind=Kind.TABLE_EXISTS,
     )
-
-
-def _now_ms() -> int:
-    # A label in the log; no decision rests on it.
-    return time.time_ns() // 1_000_000

@@ -1,0 +1,133 @@
+"""From a caller's data to something that can be committed: conformed rows, a name, actions."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from safewrite.connect import Connection
+from safewrite.delta import creation, features
+from safewrite.delta.candidate import AppendCandidate, Write
+from safewrite.delta.state import TableState
+from safewrite.errors import InternalError, InvalidInputError
+from safewrite.frames import Prepared, prepare
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
+from safewrite.stores.world import LEDGER_TTL_S
+
+if TYPE_CHECKING:
+    from safewrite.delta.datafiles import DataFile
+    from safewrite.delta.overwrite import OverwriteCandidate
+    from safewrite.delta.predicate import Predicate
+
+
+@dataclass
+class Drafts:
+    """Makes candidates for one table.
+
+    ``first`` is how a first write would create the table (None: it must exist); ``target_file_size`` is
+    in bytes.
+    """
+
+    connection: Connection
+    limits: Limits
+    target_file_size: int
+    first: creation.Plan | None = None
+    new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
+
+    def prepare(
+        self, data: Any, state: TableState | None, schema_mode: Literal["merge"] | None = None
+    ) -> Prepared:
+        """Check the data against the table's schema, or infer one for a new table."""
+        if state is None:
+            first = self.first or creation.Plan()
+            return prepare(data, None, partition_by=first.partition_by)
+        return prepare(data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode)
+
+    def name(
+        self, prepared: Prepared, state: TableState | None, key: str | None, txn: tuple[str, int] | None
+    ) -> Write:
+        """Name the write by the caller's key or batch, or by a generated key.
+
+        Raises:
+            InvalidInputError: both were given, or one that cannot be used.
+            UnsafeConfigError: the table forgets batches sooner than they may be replayed (E4).
+        """
+        if key is not None and txn is not None:
+            raise InvalidInputError("Give key= or txn=, not both: each names the write. Nothing was written.")
+        if txn is not None:
+            app_id, app_version = _check_txn(txn)
+            if state is not None:
+                features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True)
+            key, txn = f"{app_id}/{app_version}", (app_id, app_version)
+        elif key is None:
+            key = keys.generated(self.new_id(), state.version if state is not None else -1)
+        fingerprint = prepared.fingerprint
+        return Write(keys.check(key), str(fingerprint), fingerprint.int63, prepared.rows, txn=txn)
+
+    def append(self, prepared: Prepared, named: Write, state: TableState | None) -> AppendCandidate:
+        """A candidate that adds the rows, and creates the table where ``state`` is None."""
+        return AppendCandidate(**self._common(prepared, named, state))
+
+    def overwrite(
+        self, prepared: Prepared, named: Write, state: TableState, predicate: Predicate
+    ) -> OverwriteCandidate:
+        """A candidate that replaces the rows for which ``predicate`` is true."""
+        from safewrite.delta.overwrite import OverwriteCandidate
+
+        return OverwriteCandidate(
+            **self._common(prepared, named, state),
+            predicate=predicate,
+            target_file_size=self.target_file_size,
+        )
+
+    def encode(self, prepared: Prepared, candidate: AppendCandidate) -> Iterable[DataFile]:
+        """Parquet files of the rows, made one by one as they are asked for."""
+        from safewrite.delta.datafiles import encode
+
+        metadata = candidate.metadata or (candidate.state.metadata if candidate.state else None)
+        if metadata is None:
+            raise InternalError(
+                "A candidate has neither a table nor the metadata of a new one. Please report it."
+            )
+        return encode(
+            prepared,
+            partition_by=tuple(metadata.get("partitionColumns") or ()),
+            write_id=candidate.commit_id,
+            target_file_size=self.target_file_size,
+        )
+
+    def _common(self, prepared: Prepared, named: Write, state: TableState | None) -> dict[str, Any]:
+        from safewrite import __version__
+
+        now_ms = self.connection.world.wall_ms()
+        changes = creation.actions(
+            state,
+            prepared,
+            self.connection.properties(),
+            first=self.first,
+            new_id=self.new_id,
+            now_ms=now_ms,
+        )
+        return {
+            "commit_id": self.new_id(),
+            "write": named,
+            "timestamp_ms": now_ms,
+            "limits": self.limits,
+            "state": state,
+            "metadata": changes.metadata,
+            "protocol": changes.protocol,
+            "recording_arbiter": changes.recording_arbiter,
+            "engine_version": __version__,
+        }
+
+
+def _check_txn(txn: object) -> tuple[str, int]:
+    match txn:
+        case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and 0 <= version < 2**63:
+            return app_id, version
+    raise InvalidInputError(
+        f"txn is (app_id, version): a non-empty text and a number from 0, not {txn!r:.80}. Nothing was written."
+    )
