@@ -33,6 +33,7 @@ from safewrite.errors import (
     InternalError,
     InvalidInputError,
     Kind,
+    SafewriteError,
     StorageError,
     UnsupportedTableError,
 )
@@ -308,8 +309,12 @@ def overwrite(
         ConflictError: kind CONFLICT or SCHEMA_CHANGED; make a new candidate from the newest state.
         NotCommittedError, CommitUnknownError, ForeignWriterError: as ``write`` does.
     """
-    if not (yield from _known(candidate, limits)):
-        yield from candidate.plan()
+    try:
+        if not (yield from _known(candidate, limits)):
+            yield from candidate.plan()
+    except SafewriteError as error:
+        error.key = error.key or candidate.write.key
+        raise
     return (yield from write(candidate, encode_rows, arbiter=arbiter, limits=limits, queue_first=queue_first))
 
 

@@ -295,8 +295,9 @@ def test_a_file_with_a_deletion_vector_is_not_rewritten(table):
 def test_a_file_outside_the_table_is_not_rewritten(table):
     (add, *_) = actions(table, 1, "add")
     table.commit({"add": {**add, "path": "s3://elsewhere/x.parquet"}})
-    with pytest.raises(UnsupportedTableError, match="elsewhere"):
-        do(table, rows(), "n > 0")
+    with pytest.raises(UnsupportedTableError, match="elsewhere") as caught:
+        do(table, rows(), "n > 0", key="event-1")
+    assert caught.value.key == "event-1"
 
 
 @pytest.mark.parametrize(
