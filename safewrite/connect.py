@@ -79,7 +79,7 @@ def connect(
     from safewrite.stores.aws import ServerClock
     from safewrite.stores.s3 import S3Objects
 
-    s3 = _client("s3", boto3_session, storage_options)
+    s3 = shared_client("s3", boto3_session, storage_options)
     clock = ServerClock()
     objects = S3Objects(s3, address.bucket, address.prefix, clock=clock)
     endpoint = "aws" if str(s3.meta.endpoint_url).endswith(".amazonaws.com") else str(s3.meta.endpoint_url)
@@ -89,7 +89,7 @@ def connect(
     from safewrite.stores import lock_table as lock_tables
     from safewrite.stores.dynamodb import DynamoDBLedger, DynamoDBLocks, DynamoDBQueue, spark_path
 
-    client, path = _client("dynamodb", boto3_session, storage_options), spark_path(address.uri)
+    client, path = shared_client("dynamodb", boto3_session, storage_options), spark_path(address.uri)
     if create_lock_table:
         lock_tables.ensure(client, table_name)
     world = World(
@@ -184,7 +184,7 @@ def _choose(
     return "dynamodb", lock_table or named or DEFAULT_LOCK_TABLE
 
 
-def _client(service: str, session: boto3.Session | None, options: Mapping[str, str] | None) -> Any:
+def shared_client(service: str, session: boto3.Session | None, options: Mapping[str, str] | None) -> Any:
     """One client per service and settings in a process: making one costs more than a small append."""
     from safewrite.stores.aws import client
 

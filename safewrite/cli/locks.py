@@ -24,8 +24,9 @@ from safewrite.cli.shared import (
     plain,
     show_steps,
 )
+from safewrite.connect import shared_client
 from safewrite.delta import mend
-from safewrite.delta.survey import Survey, make_client, survey
+from safewrite.delta.survey import Survey, survey
 from safewrite.errors import InvalidInputError
 from safewrite.protocol.effects import Ok, Queue
 
@@ -103,13 +104,18 @@ def create_lock_table(
     storage_option: StorageOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Create the DynamoDB lock table: Spark's key schema, on-demand billing, TTL.  One that exists is checked."""
+    """Create the DynamoDB lock table: Spark's key schema, on-demand billing, TTL.
+
+    One that exists is checked, and gets its TTL.
+    """
     from safewrite.stores import lock_table as lock_tables
 
     screen = Screen(context, output)
     with screen.errors():
-        client = make_client("dynamodb", options_of(endpoint_url, region, storage_option))
+        client = shared_client("dynamodb", None, options_of(endpoint_url, region, storage_option))
         created = lock_tables.ensure(client, lock_table)
+        if not created:
+            lock_tables.enable_ttl(client, lock_table)
         problems = lock_tables.problems(client, lock_table)
     lines = [f"{lock_table} was {'created' if created else 'there already'}", *problems]
     screen.show(

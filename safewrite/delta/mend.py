@@ -202,7 +202,7 @@ def _staged(world: World, path: str, action: Mapping[str, Any]) -> StagedFile | 
     except (pa.ArrowInvalid, OSError):
         return None
     end = tail.data[-min(footer_bytes, TAIL_BYTES) :]
-    return StagedFile(path, tail.size, int(rows), len(end), hashlib.sha256(end).digest(), dict(action))
+    return StagedFile(path, tail.size, int(rows), len(end), hashlib.sha256(end).digest(), {"add": dict(action)})
 
 
 def _tail(world: World, path: str, length: int) -> Tail | None:
@@ -257,10 +257,10 @@ def sweep(found: Survey, world: World, *, older_than_days: float = 7, dry_run: b
             f"Temp files must be {SWEEP_DAYS_MIN} day old at least to be swept, not {older_than_days:g}: a slow writer "
             "may still need younger ones. Nothing was removed."
         )
-    if found.entries_error is not None:
+    if found.temps and (found.lock_table is None or found.entries_error is not None):
         raise InvalidInputError(
-            f"The lock table cannot be read ({found.entries_error}), so it is not known which temp files are "
-            "needed. Nothing was removed. Run `safewrite doctor` on the table."
+            f"The lock table was not read ({found.entries_error or 'none was named'}), so it is not known which temp "
+            "files are needed. Nothing was removed. Give --lock-table, or run `safewrite doctor` on the table."
         )
     before_ms = now_ms(found) - older_than_days * DAY_MS
     named = {log.LOG + entry.temp_path for entry in found.entries}

@@ -47,7 +47,8 @@ def _lock_table_itself(found: Survey) -> Findings:
         )  # fmt: skip
     for text in problems:
         if "TTL" in text:
-            yield Finding(WARNING, "lock_table_no_ttl", text, "Enable TTL on the attribute expireTime.")
+            mend = f"safewrite locks create --lock-table {found.lock_table} enables it."
+            yield Finding(WARNING, "lock_table_no_ttl", text, mend)
         else:
             code = "lock_table_missing" if "does not exist" in text else "lock_table_schema"
             yield Finding(
@@ -82,7 +83,7 @@ def _mixed(found: Survey) -> Findings:
             f"Versions {some(past)} have no entry in the lock table {found.lock_table!r}: written by "
             f"{', '.join(engines) or 'unknown'} past it. Rows of safewrite are safe; Spark's and old deltalake's "
             "writers and these overwrite each other.",
-            "Move every writer to safewrite, or all to conditional PUT (then open with arbiter='object-store').",
+            "Move every writer to safewrite, which is safe beside either kind; until then stop one kind.",
             {"versions": past[:EXAMPLES], "count": len(past), "engines": engines},
         )  # fmt: skip
 
@@ -143,6 +144,8 @@ def _spellings(found: Survey) -> Findings:
 
 def attempts(found: Survey) -> Findings:
     """Temp files: commits that were acknowledged and vanished, and what nobody needs any more."""
+    if found.lock_table is None or found.entries_error is not None:
+        return  # without the entries, nothing can be said of temp files
     temps = found.temps[:TEMPS_MAX]
     judged = lost.judge(found, found.attempts(temps))
     by_fate: dict[Fate, list[Lost]] = {}
@@ -150,12 +153,13 @@ def attempts(found: Survey) -> Findings:
         by_fate.setdefault(one.fate, []).append(one)
     for one in (*by_fate.get(Fate.VANISHED, ()), *by_fate.get(Fate.UNFINISHED, ())):
         rows = "an unknown number of" if one.rows is None else str(one.rows)
+        winner = found.commits.get(one.attempt.version)
         certain = one.fate is Fate.VANISHED
         yield Finding(
             DANGER if certain else WARNING, "vanished_commit" if certain else "beaten_commit",
             f"A commit of version {one.attempt.version} by {lost.engine(one.commit)} "
             + ("was acknowledged and is" if certain else "is claimed, perhaps acknowledged, and")
-            + f" not in the log: another writer's commit stands there. {rows} rows in "
+            + f" not in the log: a commit by {lost.engine(winner) if winner else 'another'} stands there. {rows} rows in "
             f"{len(one.commit.adds())} files are lost.",
             "safewrite repair --rescue commits a blind append again, once. Then stop mixing writers.",
             one.to_dict(),
@@ -171,7 +175,7 @@ def attempts(found: Survey) -> Findings:
         )  # fmt: skip
     named = {log.LOG + entry.temp_path for entry in found.entries}
     orphans = [item for item in found.temps if item.path not in named]
-    if orphans and found.entries_error is None:
+    if orphans:
         oldest_d = (now_ms(found) - min(item.modified_ms for item in orphans)) / DAY_MS
         yield Finding(
             INFO, "orphan_temps",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from safewrite.connect import PROPERTY_ARBITER, PROPERTY_LOCK_TABLE
+from safewrite.connect import PROPERTY_ARBITER, PROPERTY_LOCK_TABLE, shared_client
 from safewrite.delta import listing as listings
 from safewrite.delta import log
 from safewrite.delta.fetch import fetch, fetch_one
@@ -228,23 +228,8 @@ def _objects(
         return LocalObjects(address.uri), None
     from safewrite.stores.s3 import S3Objects
 
-    s3 = make_client("s3", options)
+    s3 = shared_client("s3", None, options)
     return S3Objects(s3, address.bucket, address.prefix, clock=clock), s3
-
-
-def make_client(service: str, options: Mapping[str, str] | None) -> Any:
-    """A boto3 client of ``s3`` or ``dynamodb``.  Raises StorageError without region or credentials."""
-    from botocore.exceptions import BotoCoreError
-
-    from safewrite.stores.aws import client
-
-    try:
-        return client(service, options=options)
-    except (BotoCoreError, ValueError) as error:
-        raise StorageError(
-            f"No {service} client could be made: {error}. Nothing was written. Check region and credentials "
-            "(--region, --storage-option, or the environment)."
-        ) from error
 
 
 # --- the log ----------------------------------------------------------------------------------------
@@ -318,7 +303,7 @@ def _read_lock_table(found: Survey, options: Mapping[str, str] | None) -> None:
     from safewrite.stores.dynamodb import DynamoDBLedger, DynamoDBLocks, spark_path
 
     assert found.lock_table is not None
-    found.dynamodb = make_client("dynamodb", options)
+    found.dynamodb = shared_client("dynamodb", None, options)
     locks = DynamoDBLocks(found.dynamodb, found.lock_table, spark_path(found.address.uri))
     found.world.locks = locks
     found.world.ledger = DynamoDBLedger(found.dynamodb, found.lock_table, locks.table_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,10 @@ def client(
     given = {key.upper(): value for key, value in (options or {}).items()}
     specific = {"dynamodb": "AWS_ENDPOINT_URL_DYNAMODB", "s3": "AWS_ENDPOINT_URL_S3"}[service]
     endpoint = given.get(specific) or given.get("AWS_ENDPOINT_URL")
+    own_store = endpoint or os.environ.get(specific) or os.environ.get("AWS_ENDPOINT_URL")
+    region = given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
+    if session is None:
+        region = region or os.environ.get("AWS_REGION")  # which deltalake reads and boto3 does not
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=5,
@@ -73,14 +78,14 @@ def client(
         tcp_keepalive=True,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        s3={"addressing_style": "path"} if endpoint else None,
+        s3={"addressing_style": "path"} if own_store else None,
     )
     maker: Any = session or boto3.Session()  # typed per service: the name is not a literal here
     return maker.client(
         service,
         config=config,
         endpoint_url=endpoint,
-        region_name=given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION"),
+        region_name=region,
         aws_access_key_id=given.get("AWS_ACCESS_KEY_ID"),
         aws_secret_access_key=given.get("AWS_SECRET_ACCESS_KEY"),
         aws_session_token=given.get("AWS_SESSION_TOKEN"),
