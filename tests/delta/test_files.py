@@ -219,3 +219,11 @@ def test_lost_answers_are_asked_again():
     table.answer = lose_each_once
     assert len(table.run(load_files(state)).adds) == 2
     assert len(lost) == 2
+
+
+def test_a_commit_that_both_removes_and_adds_one_file_leaves_it_live():
+    """Not legal, and the order of actions means nothing: the reading that loses no rows is taken."""
+    for actions in ([add("a"), remove("a")], [remove("a"), add("a")]):
+        table = Table(PROTOCOL, metadata(), add("a"))
+        table.commit(*actions)
+        assert live(table) == ["a"]

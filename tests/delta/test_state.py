@@ -491,3 +491,11 @@ def test_many_commits_are_read_in_batches():
     assert table.run(load()).txns == {"app": 599}
     assert sum(widest) == 600
     assert max(widest) <= 256
+
+
+def test_a_footer_that_claims_to_be_longer_than_the_file_is_never_asked_for():
+    table = table_of(10, checkpoint_at=6)
+    (path,) = log.checkpoint_paths(6)
+    table.blobs[path] = table.blobs[path][:-8] + b"\xff\xff\xff\x7fPAR1"
+    assert table.run(load()).checkpoint is None
+    assert table.asked["GetRange"] == 0
