@@ -40,13 +40,13 @@ def run(scale: Scale, folder: Path) -> Scenario:
             _create(arm, place)
             library = writers.DELTALAKE if arm == writers.DELTALAKE else "safewrite"
             arms[arm] = partial(
-                child, [sys.executable, _SCRIPT, library, arm], place.to_dict(), timeout_s=LIMIT_S
+                child, [sys.executable, "-P", _SCRIPT, library, arm], place.to_dict(), timeout_s=LIMIT_S
             )
         python = _wrangler_python()
         if python is None:
             notes.append("awswrangler was not measured: its environment is not built (make arms).")
         else:
-            arms[WRANGLER] = partial(child, [str(python), _SCRIPT, WRANGLER], {}, timeout_s=LIMIT_S)
+            arms[WRANGLER] = partial(child, [str(python), "-P", _SCRIPT, WRANGLER], {}, timeout_s=LIMIT_S)
         for start in arms.values():
             start()  # fills the disk cache and writes .pyc files
         found = interleave(arms, scale.import_rounds)
