@@ -21,6 +21,14 @@ class OverwriteEntry(Effect):
     entry: Entry
 
 
+@dataclass(frozen=True, slots=True)
+class Copy(Effect):
+    """Copy an object over another inside the store, whatever is there: ``Ok | Missing``."""
+
+    source: str
+    target: str
+
+
 class Store(NamedTuple):
     """Everything that outlives a process, as one immutable value."""
 
@@ -45,8 +53,17 @@ class Store(NamedTuple):
                 queue.queue,
             )
 
-        def overwrite(entry: Entry) -> None:
-            locks.entries[entry.file_name] = entry
+        def peers(effect: Effect) -> Outcome | None:
+            match effect:
+                case OverwriteEntry(entry):
+                    locks.entries[entry.file_name] = entry
+                    return Ok()
+                case Copy(source, target):
+                    found = objects.get(source)
+                    if isinstance(found, Ok) and isinstance(found.value, bytes):
+                        return objects.put(target, found.value)
+                    return found
+            return None
 
         world = _World(
             objects,
@@ -57,7 +74,7 @@ class Store(NamedTuple):
             sleep=lambda _: None,
             monotonic=lambda: next(clock),
         )
-        world.overwrite = overwrite
+        world.peers = peers
         return world, taken
 
     def perform(self, effect: Effect) -> tuple[Outcome, Store]:
@@ -73,10 +90,9 @@ class Store(NamedTuple):
 
 
 class _World(World):
-    overwrite: Callable[[Entry], None]
+    """A world that also performs what only peers ask for."""
+
+    peers: Callable[[Effect], Outcome | None]
 
     def perform(self, effect: Effect) -> Outcome:
-        if isinstance(effect, OverwriteEntry):
-            self.overwrite(effect.entry)
-            return Ok()
-        return super().perform(effect)
+        return self.peers(effect) or super().perform(effect)

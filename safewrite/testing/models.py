@@ -13,6 +13,7 @@ from safewrite.testing.automaton import Program
 from safewrite.testing.immutable import Store
 from safewrite.testing.rows import safewrite
 
+PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
 FIRST = b"first"
 """The body of version 0 in the models that start with a table."""
 
@@ -43,11 +44,27 @@ class Model:
     faults: int = 1
     long_faults: int = 1
     exists: bool = True
+    flaw: str = ""
+    """The invariant that is known not to hold here, where one is.
+
+    ``doubled``: a peer that repairs our unfinished entry with a plain PUT or rename, while a third writer
+    took the version by conditional PUT, puts our bytes over that writer's after we have moved on.
+    """
+
+    @property
+    def expiring(self) -> bool:
+        """Whether entries may outlive their time while a process pauses.
+
+        Not beside a client that neither looks at ``N.json`` after winning its entry nor copies with a
+        condition: paused between its listing and its claim for as long as completed entries live (two
+        days), it replaces a commit.  No writer can prevent that; old entries would have to be kept for ever.
+        """
+        return all(writer.program != "old-locks" for writer in self.writers)
 
     @property
     def overwritten(self) -> bool:
         """Whether a peer replaces commit files by plain PUTs."""
-        return any(writer.program == "spark" for writer in self.writers)
+        return any(writer.program in ("spark", "old-locks") for writer in self.writers)
 
     @property
     def first(self) -> Store:
@@ -57,10 +74,8 @@ class Model:
     def start(self, slot: int, incarnation: int) -> Program:
         """The program of a process, at its first start or at a later one with the same key."""
         writer, attempt = self.writers[slot], f"{slot}.{incarnation}"
-        if writer.program == "conditional-put":
-            return peers.conditional_put(writer.key, attempt)
-        if writer.program == "spark":
-            return peers.spark(writer.key, attempt)
+        if writer.program in PEERS:
+            return PEERS[writer.program](writer.key, attempt)
         return safewrite(
             writer.key,
             attempt,
@@ -78,6 +93,7 @@ def _generated(number: int) -> str:
 LOCKS, OBJECTS, LEASED = Arbiter(True), Arbiter(False), Arbiter(True, lease=True)
 _ONE, _TWO = Writer("safewrite", _generated(1)), Writer("safewrite", _generated(2))
 _PUT, _SPARK = Writer("conditional-put", "put", restarts=0), Writer("spark", "spark", restarts=0)
+_OLD = Writer("old-locks", "old", restarts=0)
 _SAME = Writer("safewrite", "event")
 
 MODELS = {
@@ -90,7 +106,7 @@ MODELS = {
             "two writers, lock table and ticket queue",
             (_ONE, replace(_TWO, queue_first=True)),
             LEASED,
-            1,
+            0,
             1,
         ),
         Model(
@@ -130,6 +146,16 @@ MODELS = {
         Model("put", "lock table beside a conditional-PUT writer", (_ONE, _PUT), LOCKS, 1, 2),
         Model("objects-put", "object store beside a conditional-PUT writer", (_ONE, _PUT), OBJECTS, 1, 2),
         Model("spark", "lock table beside Spark's S3DynamoDBLogStore", (_ONE, _SPARK), LOCKS, 1, 1),
+        Model("old-locks", "lock table beside deltalake before 1.6", (_ONE, _OLD), LOCKS, 1, 2),
+        Model(
+            "fleet",
+            "lock table beside deltalake before 1.6 and a conditional-PUT writer",
+            (_ONE, _OLD, _PUT),
+            LOCKS,
+            0,
+            1,
+            flaw="doubled",
+        ),
         Model(
             "spark-put",
             "lock table beside Spark and a conditional-PUT writer",
@@ -137,6 +163,7 @@ MODELS = {
             LOCKS,
             0,
             1,
+            flaw="doubled",
         ),
         Model(
             "three-locks",

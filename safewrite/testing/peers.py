@@ -4,7 +4,9 @@ A writer by conditional PUT (deltalake 1.6): no lock table, and after a lost ans
 commit for another's.  Delta's ``S3DynamoDBLogStore`` as of delta-io/delta (``storage-s3-dynamodb``:
 ``BaseExternalLogStore.write`` and ``fixDeltaLog``): its copy is a HEAD and a plain PUT, "exists" is
 swallowed, it completes entries without a condition, and the AWS client repeats a lost conditional put
-by itself.
+by itself.  The DynamoDB log store of deltalake before 1.6 (``crates/aws``, ``S3DynamoDbLogStore``): it
+renames the temp file over the commit file, which is a copy and a delete without a condition, and does
+so for any incomplete entry it meets.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from safewrite.errors import StorageError
 from safewrite.protocol import claim as claims
 from safewrite.protocol.ask import ask
 from safewrite.protocol.effects import (
+    CompleteEntry,
+    Delete,
     Effect,
     Entry,
     Exists,
@@ -31,7 +35,7 @@ from safewrite.protocol.effects import (
     PutIfAbsent,
 )
 from safewrite.testing.automaton import Program
-from safewrite.testing.immutable import OverwriteEntry
+from safewrite.testing.immutable import Copy, OverwriteEntry
 from safewrite.testing.rows import LIMITS, body_of, head
 
 
@@ -123,3 +127,36 @@ def _sure(effect: Effect) -> Generator[Effect, Outcome, Outcome]:
 def _entry(found: object) -> Entry:
     assert isinstance(found, Entry)
     return found
+
+
+def lock_table(key: str, attempt: str) -> Program:
+    """The DynamoDB log store of deltalake before 1.6: it repairs, claims, and renames over ``N.json``."""
+    newest = yield from _sure(NewestEntry(name="old.newest"))
+    if isinstance(newest, Ok):
+        yield from _rename(_entry(newest.value))
+    version = (yield from head()) + 1
+    for _ in range(LIMITS.attempts):
+        unique = yield NewId()
+        assert isinstance(unique, Ok)
+        entry = Entry(claims.file_name(version), f"_commit_{unique.value}.json.tmp")
+        yield from _sure(Put(claims.LOG + entry.temp_path, body_of(key, attempt), name="old.put_temp"))
+        if not isinstance((yield from _sure(PutEntryIfAbsent(entry, name="old.put_entry"))), Exists):
+            yield from _rename(entry)
+            return version
+        winner = yield from _sure(GetEntry(claims.file_name(version), name="old.get_entry"))
+        if isinstance(winner, Ok):
+            yield from _rename(_entry(winner.value))
+        if isinstance((yield from _sure(Get(claims.commit_path(version), name="old.get_commit"))), Missing):
+            raise StorageError("Invalid version.")
+        version += 1
+    raise StorageError("The peer gave up.")
+
+
+def _rename(entry: Entry) -> Generator[Effect, Outcome, None]:
+    """``repair_entry``: a missing temp file is taken for "already moved"."""
+    if entry.complete:
+        return
+    temp = claims.LOG + entry.temp_path
+    if isinstance((yield from _sure(Copy(temp, claims.LOG + entry.file_name, name="old.copy"))), Ok):
+        yield from _sure(Delete(temp, name="old.delete_temp"))
+    yield from _sure(CompleteEntry(entry, claims.ENTRY_TTL_S, name="old.complete"))

@@ -13,7 +13,7 @@ from safewrite.protocol import effects as fx
 from safewrite.protocol.commit import version_of
 from safewrite.protocol.effects import Busy, Effect, Failed, Outcome, Unknown
 from safewrite.testing.automaton import Automaton, Down, InDoubt, Interned
-from safewrite.testing.immutable import OverwriteEntry, Store
+from safewrite.testing.immutable import Copy, OverwriteEntry, Store
 from safewrite.testing.invariants import Judge
 from safewrite.testing.models import Model
 
@@ -31,6 +31,8 @@ _WRITES = (
     fx.LedgerCommit,
     fx.TakeTicket,
     fx.PassTurn,
+    fx.Delete,
+    Copy,
     OverwriteEntry,
 )
 _LEDGER = (fx.LedgerGet, fx.LedgerIntend, fx.LedgerCommit)
@@ -112,7 +114,7 @@ class Explorer:
         """Search until a violation is found, everything was seen, or ``max_states`` states were (0: no limit)."""
         report = Report(self.model.name, self.faults)
         started_s = time.perf_counter()
-        first = self._first()
+        first = self.first()
         came_from: dict[State, State | None] = {first: None}
         level = [first]
         report.violation = self._check(first)
@@ -136,7 +138,7 @@ class Explorer:
             if violation:
                 self._tell(report, violation, state, came_from)
                 return []
-            for after, _, harm in self._successors(state):
+            for after, _, harm in self.successors(state):
                 report.transitions += 1
                 if after in came_from:
                     continue
@@ -148,12 +150,13 @@ class Explorer:
                 found.append(after)
         return found
 
-    def _first(self) -> State:
+    def first(self) -> State:
+        """The state at the start."""
         slots = range(len(self.model.writers))
         starts = tuple(self._automaton.begin(slot, 0) for slot in slots)
         return (self._stores.number(self.model.first), self._pending.number(()), self.faults, *starts)
 
-    def _successors(self, state: State) -> Iterator[tuple[State, tuple[object, ...], str]]:
+    def successors(self, state: State) -> Iterator[tuple[State, tuple[object, ...], str]]:
         """States one step on, each with what the step was."""
         store, late, faults, *numbers = state
         for at in range(3, len(state)):
@@ -165,7 +168,7 @@ class Explorer:
             yield from self._steps(state, at, self._nodes[state[at]].options)
         if late:
             yield from self._arrivals(state)
-        if faults and "expire" in self.kinds:
+        if faults and self.model.expiring and "expire" in self.kinds:
             for name, after in self._expiries(store):
                 yield (after, late, faults - 1, *numbers), ("expire", name), ""
 
@@ -264,7 +267,7 @@ class Explorer:
             case fx.Put(path):
                 return version_of(path) is None
             case fx.Get(path):
-                fixed = version_of(path) is None or not self.model.overwritten
+                fixed = not self.model.overwritten
                 return fixed and any(name == path for name, _ in store.objects)
             case fx.LedgerGet(key):
                 return key in self._own_keys
@@ -325,10 +328,17 @@ class Explorer:
             path.append(before)
         path.reverse()
         for before, after in pairwise(path):
-            label = next(label for found, label, _ in self._successors(before) if found == after)
-            report.trace.append(self._step_of(label, before, after))
+            label = next(label for found, label, _ in self.successors(before) if found == after)
+            report.trace.append(self.step_of(label, before, after))
 
-    def _step_of(self, label: tuple[object, ...], before: State, after: State) -> Step:
+    def described(self, state: State) -> tuple[object, ...]:
+        """A state in terms of stores, requests under way, faults left and ends, equal between explorers."""
+        late = tuple(sorted(repr(self._effects[number]) for number in self._pending.values[state[1]]))
+        ends = tuple(self._nodes[number].end for number in state[3:])
+        return (self._stores.values[state[0]], late, state[2], ends)
+
+    def step_of(self, label: tuple[object, ...], before: State, after: State) -> Step:
+        """A transition in words."""
         match label:
             case ("step", int(at), int(number), str(fault), int(outcome)):
                 effect = self._effects[number]
