@@ -22,6 +22,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from safewrite.delta.datafiles import encode
+from safewrite.delta.stats import FileStats
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import prepare
 from safewrite.frames.types import UTC_TIMESTAMP
@@ -234,6 +235,16 @@ def test_nan_leaves_out_the_bounds_and_infinity_its_own() -> None:  # H7
     assert bounds(pa.float64(), [1.0, math.nan]) == (None, None)
     assert bounds(pa.float64(), [1.0, math.inf]) == (1.0, None)
     assert bounds(pa.float64(), [math.nan, None]) == (None, None)
+
+
+def test_nan_in_one_slice_leaves_out_the_bounds_of_the_whole_file() -> None:  # H7
+    for order in ([math.nan, 1.0], [1.0, math.nan]):
+        pieces = [pa.table({"a": [value]}) for value in order]
+        stats = FileStats(pieces[0].schema)
+        for piece in pieces:
+            stats.update(piece)
+        found = json.loads(stats.to_json())
+        assert (found["numRecords"], found["minValues"], found["maxValues"]) == (2, {}, {})
 
 
 def test_zero_bounds_cover_both_zeros() -> None:  # H7
