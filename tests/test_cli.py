@@ -168,6 +168,15 @@ def test_repair_finishes_rescues_and_sweeps_and_then_finds_nothing(here: Neighbo
     assert (code, "Nothing to repair." in printed) == (0, True)
 
 
+def test_repair_does_not_rescue_in_the_same_breath_what_it_has_just_closed(here: Neighbourhood) -> None:
+    here.vanish(2, 7, complete=False)
+    code, done = run_json("repair", here.uri, "--rescue")
+    assert (code, [(s["action"], s["status"]) for s in done["steps"]]) == (1, [("finish", "done"), ("rescue", "skipped")])
+    assert here.ids() == [1, 2, 2000]
+    assert run("repair", here.uri, "--rescue")[0] == 0
+    assert here.ids() == [1, 2, 7, 2000]
+
+
 def test_repair_exits_with_1_if_something_cannot_be_mended(here: Neighbourhood) -> None:
     add = here.vanish(2, 7)
     here.delete(add["path"])

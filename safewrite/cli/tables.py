@@ -156,12 +156,13 @@ def repair(
         check_arbiter(connection, recorded)
         if not dry_run:
             probe(connection, recorded)
+        unfinished = {entry.temp_path for entry in found.entries if not entry.complete}
         steps = list(mend.finish(found, connection.world, dry_run=dry_run))
         if rescue:
             found = look() if steps and not dry_run else found
             steps += mend.rescue(
                 found, connection.world, arbiter=connection.arbiter, limits=Limits(),
-                engine_version=safewrite.__version__, dry_run=dry_run,
+                leave=unfinished, engine_version=safewrite.__version__, dry_run=dry_run,
             )  # fmt: skip
         if sweep:
             found = look() if steps and not dry_run else found

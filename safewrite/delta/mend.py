@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,19 +112,25 @@ def rescue(
     *,
     arbiter: Arbiter,
     limits: Limits,
+    leave: Collection[str] = (),
     engine_version: str = "",
     dry_run: bool = False,
 ) -> Steps:
     """Commit again, once, the blind appends that were acknowledged and vanished (features E1).
 
-    The key of each is derived from its temp file, so any number of rescues commits it once.
+    The key of each is derived from its temp file, so any number of rescues commits it once.  ``leave``
+    holds temp paths of entries that were open a moment ago: a repair has closed them since, which says
+    nothing about whether their writer lived to acknowledge.
     """
     entries = {log.LOG + entry.temp_path for entry in found.entries}
     attempts = found.attempts([item for item in found.temps if item.path in entries])
     vanished = [one for one in lost.judge(found, attempts) if one.fate is Fate.VANISHED]
     for one in sorted(vanished, key=lambda one: one.attempt.version):
         target = one.attempt.temp_path
+        assert one.attempt.entry is not None
         why = _not_blind(one.commit) or _moved_on(found, world, one)
+        if one.attempt.entry.temp_path in leave:
+            why = "its entry was open until now: if its writer says that it succeeded, ask for the rescue again"
         files = () if why else _stage(world, one)
         if isinstance(files, str):
             why, files = files, ()
