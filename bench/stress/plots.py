@@ -42,8 +42,11 @@ def timeline(arm: ArmResult) -> Markup:
     with mpl.rc_context(_STYLE):
         writers = [writer.number for writer in arm.plan.writers]
         line = {number: len(writers) - index for index, number in enumerate(writers)}
-        figure = Figure(figsize=(10, 1.6 + 0.2 * len(writers)))
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[max(4, len(writers)), 3])
+        faults = [event for event in arm.events if event["source"] == "proxy"]
+        kinds = sorted({event["kind"] for event in faults}, reverse=True)
+        heights = [1.0 + 0.19 * len(writers), 0.35 + 0.15 * max(1, len(kinds))]
+        figure = Figure(figsize=(10, sum(heights)))
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=heights)
         start = arm.started_at
         for kind, colour in _colours(arm).items():
             acks = [w for w in arm.verdict.writes if w.kind == kind and w.acked_at is not None]
@@ -58,9 +61,7 @@ def timeline(arm: ArmResult) -> Markup:
         upper.set_yticks([])
         upper.set_ylabel("writers")
         upper.grid(False)
-        upper.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3, fontsize=8)
-        faults = [event for event in arm.events if event["source"] == "proxy"]
-        kinds = sorted({event["kind"] for event in faults})
+        upper.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=8)
         for row, kind in enumerate(kinds):
             times = [event["t"] / 1000 - start for event in faults if event["kind"] == kind]
             lower.plot(times, [row] * len(times), "|", color=RED, markersize=5, alpha=0.7)
@@ -102,7 +103,7 @@ def latency(arm: ArmResult) -> Markup:
         axes.set_ylim(0, 1.02)
         axes.set_xlabel("seconds from call to ack (log)")
         axes.set_ylabel("share of acked appends")
-        axes.legend(fontsize=7, loc="lower right")
+        axes.legend(fontsize=7.5, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, columnspacing=1.0)
         return _svg(figure, f"latency-{arm.plan.name}")
 
 
@@ -135,7 +136,7 @@ def side_by_side(arms: Sequence[ArmResult]) -> Markup:
             once = max(0.0, 100 - lost - doubled)
             left = 0.0
             for share, colour in ((once, GREEN), (lost, RED), (doubled, AMBER)):
-                axes.barh(place, share, left=left, color=colour, height=0.62)
+                axes.barh(place, share, left=left, color=colour, height=0.62, linewidth=0)
                 left += share
             note = f"{rows['acked_rows']:,} acked, {rows['lost']:,} lost, {doubled * acked / 100:,.0f} doubled"
             axes.text(101, place, note, va="center", fontsize=8)

@@ -381,10 +381,10 @@ class Result:
     def replay_command(self) -> str:
         """The line that replays the plan."""
         s, usual = self.settings, Settings(seed=0)
+        options = ("writers", "appends", "rows", "store", "pause_s", "lease_s", "table", "endpoint", "lock_table")
+        changed = [name for name in options if getattr(s, name) != getattr(usual, name)]
         words = [f"python -m {__package__} --seed {s.seed}"]
-        for name in ("writers", "appends", "rows", "store", "pause_s", "lease_s", "table", "endpoint", "lock_table"):
-            if getattr(s, name) != getattr(usual, name):
-                words.append(f"--{name.replace('_', '-')} {getattr(s, name)}")
+        words += [f"--{name.replace('_', '-')} {getattr(s, name)}" for name in changed]
         if s.steps:
             words.append(f"--steps {','.join(s.steps)}")
         if s.table is None and not s.proxy:
