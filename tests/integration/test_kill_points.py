@@ -1,0 +1,232 @@
+"""SIGKILL before and after every effect of a commit; nobody, the same writer or another one goes on (A4 to A6).
+
+The points are listed by recording the write itself, so that no step can be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from safewrite.testing.steps import Recorder, points
+from tests.integration.children import Nursery, Task, set_scene
+from tests.integration.places import ARBITERS, Place, crash_at, once, rows, visible
+
+BEFORE, MINE, OTHER_ROWS, NEXT, LEFT, RIVAL = 1, 10, 20, 30, 40, 50
+NEVER_MISSING = {
+    "dynamodb": {
+        "ledger.intend",
+        "stage.put_data",
+        "commit.put_temp",
+        "commit.put_entry",
+        "commit.put_commit",
+    }
+    | {"commit.verify", "commit.complete", "ledger.commit"},
+    "object-store": {
+        "ledger.intend",
+        "stage.put_data",
+        "commit.put_commit",
+        "commit.verify",
+        "ledger.commit",
+    },
+    "local": {"ledger.intend", "stage.put_data", "commit.put_commit", "commit.verify", "ledger.commit"},
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """How the write that is killed comes about."""
+
+    naming: dict[str, Any] = field(default_factory=lambda: {"key": "event-1"})
+    queued: bool = False
+    creates: bool = False
+    repairs: bool = False
+    contended: bool = False
+    checkpoints: bool = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How every process of the scenario opens the table."""
+        return {"checkpoints": self.checkpoints, "create": self.creates}
+
+    def prepare(self, place: Place) -> None:
+        """What is there before the write begins."""
+        if self.creates:
+            return
+        interval = {"delta.checkpointInterval": "1"} if self.checkpoints else {}
+        place.open(create=True, properties=interval).append(rows(BEFORE), key="before")
+        if self.repairs:
+            crash_at(place.open(), "commit.put_entry", "after", rows(LEFT), key="left")
+
+    @property
+    def rival(self) -> int | None:
+        """The row that another writer adds after this one has opened the table."""
+        return RIVAL if self.contended else None
+
+    def base(self) -> list[int]:
+        """Ids that must be there once, whatever happens."""
+        return [] if self.creates else [BEFORE, RIVAL] if self.contended else [BEFORE]
+
+
+KEYED = Scenario()
+SCENARIOS = {
+    "txn": Scenario(naming={"txn": ("app", 7)}),
+    "unkeyed": Scenario(naming={}),
+    "creating": Scenario(creates=True),
+    "checkpoint": Scenario(checkpoints=True),
+    "contended": Scenario(contended=True),
+    "queued": Scenario(queued=True),
+    "repairing": Scenario(repairs=True),
+}
+CASES = [(arbiter, name) for arbiter in ARBITERS for name in SCENARIOS if name not in ("queued", "repairing")]
+CASES += [("dynamodb", "queued"), ("dynamodb", "repairing")]
+
+
+def recorded(place: Place, scenario: Scenario) -> list[str]:
+    """The points of the scenario's write, from a write that nobody disturbs."""
+    scenario.prepare(place)
+    table = place.open(**scenario.settings)
+    set_scene(place, table, queued=scenario.queued, rival=scenario.rival)
+    table.world = recorder = Recorder(table.world)
+    table.append(rows(MINE), **scenario.naming)
+    return points(recorder.steps)
+
+
+def kill(nursery: Nursery, place: Place, scenario: Scenario, point: str) -> None:
+    """Prepare the table, and let a child die at ``point``."""
+    scenario.prepare(place)
+    task = Task(
+        place,
+        (MINE,),
+        scenario.naming,
+        point,
+        settings=scenario.settings,
+        queued=scenario.queued,
+        rival=scenario.rival,
+    )
+    assert nursery.killed(task), f"the child never came to {point}"
+
+
+def seen(place: Place, scenario: Scenario) -> dict[int, int]:
+    """What both readers see, once the rows that must be there are there; ids of which none was lost or doubled."""
+    if scenario.creates and not any(path.endswith(".json") for path in place.objects("_delta_log/")):
+        return {}
+    counts = visible([place.ids(), place.replayed_ids()])
+    assert set(counts.values()) <= {1}, counts
+    assert set(counts) >= set(scenario.base()), counts
+    assert set(counts) <= {*scenario.base(), MINE, OTHER_ROWS, NEXT, LEFT}, counts
+    return dict(counts)
+
+
+def next_writer(place: Place, scenario: Scenario) -> None:
+    """Somebody else writes: what was left is repaired, and nobody's rows vanish."""
+    landed = MINE in seen(place, scenario)
+    receipt = place.open(**scenario.settings).append(rows(NEXT), key="next")
+    assert receipt.outcome == "committed"
+    after = seen(place, scenario)
+    assert NEXT in after
+    assert not landed or MINE in after
+
+
+def retry(place: Place, scenario: Scenario) -> None:
+    """The same key and rows again: once, with a receipt; other rows under it are refused."""
+    landed = MINE in seen(place, scenario)
+    receipt = place.open(**scenario.settings).append(rows(MINE), **scenario.naming)
+    assert receipt.outcome == "already_committed" or not landed
+    assert MINE in seen(place, scenario)
+    with pytest.raises(sw.ReplayMismatchError):
+        place.open(**scenario.settings).append(rows(OTHER_ROWS), **scenario.naming)
+    again = place.open(**scenario.settings).append(rows(MINE), **scenario.naming)
+    assert (again.outcome, again.version) == ("already_committed", receipt.version)
+    assert OTHER_ROWS not in seen(place, scenario)
+
+
+def other_rows(place: Place, scenario: Scenario) -> None:
+    """Other rows under the key: refused if the first ones landed or were claimed, else they are the ones."""
+    landed = MINE in seen(place, scenario)
+    try:
+        place.open(**scenario.settings).append(rows(OTHER_ROWS), **scenario.naming)
+    except sw.ReplayMismatchError:
+        assert MINE in seen(place, scenario)
+        assert OTHER_ROWS not in seen(place, scenario)
+    else:
+        assert not landed
+        assert MINE not in seen(place, scenario)
+        assert OTHER_ROWS in seen(place, scenario)
+        with pytest.raises(sw.ReplayMismatchError):
+            place.open(**scenario.settings).append(rows(MINE), **scenario.naming)
+
+
+SEQUELS: list[tuple[Callable[[Place, Scenario], None], ...]] = [
+    (next_writer, retry),
+    (retry, next_writer),
+    (other_rows, next_writer),
+]
+
+
+@pytest.mark.parametrize("sequel", range(3), ids=["another-goes-on", "it-is-retried", "other-rows-follow"])
+@pytest.mark.parametrize("arbiter", ARBITERS)
+def test_a_writer_killed_at_any_step_leaves_its_rows_once_or_not_at_all(
+    nursery: Nursery, new_place: Callable[[str], Place], arbiter: str, sequel: int
+) -> None:
+    """A4, A5, A6: the table is readable, a retry with the same key is once, other rows are refused."""
+    todo = recorded(new_place(arbiter), KEYED)
+    assert set(todo) >= set(points(NEVER_MISSING[arbiter])), todo
+    for point in todo:
+        place = new_place(arbiter)
+        kill(nursery, place, KEYED, point)
+        for follow in SEQUELS[sequel]:
+            follow(place, KEYED)
+
+
+@pytest.mark.parametrize(("arbiter", "name"), CASES)
+def test_every_way_of_writing_survives_being_killed_at_any_step(
+    nursery: Nursery, new_place: Callable[[str], Place], arbiter: str, name: str
+) -> None:
+    """Streams' batches, writes without a key, the first write of a table, with a checkpoint, a queue, a repair."""
+    scenario = SCENARIOS[name]
+    for number, point in enumerate(recorded(new_place(arbiter), scenario)):
+        place = new_place(arbiter)
+        kill(nursery, place, scenario, point)
+        if scenario.naming:
+            for follow in SEQUELS[number % 3]:
+                follow(place, scenario)
+        else:
+            next_writer(place, scenario)
+        if scenario.repairs:
+            assert LEFT in seen(place, scenario), "a claimed commit was not finished"
+
+
+def test_a_killed_writer_that_had_claimed_a_version_is_finished_by_the_next_one(
+    nursery: Nursery, guarded: Place
+) -> None:
+    """A5: readers without DynamoDB miss it until the next writer repairs it."""
+    kill(nursery, guarded, KEYED, "commit.put_entry:after")
+    assert guarded.ids() == once(BEFORE)
+    assert guarded.entries()[-1]["complete"]["S"] == "false"
+    guarded.open().append(rows(NEXT), key="next")
+    assert guarded.ids() == once(BEFORE, MINE, NEXT)
+    assert {item["complete"]["S"] for item in guarded.entries()} == {"true"}
+
+
+def test_an_entry_left_open_after_its_copy_is_closed_by_the_next_writer(
+    nursery: Nursery, guarded: Place
+) -> None:
+    """A6."""
+    kill(nursery, guarded, KEYED, "commit.complete:before")
+    assert guarded.ids() == once(BEFORE, MINE)
+    guarded.open().append(rows(NEXT), key="next")
+    assert {item["complete"]["S"] for item in guarded.entries()} == {"true"}
+
+
+def test_a_temp_file_that_nobody_claimed_is_harmless(nursery: Nursery, guarded: Place) -> None:
+    """A4."""
+    kill(nursery, guarded, KEYED, "commit.put_entry:before")
+    temps = guarded.objects("_delta_log/.tmp/")
+    guarded.open().append(rows(NEXT), key="next")
+    assert guarded.ids() == once(BEFORE, NEXT)
+    assert set(guarded.objects("_delta_log/.tmp/")) > set(temps)
