@@ -13,7 +13,10 @@ LOCK := $(UV) pip compile --quiet --python-version 3.11 --python $(PY) --generat
 	--no-emit-index-url --no-emit-find-links --no-header $(if $(UPGRADE),--upgrade)
 ARMS := deltalake-0.22 awswrangler
 
-PYTEST_ARGS ?= -n 2 --dist worksteal
+JARS := $(or $(SAFEWRITE_JARS),jars)
+
+# loadgroup: the tests that share one Spark go to one worker, and go first.
+PYTEST_ARGS ?= -n 2 --dist loadgroup
 STRESS_ARGS ?=
 SOAK_ARGS ?=
 MODEL_ARGS ?= --long
@@ -29,10 +32,13 @@ install: .venv/.installed ## Build .venv from the locks, with safewrite itself e
 .PHONY: arms
 arms: $(ARMS:%=.envs/%/.installed) ## Build the environments of the naive writers (.envs/NAME)
 
+.PHONY: jars
+jars: $(JARS)/spark/.copied ## Copy Spark's jars for Delta tables to jars/spark, with Maven
+
 .PHONY: lock
 lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes newer versions)
 	@$(LOCK) --group bootstrap -o requirements/bootstrap.txt
-	@$(LOCK) pyproject.toml --all-extras --group test --group lint --group build \
+	@$(LOCK) pyproject.toml --all-extras --group test --group spark --group lint --group build \
 		-o requirements/dev.txt
 	@for arm in $(ARMS); do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
@@ -56,7 +62,7 @@ imports: install ## import-linter: which package may import which
 	.venv/bin/lint-imports --no-cache  # the cache misjudges imports of modules that appeared later
 
 .PHONY: test
-test: install ## The test suite (PYTEST_ARGS="-k name" narrows it); ends with pytest's closing line
+test: install jars ## The test suite (PYTEST_ARGS="-k name" narrows it); ends with pytest's closing line
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: stress
@@ -114,4 +120,16 @@ $(PY): | .envs/uv/.installed
 .envs/%/.installed: requirements/arm-%.txt .envs/uv/.installed | check-python
 	@test -x .envs/$*/bin/python || $(UV) venv --quiet --python "$(PYTHON)" .envs/$*
 	@$(UV) pip sync --quiet --python .envs/$*/bin/python --require-hashes $<
+	@touch $@
+
+.PHONY: check-java
+check-java:
+	@test -x "$(or $(JAVA_HOME),/nowhere)/bin/java" || command -v java >/dev/null || { \
+		echo 'Spark needs Java 17, which was not found. Install it: apt-get install openjdk-17-jre-headless' >&2; exit 1; }
+
+$(JARS)/spark/.copied: tests/spark/pom.xml | check-java
+	@command -v mvn >/dev/null || { \
+		echo 'Maven, which fetches the jars for Spark once, was not found. Install it: apt-get install maven' >&2; exit 1; }
+	@rm -rf $(@D)
+	@mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D))
 	@touch $@

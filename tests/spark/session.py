@@ -1,0 +1,103 @@
+"""A small Spark with Delta Lake on this machine, and what the tests ask it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+ROOT = Path(__file__).parents[2]
+JARS = Path(os.environ.get("SAFEWRITE_JARS", ROOT / "jars")).resolve() / "spark"
+
+
+class Spark:
+    """Reads and writes Delta tables in local folders, one task at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        from pyspark.sql import SparkSession
+
+        jars = sorted(JARS.glob("*.jar"))
+        assert jars, "Spark's jars for Delta are missing: make jars"
+        self.folder = folder
+        self._builder = SparkSession.builder.master("local[1]").appName("safewrite-tests")
+        for name, value in _settings(folder, jars).items():
+            self._builder = self._builder.config(name, value)
+
+    def __enter__(self) -> Spark:
+        self.session = self._builder.getOrCreate()
+        self.session.sparkContext.setLogLevel("ERROR")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        from pyspark import SparkContext
+
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        self.session.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends with its standard input
+        gateway.proc.wait(60)
+
+    def sql(self, text: str) -> pa.Table:
+        """Run one statement; its rows as an Arrow table."""
+        return self.session.sql(text).toArrow()
+
+    def read(self, root: Path | str, order: str = "id") -> pa.Table:
+        """All rows of a table, sorted by one column."""
+        return self.sql(f"SELECT * FROM delta.`{root}`").sort_by(order)
+
+    def ids(self, tables: Mapping[str, Path]) -> dict[str, Counter[int]]:
+        """How often each id is in each of some tables; one query for all of them, for it is quicker."""
+        parts = [f"SELECT '{name}' AS name, id FROM delta.`{root}`" for name, root in tables.items()]
+        found: dict[str, Counter[int]] = {name: Counter() for name in tables}
+        for row in self.sql(" UNION ALL ".join(parts)).to_pylist():
+            found[row["name"]][row["id"]] += 1
+        return found
+
+    def write(self, root: Path | str, data: pa.Table, *, mode: str = "append", **options: Any) -> None:
+        """Write rows as a Spark job does."""
+        frame = self.session.createDataFrame(data).coalesce(1)
+        frame.write.format("delta").mode(mode).options(**options).save(str(root))
+
+    def history(self, root: Path | str) -> list[dict[str, Any]]:
+        """DESCRIBE HISTORY, oldest version first."""
+        found: list[dict[str, Any]] = self.sql(f"DESCRIBE HISTORY delta.`{root}`").to_pylist()
+        return sorted(found, key=lambda row: row["version"])
+
+
+def _settings(folder: Path, jars: list[Path]) -> dict[str, str]:
+    return {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={folder}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+
+
+def to_folder(objects: Mapping[str, bytes], folder: Path) -> Path:
+    """Write the objects of a table into a new folder beneath ``folder``: Spark reads local files."""
+    root = folder / uuid.uuid4().hex[:8]
+    for name, body in objects.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+    return root
