@@ -23,8 +23,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def stress(  # noqa: PLR0917 - typer calls it, by name
     seed: Annotated[int | None, typer.Option(envvar="SAFEWRITE_SEED", help="Replays the plan of a run.")] = None,
     writers: Annotated[int, typer.Option(envvar="SAFEWRITE_WRITERS", min=2, max=64, help="Processes on one table.")] = 16,
-    appends: Annotated[int, typer.Option(envvar="SAFEWRITE_APPENDS", min=2, help="Appends of each writer.")] = 18,
-    rows: Annotated[int, typer.Option(envvar="SAFEWRITE_ROWS", min=1, max=10_000, help="Rows of each append.")] = 250,
+    appends: Annotated[int, typer.Option(envvar="SAFEWRITE_APPENDS", min=2, help="Appends of each writer.")] = 14,
+    rows: Annotated[int, typer.Option(envvar="SAFEWRITE_ROWS", min=1, max=10_000, help="Rows of each append.")] = 400,
     table_format: Annotated[Literal["delta"], typer.Option("--format", envvar="SAFEWRITE_FORMAT")] = "delta",
     arbiter: Annotated[
         Literal["dynamodb", "object-store", "both"],
@@ -103,9 +103,9 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _rows_wanted(settings: plan.Settings) -> int:
-    """80 % of the rows that safewrite's writers are to append: those without a key never ack after a kill."""
+    """75 % of the rows that safewrite's writers are to append: those without a key never ack after a kill."""
     planned = [w for name in settings.arms for w in plan.make_arm(name, settings).writers if w.judged]
-    return int(0.8 * sum(writer.appends * writer.rows for writer in planned))
+    return int(0.75 * sum(writer.appends * writer.rows for writer in planned))
 
 
 def _folder(out: Path, seed: int) -> Path:

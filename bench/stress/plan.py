@@ -31,8 +31,8 @@ class Settings:
 
     seed: int
     writers: int = 16
-    appends: int = 18
-    rows: int = 250
+    appends: int = 14
+    rows: int = 400
     store: str = "ministack"
     arms: tuple[str, ...] = ()
     pause_s: float = 5.0
@@ -190,11 +190,11 @@ def _unsafe_rename(base: int) -> tuple[WriterPlan, ...]:
 def _mixed_fleet(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
     lock = (("AWS_S3_LOCKING_PROVIDER", "dynamodb"), ("DELTA_DYNAMO_TABLE_NAME", settings.lock_table))
     old = tuple(
-        WriterPlan(base + i, "deltalake 0.22.3, lock table", "deltalake_put.py", OLD, appends=15, storage=lock)
+        WriterPlan(base + i, "deltalake 0.22.3, lock table", "deltalake_put.py", OLD, appends=12, storage=lock)
         for i in range(4)
     )
     new = tuple(
-        WriterPlan(base + 50 + i, "deltalake 1.6, conditional PUT", "deltalake_put.py", appends=15) for i in range(4)
+        WriterPlan(base + 50 + i, "deltalake 1.6, conditional PUT", "deltalake_put.py", appends=12) for i in range(4)
     )
     return old + new
 
