@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PROPERTY_ARBITER = "safewrite.arbiter"
 PROPERTY_LOCK_TABLE = "safewrite.lock-table"
+PROPERTY_LOCK_PATH = "safewrite.lock-path"
 PROPERTY_PROBED = "safewrite.probed"
 
 
@@ -41,11 +42,17 @@ class Connection:
     lock_table_id: str | None = None
     endpoint: str = "local"
 
+    @property
+    def lock_path(self) -> str:
+        """The spelling of the table's path under which versions are claimed; '' without a lock table."""
+        return str(getattr(self.world.locks, "table_path", ""))
+
     def properties(self) -> dict[str, str]:
         """What a table records of its arbiter."""
         recorded = {PROPERTY_ARBITER: str(self.name), PROPERTY_PROBED: self.endpoint}
         if self.lock_table_id:
             recorded[PROPERTY_LOCK_TABLE] = self.lock_table_id
+            recorded[PROPERTY_LOCK_PATH] = self.lock_path
         return recorded
 
 
@@ -151,6 +158,36 @@ def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
             "table that guards it (same name, region and account).",
             kind=Kind.ARBITER_MISMATCH,
         )
+
+
+def choose_spelling(
+    connection: Connection, recorded: Mapping[str, str], *, ours: bool, others: bool
+) -> Connection:
+    """Claim versions where the table's other lock-table writers do (A15).
+
+    Spark spells a table ``s3a://...``; deltalake before 1.6 as its user does, mostly ``s3://...``, and its
+    copy overwrites ``N.json``: a writer that claims under another spelling is not seen by it.  ``ours`` and
+    ``others`` say whether there are entries under the connection's spelling and under the other one.
+    Returns the connection, respelled where the other spelling is the one in use.
+
+    Raises:
+        UnsafeConfigError: kind MIXED_WRITERS; both spellings are in use, so nobody is safe.
+    """
+    locks = connection.world.locks
+    other_path = str(getattr(locks, "other_path", ""))
+    wanted = recorded.get(PROPERTY_LOCK_PATH)
+    if wanted == other_path or (wanted is None and others and not ours):
+        locks.respell(other_path)  # type: ignore[union-attr]
+        ours, others = others, ours
+    if others:
+        raise UnsafeConfigError(
+            f"The lock table holds entries of {connection.address.uri} under two spellings of its path "
+            f"({connection.lock_path} and {getattr(locks, 'other_path', '')}): writers of one do not see those of "
+            "the other, and deltalake before 1.6 overwrites their commits. Nothing was written. Stop the writers "
+            "of one spelling; once its entries have expired, or `safewrite locks clear` removed them, go on.",
+            kind=Kind.MIXED_WRITERS,
+        )
+    return connection
 
 
 def _local(address: Address, lock_table: str | None, arbiter: str | None) -> Connection:

@@ -8,17 +8,18 @@ from collections import OrderedDict
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from safewrite.connect import Connection, check_arbiter, probe
+from safewrite.connect import Connection, check_arbiter, choose_spelling, probe
 from safewrite.delta import features
 from safewrite.delta.log import commit_path
 from safewrite.delta.state import TableState, load
 from safewrite.errors import Kind, UnsafeConfigError
-from safewrite.protocol.ask import Limits, ask, side_by_side
+from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
 from safewrite.protocol.effects import (
     Effect,
     Entry,
     Get,
     List,
+    Missing,
     NewestEntry,
     Ok,
     Outcome,
@@ -64,9 +65,13 @@ def open_state(connection: Connection, world: Performer, limits: Limits, *, stri
     Raises:
         UnsafeConfigError, UnsupportedTableError, StorageError: as for ``safewrite.open``.
     """
-    state, newest = run(_read(connection, limits), world)
+    state, newest, other = run(_read(connection, limits), world)
     recorded = state.properties if state is not None else {}
     check_arbiter(connection, recorded)
+    if connection.arbiter.lock_table:
+        path = connection.lock_path
+        choose_spelling(connection, recorded, ours=newest is not None, others=other is not None)
+        newest = newest if connection.lock_path == path else other
     if state is not None:
         check_table(state)
     if connection.name == "object-store" and "safewrite.arbiter" not in recorded:
@@ -87,12 +92,14 @@ def check_table(state: TableState) -> None:
 
 def _read(
     connection: Connection, limits: Limits
-) -> Generator[Effect, Outcome, tuple[TableState | None, Entry | None]]:
+) -> Generator[Effect, Outcome, tuple[TableState | None, Entry | None, Entry | None]]:
+    """The state, and the newest lock-table entries under our spelling of the path and the other one."""
     known = _remembered.get(_mark(connection))
-    state, proof, newest = yield from side_by_side(
+    state, proof, newest, other = yield from side_by_side(
         load(known.state if known else None, limits=limits),
         _get_digest(known, limits),
         _get_newest(connection, limits),
+        _get_newest(connection, limits, other_spelling=True),
     )
     if known is not None and proof != known.digest:
         # Another table lives at this address now, or its log was cleaned: what was remembered is void.
@@ -100,7 +107,8 @@ def _read(
         state = yield from load(None, limits=limits)
     assert state is None or isinstance(state, TableState)
     assert newest is None or isinstance(newest, Entry)
-    return state, newest
+    assert other is None or isinstance(other, Entry)
+    return state, newest, other
 
 
 def _get_digest(known: _Remembered | None, limits: Limits) -> Generator[Effect, Outcome, bytes | None]:
@@ -111,10 +119,15 @@ def _get_digest(known: _Remembered | None, limits: Limits) -> Generator[Effect, 
     return hashlib.sha256(body).digest() if isinstance(body, bytes) else None
 
 
-def _get_newest(connection: Connection, limits: Limits) -> Generator[Effect, Outcome, Entry | None]:
+def _get_newest(
+    connection: Connection, limits: Limits, *, other_spelling: bool = False
+) -> Generator[Effect, Outcome, Entry | None]:
     if not connection.arbiter.lock_table:
         return None
-    answer = yield from ask(NewestEntry(name="open.newest"), limits)
+    effect = NewestEntry(other_spelling=other_spelling, name="open.newest")
+    answer = yield from ask(effect, limits)
+    if not isinstance(answer, Ok | Missing):
+        raise unanswered(effect, answer)
     entry = answer.value if isinstance(answer, Ok) else None
     return entry if isinstance(entry, Entry) else None
 

@@ -183,7 +183,13 @@ class Delete(Effect):
 
 @dataclass(frozen=True, slots=True)
 class NewestEntry(Effect):
-    """The lock-table entry of the highest version, read consistently: ``Ok(Entry) | Missing | Unknown``."""
+    """The lock-table entry of the highest version, read consistently: ``Ok(Entry) | Missing | Unknown``.
+
+    ``other_spelling`` asks for entries under the other spelling of the table's path, which would be
+    another lock domain for the same table (A15).
+    """
+
+    other_spelling: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class ObjectStore(Protocol):
 class LockTable(Protocol):
     """Commit entries of one table, read consistently."""
 
-    def newest(self) -> Outcome:
+    def newest(self, *, other_spelling: bool = False) -> Outcome:
         """``Ok(Entry) | Missing | Unknown``."""
 
     def get_entry(self, file_name: str) -> Outcome:

@@ -33,20 +33,35 @@ def spark_path(uri: str) -> str:
 
 
 class DynamoDBLocks:
-    """Commit entries; every read is consistent, every create conditional (A13, A14, M1, M30)."""
+    """Commit entries; every read is consistent, every create conditional (A13, A14, M1, M30).
+
+    deltalake before 1.6 spells the table path as its user does, mostly ``s3://...``: see ``respell``.
+    """
 
     def __init__(self, client: Any, table_name: str, table_path: str) -> None:
         self.client = client
         self.table_name = table_name
         self.table_path = table_path
 
-    def newest(self) -> Outcome:
+    @property
+    def other_path(self) -> str:
+        """The other spelling of the path: ``s3://`` for ``s3a://`` and the reverse."""
+        scheme, separator, rest = self.table_path.partition("://")
+        return {"s3a": "s3", "s3": "s3a"}.get(scheme, scheme) + separator + rest
+
+    def respell(self, table_path: str) -> None:
+        """Claim versions under this spelling from now on."""
+        self.table_path = table_path
+
+    def newest(self, *, other_spelling: bool = False) -> Outcome:
         try:
             answer = self.client.query(
                 TableName=self.table_name,
                 ConsistentRead=True,
                 KeyConditionExpression="tablePath = :path",
-                ExpressionAttributeValues={":path": {"S": self.table_path}},
+                ExpressionAttributeValues={
+                    ":path": {"S": self.other_path if other_spelling else self.table_path}
+                },
                 ScanIndexForward=False,
                 Limit=1,
             )

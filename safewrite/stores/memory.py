@@ -67,7 +67,9 @@ class MemoryLocks:
     entries: dict[str, Entry] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
-    def newest(self) -> Outcome:
+    def newest(self, *, other_spelling: bool = False) -> Outcome:
+        if other_spelling:
+            return Missing()
         with self._lock:
             return Ok(self.entries[max(self.entries)]) if self.entries else Missing()
 

@@ -149,8 +149,8 @@ class World:
     def _ask_arbiter(self, effect: Effect) -> Outcome:
         if self.locks is not None:
             match effect:
-                case fx.NewestEntry():
-                    return self.locks.newest()
+                case fx.NewestEntry(other_spelling=other):
+                    return self.locks.newest(other_spelling=other)
                 case fx.GetEntry(file_name):
                     return self.locks.get_entry(file_name)
                 case fx.PutEntryIfAbsent(entry):
