@@ -66,7 +66,7 @@ class Judge:
                     version = run(self.model.start(node.slot, node.incarnation + 1), world)
                     if parse(taken().log()[version])[0] != writer.key:
                         return f"stuck: key {writer.key} is not in version {version} after its retry"
-            version = run(safewrite("next", "next", self.model.arbiter, exists=True, fresh=False), world)
+            version = run(safewrite("next", "next", self.model.arbiter, exists=True, again=True), world)
         except SafewriteError as error:
             return f"stuck: {type(error).__name__}: {error}"
         for effect in late:

@@ -26,6 +26,8 @@ class Writer:
     key: str
     restarts: int = 1
     queue_first: bool = False
+    fresh: bool = False
+    """Whether it makes its first try at a version without looking at the log again."""
 
     @property
     def ours(self) -> bool:
@@ -81,7 +83,8 @@ class Model:
             attempt,
             self.arbiter,
             exists=self.exists,
-            fresh=incarnation == 0,
+            again=incarnation > 0,
+            fresh=writer.fresh,
             queue_first=writer.queue_first,
         )
 
@@ -91,7 +94,7 @@ def _generated(number: int) -> str:
 
 
 LOCKS, OBJECTS, LEASED = Arbiter(True), Arbiter(False), Arbiter(True, lease=True)
-_ONE, _TWO = Writer("safewrite", _generated(1)), Writer("safewrite", _generated(2))
+_ONE, _TWO = Writer("safewrite", _generated(1)), Writer("safewrite", _generated(2), fresh=True)
 _PUT, _SPARK = Writer("conditional-put", "put", restarts=0), Writer("spark", "spark", restarts=0)
 _OLD = Writer("old-locks", "old", restarts=0)
 _SAME = Writer("safewrite", "event")
@@ -112,7 +115,7 @@ MODELS = {
         Model(
             "retry-locks",
             "a zombie and its retry with one key, lock table",
-            (_SAME, replace(_SAME, restarts=0)),
+            (_SAME, replace(_SAME, restarts=0, fresh=True)),
             LOCKS,
             1,
             1,
@@ -120,7 +123,7 @@ MODELS = {
         Model(
             "retry-objects",
             "a zombie and its retry with one key, object store",
-            (_SAME, replace(_SAME, restarts=0)),
+            (_SAME, replace(_SAME, restarts=0, fresh=True)),
             OBJECTS,
             1,
             2,
@@ -128,7 +131,7 @@ MODELS = {
         Model(
             "create-locks",
             "two writers create the table, lock table",
-            (Writer("safewrite", "a"), Writer("safewrite", "b")),
+            (Writer("safewrite", "a"), Writer("safewrite", "b", fresh=True)),
             LOCKS,
             1,
             1,
@@ -137,20 +140,20 @@ MODELS = {
         Model(
             "create-objects",
             "two writers create the table, object store",
-            (Writer("safewrite", "a"), Writer("safewrite", "b")),
+            (Writer("safewrite", "a"), Writer("safewrite", "b", fresh=True)),
             OBJECTS,
             1,
             2,
             exists=False,
         ),
         Model("put", "lock table beside a conditional-PUT writer", (_ONE, _PUT), LOCKS, 1, 2),
-        Model("objects-put", "object store beside a conditional-PUT writer", (_ONE, _PUT), OBJECTS, 1, 2),
-        Model("spark", "lock table beside Spark's S3DynamoDBLogStore", (_ONE, _SPARK), LOCKS, 1, 1),
-        Model("old-locks", "lock table beside deltalake before 1.6", (_ONE, _OLD), LOCKS, 1, 2),
+        Model("objects-put", "object store beside a conditional-PUT writer", (_TWO, _PUT), OBJECTS, 1, 2),
+        Model("spark", "lock table beside Spark's S3DynamoDBLogStore", (_TWO, _SPARK), LOCKS, 1, 1),
+        Model("old-locks", "lock table beside deltalake before 1.6", (_TWO, _OLD), LOCKS, 1, 2),
         Model(
             "fleet",
             "lock table beside deltalake before 1.6 and a conditional-PUT writer",
-            (_ONE, _OLD, _PUT),
+            (_TWO, _OLD, _PUT),
             LOCKS,
             0,
             1,
@@ -159,7 +162,7 @@ MODELS = {
         Model(
             "spark-put",
             "lock table beside Spark and a conditional-PUT writer",
-            (_ONE, _SPARK, _PUT),
+            (_TWO, _SPARK, _PUT),
             LOCKS,
             0,
             1,

@@ -72,14 +72,21 @@ def parse(body: bytes) -> tuple[str, str]:
 
 
 def safewrite(
-    key: str, attempt: str, arbiter: Arbiter, *, exists: bool, fresh: bool, queue_first: bool = False
+    key: str,
+    attempt: str,
+    arbiter: Arbiter,
+    *,
+    exists: bool,
+    again: bool,
+    fresh: bool = False,
+    queue_first: bool = False,
 ) -> Program:
     """One call of ``append``: open (a first call has opened long ago, at version 0), then write.
 
     A call that finds that another created the table checks its rows again and goes on, as a table does.
     """
     seen = 0 if exists else -1
-    if not fresh:
+    if again:
         seen = yield from head()
     while True:
         row = Row(_Named(key), attempt, seen, creating=seen < 0)
@@ -90,6 +97,7 @@ def safewrite(
                 arbiter=arbiter,
                 limits=LIMITS,
                 queue_first=queue_first,
+                fresh=fresh and not again,
             )
         except ConflictError:
             seen = yield from head()
