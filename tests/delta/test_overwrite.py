@@ -400,6 +400,14 @@ def test_what_would_need_other_files_rewritten_is_a_conflict_and_a_new_call_sett
     )
 
 
+def test_rows_of_a_rewritten_file_do_not_come_back_when_it_was_removed_meanwhile(table, tmp_path):
+    wanted, encode_rows = candidate(table, rows((9, "c")), "n >= 5")
+    at_commit(table, lambda: foreign(table, tmp_path, lambda f: DeltaTable(f).delete("day = 'b'")))
+    with pytest.raises(ConflictError):
+        run(table, wanted, encode_rows)
+    assert contents(table, tmp_path) == expected((1, "a"), (3, None), (4, "a"))
+
+
 def test_an_append_to_a_partition_that_cannot_match_is_no_conflict_for_a_rewrite(table, tmp_path):
     wanted, encode_rows = candidate(table, rows((9, "b")), "day = 'b' AND n >= 5")
     append = rows((70, "a"))
