@@ -30,7 +30,7 @@ from safewrite.errors import (
 from safewrite.frames import prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.commit import Arbiter
-from safewrite.protocol.effects import Get, Ok, PutIfAbsent, Unknown
+from safewrite.protocol.effects import Get, GetTail, Ok, PutIfAbsent, Unknown
 from tests.delta.logs import Table, metadata
 
 ALONE = Arbiter(lock_table=False)
@@ -326,6 +326,22 @@ def test_a_data_file_that_is_not_what_the_log_says_is_never_rewritten(table, dam
             table.blobs[path] = table.blobs[path][:-20] if damage == "torn" else other.getvalue()
     with pytest.raises(StorageError) as caught:
         do(table, rows(), "n > 0")
+    assert caught.value.kind is Kind.DATA_FILE_DAMAGED
+    assert table.next_version == 2
+
+
+def test_a_rewritten_file_that_a_vacuum_took_is_not_committed(table):
+    """B1: the kept rows are checked before the commit, like the new ones."""
+    wanted, encode_rows = candidate(table, rows(), "n >= 5")
+
+    def vacuum(effect):
+        if isinstance(effect, GetTail):
+            for path in [path for path in table.blobs if "-kept" in path]:
+                del table.blobs[path]
+
+    table.answer = vacuum
+    with pytest.raises(StorageError) as caught:
+        run(table, wanted, encode_rows)
     assert caught.value.kind is Kind.DATA_FILE_DAMAGED
     assert table.next_version == 2
 
