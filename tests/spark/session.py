@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import uuid
+import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,14 +44,16 @@ class Spark:
 
         gateway = SparkContext._gateway
         assert gateway is not None
-        self.session.stop()
-        gateway.shutdown()
+        with _careless():
+            self.session.stop()
+            gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM ends with its standard input
         gateway.proc.wait(60)
 
     def sql(self, text: str) -> pa.Table:
         """Run one statement; its rows as an Arrow table."""
-        return self.session.sql(text).toArrow()
+        with _careless():
+            return self.session.sql(text).toArrow()
 
     def read(self, root: Path | str, order: str = "id") -> pa.Table:
         """All rows of a table, sorted by one column."""
@@ -62,15 +67,33 @@ class Spark:
             found[row["name"]][row["id"]] += 1
         return found
 
+    def filtered(self, root: Path | str, filters: list[str]) -> dict[str, list[int]]:
+        """The ids of a table's rows for which each filter is true."""
+        parts = [f"SELECT {number} AS number, id FROM delta.`{root}` WHERE {text}" for number, text in enumerate(filters)]
+        found: dict[str, list[int]] = {text: [] for text in filters}
+        for row in self.sql(" UNION ALL ".join(parts)).sort_by("id").to_pylist():
+            found[filters[row["number"]]].append(row["id"])
+        return found
+
     def write(self, root: Path | str, data: pa.Table, *, mode: str = "append", **options: Any) -> None:
         """Write rows as a Spark job does."""
-        frame = self.session.createDataFrame(data).coalesce(1)
-        frame.write.format("delta").mode(mode).options(**options).save(str(root))
+        with _careless():
+            frame = self.session.createDataFrame(data).coalesce(1)
+            frame.write.format("delta").mode(mode).options(**options).save(str(root))
 
     def history(self, root: Path | str) -> list[dict[str, Any]]:
         """DESCRIBE HISTORY, oldest version first."""
         found: list[dict[str, Any]] = self.sql(f"DESCRIBE HISTORY delta.`{root}`").to_pylist()
         return sorted(found, key=lambda row: row["version"])
+
+
+@contextlib.contextmanager
+def _careless() -> Iterator[None]:
+    """PySpark leaves the sockets of results to the garbage collector, which warns; ours must be clean."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+        gc.collect()
 
 
 def _settings(folder: Path, jars: list[Path]) -> dict[str, str]:
