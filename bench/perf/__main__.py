@@ -33,9 +33,13 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def perf(
+    *,
     only: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(SCENARIOS)}.")] = "",
     quick: Annotated[bool, typer.Option(help="A form of about two minutes; its figures are coarse.")] = False,
     frame_gb: Annotated[float | None, typer.Option(min=0.001, help="Size of the frame of `memory`.")] = None,
+    processes: Annotated[
+        str, typer.Option(help="Comma-separated numbers of processes of `contention`.")
+    ] = "",
     out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("out/perf"),
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to this file, too.")
@@ -46,6 +50,9 @@ def perf(
     scale = QUICK if quick else FULL
     if frame_gb is not None:
         scale = replace(scale, frame_bytes=int(frame_gb * 1e9))
+    if processes:
+        numbers = _numbers(processes)
+        scale = replace(scale, processes=numbers, processes_slow=numbers)
     folder = out.resolve() / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder.mkdir(parents=True)
     console = Console()
@@ -83,6 +90,16 @@ def _choose(only: str) -> list[str]:
             f"no scenario is named {', '.join(unknown)}; there are {', '.join(SCENARIOS)}"
         )
     return named or list(SCENARIOS)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(word) for word in text.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(f"--processes takes numbers such as 4,16,32, not {text!r}") from error
+    if min(numbers) < 1:
+        raise typer.BadParameter("--processes takes numbers from 1")
+    return numbers
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ ERRORS_MAX = 1_000
 
 def main() -> None:
     """Fork the writers, start them together, and collect what they were told."""
+    _end_with_parent(os.getppid())
     config = json.load(sys.stdin)
     frame = _import_and_make_frame(config)
     ready_in, ready_out = os.pipe()
@@ -50,6 +51,14 @@ def main() -> None:
         sys.exit(f"writers ended with {codes}")
     found = [json.loads((folder / f"{number}.json").read_text()) for number in range(len(children))]
     print(json.dumps(_summary(found, config["window_s"], _requests(config) - before)))
+
+
+def _end_with_parent(parent: int) -> None:
+    """Ask Linux to end us with our parent, so that an interrupted bench leaves no writers behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _import_and_make_frame(config: dict[str, Any]) -> Any:
@@ -76,10 +85,7 @@ def _be_a_writer(
     code, (ready, start) = 0, pipes
     answer = Path(config["folder"]) / f"{number}.json"
     try:
-        # Ask Linux to end us with our parent.
-        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
-        if os.getppid() != parent:
-            os._exit(1)
+        _end_with_parent(parent)
         append = writers.opened(config["arm"], writers.Place(**config["place"]))
         os.write(ready, b".")
         (start_at,) = struct.unpack("d", os.read(start, 8))
@@ -124,6 +130,7 @@ def _summary(found: list[dict[str, Any]], window_s: float, requests: Counter[str
     return {
         "acked": len(acks),
         "acked_in_window": sum(ended <= window_s for ended, _, _ in acks),
+        "last_s": max((ended for ended, _, _ in acks), default=0.0),
         "latencies_s": sorted(elapsed for _, elapsed, _ in acks),
         "attempts": [attempts for _, _, attempts in acks if attempts is not None],
         "fewest": min((len(writer["acks"]) for writer in found), default=0),

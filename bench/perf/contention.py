@@ -37,8 +37,8 @@ def run(scale: Scale, folder: Path) -> Scenario:
     return Scenario(
         name="contention",
         title="Many processes on one table",
-        measures=f"Commits acked within a window of {scale.window_s:g} s ({scale.window_slow_s:g} s where requests "
-        "are slowed down), per second. Each process has imported its library and opened the table before all start "
+        measures=f"Commits acked per second within a window of {scale.window_s:g} s and "
+        f"{scale.window_s_per_process:g} s more for each process. Each process has imported its library and opened the table before all start "
         "together, and then appends "
         f"{scale.contention_rows:,} rows at a time without a pause. Ratios are to deltalake in the same round.",
         lines=tuple(lines),
@@ -49,6 +49,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
                 "counts them (so only there). Its failed appends' attempts are included: they were paid for."
             ),
             "errors: appends that raised. Every one of them is an append whose caller has to decide what to do.",
+            "acked/s to the end: over the time to the last ack, the appends begun in the window all included.",
             "p50 and max are of acked appends, in s; fewest is what the unluckiest process got acked.",
             "After each safewrite cell the rows of the table, as deltalake reads it, are compared with the acks.",
         ),
@@ -59,7 +60,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
 def _cell(lab: Lab, arm: str, processes: int, scale: Scale, *, slow: bool) -> dict[str, Any]:
     place = lab.place(arm, slow=slow)
     writers.create(arm, place, writers.schema())
-    window_s = scale.window_slow_s if slow else scale.window_s
+    window_s = scale.window_of(processes)
     with tempfile.TemporaryDirectory(dir=lab.folder) as folder:
         config = {
             "arm": arm, "place": place.to_dict(), "processes": processes, "rows": scale.contention_rows,
@@ -107,6 +108,7 @@ def _extra(cells: list[dict[str, Any]]) -> dict[str, Any]:
         "errors": errors.total(),
         "attempts/ack": None if per_ack is None else round(per_ack, 2),
         "requests/ack": round(requests.total() / acked, 1) if requests and acked else None,
+        "acked/s to the end": round(acked / sum(cell["last_s"] for cell in cells), 2) if acked else 0.0,
         "p50": round(statistics.median(latencies), 3) if latencies else None,
         "max": round(latencies[-1], 3) if latencies else None,
         "fewest": min(cell["fewest"] for cell in cells),

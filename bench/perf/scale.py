@@ -16,12 +16,16 @@ class Scale:
     processes_slow: tuple[int, ...] = (4, 16, 32)
     contention_rows: int = 100
     contention_rounds: int = 2
-    window_s: float = 5.0
-    window_slow_s: float = 10.0
+    window_s: float = 3.0
+    window_s_per_process: float = 0.3
     log_versions: tuple[int, int] = (10, 5_000)
     log_rounds: int = 30
     frame_bytes: int = 10**9
     import_rounds: int = 7
+
+    def window_of(self, processes: int) -> float:
+        """Seconds for which so many writers contend: longer for more, or nobody gets past the first append."""
+        return self.window_s + self.window_s_per_process * processes
 
 
 FULL = Scale()
@@ -31,8 +35,8 @@ QUICK = Scale(
     processes=(4, 32),
     processes_slow=(32,),
     contention_rounds=1,
-    window_s=3.0,
-    window_slow_s=6.0,
+    window_s=2.0,
+    window_s_per_process=0.15,
     log_versions=(10, 1_000),
     log_rounds=10,
     frame_bytes=2 * 10**8,
@@ -47,7 +51,7 @@ TINY = Scale(
     contention_rows=3,
     contention_rounds=1,
     window_s=0.5,
-    window_slow_s=0.5,
+    window_s_per_process=0.0,
     log_versions=(2, 15),
     log_rounds=2,
     frame_bytes=2 * 10**6,
