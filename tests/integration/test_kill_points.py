@@ -14,7 +14,7 @@ import pytest
 import safewrite as sw
 from safewrite.testing.steps import Recorder, points
 from tests.integration.children import Nursery, Task, set_scene
-from tests.integration.places import ARBITERS, Place, crash_at, once, rows, visible
+from tests.integration.places import Place, crash_at, once, rows, visible
 
 BEFORE, MINE, OTHER_ROWS, NEXT, LEFT, RIVAL = 1, 10, 20, 30, 40, 50
 NEVER_MISSING = {
@@ -82,8 +82,13 @@ SCENARIOS = {
     "queued": Scenario(queued=True),
     "repairing": Scenario(repairs=True),
 }
-CASES = [(arbiter, name) for arbiter in ARBITERS for name in SCENARIOS if name not in ("queued", "repairing")]
-CASES += [("dynamodb", "queued"), ("dynamodb", "repairing")]
+CASES = [("dynamodb", name) for name in SCENARIOS]
+CASES += [
+    ("object-store", "txn"),
+    ("object-store", "creating"),
+    ("object-store", "contended"),
+    ("local", "creating"),
+]
 
 
 def recorded(place: Place, scenario: Scenario) -> list[str]:
@@ -169,18 +174,32 @@ SEQUELS: list[tuple[Callable[[Place, Scenario], None], ...]] = [
 
 
 @pytest.mark.parametrize("sequel", range(3), ids=["another-goes-on", "it-is-retried", "other-rows-follow"])
-@pytest.mark.parametrize("arbiter", ARBITERS)
 def test_a_writer_killed_at_any_step_leaves_its_rows_once_or_not_at_all(
-    nursery: Nursery, new_place: Callable[[str], Place], arbiter: str, sequel: int
+    nursery: Nursery, new_place: Callable[[str], Place], sequel: int
 ) -> None:
     """A4, A5, A6: the table is readable, a retry with the same key is once, other rows are refused."""
-    todo = recorded(new_place(arbiter), KEYED)
-    assert set(todo) >= set(points(NEVER_MISSING[arbiter])), todo
+    todo = recorded(new_place("dynamodb"), KEYED)
+    assert set(todo) >= set(points(NEVER_MISSING["dynamodb"])), todo
     for point in todo:
-        place = new_place(arbiter)
+        place = new_place("dynamodb")
         kill(nursery, place, KEYED, point)
         for follow in SEQUELS[sequel]:
             follow(place, KEYED)
+
+
+@pytest.mark.parametrize("arbiter", ["object-store", "local"])
+def test_without_a_lock_table_too_a_killed_writer_leaves_its_rows_once_or_not_at_all(
+    nursery: Nursery, new_place: Callable[[str], Place], arbiter: str
+) -> None:
+    """The same where the store alone arbitrates; each sequel follows each point."""
+    todo = recorded(new_place(arbiter), KEYED)
+    assert set(todo) >= set(points(NEVER_MISSING[arbiter])), todo
+    for point in todo:
+        for sequel in SEQUELS:
+            place = new_place(arbiter)
+            kill(nursery, place, KEYED, point)
+            for follow in sequel:
+                follow(place, KEYED)
 
 
 @pytest.mark.parametrize(("arbiter", "name"), CASES)
