@@ -200,7 +200,20 @@ def test_locks_are_listed_created_and_cleared(here: Neighbourhood) -> None:
     assert "version" in run("locks", "list", here.uri)[1]
     assert run_json("locks", "clear", here.uri, "--dry-run")[1]["steps"][0]["status"] == "would"
     assert run_json("locks", "clear", here.uri)[1]["steps"][0]["status"] == "done"
-    assert run("locks", "clear", here.uri)[1].strip() == "No entries of a dropped table."
+    assert run("locks", "clear", here.uri)[1].strip() == "No entries to clear."
+
+
+def test_entries_under_another_spelling_are_cleared_by_name_and_then_writers_go_on(here: Neighbourhood) -> None:
+    other = f"s3://{here.bucket}/lake/orders"
+    here.spark_entry(1, ".tmp/x", path=other)
+    here.spark_entry(2, ".tmp/y", path=other, complete=False)
+    assert run_json("repair", here.uri)[1]["error"]["kind"] == "mixed_writers"
+    assert run("locks", "clear", here.uri, "--spelling", f"{other}2")[0] == 2
+    steps = run_json("locks", "clear", here.uri, "--spelling", other)[1]["steps"]
+    assert [step["status"] for step in steps] == ["done", "skipped"]
+    here.spark_entry(2, ".tmp/y", path=other)
+    assert run("locks", "clear", here.uri, "--spelling", other)[0] == 0
+    assert run("repair", here.uri)[0] == 0
 
 
 def test_a_lock_table_is_created_once_and_then_checked(here: Neighbourhood) -> None:

@@ -133,6 +133,10 @@ def clear_locks(
     force: Annotated[
         bool, typer.Option("--force", help="Also the entry of the next version, if its temp file is gone.")
     ] = False,
+    spelling: Annotated[
+        str | None,
+        typer.Option("--spelling", help="Instead: finished entries under this other spelling of the table's path."),
+    ] = None,
     dry_run: DryRun = False,
     lock_table: LockTable = None,
     arbiter: ArbiterOption = None,
@@ -146,5 +150,8 @@ def clear_locks(
     with screen.errors():
         options = options_of(endpoint_url, region, storage_option)
         found = _look_at_locks(table, lock_table, arbiter, options)
-        steps = list(mend.clear(found, force=force, dry_run=dry_run))
-    show_steps(screen, found.address.uri, steps, "No entries of a dropped table.")
+        if spelling is not None:
+            steps = list(mend.clear_spelling(found, spelling, dry_run=dry_run))
+        else:
+            steps = list(mend.clear(found, force=force, dry_run=dry_run))
+    show_steps(screen, found.address.uri, steps, "No entries to clear.")

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
-from safewrite.connect import Connection, connect
+from safewrite.connect import Connection, check_arbiter, choose_spelling, connect
 from safewrite.delta import mend
 from safewrite.delta.survey import settle
 from safewrite.errors import (
@@ -22,6 +22,8 @@ from safewrite.errors import (
     TableNotFoundError,
     UnsafeConfigError,
 )
+from safewrite.protocol.ask import unanswered
+from safewrite.protocol.effects import Missing, NewestEntry, Ok
 
 USAGE = (InvalidInputError, UnsafeConfigError, TableNotFoundError, MissingExtraError)
 EXIT_LOST, EXIT_USAGE = 1, 2
@@ -107,8 +109,22 @@ def options_of(endpoint_url: str | None, region: str | None, storage_option: Seq
 
 
 def connect_to(table: str, lock_table: str | None, arbiter: str | None, options: Mapping[str, str]) -> Connection:
-    settled, name = settle(table, lock_table=lock_table, arbiter=arbiter, storage_options=options)
-    return connect(table, lock_table=name, arbiter=settled, storage_options=options, boto3_session=None)
+    settled, name, recorded = settle(table, lock_table=lock_table, arbiter=arbiter, storage_options=options)
+    connection = connect(table, lock_table=name, arbiter=settled, storage_options=options, boto3_session=None)
+    check_arbiter(connection, recorded)
+    if connection.arbiter.lock_table:
+        ours, others = (_newest(connection, other_spelling=other) for other in (False, True))
+        choose_spelling(connection, recorded, ours=ours, others=others)
+    return connection
+
+
+def _newest(connection: Connection, *, other_spelling: bool) -> bool:
+    """Whether the lock table has entries under a spelling of the path."""
+    effect = NewestEntry(other_spelling=other_spelling, name="cli.newest")
+    answer = connection.world.perform(effect)
+    if not isinstance(answer, Ok | Missing):
+        raise unanswered(effect, answer)
+    return isinstance(answer, Ok)
 
 
 def grid_of(*columns: str) -> Grid:

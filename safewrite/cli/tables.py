@@ -25,7 +25,7 @@ from safewrite.cli.shared import (
     plain,
     show_steps,
 )
-from safewrite.connect import check_arbiter, probe
+from safewrite.connect import probe
 from safewrite.delta import doctor as doctors
 from safewrite.delta import mend
 from safewrite.delta.findings import Severity
@@ -153,7 +153,6 @@ def repair(
 
         found = look()
         recorded = found.state.properties if found.state is not None else {}
-        check_arbiter(connection, recorded)
         if not dry_run:
             probe(connection, recorded)
         unfinished = {entry.temp_path for entry in found.entries if not entry.complete}

@@ -18,7 +18,7 @@ from safewrite.delta.log import Action, Commit
 from safewrite.delta.lost import Fate, Lost
 from safewrite.delta.staging import StagedFile
 from safewrite.delta.state import TableState, load
-from safewrite.delta.survey import ASKS, Survey, now_ms
+from safewrite.delta.survey import ASKS, Survey, now_ms, same_place
 from safewrite.errors import ConflictError, InvalidInputError, NotCommittedError
 from safewrite.protocol import claim
 from safewrite.protocol.ask import Limits
@@ -305,3 +305,30 @@ def clear(found: Survey, *, force: bool = False, dry_run: bool = False) -> Steps
         else:
             found.locks.remove(entry)
             yield Step("clear", entry.file_name, "done", version=version)
+
+
+def clear_spelling(found: Survey, spelling: str, *, dry_run: bool = False) -> Steps:
+    """Remove finished entries that stopped writers left under another spelling of the path (A15).
+
+    An open one stays: its commit may be nowhere else.
+
+    Raises:
+        InvalidInputError: not another spelling of this table's path.
+    """
+    from safewrite.stores.dynamodb import DynamoDBLocks
+
+    ours: str = found.locks.table_path
+    if spelling == ours or not same_place(spelling, ours):
+        raise InvalidInputError(
+            f"{spelling!r} is not another spelling of {ours}. Nothing was removed. `safewrite doctor` names those in use."
+        )
+    theirs = DynamoDBLocks(found.dynamodb, found.locks.table_name, spelling)
+    for entry in theirs.entries():
+        target = f"{spelling} {entry.file_name}"
+        if not entry.complete:
+            yield Step("clear", target, "skipped", "it is not finished; let its writer finish it", found.version(entry))
+        elif dry_run:
+            yield Step("clear", target, "would", version=found.version(entry))
+        else:
+            theirs.remove(entry)
+            yield Step("clear", target, "done", version=found.version(entry))

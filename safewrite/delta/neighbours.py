@@ -135,7 +135,7 @@ def _spellings(found: Survey) -> Findings:
             DANGER, "other_spellings",
             f"The lock table also has entries under {', '.join(found.spellings)}: writers under another spelling of "
             "the path do not exclude each other.",
-            "Let every writer use one spelling (s3a://bucket/path, no slash at the end).",
+            "Let every writer use one spelling, stop the others, then: safewrite locks clear --spelling <the other>.",
             {"spellings": dict(found.spellings)},
         )  # fmt: skip
     if not found.spellings_whole:

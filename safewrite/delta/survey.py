@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from safewrite.connect import PROPERTY_ARBITER, PROPERTY_LOCK_TABLE, shared_client
+from safewrite.connect import PROPERTY_ARBITER, PROPERTY_LOCK_PATH, PROPERTY_LOCK_TABLE, shared_client
 from safewrite.delta import listing as listings
 from safewrite.delta import log
 from safewrite.delta.fetch import fetch, fetch_one
@@ -30,6 +30,9 @@ from safewrite.stores.aws import ServerClock
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import LocalObjects, SqliteLedger
 from safewrite.stores.world import World, run
+
+if TYPE_CHECKING:
+    from safewrite.stores.dynamodb import DynamoDBLocks
 
 TEMPS: Final = f"{log.LOG}.tmp/"
 SCAN_PAGES_MAX = 200
@@ -175,14 +178,16 @@ def survey(
 
 def settle(
     uri: object, *, lock_table: str | None, arbiter: str | None, storage_options: Mapping[str, str] | None
-) -> tuple[str | None, str | None]:
-    """The ``arbiter`` and ``lock_table`` to connect with, where the user need not say what the table records.
+) -> tuple[str | None, str | None, Mapping[str, str]]:
+    """The ``arbiter`` and ``lock_table`` to connect with, and the table's properties.
+
+    The user need not say again what the table records.
 
     Reads the table's properties, and no more of it.
     """
     address = parse_address(uri)
     if not address.is_s3:
-        return arbiter, lock_table
+        return arbiter, lock_table, {}
     objects, _ = _objects(address, ServerClock(), storage_options)
     world = World(objects, ledger=ObjectLedger(objects))
     try:
@@ -192,7 +197,7 @@ def settle(
     temps = world.perform(List(TEMPS, limit=1, name="survey.list_temp"))
     recorded = state.properties if state is not None else {}
     traces = isinstance(temps, Ok) and bool(temps.value)
-    return choose(recorded, lock_table, arbiter, traces=traces, options=storage_options)
+    return *choose(recorded, lock_table, arbiter, traces=traces, options=storage_options), recorded
 
 
 def choose(
@@ -308,11 +313,26 @@ def _read_lock_table(found: Survey, options: Mapping[str, str] | None) -> None:
     found.world.locks = locks
     found.world.ledger = DynamoDBLedger(found.dynamodb, found.lock_table, locks.table_path)
     try:
+        recorded = found.state.properties if found.state is not None else {}
         found.entries = tuple(locks.entries())
+        wanted = recorded.get(PROPERTY_LOCK_PATH)
+        if wanted == locks.other_path or (wanted is None and not found.entries):
+            _respell(found, locks, wanted)
         found.head_later = _head_now(found)
         _find_spellings(found, locks.table_path)
     except (BotoCoreError, ClientError, KeyError) as error:
         found.entries_error = f"{type(error).__name__}: {error}"
+
+
+def _respell(found: Survey, locks: DynamoDBLocks, wanted: str | None) -> None:
+    """Look under the spelling of the path that the table's writers use, as ``open`` does (A15)."""
+    ours = locks.table_path
+    locks.respell(locks.other_path)
+    entries = tuple(locks.entries())
+    if entries or wanted == locks.table_path:
+        found.entries = entries
+    else:
+        locks.respell(ours)
 
 
 def _head_now(found: Survey) -> int:

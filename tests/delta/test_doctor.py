@@ -316,6 +316,19 @@ def test_another_spelling_of_the_path_is_found_and_another_table_is_not(here: Ne
     assert sorted(on_s3(here)["other_spellings"].details["spellings"]) == sorted(spellings)
 
 
+def test_entries_are_looked_up_under_the_spelling_that_the_writers_use(here: Neighbourhood) -> None:
+    name = f"{here.bucket}-old"
+    create(here.dynamodb, name, "tablePath", "fileName")
+    place = Neighbourhood(here.server, here.bucket, name)
+    for version in range(2):
+        place.spark_entry(version, ".tmp/gone", path=f"s3://{here.bucket}/{PREFIX}")
+    body_ = here.s3.get_object(Bucket=here.bucket, Key=f"{PREFIX}/{commit_path(0)}")["Body"].read()
+    here.put(commit_path(0), body_.replace(b"safewrite.lock-path", b"forgotten.lock-path"))
+    seen = here.survey(lock_table=name)
+    assert [seen.version(entry) for entry in seen.entries] == [0, 1]
+    assert seen.spellings == {}
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
