@@ -35,7 +35,7 @@ def says_it_all(error: sw.SafewriteError, *, key: str | None = None) -> None:
 def test_an_address_where_nobody_listens_is_not_committed(new_place: Callable[[str], Place]) -> None:
     nobody = storage_options(f"http://127.0.0.1:{servers.free_port()}")
     place = Place("s3://lake/t", "object-store", nobody)
-    with pytest.raises(sw.StorageError, match="EndpointConnectionError|onnect") as caught:
+    with pytest.raises(sw.StorageError, match=r"EndpointConnectionError|onnect") as caught:
         place.open()
     says_it_all(caught.value)
     assert caught.value.kind == "storage"
@@ -57,7 +57,7 @@ def test_a_table_that_is_not_there_is_answered_with_how_to_make_it(place: Place)
 
 
 def test_a_bucket_that_is_not_there_is_not_committed(s3_place: Place) -> None:
-    with pytest.raises(sw.NotCommittedError, match="NoSuchBucket|no such bucket") as caught:
+    with pytest.raises(sw.NotCommittedError, match=r"NoSuchBucket|no such bucket") as caught:
         impatient(replace(s3_place, uri="s3://no-such-bucket-here/t").open(create=True)).append(
             rows(1), key="event"
         )

@@ -96,7 +96,7 @@ def test_a_write_in_doubt_is_undecided_until_its_version_is_taken(
     else:
         assert place.open().resolve(key) is None
         assert place.ids() == once(0, 2)
-    again = {"key": key} if not naming else naming
+    again = naming or {"key": key}
     place.open().append(rows(1), **again)  # type: ignore[arg-type]
     assert visible([place.ids(), place.replayed_ids()]) == once(0, 1, 2)
 
