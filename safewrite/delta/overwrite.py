@@ -27,7 +27,7 @@ from safewrite.delta.files import ActiveFiles, load_files
 from safewrite.delta.log import Action, Commit, FileKey
 from safewrite.delta.predicate import Constant, Predicate, columns, partition_value, possible, truths
 from safewrite.delta.staging import StagedFile, recheck, stage
-from safewrite.delta.write import Done, write
+from safewrite.delta.write import Done, stands, write
 from safewrite.errors import (
     ConflictError,
     InternalError,
@@ -328,4 +328,6 @@ def _known(candidate: OverwriteCandidate, limits: Limits) -> Generator[Effect, O
     if keys.base_of_generated(wanted.key) is not None:
         return False
     record = yield from keys.recall(wanted.key, limits)
-    return record is not None and record.version is not None
+    if record is None or record.version is None:
+        return False
+    return (yield from stands(record, record.version, limits))

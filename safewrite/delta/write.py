@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from safewrite.delta.candidate import FINGERPRINT_OF, VERSION_OF, AppendCandidate, Write
 from safewrite.delta.datafiles import DataFile
+from safewrite.delta.fetch import fetch_one
 from safewrite.delta.log import commit_path, parse, version_of
 from safewrite.delta.staging import stage
 from safewrite.delta.state import TableState
@@ -86,8 +87,10 @@ def _write(  # noqa: PLR0917 - one caller, just above
     elif generated_base != candidate.accounted:
         record, ours = yield from keys.intend(record, limits)
         if record.version is not None:
-            keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
-            return Done(record.version, True, named.rows, 0, 0, candidate.state)
+            if (yield from stands(record, record.version, limits)):
+                keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
+                return Done(record.version, True, named.rows, 0, 0, candidate.state)
+            record = LedgerRecord(named.key, -1, named.fingerprint)
         if not ours or generated_base is not None:
             # An earlier call began under this key: look for its commit before uploading anything.
             seen = min(seen, record.base_version)
@@ -133,6 +136,21 @@ def _already(
     rows = int(candidate.found.get("rows", candidate.write.rows))
     files = int(candidate.found.get("files", 0))
     return Done(found.version, True, rows, files, attempts, None)
+
+
+def stands(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    """False if the ledger speaks of a table that was dropped: the log is the truth, and does not bear it out (A17).
+
+    A version that is gone while later ones stand was removed by log clean-up; the ledger is believed then.
+    """
+    found = yield from fetch_one(Get(commit_path(version), name="recall.get_commit"), limits)
+    if isinstance(found, Ok):
+        assert isinstance(found.value, bytes)
+        return any(write["key"] == record.key for write in writes_of(found.value, version))
+    later = yield from fetch_one(
+        List("_delta_log/", start_after=commit_path(version), limit=1, name="recall.list"), limits
+    )
+    return isinstance(later, Ok) and bool(later.value)
 
 
 def _in_ledger(named: Write) -> bool:
@@ -216,6 +234,12 @@ def resolve(
         StorageError: the store gave no answer.
     """
     record = yield from keys.recall(key, limits)
+    if (
+        record is not None
+        and record.version is not None
+        and not (yield from stands(record, record.version, limits))
+    ):
+        record = None
     if record is not None and record.version is not None:
         rows = record.fingerprint.split(":")[1]
         return record.version, {"key": key, "fingerprint": record.fingerprint, "rows": int(rows), "files": 0}
