@@ -107,7 +107,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
             candidate, seen, arbiter=arbiter, limits=limits, queue_first=queue_first, fresh=fresh
         )
     except CommitUnknownError as error:
-        if error.version is not None and named.txn is None:
+        if error.version is not None:
             yield from keys.doubt(record, error.version, limits)
         raise
     if landed.already:
