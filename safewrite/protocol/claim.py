@@ -81,7 +81,8 @@ def claim(entry: Entry, limits: Limits) -> Generator[Effect, Outcome, Claim]:
         outcome = yield put
         if isinstance(outcome, Ok):
             return Claim.MINE
-        in_doubt = in_doubt or isinstance(outcome, Unknown)
+        # "Exists" may be our own claim, which a proxy sent twice: who holds it decides.
+        in_doubt = in_doubt or isinstance(outcome, Unknown | Exists)
         if isinstance(outcome, Failed) and not in_doubt:
             raise unanswered(put, outcome)
         holder = yield from ask(GetEntry(entry.file_name, name="commit.get_entry"), limits)

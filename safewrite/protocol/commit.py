@@ -38,6 +38,7 @@ from safewrite.protocol.effects import (
     Backoff,
     Effect,
     Entry,
+    Exists,
     Failed,
     Get,
     List,
@@ -332,7 +333,8 @@ def _put_commit(
         if isinstance(outcome, Ok):
             yield from _verify(state, version, body, entry)
             return True
-        in_doubt = in_doubt or isinstance(outcome, Unknown)
+        # "Exists" may be our own create, which a proxy sent twice: what stands there decides.
+        in_doubt = in_doubt or isinstance(outcome, Unknown | Exists)
         if isinstance(outcome, Failed) and not in_doubt:
             raise unanswered(put, outcome)
         standing = yield from ask(Get(path, name="commit.read_back"), state.limits)
