@@ -13,7 +13,8 @@ class S3Objects:
     """Objects under ``s3://bucket/prefix``; conditional creates go by ``If-None-Match: *``.
 
     Every upload carries its MD5: S3 refuses a damaged body, and where a store ignores it, the ETag
-    that comes back tells (G5).
+    that comes back tells (G5).  Once an upload has shown that the store's ETags are MD5s, whole reads
+    are checked by them too.
     """
 
     def __init__(self, client: Any, bucket: str, prefix: str, *, clock: ServerClock | None = None) -> None:
@@ -23,6 +24,7 @@ class S3Objects:
         self.root = f"s3://{bucket}/{self.prefix}" if self.prefix else f"s3://{bucket}"
         self.clock = clock or ServerClock()
         self._base = f"{self.prefix}/" if self.prefix else ""
+        self._etags_are_md5 = False
 
     def get(self, path: str) -> Outcome:
         return self._read(path)
@@ -79,9 +81,14 @@ class S3Objects:
         extra = {"Range": byte_range} if byte_range else {}
         try:
             answer = self.client.get_object(Bucket=self.bucket, Key=self._base + path, **extra)
-            return Ok(answer["Body"].read())
+            body: bytes = answer["Body"].read()
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
             return meaning(error, write=False)
+        etag = _md5_of(answer)
+        if byte_range is None and self._etags_are_md5 and etag not in (None, _hex(body)):
+            # Half a commit file read back would look like another writer's (A19, G5).
+            return Unknown(f"{path} was damaged on its way here")
+        return Ok(body)
 
     def _write(self, path: str, body: bytes, condition: dict[str, str]) -> Outcome:
         digest = hashlib.md5(body, usedforsecurity=False)
@@ -92,12 +99,23 @@ class S3Objects:
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
             return meaning(error, write=True)
         self.clock.observe(answer["ResponseMetadata"]["HTTPHeaders"])
-        etag = str(answer.get("ETag", "")).strip('"')
-        plain = len(etag) == 32 and "aws:kms" not in str(answer.get("ServerSideEncryption", ""))
-        if plain and etag != digest.hexdigest():
+        etag = _md5_of(answer)
+        self._etags_are_md5 = self._etags_are_md5 or etag == digest.hexdigest()
+        if etag not in (None, digest.hexdigest()):
             # What stands there is not what was sent: a data file is sent again, a commit is read back.
             return Unknown(f"{path} was damaged on its way") if condition else Busy(f"{path} was damaged")
         return Ok()
+
+
+def _md5_of(answer: dict[str, Any]) -> str | None:
+    """The MD5 that the ETag of a plain upload is; None for a multipart or a KMS-encrypted one."""
+    etag = str(answer.get("ETag", "")).strip('"')
+    plain = len(etag) == 32 and "aws:kms" not in str(answer.get("ServerSideEncryption", ""))
+    return etag if plain else None
+
+
+def _hex(body: bytes) -> str:
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
 
 
 def _base64(digest: Any) -> str:
