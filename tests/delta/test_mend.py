@@ -101,6 +101,22 @@ def test_a_vanished_append_is_rescued_once_however_often_it_is_asked_for(here: N
     assert here.ids() == [1, 2, 7, 8, 9, 2000]
 
 
+def test_a_rescue_that_landed_while_the_log_was_being_read_is_found_by_its_key(here: Neighbourhood) -> None:
+    here.vanish(2, 7, 8)
+    torn_look = here.survey()
+    rescue(here)
+    torn_look.state = here.survey().state  # commits were read before the first rescue, the state after it
+    assert [(step.version, step.detail) for step in rescue(here, torn_look)] == [(3, "by an earlier rescue")]
+    assert here.ids() == [1, 2, 7, 8, 2000]
+
+
+def test_a_commit_whose_data_file_was_replaced_by_another_is_not_rescued(here: Neighbourhood) -> None:
+    add, another = here.vanish(2, 7), here.data_file(*range(1000))
+    source = {"Bucket": here.bucket, "Key": f"{PREFIX}/{another['path']}"}
+    here.s3.copy_object(Bucket=here.bucket, Key=f"{PREFIX}/{add['path']}", CopySource=source)
+    assert [step.status for step in rescue(here)] == ["skipped"]
+
+
 def test_a_rescue_can_be_resolved_by_its_key(here: Neighbourhood) -> None:
     here.vanish(2, 7, 8)
     (step,) = rescue(here)
