@@ -1,0 +1,379 @@
+"""The protections that must not be missing: each mutant takes one away, and its killer must notice.
+
+Ids are those of failure-modes.md, 2.4.  A mutant is a patch of the text of one module of safewrite,
+so production code has no unsafe switches; a text that is not found exactly once is an error, so a
+mutant cannot quietly stop mutating.  A killer is a model of the explorer or a test; it runs on a copy
+of the package.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Killer:
+    """A command that passes on sound code; its first argument is what Python runs as a module."""
+
+    module: str
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join((self.module.rpartition(".")[2], *self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One protection taken away: in ``file``, each of ``edits`` replaces an old text by a new one.
+
+    ``told`` is what the killer prints when it notices.
+    """
+
+    id: str
+    without: str
+    file: str
+    edits: tuple[tuple[str, str], ...]
+    killer: Killer
+    told: str
+
+
+def model(name: str, faults: int) -> Killer:
+    """A model of the explorer, with so many faults."""
+    return Killer("safewrite.testing.explorer", ("--model", name, "--faults", str(faults)))
+
+
+def pytest(node: str) -> Killer:
+    """Tests of a module, or of a function."""
+    return Killer("pytest", ("-q", "-p", "no:cacheprovider", f"tests/{node}"))
+
+
+OWN = pytest("mutants/test_protections.py")
+"""The tests beside this module; a mutant says which of them must fail."""
+CLAIM, COMMIT = "protocol/claim.py", "protocol/commit.py"
+DYNAMODB, S3, AWS = "stores/dynamodb.py", "stores/s3.py", "stores/aws.py"
+
+MUTANTS = (
+    Mutant(
+        "M1",
+        "the condition of the DynamoDB put",
+        DYNAMODB,
+        (
+            (
+                'TableName=self.table_name, Item=item, ConditionExpression="attribute_not_exists(fileName)"\n',
+                "TableName=self.table_name, Item=item\n",
+            ),
+        ),
+        OWN,
+        "test_a_second_claim_of_a_version_is_refused",
+    ),
+    Mutant(
+        "M2-repair",
+        "the condition of the repairer's copy",
+        CLAIM,
+        (
+            (
+                'put = PutIfAbsent(LOG + entry.file_name, body, name="repair.put_commit")',
+                'put = Put(LOG + entry.file_name, body, name="repair.put_commit")',
+            ),
+        ),
+        model("put", 1),
+        "replaced:",
+    ),
+    Mutant(
+        "M2-store",
+        "the If-None-Match header",
+        S3,
+        (('{"IfNoneMatch": "*"}', "{}"),),
+        OWN,
+        "test_a_second_create_of_a_commit_file_is_refused",
+    ),
+    Mutant(
+        "M3",
+        "the reading back before the ack",
+        COMMIT,
+        (
+            (
+                "            yield from _verify(state, version, body, entry)\n",
+                "            yield from _acknowledge(state, entry)\n",
+            ),
+        ),
+        OWN,
+        "test_a_commit_that_was_replaced_before_its_ack_is_not_acked",
+    ),
+    Mutant(
+        "M4-claim",
+        "the look at who holds the entry after a lost answer",
+        CLAIM,
+        (
+            (
+                "        if isinstance(outcome, Failed) and not in_doubt:\n",
+                "        if isinstance(outcome, Failed | Unknown):\n",
+            ),
+        ),
+        model("locks", 1),
+        "zombie:",
+    ),
+    Mutant(
+        "M4-commit",
+        "the look at the commit file after a lost answer",
+        COMMIT,
+        (
+            (
+                "        if isinstance(outcome, Failed) and not in_doubt:\n",
+                "        if isinstance(outcome, Failed | Unknown):\n",
+            ),
+        ),
+        model("objects", 1),
+        "zombie:",
+    ),
+    Mutant(
+        "M5",
+        "own-commit detection",
+        COMMIT,
+        (
+            ("            if standing.value == body:\n", "            if False:\n"),
+            ("        if found is not None:\n            return found\n", ""),
+        ),
+        model("objects", 1),
+        "doubled:",
+    ),
+    Mutant(
+        "M6-meaning",
+        "409 as ask again",
+        AWS,
+        (
+            (
+                "    if code in _CONDITION or status == 412:",
+                "    if code in _CONDITION or status in (409, 412):",
+            ),
+        ),
+        OWN,
+        "test_409_means_ask_again",
+    ),
+    Mutant(
+        "M6-ask",
+        "409 as ask again, in the protocol",
+        "protocol/ask.py",
+        (
+            ("import Backoff, Busy, Effect, Failed,", "import Backoff, Busy, Effect, Exists, Failed,"),
+            (
+                "        if not isinstance(outcome, Busy | Unknown):\n",
+                (
+                    "        if isinstance(outcome, Busy):\n            return Exists()\n"
+                    "        if not isinstance(outcome, Busy | Unknown):\n"
+                ),
+            ),
+        ),
+        model("locks", 2),
+        "alarm:",
+    ),
+    Mutant(
+        "M7",
+        "the commit file before the ack",
+        COMMIT,
+        (
+            (
+                "    return (yield from _put_commit(state, version, body, entry))\n",
+                "    yield from _acknowledge(state, entry)\n    return True\n",
+            ),
+        ),
+        model("locks", 0),
+        "lost:",
+    ),
+    Mutant(
+        "M8",
+        "the temp file after an error",
+        COMMIT,
+        (
+            ("    Backoff,\n    Effect,", "    Backoff,\n    Delete,\n    Effect,"),
+            (
+                "        in_doubt = in_doubt or isinstance(outcome, Unknown)\n",
+                (
+                    "        in_doubt = in_doubt or isinstance(outcome, Unknown)\n"
+                    "        if entry is not None and isinstance(outcome, Unknown):\n"
+                    "            yield Delete(claims.LOG + entry.temp_path)\n"
+                ),
+            ),
+        ),
+        model("locks", 1),
+        "alarm:",
+    ),
+    Mutant(
+        "M9",
+        "the look at N.json when the temp file is missing",
+        CLAIM,
+        (("        yield from _must_exist(entry, limits)\n", "        pass\n"),),
+        OWN,
+        "test_an_entry_without_temp_file_and_commit_is_reported",
+    ),
+    Mutant(
+        "M11",
+        "the repair before N+1",
+        COMMIT,
+        (
+            (
+                "        return (yield from _repair(state, newest, listed))\n",
+                "        return (yield from _examine_new(state, listed))\n",
+            ),
+        ),
+        model("locks", 1),
+        "stuck:",
+    ),
+    Mutant(
+        "M13",
+        "the key in the commit itself",
+        "delta/candidate.py",
+        (('"writes": [self.write.to_log()]}', '"writes": []}'),),
+        OWN,
+        "test_a_retry_finds_its_rows_although_the_ledger_never_heard_of_the_commit",
+    ),
+    Mutant(
+        "M21",
+        "rows of NULL partitions",
+        "delta/partitions.py",
+        (
+            (
+                "part) for part in parts\n    ]",
+                (
+                    "part)\n        for part in parts\n"
+                    "        if all(texts[i][codes[i][part[0]]] is not None for i in range(len(partition_by)))\n    ]"
+                ),
+            ),
+            ("    if sum(len(group.rows) for group in found) != prepared.rows:\n", "    if False:\n"),
+        ),
+        pytest("delta/test_datafiles.py::test_null_and_nan_partitions_keep_their_rows"),
+        "test_null_and_nan_partitions_keep_their_rows",
+    ),
+    Mutant(
+        "M22",
+        "matching by name",
+        "frames/conform.py",
+        (("_single(piece.column(field.name))", "_single(piece.column(len(arrays)))"),),
+        pytest("frames/test_conform.py::test_columns_go_by_name_and_not_by_position"),
+        "test_columns_go_by_name_and_not_by_position",
+    ),
+    Mutant(
+        "M23",
+        "the check of casts",
+        "frames/leaves.py",
+        (("return pc.cast(values, target, safe=True)", "return pc.cast(values, target, safe=False)"),),
+        pytest("frames/test_conform.py::test_a_value_that_would_change_is_refused_by_row_and_value"),
+        "DID NOT RAISE",
+    ),
+    Mutant(
+        "M23-fraction",
+        "the check for fractions",
+        "frames/leaves.py",
+        (("    if (whole != numbers).any():\n", "    if False:\n"),),
+        pytest("frames/test_conform.py::test_a_value_that_would_change_is_refused_by_row_and_value"),
+        "DID NOT RAISE",
+    ),
+    Mutant(
+        "M24",
+        "the check that no nanoseconds are cut off",
+        "frames/leaves.py",
+        (
+            (
+                "_in_years_1_to_9999(_cast(values, target), unit_s=1e-6)",
+                "_in_years_1_to_9999(pc.cast(values, target, safe=False), unit_s=1e-6)",
+            ),
+        ),
+        pytest("frames/test_conform.py::test_a_value_that_would_change_is_refused_by_row_and_value"),
+        "DID NOT RAISE",
+    ),
+    Mutant(
+        "M27",
+        "the look at the data files before the commit",
+        COMMIT,
+        (("        yield from state.candidate.recheck()\n", ""),),
+        OWN,
+        "test_a_data_file_that_was_removed_before_the_commit_is_noticed",
+    ),
+    Mutant(
+        "M28",
+        "the error when all attempts are used up",
+        COMMIT,
+        (
+            (
+                "            yield lease.pass_turn(state.ticket)\n        raise\n    return landed\n",
+                (
+                    "            yield lease.pass_turn(state.ticket)\n"
+                    "        return Landed(state.seen, state.attempts, False, True)\n    return landed\n"
+                ),
+            ),
+        ),
+        OWN,
+        "test_giving_up_is_an_error",
+    ),
+    Mutant(
+        "M30-newest",
+        "the consistent read of the newest entry",
+        DYNAMODB,
+        (
+            (
+                "                ConsistentRead=True,\n                KeyConditionExpression",
+                "                ConsistentRead=False,\n                KeyConditionExpression",
+            ),
+        ),
+        OWN,
+        "test_the_newest_entry_is_never_a_stale_one",
+    ),
+    Mutant(
+        "M30-entry",
+        "the consistent read of one entry",
+        DYNAMODB,
+        (
+            (
+                "TableName=self.table_name, Key=self._key(file_name), ConsistentRead=True",
+                "TableName=self.table_name, Key=self._key(file_name)",
+            ),
+        ),
+        OWN,
+        "test_who_holds_a_version_is_never_a_stale_answer",
+    ),
+)
+
+
+def copy_package(to: Path) -> None:
+    """Copy what killers need: the package, and the tests that are killers."""
+    ignored = shutil.ignore_patterns("*.tmp", ".hypothesis")
+    shutil.copytree(ROOT / "safewrite", to / "safewrite", ignore=ignored)
+    for folder in ("frames", "delta", "mutants"):
+        shutil.copytree(ROOT / "tests" / folder, to / "tests" / folder, ignore=ignored)
+    shutil.copy(ROOT / "tests" / "__init__.py", to / "tests")
+    shutil.copy(ROOT / "pyproject.toml", to)
+
+
+def mutate(mutant: Mutant, package: Path) -> None:
+    """Apply a mutant's edits to a copy; raises if an old text is not there exactly once."""
+    path = package / "safewrite" / mutant.file
+    text = path.read_text()
+    for old, new in mutant.edits:
+        if text.count(old) != 1:
+            raise LookupError(f"{mutant.id}: {text.count(old)} times in {mutant.file}: {old!r}")
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+def run(killer: Killer, package: Path) -> tuple[int, str]:
+    """Run a killer on a copy of the package: its exit code and what it printed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", killer.module, *killer.arguments],
+        cwd=package,
+        env=kept | {"PYTHONPATH": str(package), "AWS_EC2_METADATA_DISABLED": "true"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    return done.returncode, done.stdout

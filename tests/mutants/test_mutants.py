@@ -1,0 +1,40 @@
+"""Taking away any protection makes a model or a test fail (failure-modes.md, 2.4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.catalogue import COMMIT, MUTANTS, Killer, Mutant, copy_package, mutate, run
+
+KILLERS = list(dict.fromkeys(mutant.killer for mutant in MUTANTS))
+
+
+@pytest.mark.parametrize("killer", KILLERS, ids=str)
+def test_the_killer_passes_on_the_code_as_it_is(killer: Killer, tmp_path: Path) -> None:
+    copy_package(tmp_path)
+    code, printed = run(killer, tmp_path)
+    assert code == 0, printed
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
+def test_the_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
+    copy_package(tmp_path)
+    mutate(mutant, tmp_path)
+    code, printed = run(mutant.killer, tmp_path)
+    assert code == 1, printed
+    assert mutant.told in printed
+
+
+def test_a_mutant_whose_text_has_gone_is_an_error(tmp_path: Path) -> None:
+    copy_package(tmp_path)
+    gone = replace(MUTANTS[0], file=COMMIT, edits=(("no such text in there", ""),))
+    with pytest.raises(LookupError, match="0 times in protocol/commit"):
+        mutate(gone, tmp_path)
+
+
+def test_every_protection_of_delta_appends_has_a_mutant() -> None:
+    wanted = {*(f"M{n}" for n in (*range(1, 10), 11, 13, 21, 22, 23, 24, 27, 28, 30))}
+    assert {mutant.id.partition("-")[0] for mutant in MUTANTS} == wanted

@@ -1,0 +1,223 @@
+"""Single protections of the commit, each tested where it is: what the mutants are killed by."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from botocore.exceptions import ClientError
+
+import safewrite as sw
+from safewrite.errors import ForeignWriterError, Kind, RetriesExhaustedError, StorageError
+from safewrite.protocol.claim import LOG, commit_path
+from safewrite.protocol.commit import Arbiter
+from safewrite.protocol.effects import (
+    Busy,
+    Effect,
+    Entry,
+    Exists,
+    LedgerCommit,
+    Ok,
+    Outcome,
+    Put,
+    PutIfAbsent,
+    Unknown,
+)
+from safewrite.stores.aws import meaning
+from safewrite.stores.dynamodb import DynamoDBLocks
+from safewrite.stores.s3 import S3Objects
+from safewrite.stores.world import Performer, run
+from safewrite.testing.immutable import Store
+from safewrite.testing.models import FIRST
+from safewrite.testing.rows import safewrite
+
+TABLE = Store(((commit_path(0), FIRST),))
+
+
+def _refused(code: str, status: int) -> ClientError:
+    return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "Put")
+
+
+# --- the stores' own conditions ---------------------------------------------------------------------
+class LateDynamoDB:
+    """A DynamoDB whose plain reads show the table as it was at the beginning."""
+
+    def __init__(self) -> None:
+        self.items: dict[tuple[str, str], dict[str, Any]] = {}
+        self.stale = copy.deepcopy(self.items)
+
+    def put_item(self, *, Item: dict[str, Any], ConditionExpression: str = "", **_: Any) -> None:  # noqa: N803
+        key = (Item["tablePath"]["S"], Item["fileName"]["S"])
+        if key in self.items and ConditionExpression == "attribute_not_exists(fileName)":
+            raise _refused("ConditionalCheckFailedException", 400)
+        self.items[key] = Item
+
+    def get_item(self, *, Key: dict[str, Any], ConsistentRead: bool = False, **_: Any) -> dict[str, Any]:  # noqa: N803
+        items = self.items if ConsistentRead else self.stale
+        found = items.get((Key["tablePath"]["S"], Key["fileName"]["S"]))
+        return {"Item": found} if found else {}
+
+    def query(self, *, ConsistentRead: bool = False, **_: Any) -> dict[str, Any]:  # noqa: N803
+        items = self.items if ConsistentRead else self.stale
+        return {"Items": [items[max(items)]]} if items else {}
+
+
+def _entry(version: int, temp: str) -> Entry:
+    return Entry(f"{version:020d}.json", temp)
+
+
+@pytest.fixture
+def locks() -> DynamoDBLocks:
+    return DynamoDBLocks(LateDynamoDB(), "locks", "s3a://lake/orders")
+
+
+def test_a_second_claim_of_a_version_is_refused(locks: DynamoDBLocks) -> None:  # A13, M1
+    assert locks.put_entry_if_absent(_entry(1, "mine")) == Ok()
+    assert locks.put_entry_if_absent(_entry(1, "other")) == Exists()
+    held = locks.get_entry("00000000000000000001.json")
+    assert isinstance(held, Ok)
+    assert held.value == _entry(1, "mine")
+
+
+def test_the_newest_entry_is_never_a_stale_one(locks: DynamoDBLocks) -> None:  # M30
+    locks.put_entry_if_absent(_entry(1, "mine"))
+    assert locks.newest() == Ok(_entry(1, "mine"))
+
+
+def test_who_holds_a_version_is_never_a_stale_answer(locks: DynamoDBLocks) -> None:  # A3, M30
+    locks.put_entry_if_absent(_entry(1, "mine"))
+    assert locks.get_entry("00000000000000000001.json") == Ok(_entry(1, "mine"))
+
+
+class HonestS3:
+    """A bucket that keeps the condition of a put, if there is one."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+
+    def put_object(self, *, Key: str, Body: bytes, IfNoneMatch: str = "", **_: Any) -> dict[str, Any]:  # noqa: N803
+        if IfNoneMatch == "*" and Key in self.blobs:
+            raise _refused("PreconditionFailed", 412)
+        self.blobs[Key] = Body
+        return {"ResponseMetadata": {"HTTPHeaders": {}}}
+
+    def get_object(self, *, Key: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        return {"Body": io.BytesIO(self.blobs[Key])}
+
+
+def test_a_second_create_of_a_commit_file_is_refused() -> None:  # A1, M2
+    objects = S3Objects(HonestS3(), "lake", "orders")
+    assert objects.put_if_absent(commit_path(1), b"mine") == Ok()
+    assert objects.put_if_absent(commit_path(1), b"other") == Exists()
+    assert objects.get(commit_path(1)) == Ok(b"mine")
+
+
+@pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
+def test_409_means_ask_again(code: str) -> None:  # A18, M6
+    assert isinstance(meaning(_refused(code, 409), write=True), Busy)
+    assert meaning(_refused("PreconditionFailed", 412), write=True) == Exists()
+
+
+# --- the steps of a commit --------------------------------------------------------------------------
+class Meddler:
+    """A world in which something happens around every effect."""
+
+    def __init__(self, world: Performer, meddle: Callable[[Effect, Performer], Outcome | None]) -> None:
+        self.world = world
+        self.meddle = meddle
+
+    def perform(self, effect: Effect) -> Outcome:
+        parts = getattr(effect, "effects", None)
+        if parts is not None:
+            return Ok(tuple(self.perform(part) for part in parts))
+        return self.meddle(effect, self.world) or self.world.perform(effect)
+
+
+def _append(world: Performer, arbiter: Arbiter) -> int:
+    return run(safewrite("mine", "mine", arbiter, exists=True, again=False), world)
+
+
+@pytest.mark.parametrize("replacement", [b"other other", b"mi"])
+def test_a_commit_that_was_replaced_before_its_ack_is_not_acked(replacement: bytes) -> None:  # A1, A19, M3
+    def replace(effect: Effect, world: Performer) -> Outcome | None:
+        if not isinstance(effect, PutIfAbsent):
+            return None
+        world.perform(effect)
+        return world.perform(Put(effect.path, replacement))
+
+    world, _ = TABLE.world()
+    with pytest.raises(ForeignWriterError):
+        _append(Meddler(world, replace), Arbiter(lock_table=False))
+
+
+def test_an_entry_without_temp_file_and_commit_is_reported() -> None:  # A7, M9
+    world, _ = TABLE._replace(entries=(_entry(1, ".tmp/gone"),)).world()
+    with pytest.raises(StorageError) as told:
+        _append(world, Arbiter(lock_table=True))
+    assert told.value.kind is Kind.CORRUPT_LOG
+
+
+def test_an_entry_without_temp_file_is_closed_if_its_commit_stands() -> None:  # A7
+    moved = Store(
+        ((commit_path(0), FIRST), (commit_path(1), b"other other")), entries=(_entry(1, ".tmp/moved"),)
+    )
+    world, taken = moved.world()
+    assert _append(world, Arbiter(lock_table=True)) == 2
+    assert all(entry.complete for entry in taken().entries)
+
+
+def test_giving_up_is_an_error() -> None:  # C8, M28
+    def take_every_version(effect: Effect, world: Performer) -> Outcome | None:
+        if isinstance(effect, PutIfAbsent):
+            world.perform(Put(effect.path, b"other other"))
+        return None
+
+    world, taken = TABLE.world()
+    with pytest.raises(RetriesExhaustedError):
+        _append(Meddler(world, take_every_version), Arbiter(lock_table=False))
+    assert b"mine mine" not in taken().log().values()
+
+
+# --- a whole append on a local table ----------------------------------------------------------------
+ROWS = pa.table({"x": pa.array([1, 2, 3], pa.int64())})
+
+
+def _local(tmp_path: Path, meddle: Callable[[Effect, Performer], Outcome | None]) -> sw.Table:
+    table = sw.open(str(tmp_path / "orders"), create=True)
+    table.append(ROWS.slice(0, 1), key="first")
+    table.world = Meddler(table.world, meddle)
+    return table
+
+
+def test_a_retry_finds_its_rows_although_the_ledger_never_heard_of_the_commit(tmp_path: Path) -> None:  # M13
+    def forget(effect: Effect, world: Performer) -> Outcome | None:
+        return Unknown("cut") if isinstance(effect, LedgerCommit) else None
+
+    first = _local(tmp_path, forget).append(ROWS, key="event")
+    again = sw.open(str(tmp_path / "orders")).append(ROWS, key="event")
+    assert (again.outcome.value, again.version) == ("already_committed", first.version)
+    assert len(list((tmp_path / "orders" / LOG).glob("*.json"))) == 2
+
+
+@pytest.mark.parametrize("damage", ["removed", "truncated"])
+def test_a_data_file_that_was_removed_before_the_commit_is_noticed(
+    tmp_path: Path, damage: str
+) -> None:  # B1, G5, M27
+    def vacuum(effect: Effect, world: Performer) -> Outcome | None:
+        if not isinstance(effect, Put) or not effect.path.endswith(".parquet"):
+            return None
+        done = world.perform(effect)
+        path = tmp_path / "orders" / effect.path
+        path.unlink() if damage == "removed" else path.write_bytes(effect.body[: len(effect.body) // 2])
+        return done
+
+    table = _local(tmp_path, vacuum)
+    with pytest.raises(StorageError) as told:
+        table.append(ROWS, key="event")
+    assert told.value.kind is Kind.DATA_FILE_DAMAGED
+    assert sw.open(str(tmp_path / "orders")).version == 0
