@@ -91,8 +91,16 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.server.blobs.get(self._path())
         if body is None:
             self._error(404, "NoSuchKey")
-        else:
-            self._reply(200, body, ETag=f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"')
+            return
+        etag = f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
+        if "Range" not in self.headers:
+            self._reply(200, body, ETag=etag, Last_Modified="Thu, 01 Jan 2026 00:00:00 GMT")
+            return
+        first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
+        start = int(first) if first else max(0, len(body) - int(last))
+        part = body[start : int(last) + 1] if first and last else body[start:]
+        span = f"bytes {start}-{start + len(part) - 1}/{len(body)}"
+        self._reply(206, part, ETag=etag, Content_Range=span, Last_Modified="Thu, 01 Jan 2026 00:00:00 GMT")
 
     do_HEAD = do_GET  # noqa: N815 - http.server's own spelling
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from tests.integration.places import Place, once, rows, visible
+from tests.integration.places import Place, crash_at, once, rows, visible
 
 CREATORS = 12
 
@@ -42,6 +42,14 @@ def test_twelve_creators_make_one_table_with_every_row_once(place: Place) -> Non
     commits = place.commits()
     assert len(commits) == CREATORS
     assert sum("metaData" in action for actions in commits for action in actions) == 1
+
+
+def test_a_creator_that_died_with_its_claim_does_not_stop_the_next_one(guarded: Place) -> None:
+    """A20, A5: the claim on version 0 names a table id that is not ours, and is finished all the same."""
+    crash_at(guarded.open(create=True), "commit.put_entry", "after", rows(1), key="left")
+    assert guarded.open(create=True).append(rows(2), key="event").version == 1
+    assert visible([guarded.ids(), guarded.replayed_ids()]) == once(1, 2)
+    assert guarded.open(create=True).append(rows(1), key="left").outcome == "already_committed"
 
 
 def test_creators_with_different_schemas_agree_on_the_first_ones(place: Place) -> None:
