@@ -235,7 +235,9 @@ def _repair(
 ) -> Generator[Effect, Outcome, Found | None]:
     if _version(newest) > _head(state, listed):
         listed = yield from _list(state)
-    foreign = newest.table_id and state.candidate.table_id and newest.table_id != state.candidate.table_id
+    # Who creates a table meets the ids of its other creators (A20): only a table that is there has one id.
+    ours = state.candidate.table_id if state.candidate.accounted >= 0 else None
+    foreign = ours is not None and newest.table_id not in (None, ours)
     if _version(newest) > _head(state, listed) + 1 or foreign:
         raise _stale(newest)
     yield from claims.finish(newest, state.limits)
