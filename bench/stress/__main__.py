@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from . import plan, report, run
+from . import plan, report, run, stage
 from .progress import Progress
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -37,7 +37,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         str, typer.Option(envvar="SAFEWRITE_ARMS", help=f"Comma-separated, of: {', '.join(plan.ARMS)}.")
     ] = "",
     table: Annotated[
-        str | None, typer.Option(envvar="SAFEWRITE_TABLE", help="s3://bucket/path of your own; no server is started.")
+        str | None, typer.Option(envvar="SAFEWRITE_TABLE", help="s3://bucket/path of your own, where tables are made and left; no server is started.")
     ] = None,
     endpoint: Annotated[
         str | None, typer.Option(envvar="SAFEWRITE_ENDPOINT", help="Your store's URL; AWS itself if left out.")
@@ -70,13 +70,13 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
     console = Console(stderr=json_output)
     if not console.is_terminal:
-        console = Console(stderr=json_output, width=160)  # a log file has no width of its own
+        console = Console(stderr=json_output, width=200)  # a log file has no width of its own
     folder = _folder(out, settings.seed)
     console.print(f"format {table_format}, seed {settings.seed}, files in {folder}", highlight=False)
     try:
         with Progress(console, quiet=json_output) as progress:
             result = run.run(settings, folder, progress.tick)
-    except run.UsageError as error:
+    except stage.UsageError as error:
         console.print(f"[red]{error}[/red]")
         raise typer.Exit(2) from error
     summary = report.to_dict(result)

@@ -89,7 +89,7 @@ def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DELTA_", "SAFEWRITE_"))}
     # Many processes on few cores: one thread each is faster, and the native pools stay small.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TOKIO_WORKER_THREADS"), "1")
-    return {**kept, **threads, "POLARS_MAX_THREADS": "1", "PYTHONUNBUFFERED": "1", "AWS_EC2_METADATA_DISABLED": "true"}
+    return {**kept, **threads, "POLARS_MAX_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 class Fleet:

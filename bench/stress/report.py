@@ -147,7 +147,7 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
         "unknown", "commits/s", "tries/ack", "faults", "kills", "verdict",
     )  # fmt: skip
     for name in names:
-        table.add_column(name, justify="left" if name in ("arm", "verdict") else "right", no_wrap=True)
+        table.add_column(name, justify="left" if name in ("arm", "verdict") else "right", no_wrap=name == "arm")
     for arm in summary["arms"]:
         rows = arm["rows"]
         doubled = max(rows["doubled"], rows["recommitted"])

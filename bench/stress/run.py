@@ -6,7 +6,6 @@ import contextlib
 import os
 import platform
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,34 +16,21 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import duckdb
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from safewrite.testing.checker import Flaw, Judgement, Read, Verdict, check, judge
 from safewrite.testing.history import Event, make_rows, read_events, read_writes
 
-from .. import servers
 from . import readers
 from .arms import common
 from .fleet import Fleet, Tally, WriterSpec
-from .plan import MAIN, ArmPlan, Settings, WriterPlan, make_arm, place_traps
+from .plan import ArmPlan, Settings, WriterPlan, make_arm, place_traps
 from .proxy import FaultProxy
+from .stage import ROOT, Stage, open_stage, python_of
 
-ROOT = Path(__file__).resolve().parents[2]
 LIVE_READ_EVERY_S = 15.0
-
-
-class UsageError(ValueError):
-    """The run cannot begin as asked for; the message says what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """The servers of a run: direct (for readers) and how writers reach them."""
-
-    cloud: servers.Endpoint
-    bucket: str
-    prefix: str
-    can_proxy: bool
 
 
 @dataclass(slots=True)
@@ -82,78 +68,7 @@ class ArmResult:
         return counts[Flaw.LOST] + max(counts[Flaw.DOUBLED], counts[Flaw.RECOMMITTED])
 
 
-# --- servers and tables -----------------------------------------------------------------------------
-@contextlib.contextmanager
-def open_stage(settings: Settings, folder: Path) -> Iterator[Stage]:
-    """Start local servers, or take the user's own endpoint, bucket and credentials."""
-    with contextlib.ExitStack() as stack:
-        if settings.table is not None:
-            yield _own_stage(settings)
-            return
-        ministack = stack.enter_context(servers.Ministack(folder / "dynamodb"))
-        if settings.store == "seaweed":
-            store: Any = stack.enter_context(servers.SeaweedFS(folder / "s3"))
-            bucket = servers.SEAWEED_BUCKET
-        else:
-            store = stack.enter_context(servers.Ministack(folder / "s3"))
-            bucket = "stress"
-            store.boto3_client("s3").create_bucket(Bucket=bucket)
-        cloud = servers.Cloud(store, ministack)
-        servers.create_lock_table(cloud.boto3_client("dynamodb"), settings.lock_table)
-        yield Stage(cloud, bucket, "", can_proxy=settings.proxy)
-
-
-@dataclass(frozen=True, slots=True)
-class OwnCloud:
-    """The user's S3 and DynamoDB: endpoint by option, credentials and region from the environment."""
-
-    endpoint: str | None
-
-    @property
-    def endpoint_url(self) -> str:
-        """The endpoint, or AWS's own."""
-        return self.endpoint or ""
-
-    def storage_options(self) -> dict[str, str]:
-        """deltalake's keys."""
-        given = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-        if self.endpoint:
-            given |= {"AWS_ENDPOINT_URL": self.endpoint}
-            given.setdefault("AWS_ENDPOINT_URL_DYNAMODB", self.endpoint)
-            if self.endpoint.startswith("http://"):
-                given["AWS_ALLOW_HTTP"] = "true"
-        return given
-
-    def boto3_client(self, service: str, /) -> Any:
-        """A boto3 client with the user's own session."""
-        import boto3
-
-        options = self.storage_options()
-        name = "AWS_ENDPOINT_URL_DYNAMODB" if service == "dynamodb" else "AWS_ENDPOINT_URL"
-        return boto3.client(service, endpoint_url=options.get(name))
-
-
-def _own_stage(settings: Settings) -> Stage:
-    place = readers.Place(settings.table or "", {}, None)
-    if not (settings.table or "").startswith("s3://") or not place.bucket:
-        raise UsageError(f"--table must be s3://bucket/path, not {settings.table!r}")
-    can_proxy = settings.proxy and (settings.endpoint or "").startswith("http://")
-    if settings.proxy and not can_proxy:
-        raise UsageError("the fault proxy speaks http to its upstream: give --endpoint http://..., or --no-proxy")
-    return Stage(OwnCloud(settings.endpoint), place.bucket, place.prefix, can_proxy)
-
-
-def python_of(environment: str) -> str:
-    """The interpreter of an environment; ``UsageError`` where it was not built."""
-    if environment == MAIN:
-        return sys.executable
-    folder = Path(os.environ.get("SAFEWRITE_ARMS_DIR", ROOT / ".envs"))
-    path = folder / environment / "bin" / "python"
-    if not path.exists():
-        raise UsageError(f"the environment {environment!r} of a naive writer is missing; build it: make arms")
-    return str(path)
-
-
+# --- tables ---------------------------------------------------------------------------------------
 def create_table(arm: ArmPlan, uri: str, stage: Stage, settings: Settings) -> None:
     """Create the arm's empty table, by safewrite where safewrite is judged, else by deltalake."""
     schema = common.to_arrow(make_rows(0, 0, 0, 1)).schema
@@ -220,6 +135,7 @@ class ArmRun:
         options = stage.cloud.storage_options()
         self.place = readers.Place(self.uri, options, stage.cloud.boto3_client("s3"))
         self._live: list[Read] = []
+        self._read_errors: list[str] = []
 
     def execute(self, tick: Callable[[ArmPlan, Fleet], None]) -> ArmResult:
         """Create the table, let the writers loose, read it back, judge."""
@@ -270,7 +186,10 @@ class ArmRun:
         def loop() -> None:
             while not over.wait(LIVE_READ_EVERY_S):
                 if fleet.start_file.exists():
-                    self._live.append(readers.read_now(self.place))
+                    try:
+                        self._live.append(readers.read_now(self.place))
+                    except Exception as error:  # noqa: BLE001 - a reader that fails is a finding, not an end
+                        self._read_errors.append(f"a read during the run failed: {error}")
 
         thread = threading.Thread(target=loop, daemon=True)
         if not self.arm.naive:
@@ -286,15 +205,16 @@ class ArmRun:
         self, fleet: Fleet, elapsed_s: float, faults: Counter[Any], peer_faults: Counter[Any], events: list[Any]
     ) -> ArmResult:
         writes = read_writes(fleet.histories)
-        errors = list(fleet.errors)
-        replay = readers.replay_log(self.place)
-        replayed, log = readers.read_replay(self.place, replay)
-        if self.arm.change_feed:
-            finals = [readers.read_change_feed(self.place)]
-        else:
-            finals = [
-                readers.read_deltalake(self.place), readers.read_duckdb(self.place, self.folder / "files"), replayed,
-            ]  # fmt: skip
+        errors = [*fleet.errors, *self._read_errors]
+        replay, log = readers.Replay(), None
+        try:
+            replay = readers.replay_log(self.place)
+            replayed, log = readers.read_replay(self.place, replay)
+            finals = [replayed, *self._other_reads()]
+        except (readers.UnreadableTableError, DeltaError, duckdb.Error) as error:
+            # What cannot be read is lost: an empty read says so, row by row.
+            errors.append(f"the table is unreadable: {error}")
+            finals = [Read("unreadable", (), (), ())]
         verdict = check(writes, [*self._live, *finals], log=log)
         ledger_events = [e for path in fleet.histories for e in read_events(path) if e["event"] in _MARKED]
         # What was said on a pipe may be cut by the kill; the ledger is not.
@@ -312,6 +232,11 @@ class ArmRun:
             self.arm, self.uri, elapsed_s, verdict, judgement, fleet.tally, faults, peer_faults, marks,
             replay.versions, len(self._live), self.steps, errors,
         )  # fmt: skip
+
+    def _other_reads(self) -> list[Read]:
+        if self.arm.change_feed:
+            return [readers.read_change_feed(self.place)]
+        return [readers.read_deltalake(self.place), readers.read_duckdb(self.place, self.folder / "files")]
 
     def _fired(self, fleet: Fleet, faults: Counter[tuple[str, str]]) -> dict[str, int]:
         """How often each planned class fired: proxy faults by kind, kills by step, pauses."""

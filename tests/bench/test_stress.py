@@ -16,7 +16,11 @@ from typing import Any
 import pytest
 
 from bench.stress import plan
+from bench.stress.fleet import Tally
 from bench.stress.plan import ARMS, NAIVE_ARMS, SAFE_ARMS, Settings, make_arm, place_traps
+from bench.stress.run import ArmResult, Result
+from safewrite.testing.checker import Judgement, Read, check, judge
+from safewrite.testing.history import COLUMNS, Row, Write, make_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = {
@@ -185,6 +189,55 @@ def test_the_object_store_arm_plans_no_fault_that_cannot_fire() -> None:
 def test_writer_numbers_of_all_arms_differ() -> None:
     numbers = [w.number for name in (*SAFE_ARMS, *NAIVE_ARMS) for w in make_arm(name, Settings(seed=1)).writers]
     assert len(set(numbers)) == len(numbers)
+
+
+# --- the verdict over all arms --------------------------------------------------------------------
+def result_of(name: str, seen: list[Row], *, fired: dict[str, int] | None = None) -> ArmResult:
+    """An arm whose one writer was acked for the rows of append 0, of which readers saw ``seen``."""
+    settings = Settings(seed=1)
+    planned = make_arm(name, settings)
+    number = planned.writers[0].number
+    rows = make_rows(1, number, 0, 10)
+    write = Write(
+        kind="k", writer=number, seq=0, key=None, first_id=rows[0].id, checks=tuple(row.check for row in rows),
+        outcome="ok", invoked_at=1.0, acked_at=2.0,
+    )  # fmt: skip
+    columns = {column: [getattr(row, column) for row in seen] for column in COLUMNS}
+    verdict = check([write], [Read.of(reader, columns) for reader in "abc"])
+    judgement = judge(verdict, fired=fired or {})
+    return ArmResult(planned, "s3://b/t", 1.0, verdict, judgement, Tally(), Counter(), Counter(), [], 1, 0)
+
+
+def rows_acked(name: str) -> list[Row]:
+    return make_rows(1, make_arm(name, Settings(seed=1)).writers[0].number, 0, 10)
+
+
+def judged(*arms: ArmResult, rows_min: int = 1) -> Judgement:
+    return Result(Settings(seed=1, acked_rows_min=rows_min), list(arms), 0.0, 1.0, {}).judgement
+
+
+def test_a_run_is_valid_only_if_safewrite_kept_all_and_the_naive_lost_some() -> None:
+    kept = result_of("safewrite-dynamodb", rows_acked("safewrite-dynamodb"))
+    lost = result_of("unsafe-rename", rows_acked("unsafe-rename")[:5])
+    assert judged(kept, lost).valid is True
+    unharmed = result_of("unsafe-rename", rows_acked("unsafe-rename"))
+    assert judged(kept, unharmed).valid is None
+    assert "does not bite" in judged(kept, unharmed).reasons[0]
+
+
+def test_one_lost_row_of_safewrite_makes_the_whole_run_invalid() -> None:
+    short = result_of("safewrite-dynamodb", rows_acked("safewrite-dynamodb")[1:], fired={"cut": 0})
+    unharmed = result_of("unsafe-rename", rows_acked("unsafe-rename"))
+    for arms in ([short, unharmed], [unharmed, short]):
+        assert judged(*arms).valid is False
+    assert "safewrite-dynamodb: 1 lost" in judged(short).reasons
+
+
+def test_an_unfired_fault_or_too_few_rows_leave_the_run_unknown() -> None:
+    rows = rows_acked("safewrite-dynamodb")
+    assert judged(result_of("safewrite-dynamodb", rows, fired={"cut": 0})).valid is None
+    assert judged(result_of("safewrite-dynamodb", rows), rows_min=11).valid is None
+    assert judged(result_of("safewrite-dynamodb", rows), rows_min=10).valid is True
 
 
 # --- usage --------------------------------------------------------------------------------------
