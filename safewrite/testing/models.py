@@ -14,7 +14,7 @@ from safewrite.testing.immutable import Store
 from safewrite.testing.rows import safewrite
 
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
-FIRST = b"first"
+FIRST = b'{"commitInfo":{}}\n'
 """The body of version 0 in the models that start with a table."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from functools import cache
 
 from safewrite.delta.write import Done
 from safewrite.delta.write import write as write_once
@@ -11,7 +13,7 @@ from safewrite.errors import ConflictError, Kind, StorageError
 from safewrite.protocol import claim as claims
 from safewrite.protocol.ask import Limits, ask
 from safewrite.protocol.commit import Arbiter, Found, version_of
-from safewrite.protocol.effects import Effect, List, Ok, Outcome
+from safewrite.protocol.effects import Effect, Get, List, Ok, Outcome
 from safewrite.testing.automaton import Program
 
 LIMITS = Limits(attempts=3, asks=2, timeout_s=1e9, lease_s=3.0, recheck_s=1e9)
@@ -53,6 +55,15 @@ class Row:
             raise ConflictError("Created by another.", kind=Kind.SCHEMA_CHANGED)
         return None
 
+    def summary(self, version: int) -> str | None:
+        return None if self.creating else body_of(self.write.key, self.attempt).decode()
+
+    def suffices(self, summary: str) -> bool:
+        return True
+
+    def examine_summary(self, version: int, summary: str) -> Found | None:
+        return self.examine(version, summary.encode())
+
     def recheck(self) -> Generator[Effect, Outcome, None]:
         yield from ()
 
@@ -61,14 +72,20 @@ class Row:
 
 
 def body_of(key: str, attempt: str) -> bytes:
-    """The commit file of an attempt at a write."""
-    return f"{key} {attempt}".encode()
+    """The commit file of an attempt at a write, as far as safewrite reads one."""
+    write = {"key": key, "fingerprint": "1:0", "rows": 1, "files": 0}
+    ours = {"commitId": attempt, "writes": [write]}
+    return (json.dumps({"commitInfo": {"safewrite": ours}}) + "\n").encode()
 
 
+@cache
 def parse(body: bytes) -> tuple[str, str]:
-    """Key and attempt of a commit file; ("", "") for the one that the model starts with."""
-    key, _, attempt = body.decode().partition(" ")
-    return (key, attempt) if attempt else ("", "")
+    """Key and attempt of a commit file; ("", "") for others than those of :func:`body_of`."""
+    try:
+        ours = json.loads(body)["commitInfo"]["safewrite"]
+    except (ValueError, KeyError):
+        return "", ""
+    return ours["writes"][0]["key"], ours["commitId"]
 
 
 def safewrite(
@@ -85,11 +102,11 @@ def safewrite(
 
     A call that finds that another created the table checks its rows again and goes on, as a table does.
     """
-    seen = 0 if exists else -1
+    seen, table_id = (0, "table") if exists else (-1, attempt)
     if again:
-        seen = yield from head()
+        seen, table_id = yield from _opened(attempt)
     while True:
-        row = Row(_Named(key), attempt, seen, creating=seen < 0)
+        row = Row(_Named(key), attempt, seen, creating=seen < 0, table_id=table_id)
         try:
             done: Done = yield from write_once(
                 row,  # type: ignore[arg-type]
@@ -100,9 +117,21 @@ def safewrite(
                 fresh=fresh and not again,
             )
         except ConflictError:
-            seen = yield from head()
+            seen, table_id = yield from _opened(attempt)
             continue
         return done.version
+
+
+def _opened(attempt: str) -> Generator[Effect, Outcome, tuple[int, str]]:
+    """The newest version and the table's id, which is the attempt that created it; ours if none has."""
+    seen = yield from head()
+    if seen < 0:
+        return seen, attempt
+    first = yield from ask(Get(claims.commit_path(0), name="open.get_first"), LIMITS)
+    if not isinstance(first, Ok):
+        raise StorageError("The first version could not be read.")
+    assert isinstance(first.value, bytes)
+    return seen, parse(first.value)[1] or "table"
 
 
 def head() -> Generator[Effect, Outcome, int]:

@@ -11,11 +11,12 @@ from typing import NamedTuple, TypeAlias
 
 from safewrite.protocol import effects as fx
 from safewrite.protocol.commit import version_of
-from safewrite.protocol.effects import Busy, Effect, Failed, Outcome, Unknown
+from safewrite.protocol.effects import Busy, Effect, Failed, Ok, Outcome, Unknown
 from safewrite.testing.automaton import Automaton, Down, InDoubt, Interned
 from safewrite.testing.immutable import Copy, OverwriteEntry, Store
 from safewrite.testing.invariants import Judge
 from safewrite.testing.models import Model
+from safewrite.testing.rows import parse
 
 FAULTS = ("crash", "lost-before", "lost-after", "resent", "late", "busy", "denied", "expire")
 """What may go wrong: the process is killed; a request is lost, or its answer; it is performed twice, or
@@ -343,7 +344,7 @@ class Explorer:
             case ("step", int(at), int(number), str(fault), int(outcome)):
                 effect = self._effects[number]
                 end = self._nodes[after[at]].end
-                told = f"{self._outcomes.values[outcome]}" + (f" -> {end}" if end is not None else "")
+                told = _told(self._outcomes.values[outcome]) + (f" -> {end}" if end is not None else "")
                 return Step(self._process(before[at]), effect.name or type(effect).__name__, fault, told)
             case ("start", int(at)):
                 return Step(self._process(after[at]), "started again", "", "")
@@ -360,6 +361,12 @@ class Explorer:
     def _process(self, number: int) -> str:
         node = self._nodes[number]
         return f"{self.model.writers[node.slot].program} {node.slot}.{node.incarnation}"
+
+
+def _told(outcome: Outcome) -> str:
+    if isinstance(outcome, Ok) and isinstance(outcome.value, bytes):
+        return f"Ok({' '.join(parse(outcome.value)) or 'another body'})"
+    return "Ok()" if outcome == Ok() else str(outcome)
 
 
 def _without(entries: tuple[fx.Entry, ...], entry: fx.Entry) -> tuple[fx.Entry, ...]:

@@ -195,9 +195,9 @@ MUTANTS = (
         (
             ("    Backoff,\n    Effect,", "    Backoff,\n    Delete,\n    Effect,"),
             (
-                "        in_doubt = in_doubt or isinstance(outcome, Unknown)\n",
+                "        in_doubt = in_doubt or isinstance(outcome, Unknown | Exists)\n",
                 (
-                    "        in_doubt = in_doubt or isinstance(outcome, Unknown)\n"
+                    "        in_doubt = in_doubt or isinstance(outcome, Unknown | Exists)\n"
                     "        if entry is not None and isinstance(outcome, Unknown):\n"
                     "            yield Delete(claims.LOG + entry.temp_path)\n"
                 ),

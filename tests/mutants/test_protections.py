@@ -34,8 +34,9 @@ from safewrite.stores.s3 import S3Objects
 from safewrite.stores.world import Performer, run
 from safewrite.testing.immutable import Store
 from safewrite.testing.models import FIRST
-from safewrite.testing.rows import safewrite
+from safewrite.testing.rows import body_of, safewrite
 
+OTHER = body_of("other", "other")
 TABLE = Store(((commit_path(0), FIRST),))
 
 
@@ -142,7 +143,7 @@ def _append(world: Performer, arbiter: Arbiter) -> int:
     return run(safewrite("mine", "mine", arbiter, exists=True, again=False), world)
 
 
-@pytest.mark.parametrize("replacement", [b"other other", b"mi"])
+@pytest.mark.parametrize("replacement", [OTHER, body_of("mine", "mine")[:9]])
 def test_a_commit_that_was_replaced_before_its_ack_is_not_acked(replacement: bytes) -> None:  # A1, A19, M3
     def replace(effect: Effect, world: Performer) -> Outcome | None:
         if not isinstance(effect, PutIfAbsent):
@@ -163,9 +164,7 @@ def test_an_entry_without_temp_file_and_commit_is_reported() -> None:  # A7, M9
 
 
 def test_an_entry_without_temp_file_is_closed_if_its_commit_stands() -> None:  # A7
-    moved = Store(
-        ((commit_path(0), FIRST), (commit_path(1), b"other other")), entries=(_entry(1, ".tmp/moved"),)
-    )
+    moved = Store(((commit_path(0), FIRST), (commit_path(1), OTHER)), entries=(_entry(1, ".tmp/moved"),))
     world, taken = moved.world()
     assert _append(world, Arbiter(lock_table=True)) == 2
     assert all(entry.complete for entry in taken().entries)
@@ -174,13 +173,13 @@ def test_an_entry_without_temp_file_is_closed_if_its_commit_stands() -> None:  #
 def test_giving_up_is_an_error() -> None:  # C8, M28
     def take_every_version(effect: Effect, world: Performer) -> Outcome | None:
         if isinstance(effect, PutIfAbsent):
-            world.perform(Put(effect.path, b"other other"))
+            world.perform(Put(effect.path, OTHER))
         return None
 
     world, taken = TABLE.world()
     with pytest.raises(RetriesExhaustedError):
         _append(Meddler(world, take_every_version), Arbiter(lock_table=False))
-    assert b"mine mine" not in taken().log().values()
+    assert body_of("mine", "mine") not in taken().log().values()
 
 
 # --- a whole append on a local table ----------------------------------------------------------------

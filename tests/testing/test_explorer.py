@@ -166,7 +166,7 @@ def test_the_judge_sees(store: Store, end: End | None, found: str) -> None:
 
 
 def test_the_judge_sees_a_replaced_commit_file() -> None:
-    before, after = _store(FIRST, b"a 0.0"), _store(FIRST, b"b 1.0")
+    before, after = _store(FIRST, body_of("a", "0.0")), _store(FIRST, body_of("b", "1.0"))
     assert JUDGE.replaced(before, after).startswith("replaced: the commit file of version 1")
     assert JUDGE.replaced(before, before) == ""
     assert Judge(MODELS["spark"]).replaced(before, after) == ""
