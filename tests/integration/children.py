@@ -28,6 +28,9 @@ import pyarrow.parquet  # noqa: F401 - imported before the fork
 import safewrite as sw
 import safewrite.delta.checkpoint
 import safewrite.delta.datafiles
+import safewrite.stores.dynamodb
+import safewrite.stores.lock_table
+import safewrite.stores.s3
 from bench import servers
 from safewrite.testing.steps import KillAt, PauseAt, side_of
 from tests.integration.places import Place, rows
@@ -145,6 +148,7 @@ def main() -> None:
     session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
     for service in ("s3", "dynamodb"):
         session.client(service)
+    rows(0)  # pyarrow imports pandas now, not in each child
     for line in sys.stdin.buffer:
         task = pickle.loads(base64.b64decode(line))
         pid = os.fork()
