@@ -167,6 +167,28 @@ class AppendCandidate:
             self.state = self.state.advance(version, commit)
         return None
 
+    def summary(self, version: int) -> str | None:
+        """The part of this commit that other appends depend on; None if they must read it whole."""
+        if self.metadata is not None or self.protocol is not None or self.mode != "Append":
+            return None
+        txns = {txn["appId"]: txn["version"] for txn in self._txns(version)}
+        known = {"commitId": self.commit_id, "writes": [self.write.to_log()], "txns": txns}
+        return json.dumps(known, separators=(",", ":"), ensure_ascii=False)
+
+    def suffices(self, summary: str) -> bool:
+        """An append need only know keys and transactions; its own commit is compared by its bytes."""
+        return self.commit_id not in summary
+
+    def examine_summary(self, version: int, summary: str) -> Found | None:
+        """See ``safewrite.protocol.commit.Candidate.examine_summary``."""
+        known = json.loads(summary)
+        txns = [{"txn": {"appId": name, "version": number}} for name, number in known["txns"].items()]
+        commit = Commit(version, ({"commitInfo": {ENGINE: known}}, *txns))
+        found = self._find(version, b"", commit)
+        if found is None and version > self.accounted and self.state is not None:
+            self.state = self.state.advance(version, commit)
+        return found
+
     def check_conflict(self, version: int, commit: Commit) -> None:
         """Raise if a commit that landed first makes this write invalid (H9)."""
         self._check_protocol(version, commit)

@@ -84,6 +84,10 @@ class OverwriteCandidate(AppendCandidate):
         shown = super().parameters(partition_by)
         return shown if self.predicate == EVERYTHING else {**shown, "predicate": str(self.predicate)}
 
+    def suffices(self, summary: str) -> bool:
+        """An overwrite must know the files of every commit."""
+        return False
+
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.commit.Candidate.recheck``."""
         yield from recheck((*self.files, *self.rewritten), self.limits)

@@ -7,6 +7,7 @@ conditional and read back, which theirs is not (failure modes A3 to A9).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator
 from enum import Enum
 
@@ -54,7 +55,7 @@ def commit_path(version: int) -> str:
 
 
 def write_temp(
-    version: int, body: bytes, table_id: str | None, limits: Limits
+    version: int, body: bytes, table_id: str | None, summary: str | None, limits: Limits
 ) -> Generator[Effect, Outcome, Entry]:
     """Upload T(N) under a name nobody else has, and return the entry that will name it."""
     unique = yield NewId(name="commit.temp_id")
@@ -64,7 +65,8 @@ def write_temp(
     outcome = yield from ask(put, limits)
     if not isinstance(outcome, Ok):
         raise unanswered(put, outcome)
-    return Entry(file_name(version), temp_path, table_id=table_id)
+    digest = hashlib.md5(body, usedforsecurity=False).hexdigest()
+    return Entry(file_name(version), temp_path, table_id=table_id, digest=digest, summary=summary)
 
 
 def claim(entry: Entry, limits: Limits) -> Generator[Effect, Outcome, Claim]:

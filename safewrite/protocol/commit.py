@@ -37,6 +37,7 @@ from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
 from safewrite.protocol.effects import (
     Backoff,
     Effect,
+    EntriesAfter,
     Entry,
     Exists,
     Failed,
@@ -44,7 +45,6 @@ from safewrite.protocol.effects import (
     List,
     Listed,
     Missing,
-    NewestEntry,
     Ok,
     Outcome,
     PutIfAbsent,
@@ -80,6 +80,15 @@ class Candidate(Protocol):
         Returns Found if it carries this write.  Raises a ``NotCommittedError`` if it makes this
         write invalid.  Else remembers it and returns None.
         """
+
+    def summary(self, version: int) -> str | None:
+        """What other writers must know of this commit, if that is little; None if they must read it."""
+
+    def suffices(self, summary: str) -> bool:
+        """Whether another commit's summary tells all that this candidate must know of it."""
+
+    def examine_summary(self, version: int, summary: str) -> Found | None:
+        """As ``examine``, for a commit whose summary suffices."""
 
     def recheck(self) -> Steps:
         """Make sure that every file this commit will name is still there, whole (B1, G5)."""
@@ -215,49 +224,55 @@ def _leave_queue(state: _Try) -> Steps:
 def _catch_up(state: _Try) -> Generator[Effect, Outcome, Found | None]:
     """Finish what is unfinished, then examine every commit after ``state.seen``."""
     if not state.arbiter.lock_table:
-        return (yield from _examine_new(state, (yield from _list(state))))
-    newest, listed = yield from _newest_and_list(state)
-    if newest is not None and not newest.complete:
+        return (yield from _examine_new(state, (), (yield from _list(state))))
+    entries, listed = yield from _look_around(state)
+    newest = entries[-1] if entries else None
+    if newest is None:
+        return (yield from _examine_new(state, entries, listed))
+    if not newest.complete:
         state.contended = True
         # Someone is in the middle of a commit, or died there: wait for our turn before repairing.
         if (yield from _queue(state)):
             return (yield from _catch_up(state))
-        return (yield from _repair(state, newest, listed))
-    if newest is not None and _version(newest) > _head(state, listed):
+    if _version(newest) > _head(state, listed):
         listed = yield from _list(state)  # the first listing may be older than the entry
+    if newest.complete:
         if _version(newest) > _head(state, listed):
             raise _stale(newest)
-    return (yield from _examine_new(state, listed))
+    elif _version(newest) <= _head(state, listed):
+        yield claims.complete(newest)  # decided by the log, and left open or about to be closed
+    else:
+        listed = yield from _repair(state, newest, listed)
+    return (yield from _examine_new(state, entries, listed))
 
 
 def _repair(
     state: _Try, newest: Entry, listed: tuple[Listed, ...]
-) -> Generator[Effect, Outcome, Found | None]:
-    if _version(newest) > _head(state, listed):
-        listed = yield from _list(state)
+) -> Generator[Effect, Outcome, tuple[Listed, ...]]:
     # Who creates a table meets the ids of its other creators (A20): only a table that is there has one id.
     ours = state.candidate.table_id if state.candidate.accounted >= 0 else None
     foreign = ours is not None and newest.table_id not in (None, ours)
     if _version(newest) > _head(state, listed) + 1 or foreign:
         raise _stale(newest)
     yield from claims.finish(newest, state.limits)
-    return (yield from _examine_new(state, (yield from _list(state))))
+    return (yield from _list(state))
 
 
-def _newest_and_list(state: _Try) -> Generator[Effect, Outcome, tuple[Entry | None, tuple[Listed, ...]]]:
-    newest_effect, list_effect = NewestEntry(name="repair.newest"), _list_effect(state)
-    both = yield Together((newest_effect, list_effect), name="commit.look")
-    newest, listed = _pair(both)
-    if not isinstance(newest, Ok | Missing):
-        newest = yield from ask(newest_effect, state.limits)
-        listed = Unknown("older than the entry")
-    if not isinstance(newest, Ok | Missing):
-        raise unanswered(newest_effect, newest)
-    entry = newest.value if isinstance(newest, Ok) else None
-    assert entry is None or isinstance(entry, Entry)
+def _look_around(state: _Try) -> Generator[Effect, Outcome, tuple[tuple[Entry, ...], tuple[Listed, ...]]]:
+    """Entries and commits after ``state.seen``.  An unfinished entry at or before it is decided: we read it."""
+    after = claims.file_name(state.seen) if state.seen >= 0 else ""
+    entries_effect, list_effect = EntriesAfter(after, name="commit.entries"), _list_effect(state)
+    both = yield Together((entries_effect, list_effect), name="commit.look")
+    entries, listed = _pair(both)
+    if not isinstance(entries, Ok):
+        entries = yield from ask(entries_effect, state.limits)
+        listed = Unknown("older than the entries")
+    if not isinstance(entries, Ok):
+        raise unanswered(entries_effect, entries)
+    assert isinstance(entries.value, tuple)
     if not isinstance(listed, Ok):
-        return entry, (yield from _list(state))
-    return entry, _listing(listed)
+        return entries.value, (yield from _list(state))
+    return entries.value, _listing(listed)
 
 
 def _list_effect(state: _Try) -> List:
@@ -274,28 +289,54 @@ def _list(state: _Try) -> Generator[Effect, Outcome, tuple[Listed, ...]]:
     return _listing(outcome)
 
 
-def _examine_new(state: _Try, listed: tuple[Listed, ...]) -> Generator[Effect, Outcome, Found | None]:
-    head = _head(state, listed)
-    gets = tuple(
-        Get(claims.commit_path(v), name="commit.get_commit") for v in range(state.seen + 1, head + 1)
-    )
-    if not gets:
-        return None
-    answers = yield Together(gets, name="commit.read_new")
+def _examine_new(
+    state: _Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]
+) -> Generator[Effect, Outcome, Found | None]:
+    """Examine commits in order: by summary where the log proves that it is the commit's, else by reading.
+
+    The proof is the digest: a listing that shows ``N.json`` with the MD5 that E(N) names shows that
+    the commit at N is the one that E(N) sums up, whoever copied it there.
+    """
+    new = range(state.seen + 1, _head(state, listed) + 1)
+    summaries = _summaries(state, entries, listed)
+    gets = {v: Get(claims.commit_path(v), name="commit.get_commit") for v in new if v not in summaries}
+    answers: Outcome = Ok(())
+    if gets:
+        answers = yield Together(tuple(gets.values()), name="commit.read_new")
     assert isinstance(answers, Ok)
     assert isinstance(answers.value, tuple)
-    for get, first in zip(gets, answers.value, strict=True):
-        outcome = first if isinstance(first, Ok) else (yield from ask(get, state.limits))
-        if isinstance(outcome, Missing):
-            raise _hole(state, get.path)
-        if not isinstance(outcome, Ok):
-            raise unanswered(get, outcome)
-        assert isinstance(outcome.value, bytes)
-        found = state.candidate.examine(state.seen + 1, outcome.value)
+    bodies = dict(zip(gets, answers.value, strict=True))
+    for version in new:
+        if version in summaries:
+            found = state.candidate.examine_summary(version, summaries[version])
+        else:
+            body = yield from _body(state, gets[version], bodies[version])
+            found = state.candidate.examine(version, body)
         if found is not None:
             return found
-        state.seen += 1
+        state.seen = version
     return None
+
+
+def _summaries(state: _Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]) -> dict[int, str]:
+    etags = {item.path: item.etag for item in listed}
+    return {
+        _version(entry): entry.summary
+        for entry in entries
+        if entry.summary is not None
+        and entry.digest == etags.get(claims.LOG + entry.file_name)
+        and state.candidate.suffices(entry.summary)
+    }
+
+
+def _body(state: _Try, get: Get, first: Outcome) -> Generator[Effect, Outcome, bytes]:
+    outcome = first if isinstance(first, Ok) else (yield from ask(get, state.limits))
+    if isinstance(outcome, Missing):
+        raise _hole(state, get.path)
+    if not isinstance(outcome, Ok):
+        raise unanswered(get, outcome)
+    assert isinstance(outcome.value, bytes)
+    return outcome.value
 
 
 # --- PREPARE, COMMIT, VERIFY, ACKNOWLEDGE -----------------------------------------------------------
@@ -312,7 +353,8 @@ def _try_version(state: _Try, version: int, now_s: float) -> Generator[Effect, O
     if not state.arbiter.lock_table:
         yield from _recheck(state, now_s)
         return (yield from _put_commit(state, version, body, None))
-    temp = claims.write_temp(version, body, state.candidate.table_id, state.limits)
+    summary = state.candidate.summary(version)
+    temp = claims.write_temp(version, body, state.candidate.table_id, summary, state.limits)
     _, entry = yield from side_by_side(_recheck(state, now_s), temp)
     assert isinstance(entry, Entry)
     held = yield from claims.claim(entry, state.limits)

@@ -61,11 +61,15 @@ Outcome: TypeAlias = Ok | Exists | Missing | Busy | Failed | Unknown
 # --- values -----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One object of a listing; ``modified_ms`` is the store's own clock, epoch milliseconds."""
+    """One object of a listing; ``modified_ms`` is the store's own clock, epoch milliseconds.
+
+    ``etag`` is the MD5 of the content in hexadecimal digits where the store says so, else anything.
+    """
 
     path: str
     size: int
     modified_ms: int = 0
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +85,9 @@ class Entry:
     """One item of the commit lock table, in the schema of Delta's ``S3DynamoDBLogStore``.
 
     ``file_name`` is ``"%020d.json"``; ``temp_path`` is relative to ``_delta_log``;
-    ``expire_time_s`` is epoch seconds (only completed entries carry it); ``table_id`` is the
-    Delta table id, which only safewrite writes.
+    ``expire_time_s`` is epoch seconds (only completed entries carry it).  Only safewrite writes the
+    others: ``table_id`` is the Delta table id, ``digest`` the MD5 of the commit's bytes, ``summary``
+    what other writers must know of the commit if they need not read it.
     """
 
     file_name: str
@@ -90,6 +95,8 @@ class Entry:
     complete: bool = False
     expire_time_s: int | None = None
     table_id: str | None = None
+    digest: str | None = None
+    summary: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +197,16 @@ class NewestEntry(Effect):
     """
 
     other_spelling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesAfter(Effect):
+    """Lock-table entries after ``file_name``, oldest first, read consistently.
+
+    ``Ok(tuple[Entry, ...]) | Unknown``; ``file_name`` ``""`` means all.
+    """
+
+    file_name: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,9 @@ class LockTable(Protocol):
     def newest(self, *, other_spelling: bool = False) -> Outcome:
         """``Ok(Entry) | Missing | Unknown``."""
 
+    def entries_after(self, file_name: str) -> Outcome:
+        """``Ok(tuple[Entry, ...]) | Unknown``, oldest first."""
+
     def get_entry(self, file_name: str) -> Outcome:
         """``Ok(Entry) | Missing | Unknown``."""
 

@@ -70,6 +70,12 @@ class DynamoDBLocks:
         items = answer.get("Items", [])
         return Ok(_entry(items[0])) if items else Missing()
 
+    def entries_after(self, file_name: str) -> Outcome:
+        try:
+            return Ok(tuple(self.entries(file_name)))
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _read_meaning(error, self.table_name)
+
     def get_entry(self, file_name: str) -> Outcome:
         try:
             answer = self.client.get_item(
@@ -87,8 +93,8 @@ class DynamoDBLocks:
         }
         if entry.expire_time_s is not None:
             item["expireTime"] = {"N": str(entry.expire_time_s)}
-        if entry.table_id is not None:
-            item["tableId"] = {"S": entry.table_id}
+        ours = {"tableId": entry.table_id, "digest": entry.digest, "summary": entry.summary}
+        item |= {name: {"S": value} for name, value in ours.items() if value is not None}
         try:
             self.client.put_item(
                 TableName=self.table_name, Item=item, ConditionExpression="attribute_not_exists(fileName)"
@@ -114,15 +120,21 @@ class DynamoDBLocks:
             return _write_meaning(error, self.table_name)
         return Ok()
 
-    def entries(self) -> list[Entry]:
-        """All entries of this table, oldest first; for ``doctor`` and ``locks``.  Raises botocore errors."""
-        pages = self.client.get_paginator("query").paginate(
-            TableName=self.table_name,
-            ConsistentRead=True,
-            KeyConditionExpression="tablePath = :path",
-            ExpressionAttributeValues={":path": {"S": self.table_path}},
-        )
-        return [_entry(item) for page in pages for item in page.get("Items", ())]
+    def entries(self, after: str = "") -> list[Entry]:
+        """Entries of this table after a file name, oldest first.  Raises botocore errors."""
+        request: Item = {
+            "TableName": self.table_name,
+            "ConsistentRead": True,
+            "KeyConditionExpression": "tablePath = :path AND fileName > :after",
+            "ExpressionAttributeValues": {":path": {"S": self.table_path}, ":after": {"S": after or " "}},
+        }
+        found: list[Entry] = []
+        while True:
+            answer = self.client.query(**request)
+            found += [_entry(item) for item in answer.get("Items", ())]
+            if not answer.get("LastEvaluatedKey"):
+                return found
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def remove(self, entry: Entry) -> None:
         """Delete an entry of a dropped table; for ``locks clear``.  Raises botocore errors."""
@@ -235,6 +247,8 @@ def _entry(item: Item) -> Entry:
         complete=item.get("complete", {}).get("S") == "true",
         expire_time_s=int(expire) if expire else None,
         table_id=item.get("tableId", {}).get("S"),
+        digest=item.get("digest", {}).get("S"),
+        summary=item.get("summary", {}).get("S"),
     )
 
 

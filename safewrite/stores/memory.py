@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from dataclasses import dataclass, field, replace
 
@@ -41,7 +42,10 @@ class MemoryObjects:
     def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
         with self._lock:
             names = sorted(p for p in self.blobs if p.startswith(prefix) and p > start_after)
-            found = tuple(Listed(p, len(self.blobs[p])) for p in (names[:limit] if limit else names))
+            found = tuple(
+                Listed(name, len(self.blobs[name]), etag=_md5(self.blobs[name]))
+                for name in (names[:limit] if limit else names)
+            )
         return Ok(found)
 
     def put(self, path: str, body: bytes) -> Outcome:
@@ -72,6 +76,10 @@ class MemoryLocks:
             return Missing()
         with self._lock:
             return Ok(self.entries[max(self.entries)]) if self.entries else Missing()
+
+    def entries_after(self, file_name: str) -> Outcome:
+        with self._lock:
+            return Ok(tuple(self.entries[name] for name in sorted(self.entries) if name > file_name))
 
     def get_entry(self, file_name: str) -> Outcome:
         entry = self.entries.get(file_name)
@@ -138,3 +146,7 @@ class MemoryQueue:
                 return Exists()
             self.queue = Queue(ticket + 1, self.queue.next)
         return Ok()
+
+
+def _md5(body: bytes) -> str:
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()

@@ -56,7 +56,8 @@ class S3Objects:
                 page = self.client.list_objects_v2(**request)
                 for item in page.get("Contents", ()):
                     modified_ms = int(item["LastModified"].timestamp() * 1000)
-                    found.append(Listed(item["Key"].removeprefix(self._base), item["Size"], modified_ms))
+                    path, etag = item["Key"].removeprefix(self._base), item.get("ETag", "").strip('"')
+                    found.append(Listed(path, item["Size"], modified_ms, etag))
                 if (limit and len(found) >= limit) or not page.get("IsTruncated"):
                     return Ok(tuple(found))
                 request["ContinuationToken"] = page["NextContinuationToken"]

@@ -151,6 +151,8 @@ class World:
             match effect:
                 case fx.NewestEntry(other_spelling=other):
                     return self.locks.newest(other_spelling=other)
+                case fx.EntriesAfter(file_name):
+                    return self.locks.entries_after(file_name)
                 case fx.GetEntry(file_name):
                     return self.locks.get_entry(file_name)
                 case fx.PutEntryIfAbsent(entry):
