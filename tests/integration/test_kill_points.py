@@ -116,15 +116,22 @@ def kill(nursery: Nursery, place: Place, scenario: Scenario, point: str) -> None
     assert nursery.killed(task), f"the child never came to {point}"
 
 
-def seen(place: Place, scenario: Scenario) -> dict[int, int]:
-    """What both readers see, once the rows that must be there are there; ids of which none was lost or doubled."""
-    if scenario.creates and not any(path.endswith(".json") for path in place.objects("_delta_log/")):
+def seen(place: Place, scenario: Scenario, *, by_all: bool = False) -> dict[int, int]:
+    """What readers see, once the rows that must be there are there; ids of which none was lost or doubled."""
+    if scenario.creates and not place.objects(f"_delta_log/{0:020d}.json"):
         return {}
-    counts = visible([place.ids(), place.replayed_ids()])
+    counts = visible([place.ids(), place.replayed_ids()] if by_all else [place.ids()])
     assert set(counts.values()) <= {1}, counts
     assert set(counts) >= set(scenario.base()), counts
     assert set(counts) <= {*scenario.base(), MINE, OTHER_ROWS, NEXT, LEFT}, counts
     return dict(counts)
+
+
+def follow(place: Place, scenario: Scenario, sequel: tuple[Callable[[Place, Scenario], None], ...]) -> None:
+    """What comes after the death of the writer, and in the end what all readers see."""
+    for step in sequel:
+        step(place, scenario)
+    seen(place, scenario, by_all=True)
 
 
 def next_writer(place: Place, scenario: Scenario) -> None:
@@ -142,12 +149,14 @@ def retry(place: Place, scenario: Scenario) -> None:
     landed = MINE in seen(place, scenario)
     receipt = place.open(**scenario.settings).append(rows(MINE), **scenario.naming)
     assert receipt.outcome == "already_committed" or not landed
-    assert MINE in seen(place, scenario)
+    table = place.open(**scenario.settings)
     with pytest.raises(sw.ReplayMismatchError):
-        place.open(**scenario.settings).append(rows(OTHER_ROWS), **scenario.naming)
-    again = place.open(**scenario.settings).append(rows(MINE), **scenario.naming)
+        table.append(rows(OTHER_ROWS), **scenario.naming)
+    again = table.append(rows(MINE), **scenario.naming)
     assert (again.outcome, again.version) == ("already_committed", receipt.version)
-    assert OTHER_ROWS not in seen(place, scenario)
+    after = seen(place, scenario)
+    assert MINE in after
+    assert OTHER_ROWS not in after
 
 
 def other_rows(place: Place, scenario: Scenario) -> None:
@@ -156,12 +165,14 @@ def other_rows(place: Place, scenario: Scenario) -> None:
     try:
         place.open(**scenario.settings).append(rows(OTHER_ROWS), **scenario.naming)
     except sw.ReplayMismatchError:
-        assert MINE in seen(place, scenario)
-        assert OTHER_ROWS not in seen(place, scenario)
+        after = seen(place, scenario)
+        assert MINE in after
+        assert OTHER_ROWS not in after
     else:
+        after = seen(place, scenario)
         assert not landed
-        assert MINE not in seen(place, scenario)
-        assert OTHER_ROWS in seen(place, scenario)
+        assert MINE not in after
+        assert OTHER_ROWS in after
         with pytest.raises(sw.ReplayMismatchError):
             place.open(**scenario.settings).append(rows(MINE), **scenario.naming)
 
@@ -183,8 +194,7 @@ def test_a_writer_killed_at_any_step_leaves_its_rows_once_or_not_at_all(
     for point in todo:
         place = new_place("dynamodb")
         kill(nursery, place, KEYED, point)
-        for follow in SEQUELS[sequel]:
-            follow(place, KEYED)
+        follow(place, KEYED, SEQUELS[sequel])
 
 
 @pytest.mark.parametrize("arbiter", ["object-store", "local"])
@@ -198,8 +208,7 @@ def test_without_a_lock_table_too_a_killed_writer_leaves_its_rows_once_or_not_at
         for sequel in SEQUELS:
             place = new_place(arbiter)
             kill(nursery, place, KEYED, point)
-            for follow in sequel:
-                follow(place, KEYED)
+            follow(place, KEYED, sequel)
 
 
 @pytest.mark.parametrize(("arbiter", "name"), CASES)
@@ -211,11 +220,7 @@ def test_every_way_of_writing_survives_being_killed_at_any_step(
     for number, point in enumerate(recorded(new_place(arbiter), scenario)):
         place = new_place(arbiter)
         kill(nursery, place, scenario, point)
-        if scenario.naming:
-            for follow in SEQUELS[number % 3]:
-                follow(place, scenario)
-        else:
-            next_writer(place, scenario)
+        follow(place, scenario, SEQUELS[number % 3] if scenario.naming else (next_writer,))
         if scenario.repairs:
             assert LEFT in seen(place, scenario), "a claimed commit was not finished"
 

@@ -198,6 +198,21 @@ def test_a_commit_that_cannot_be_read_back_is_unknown_never_called_absent(
     assert place.ids() == once(1, 2)
 
 
+def test_a_commit_that_is_always_told_to_ask_again_is_known_to_be_absent(
+    new_place: Callable[[str], Place], fault_proxy: PlannedProxy
+) -> None:
+    """A18, M6: 409 is neither "exists" nor "perhaps"."""
+    place = new_place("object-store")
+    place.open(create=True).append(rows(1), key="before")
+    table = impatient(place.through(fault_proxy).open())
+    fault_proxy.plan(Rule(kind=FaultKind.CONFLICT_409, steps=(Step.PUT_COMMIT,)))
+    with pytest.raises(sw.StorageError, match="ConditionalRequestConflict"):
+        table.append(rows(2), key="event")
+    fault_proxy.clear()
+    assert table.append(rows(2), key="event").version == 1
+    assert place.ids() == once(1, 2)
+
+
 def test_a_claim_that_cannot_be_read_back_is_unknown_never_called_absent(
     guarded: Place, fault_proxy: PlannedProxy
 ) -> None:
