@@ -298,6 +298,33 @@ def test_only_the_first_leaf_columns_have_statistics() -> None:
     assert stats_of(pa.int64(), [1], indexed_columns=0)["nullCount"] == {}
 
 
+def test_row_groups_can_be_left_out_by_every_column_but_floats() -> None:
+    """H7: Spark would leave out NaN and -0.0, by statistics that do not count NaN and by dictionaries."""
+    kinds = {"n": pa.int64(), "s": pa.string(), "x": pa.float64(), "y": pa.float32()}
+    nested = pa.struct(
+        [*kinds.items(), ("l", pa.list_(pa.float64())), ("m", pa.map_(pa.string(), pa.float32()))]
+    )
+    table = pa.table(
+        {
+            **{name: pa.array([1 if name != "s" else "1"], kind) for name, kind in kinds.items()},
+            "point": pa.array(
+                [{"n": 1, "s": "1", "x": 1.0, "y": 1.0, "l": [1.0], "m": [("k", 1.0)]}], nested
+            ),
+            "list": pa.array([[1]], pa.list_(pa.int64())),
+            "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    (file,) = encode(prepare(table, None), partition_by=(), write_id="w")
+    group = pq.read_metadata(io.BytesIO(file.body)).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    floats = [column for column in columns if column.physical_type in ("FLOAT", "DOUBLE")]
+    assert len(floats) == 6
+    for column in columns:
+        prunable = column not in floats
+        assert (column.statistics is not None) == prunable, column.path_in_schema
+        assert column.has_dictionary_page == prunable, column.path_in_schema
+
+
 def test_filters_of_a_reader_find_rows_at_the_bounds(tmp_path: Path) -> None:  # H7
     table = pa.table(
         {
