@@ -82,6 +82,11 @@ class Place:
             bucket, _, prefix = self.uri.partition("://")[2].partition("/")
             self.s3().put_object(Bucket=bucket, Key=f"{prefix}/{path}", Body=body)
 
+    def delete(self, path: str) -> None:
+        """Remove an object of a table on S3."""
+        bucket, _, prefix = self.uri.partition("://")[2].partition("/")
+        self.s3().delete_object(Bucket=bucket, Key=f"{prefix}/{path}")
+
     def entries(self) -> list[dict[str, Any]]:
         """The table's items in the lock table, oldest first."""
         path = self.uri.replace("s3://", "s3a://")

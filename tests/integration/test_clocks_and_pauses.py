@@ -10,7 +10,7 @@ import pytest
 from safewrite.stores import aws
 from safewrite.testing.steps import At, PauseAt, Recorder
 from tests.integration.children import Nursery, Task
-from tests.integration.places import LEASE_S, Place, once, rows, visible
+from tests.integration.places import LEASE_S, Place, crash_at, once, rows, visible
 
 DAY_S = 24 * 3600
 
@@ -48,8 +48,6 @@ def test_a_writer_whose_entry_is_removed_while_it_sleeps_is_once(
 
 def test_a_repairer_that_sleeps_while_others_finish_overwrites_nothing(guarded: Place) -> None:
     """A8: its copy comes when N.json stands, and more has been written."""
-    from tests.integration.places import crash_at
-
     guarded.open(create=True).append(rows(0), key="before")
     crash_at(guarded.open(), "commit.put_entry", "after", rows(1), key="left")
     repairer = guarded.open()

@@ -13,7 +13,7 @@ from bench import servers
 from bench.servers import storage_options
 from safewrite.protocol.effects import Effect, Failed, Outcome
 from safewrite.testing.faults import FaultKind, Rule, Step
-from safewrite.testing.steps import Answers
+from safewrite.testing.steps import Answers, Stepwise
 from tests.integration.places import Place, impatient, once, rows
 from tests.servers import PlannedProxy
 
@@ -143,8 +143,6 @@ def test_what_cannot_be_written_is_refused_before_anything_is_asked(
 
 def test_when_others_take_every_version_the_write_gives_up_and_is_absent(s3_place: Place) -> None:
     """C8, M28."""
-    from safewrite.testing.steps import Stepwise
-
     s3_place.open(create=True).append(rows(0), key="before")
     taken: list[int] = []
 

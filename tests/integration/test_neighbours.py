@@ -13,7 +13,7 @@ import pytest
 import safewrite as sw
 from bench.servers import Ministack, create_lock_table, storage_options
 from safewrite.testing.steps import At, Recorder, points, side_of
-from tests.integration.places import Place, once, rows, visible
+from tests.integration.places import Place, crash_at, once, rows, visible
 from tests.integration.spark_like import SparkLike
 
 
@@ -190,9 +190,8 @@ def test_a_lock_table_of_the_same_name_elsewhere_is_refused(guarded: Place, tmp_
 # --- A17: dropped and created anew ------------------------------------------------------------------------
 def drop(place: Place) -> None:
     """Remove every object of the table, and nothing of the lock table."""
-    bucket, _, prefix = place.uri.partition("://")[2].partition("/")
     for path in place.objects():
-        place.s3().delete_object(Bucket=bucket, Key=f"{prefix}/{path}")
+        place.delete(path)
 
 
 def test_entries_of_a_dropped_table_stop_its_successor_with_a_clear_error(guarded: Place) -> None:
@@ -209,8 +208,6 @@ def test_entries_of_a_dropped_table_stop_its_successor_with_a_clear_error(guarde
 
 def test_an_unfinished_commit_of_a_dropped_table_is_not_finished_in_its_successor(guarded: Place) -> None:
     """A17: a temp that is still there must not become a version of another table."""
-    from tests.integration.places import crash_at
-
     guarded.open(create=True).append(rows(0), key="before")
     crash_at(guarded.open(), "commit.put_entry", "after", rows(1), key="left")
     temps = guarded.objects("_delta_log/.tmp/")
