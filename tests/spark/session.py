@@ -51,9 +51,14 @@ class Spark:
         gateway.proc.wait(60)
 
     def sql(self, text: str) -> pa.Table:
-        """Run one statement; its rows as an Arrow table."""
+        """Run one query; its rows as an Arrow table."""
         with _careless():
             return self.session.sql(text).toArrow()
+
+    def run(self, statement: str) -> None:
+        """Run a statement whose result does not matter."""
+        with _careless():
+            self.session.sql(statement).collect()
 
     def read(self, root: Path | str, order: str = "id") -> pa.Table:
         """All rows of a table, sorted by one column."""
@@ -69,17 +74,33 @@ class Spark:
 
     def filtered(self, root: Path | str, filters: list[str]) -> dict[str, list[int]]:
         """The ids of a table's rows for which each filter is true."""
-        parts = [f"SELECT {number} AS number, id FROM delta.`{root}` WHERE {text}" for number, text in enumerate(filters)]
+        parts = [
+            f"SELECT {number} AS number, id FROM delta.`{root}` WHERE {text}"
+            for number, text in enumerate(filters)
+        ]
         found: dict[str, list[int]] = {text: [] for text in filters}
         for row in self.sql(" UNION ALL ".join(parts)).sort_by("id").to_pylist():
             found[filters[row["number"]]].append(row["id"])
         return found
+
+    def files_scanned(self, root: Path | str, filter_: str) -> int:
+        """How many files a filter leaves to be read."""
+        return len(self.session.sql(f"SELECT * FROM delta.`{root}` WHERE {filter_}").inputFiles())
 
     def write(self, root: Path | str, data: pa.Table, *, mode: str = "append", **options: Any) -> None:
         """Write rows as a Spark job does."""
         with _careless():
             frame = self.session.createDataFrame(data).coalesce(1)
             frame.write.format("delta").mode(mode).options(**options).save(str(root))
+
+    @contextlib.contextmanager
+    def setting(self, name: str, value: str) -> Iterator[None]:
+        """A setting of the session, for a while."""
+        self.session.conf.set(name, value)
+        try:
+            yield
+        finally:
+            self.session.conf.unset(name)
 
     def history(self, root: Path | str) -> list[dict[str, Any]]:
         """DESCRIBE HISTORY, oldest version first."""
@@ -104,7 +125,7 @@ def _settings(folder: Path, jars: list[Path]) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={folder}",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder / "local"),
@@ -112,7 +133,10 @@ def _settings(folder: Path, jars: list[Path]) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+        # Interpreted: to compile each of many small queries takes longer than to run it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
 
 

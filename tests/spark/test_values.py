@@ -1,5 +1,7 @@
 """Every value that safewrite writes, as Spark reads it."""
 
+# ruff: noqa: DTZ001 - times without a zone are among what is tested
+
 from __future__ import annotations
 
 import datetime as dt
@@ -132,7 +134,9 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", tz="UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 
-def test_spark_reads_partition_values_of_every_type(spark: Spark, ministack: Ministack, bucket: str, tmp_path: Path) -> None:
+def test_spark_reads_partition_values_of_every_type(
+    spark: Spark, ministack: Ministack, bucket: str, tmp_path: Path
+) -> None:
     """H5, M21: on S3, where names of directories are object keys; NULL, signs, slashes and long texts."""
     place = Place(f"s3://{bucket}/odd names/t", "object-store", ministack.storage_options())
     written = frame(PARTITIONS)
