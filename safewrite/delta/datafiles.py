@@ -18,6 +18,7 @@ from safewrite.delta.partitions import directory, groups
 from safewrite.delta.stats import INDEXED_COLUMNS, FileStats
 from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.prepare import Prepared
+from safewrite.frames.types import is_bytes, is_text
 
 TARGET_FILE_BYTES = 128 * 2**20
 
@@ -60,7 +61,7 @@ def encode(
     partition_by: Sequence[str],
     write_id: str,
     target_file_size: int = TARGET_FILE_BYTES,
-    compression: Compression = "zstd",
+    compression: Compression = "snappy",
     indexed_columns: int = INDEXED_COLUMNS,
 ) -> Iterator[DataFile]:
     """The data files of ``prepared``, one at a time, each of about ``target_file_size`` bytes.
@@ -156,13 +157,15 @@ class _Writer:
 
     def __init__(self, schema: pa.Schema, compression: Compression, indexed: int) -> None:
         self._sink = io.BytesIO()
-        prunable = [path for field in schema for path in _without_floats(field.name, field.type)]
+        leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
+        prunable = [path for path, kind in leaves if not pa.types.is_floating(kind)]
         self._stats = FileStats(schema, indexed)
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,
             compression=compression,
-            use_dictionary=prunable,
+            # Numbers are mostly distinct in small appends, where a dictionary costs more than it saves.
+            use_dictionary=[path for path, kind in leaves if is_text(kind) or is_bytes(kind)],
             write_statistics=prunable,
             version="2.6",
             store_schema=False,
@@ -189,15 +192,15 @@ class _Writer:
         return body, self._stats
 
 
-def _without_floats(path: str, kind: pa.DataType) -> Iterator[str]:
-    """Parquet's names of the leaf columns that hold no floats."""
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Parquet's names and types of the leaf columns."""
     if pa.types.is_struct(kind):
         for field in (kind.field(i) for i in range(kind.num_fields)):
-            yield from _without_floats(f"{path}.{field.name}", field.type)
+            yield from _leaves(f"{path}.{field.name}", field.type)
     elif pa.types.is_map(kind):
-        yield from _without_floats(f"{path}.key_value.key", kind.key_type)
-        yield from _without_floats(f"{path}.key_value.value", kind.item_type)
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
     elif pa.types.is_list(kind):
-        yield from _without_floats(f"{path}.list.element", kind.value_type)
-    elif not pa.types.is_floating(kind):
-        yield path
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind

@@ -290,9 +290,13 @@ class Sleep(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Backoff(Effect):
-    """Wait a random time of full jitter, longer with each ``attempt`` (from 1): ``Ok``."""
+    """Wait a random time of full jitter: ``Ok``.
+
+    Up to ``ceiling_s`` where that is known, else longer with each ``attempt`` (from 1).
+    """
 
     attempt: int
+    ceiling_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def client(
         region = region or os.environ.get("AWS_REGION")  # which deltalake reads and boto3 does not
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=5,
+        connect_timeout=3,
         read_timeout=20,
         max_pool_connections=connections,
         tcp_keepalive=True,

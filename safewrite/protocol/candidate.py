@@ -1,0 +1,76 @@
+"""What wants to become a version, and what one try at that knows while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Protocol
+
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome
+
+Steps = Generator[Effect, Outcome, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A commit in the log that already carries this write."""
+
+    version: int
+    own: bool
+    """True if it is this very attempt (its commit id), False if an earlier one under the same key."""
+
+
+class Candidate(Protocol):
+    """What wants to become the next version: staged writes with their actions and keys."""
+
+    table_id: str | None
+    accounted: int
+    """The version whose state the candidate was made from; earlier commits are examined for its key only."""
+
+    def body(self, version: int) -> bytes:
+        """The bytes of ``version``'s commit file; the same bytes whenever asked for that version."""
+
+    def examine(self, version: int, body: bytes) -> Found | None:
+        """Look at a commit that landed before us.
+
+        Returns Found if it carries this write.  Raises a ``NotCommittedError`` if it makes this
+        write invalid.  Else remembers it and returns None.
+        """
+
+    def summary(self, version: int) -> str | None:
+        """What other writers must know of this commit, if that is little; None if they must read it."""
+
+    def suffices(self, summary: str) -> bool:
+        """Whether another commit's summary tells all that this candidate must know of it."""
+
+    def examine_summary(self, version: int, summary: str) -> Found | None:
+        """As ``examine``, for a commit whose summary suffices."""
+
+    def recheck(self) -> Steps:
+        """Make sure that every file this commit will name is still there, whole (B1, G5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arbiter:
+    """Who decides which writer gets a version: the object store alone, or a lock table before it."""
+
+    lock_table: bool
+    lease: bool = False
+
+
+@dataclass(slots=True)
+class Try:
+    """What one commit knows while it goes on."""
+
+    candidate: Candidate
+    seen: int
+    arbiter: Arbiter
+    limits: Limits
+    queue_first: bool = False
+    fresh: bool = False
+    attempts: int = 0
+    contended: bool = False
+    ticket: int | None = None
+    checked_s: float | None = None
+    tried: int = -1
