@@ -51,19 +51,24 @@ class Task:
     settings: dict[str, Any] = field(default_factory=dict)
     queued: bool = False
     rival: int | None = None
+    fresh: bool | None = None
 
     def run(self, session: Any = None) -> sw.Receipt:
         """Open the table and append."""
         given = {} if session is None or self.place.arbiter == "local" else {"boto3_session": session}
         table = self.place.open(**given, **self.settings)
-        set_scene(self.place, table, queued=self.queued, rival=self.rival)
+        set_scene(self.place, table, queued=self.queued, rival=self.rival, fresh=self.fresh)
         if self.point is not None:
             table.world = self.kind(table.world, *side_of(self.point))
         return table.append(rows(*self.ids), **self.naming)
 
 
-def set_scene(place: Place, table: sw.Table, *, queued: bool, rival: int | None) -> None:
-    """Let the table object believe that writers queue, or another writer be faster than it."""
+def set_scene(
+    place: Place, table: sw.Table, *, queued: bool, rival: int | None, fresh: bool | None = None
+) -> None:
+    """Let the table object believe that writers queue, that it knows the newest state, or be outrun."""
+    if fresh is not None:
+        table._is_fresh = lambda: fresh  # type: ignore[method-assign]
     if queued:
         table._queue_first = 5
     if rival is not None:

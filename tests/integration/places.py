@@ -65,6 +65,7 @@ class Place:
         if self.arbiter == "local":
             root = Path(self.uri)
             files = [file for file in (root / folder).rglob("*") if file.is_file()]
+            files += [root / folder] if (root / folder).is_file() else []
             return {file.relative_to(root).as_posix(): file.read_bytes() for file in sorted(files)}
         bucket, _, prefix = self.uri.partition("://")[2].partition("/")
         s3, found = self.s3(), {}

@@ -63,6 +63,11 @@ class Scenario:
             crash_at(place.open(), "commit.put_entry", "after", rows(LEFT), key="left")
 
     @property
+    def fresh(self) -> bool:
+        """Whether the writer tries at once, without another look: by the clock otherwise, so settled here."""
+        return not (self.creates or self.repairs)
+
+    @property
     def rival(self) -> int | None:
         """The row that another writer adds after this one has opened the table."""
         return RIVAL if self.contended else None
@@ -95,7 +100,7 @@ def recorded(place: Place, scenario: Scenario) -> list[str]:
     """The points of the scenario's write, from a write that nobody disturbs."""
     scenario.prepare(place)
     table = place.open(**scenario.settings)
-    set_scene(place, table, queued=scenario.queued, rival=scenario.rival)
+    set_scene(place, table, queued=scenario.queued, rival=scenario.rival, fresh=scenario.fresh)
     table.world = recorder = Recorder(table.world)
     table.append(rows(MINE), **scenario.naming)
     return points(recorder.steps)
@@ -112,6 +117,7 @@ def kill(nursery: Nursery, place: Place, scenario: Scenario, point: str) -> None
         settings=scenario.settings,
         queued=scenario.queued,
         rival=scenario.rival,
+        fresh=scenario.fresh,
     )
     assert nursery.killed(task), f"the child never came to {point}"
 
@@ -237,14 +243,16 @@ def test_a_killed_writer_that_had_claimed_a_version_is_finished_by_the_next_one(
     assert {item["complete"]["S"] for item in guarded.entries()} == {"true"}
 
 
-def test_an_entry_left_open_after_its_copy_is_closed_by_the_next_writer(
-    nursery: Nursery, guarded: Place
-) -> None:
+def test_an_entry_left_open_after_its_copy_is_closed_by_a_writer_that_comes_by(guarded: Place) -> None:
     """A6."""
-    kill(nursery, guarded, KEYED, "commit.complete:before")
+    KEYED.prepare(guarded)
+    table = guarded.open()
+    crash_at(guarded.open(), "commit.complete", "before", rows(MINE), key="left")
     assert guarded.ids() == once(BEFORE, MINE)
-    guarded.open().append(rows(NEXT), key="next")
+    assert guarded.entries()[-1]["complete"]["S"] == "false"
+    table.append(rows(NEXT), key="next")
     assert {item["complete"]["S"] for item in guarded.entries()} == {"true"}
+    assert guarded.ids() == once(BEFORE, MINE, NEXT)
 
 
 def test_a_temp_file_that_nobody_claimed_is_harmless(nursery: Nursery, guarded: Place) -> None:
