@@ -46,10 +46,10 @@ class Model:
     faults: int = 1
     long_faults: int = 1
     exists: bool = True
-    flaw: str = ""
-    """The invariant that is known not to hold here, where one is.
+    flaw: tuple[str, ...] = ()
+    """The invariants that are known not to hold here, where there are any.
 
-    ``doubled``: a peer that repairs our unfinished entry with a plain PUT or rename, while a third writer
+    ``doubled`` and ``zombie``: a peer that repairs our unfinished entry with a plain PUT or rename, while a third writer
     took the version by conditional PUT, puts our bytes over that writer's after we have moved on.
     """
 
@@ -157,7 +157,7 @@ MODELS = {
             LOCKS,
             0,
             1,
-            flaw="doubled",
+            flaw=("doubled", "zombie"),
         ),
         Model(
             "spark-put",
@@ -166,7 +166,7 @@ MODELS = {
             LOCKS,
             0,
             1,
-            flaw="doubled",
+            flaw=("doubled", "zombie"),
         ),
         Model(
             "three-locks",

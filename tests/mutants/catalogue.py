@@ -34,6 +34,7 @@ class Killer:
 class Mutant:
     """One protection taken away: in ``file``, each of ``edits`` replaces an old text by a new one.
 
+    ``file`` may be a folder, where the text is in one of its modules.
     ``told`` is what the killer prints when it notices.
     """
 
@@ -57,7 +58,7 @@ def pytest(node: str) -> Killer:
 
 OWN = pytest("mutants/test_protections.py")
 """The tests beside this module; a mutant says which of them must fail."""
-CLAIM, COMMIT = "protocol/claim.py", "protocol/commit.py"
+CLAIM, PROTOCOL = "protocol/claim.py", "protocol"
 DYNAMODB, S3, AWS = "stores/dynamodb.py", "stores/s3.py", "stores/aws.py"
 
 MUTANTS = (
@@ -98,7 +99,7 @@ MUTANTS = (
     Mutant(
         "M3",
         "the reading back before the ack",
-        COMMIT,
+        PROTOCOL,
         (
             (
                 "            yield from _verify(state, version, body, entry)\n",
@@ -124,11 +125,11 @@ MUTANTS = (
     Mutant(
         "M4-commit",
         "the look at the commit file after a lost answer",
-        COMMIT,
+        PROTOCOL,
         (
             (
-                "        if isinstance(outcome, Failed) and not in_doubt:\n",
-                "        if isinstance(outcome, Failed | Unknown):\n",
+                "not in_doubt:\n            raise unanswered(put, outcome)\n        standing",
+                "not in_doubt or isinstance(outcome, Unknown):\n            raise unanswered(put, outcome)\n        standing",
             ),
         ),
         model("objects", 1),
@@ -137,7 +138,7 @@ MUTANTS = (
     Mutant(
         "M5",
         "own-commit detection",
-        COMMIT,
+        PROTOCOL,
         (
             ("            if standing.value == body:\n", "            if False:\n"),
             ("        if found is not None:\n            return found\n", ""),
@@ -178,7 +179,7 @@ MUTANTS = (
     Mutant(
         "M7",
         "the commit file before the ack",
-        COMMIT,
+        PROTOCOL,
         (
             (
                 "    return (yield from _put_commit(state, version, body, entry))\n",
@@ -191,14 +192,14 @@ MUTANTS = (
     Mutant(
         "M8",
         "the temp file after an error",
-        COMMIT,
+        PROTOCOL,
         (
-            ("    Backoff,\n    Effect,", "    Backoff,\n    Delete,\n    Effect,"),
             (
                 "        in_doubt = in_doubt or isinstance(outcome, Unknown | Exists)\n",
                 (
                     "        in_doubt = in_doubt or isinstance(outcome, Unknown | Exists)\n"
                     "        if entry is not None and isinstance(outcome, Unknown):\n"
+                    "            from safewrite.protocol.effects import Delete\n"
                     "            yield Delete(claims.LOG + entry.temp_path)\n"
                 ),
             ),
@@ -217,11 +218,11 @@ MUTANTS = (
     Mutant(
         "M11",
         "the repair before N+1",
-        COMMIT,
+        PROTOCOL,
         (
             (
-                "        return (yield from _repair(state, newest, listed))\n",
-                "        return (yield from _examine_new(state, listed))\n",
+                "        listed = yield from _repair(state, newest, listed)\n",
+                "        pass\n",
             ),
         ),
         model("locks", 1),
@@ -292,7 +293,7 @@ MUTANTS = (
     Mutant(
         "M27",
         "the look at the data files before the commit",
-        COMMIT,
+        PROTOCOL,
         (("        yield from state.candidate.recheck()\n", ""),),
         OWN,
         "test_a_data_file_that_was_removed_before_the_commit_is_noticed",
@@ -300,7 +301,7 @@ MUTANTS = (
     Mutant(
         "M28",
         "the error when all attempts are used up",
-        COMMIT,
+        PROTOCOL,
         (
             (
                 "            yield lease.pass_turn(state.ticket)\n        raise\n    return landed\n",
@@ -354,13 +355,13 @@ def copy_package(to: Path) -> None:
 
 def mutate(mutant: Mutant, package: Path) -> None:
     """Apply a mutant's edits to a copy; raises if an old text is not there exactly once."""
-    path = package / "safewrite" / mutant.file
-    text = path.read_text()
+    place = package / "safewrite" / mutant.file
+    modules = sorted(place.glob("*.py")) if place.is_dir() else [place]
     for old, new in mutant.edits:
-        if text.count(old) != 1:
-            raise LookupError(f"{mutant.id}: {text.count(old)} times in {mutant.file}: {old!r}")
-        text = text.replace(old, new)
-    path.write_text(text)
+        found = [path for path in modules for _ in range(path.read_text().count(old))]
+        if len(found) != 1:
+            raise LookupError(f"{mutant.id}: {len(found)} times in {mutant.file}: {old!r}")
+        found[0].write_text(found[0].read_text().replace(old, new))
 
 
 def run(killer: Killer, package: Path) -> tuple[int, str]:

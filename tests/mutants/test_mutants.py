@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.catalogue import COMMIT, MUTANTS, Killer, Mutant, copy_package, mutate, run
+from tests.mutants.catalogue import MUTANTS, PROTOCOL, Killer, Mutant, copy_package, mutate, run
 
 KILLERS = list(dict.fromkeys(mutant.killer for mutant in MUTANTS))
 
@@ -30,8 +30,8 @@ def test_the_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
 
 def test_a_mutant_whose_text_has_gone_is_an_error(tmp_path: Path) -> None:
     copy_package(tmp_path)
-    gone = replace(MUTANTS[0], file=COMMIT, edits=(("no such text in there", ""),))
-    with pytest.raises(LookupError, match="0 times in protocol/commit"):
+    gone = replace(MUTANTS[0], file=PROTOCOL, edits=(("no such text in there", ""),))
+    with pytest.raises(LookupError, match="0 times in protocol"):
         mutate(gone, tmp_path)
 
 

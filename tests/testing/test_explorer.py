@@ -57,7 +57,7 @@ def test_no_interleaving_with_the_short_budget_of_faults_breaks_a_promise(name: 
 @pytest.mark.parametrize("name", FLAWED)
 def test_a_known_flaw_is_still_there(name: str) -> None:
     report = Explorer(MODELS[name], 0).explore()
-    assert report.violation.startswith(MODELS[name].flaw + ":")
+    assert report.violation.partition(":")[0] in MODELS[name].flaw
 
 
 def test_every_fault_is_met_by_two_writers_with_a_lock_table() -> None:
@@ -200,7 +200,7 @@ def test_the_command_fails_and_prints_the_trace_of_a_violation(
 
 
 def test_the_command_fails_if_a_known_flaw_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS, "objects", replace(MODELS["objects"], flaw="doubled"))
+    monkeypatch.setitem(MODELS, "objects", replace(MODELS["objects"], flaw=("doubled",)))
     assert main(["--model", "objects", "--faults", "0"]) == 1
 
 
