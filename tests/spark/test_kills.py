@@ -31,10 +31,13 @@ def nursery() -> Iterator[Nursery]:
     nursery.stop()
 
 
+def changes_something(step: str) -> bool:
+    """Whether a step writes: between two of those, a killed writer always leaves the same."""
+    return step.partition(".")[2].startswith(("put", "complete", "intend", "commit"))
+
+
 @pytest.fixture
-def places(
-    request: pytest.FixtureRequest, ministack: Ministack, bucket: str, dynamodb_table: str
-) -> dict[str, Place]:
+def places(nursery: Nursery, ministack: Ministack, bucket: str, dynamodb_table: str) -> dict[str, Place]:
     """A table for each point of a keyed append that also makes a checkpoint, killed there, with one row before."""
 
     def prepared(name: str) -> Place:
@@ -46,7 +49,7 @@ def places(
     table.world = recorder = Recorder(table.world)
     table.append(rows(MINE), **KEY)
     places = {}
-    for number, point in enumerate(points(recorder.steps)):
+    for number, point in enumerate(points(filter(changes_something, recorder.steps))):
         places[point] = place = prepared(str(number))
         task = Task(place, (MINE,), KEY, point, settings={"checkpoints": True})
         assert nursery.killed(task), f"the child never came to {point}"
