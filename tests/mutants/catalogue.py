@@ -195,12 +195,12 @@ MUTANTS = (
         PROTOCOL,
         (
             (
-                "        in_doubt = in_doubt or isinstance(outcome, Unknown | Exists)\n",
+                '        standing = yield from ask(Get(path, name="commit.read_back"), state.limits)\n',
                 (
-                    "        in_doubt = in_doubt or isinstance(outcome, Unknown | Exists)\n"
                     "        if entry is not None and isinstance(outcome, Unknown):\n"
                     "            from safewrite.protocol.effects import Delete\n"
                     "            yield Delete(claims.LOG + entry.temp_path)\n"
+                    '        standing = yield from ask(Get(path, name="commit.read_back"), state.limits)\n'
                 ),
             ),
         ),
