@@ -255,7 +255,7 @@ def canon(value: Any) -> Hashable:
 
 
 def _other(value: Any) -> Hashable:
-    if is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         return (type(value).__name__, *(canon(getattr(value, f.name)) for f in fields(value)))
     if isinstance(value, _ITERATORS):
         return ("iterator", *map(canon, value.__reduce__()[1:]))
