@@ -14,6 +14,7 @@ from safewrite.delta.log import commit_path
 from safewrite.delta.state import TableState, load
 from safewrite.errors import Kind, UnsafeConfigError
 from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
+from safewrite.protocol.claim import complete
 from safewrite.protocol.effects import (
     Effect,
     Entry,
@@ -53,10 +54,14 @@ def remember(connection: Connection, state: TableState, body: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A table's state (None: there is no table), and whether nothing in it is unfinished."""
+    """A table's state (None: there is no table), and what is known of its other writers.
+
+    ``settled``: nothing is unfinished.  ``mixed``: some commit by conditional PUT, past the lock table.
+    """
 
     state: TableState | None
     settled: bool
+    mixed: bool
 
 
 def open_state(connection: Connection, world: Performer, limits: Limits, *, strict: bool) -> Opened:
@@ -76,12 +81,15 @@ def open_state(connection: Connection, world: Performer, limits: Limits, *, stri
         check_table(state)
     if connection.name == "object-store" and "safewrite.arbiter" not in recorded:
         _refuse_guarded(connection, world)
-    if state is not None and newest is not None:
-        _check_mix(connection, state, newest, strict=strict)
-    probe(connection, recorded)
     version = state.version if state is not None else -1
-    settled = newest is None or (newest.complete and _version(newest) == version)
-    return Opened(state, settled)
+    mixed = newest is not None and _version(newest) < version
+    if mixed and newest is not None:
+        _warn_of_mix(connection, version, newest, strict=strict)
+    probe(connection, recorded)
+    if newest is not None and not newest.settled and _version(newest) <= version:
+        world.perform(complete(newest))  # its commit stands in the log: nobody need repair it (A6)
+    settled = newest is None or (newest.settled and _version(newest) == version)
+    return Opened(state, settled, mixed)
 
 
 def check_table(state: TableState) -> None:
@@ -132,13 +140,11 @@ def _get_newest(
     return entry if isinstance(entry, Entry) else None
 
 
-def _check_mix(connection: Connection, state: TableState, newest: Entry, *, strict: bool) -> None:
+def _warn_of_mix(connection: Connection, version: int, newest: Entry, *, strict: bool) -> None:
     """Versions without an entry were written past the lock table (A12)."""
-    if _version(newest) >= state.version:
-        return
     uri = connection.address.uri
     message = (
-        f"{uri} has commits without an entry in the lock table (version {state.version}; newest entry "
+        f"{uri} has commits without an entry in the lock table (version {version}; newest entry "
         f"{_version(newest)}): other writers commit by conditional PUT. Rows of safewrite are safe; writers of "
         "the lock table that do not verify (Spark, deltalake before 1.6) and those others may lose rows among "
         "themselves. `safewrite doctor` shows more."

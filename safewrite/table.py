@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from safewrite.connect import Connection, check_arbiter, connect
@@ -24,6 +25,7 @@ from safewrite.errors import (
 from safewrite.opening import check_table, open_state, remember
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.receipt import Outcome as ReceiptOutcome
 from safewrite.receipt import Receipt
@@ -173,6 +175,7 @@ class Table:
         self._state: TableState | None = None
         self._queue_first = 0
         self._known_s: float | None = None
+        self._mixed = False
 
     # --- what it is -------------------------------------------------------------------------------
     @property
@@ -250,7 +253,7 @@ class Table:
                 write(
                     candidate,
                     lambda: self._drafts.encode(prepared, candidate),
-                    arbiter=self.connection.arbiter,
+                    arbiter=self._arbiter(),
                     limits=self.limits,
                     queue_first=self._queue_first > 0,
                     fresh=self._is_fresh(),
@@ -305,7 +308,7 @@ class Table:
                 steps = write(
                     candidate,
                     lambda: self._drafts.encode(prepared, candidate),
-                    arbiter=self.connection.arbiter,
+                    arbiter=self._arbiter(),
                     limits=self.limits,
                 )
                 return self._receipt(self._run(steps), candidate, started_s)
@@ -313,7 +316,7 @@ class Table:
             steps = overwrite(
                 replacing,
                 lambda: self._drafts.encode(prepared, replacing),
-                arbiter=self.connection.arbiter,
+                arbiter=self._arbiter(),
                 limits=self.limits,
                 queue_first=self._queue_first > 0,
             )
@@ -330,7 +333,7 @@ class Table:
         """
         keys.check(key)
         started_s = time.monotonic()
-        found = self._run(resolve(key, arbiter=self.connection.arbiter, limits=self.limits))
+        found = self._run(resolve(key, arbiter=self._arbiter(), limits=self.limits))
         if found is None:
             return None
         version, entry = found
@@ -360,6 +363,7 @@ class Table:
         opened = open_state(self.connection, self.world, self.limits, strict=strict)
         self._state = opened.state
         self._known_s = time.monotonic() if opened.settled else None
+        self._mixed = opened.mixed
         if self._state is None and self._drafts.first is None:
             raise TableNotFoundError(
                 f"There is no Delta table at {self.uri}. Nothing was written. Create it with safewrite.create(), "
@@ -372,7 +376,7 @@ class Table:
         prepared = self._drafts.prepare(schema.empty_table(), None)
         candidate = self._drafts.append(prepared, self._drafts.name(prepared, None, None, None), None)
         try:
-            self._run(write(candidate, lambda: (), arbiter=self.connection.arbiter, limits=self.limits))
+            self._run(write(candidate, lambda: (), arbiter=self._arbiter(), limits=self.limits))
         except ConflictError as error:
             raise _exists(self.uri) from error
         self.refresh()
@@ -409,6 +413,7 @@ class Table:
             txn=named.txn,
         )
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
+        self._mixed |= done.mixed
         self._known_s = time.monotonic() if not done.contended else None
         log.info("%s in version %d", outcome.value, done.version, extra={"receipt": receipt.to_dict()})
         self._after(done, candidate)
@@ -437,6 +442,10 @@ class Table:
             self._run(write_checkpoint(state, limits=self.limits))
 
     # --- small helpers ----------------------------------------------------------------------------
+    def _arbiter(self) -> Arbiter:
+        """The arbiter, sealing claims once writers were met that know no lock table."""
+        return replace(self.connection.arbiter, sealed=self._mixed)
+
     def _is_fresh(self) -> bool:
         return self._known_s is not None and time.monotonic() - self._known_s < FRESH_S
 

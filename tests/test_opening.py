@@ -10,6 +10,7 @@ import pytest
 
 import safewrite as sw
 from bench.servers import Ministack
+from safewrite.protocol.effects import Effect, Entry, Outcome, PutEntryIfAbsent
 
 ROWS = [{"id": 1}]
 
@@ -92,3 +93,85 @@ def test_a_remembered_state_is_void_when_the_address_holds_nothing_any_more(tmp_
     shutil.rmtree(place)
     with pytest.raises(sw.TableNotFoundError):
         sw.open(place)
+
+
+class Claims:
+    """Performs on another world and keeps the claims that were asked for."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.seen: list[Entry] = []
+
+    def perform(self, effect: Effect) -> Outcome:
+        if isinstance(effect, PutEntryIfAbsent):
+            self.seen.append(effect.entry)
+        return self.world.perform(effect)
+
+
+def test_claims_are_sealed_once_a_writer_was_met_that_knows_no_lock_table(
+    ministack: Ministack, bucket: str, dynamodb_table: str, options: dict[str, str]
+) -> None:
+    """A12: else Spark's repair of our claim could double our rows over the other's commit."""
+    import deltalake
+    import pyarrow as pa
+
+    uri = f"s3://{bucket}/t"
+    table = sw.open(uri, create=True, lock_table=dynamodb_table, storage_options=options)
+    claims = Claims(table.world)
+    table.world = claims
+    table.append(ROWS)
+    table.append(ROWS)
+    assert not any(entry.complete for entry in claims.seen)
+    deltalake.write_deltalake(uri, pa.table({"id": [2]}), mode="append", storage_options=options)
+    table.append(ROWS)
+    table.append(ROWS)
+    assert [entry.complete for entry in claims.seen][-1]
+    again = sw.open(uri, lock_table=dynamodb_table, storage_options=options)
+    assert all(entry.settled for entry in again.connection.world.locks.entries())
+
+
+def test_a_sealed_claim_that_its_writer_left_is_finished_by_the_next(
+    ministack: Ministack, bucket: str, dynamodb_table: str, options: dict[str, str]
+) -> None:
+    uri = f"s3://{bucket}/t"
+    table = sw.open(uri, create=True, lock_table=dynamodb_table, storage_options=options)
+    table.append(ROWS)
+    table._mixed = True
+
+    class Left(BaseException):
+        pass
+
+    class Leaving(Claims):
+        def perform(self, effect: Effect) -> Outcome:
+            outcome = super().perform(effect)
+            if isinstance(effect, PutEntryIfAbsent):
+                raise Left
+            return outcome
+
+    table.world = Leaving(table.world)
+    with pytest.raises(Left):
+        table.append(ROWS, key="left")
+    other = sw.open(uri, lock_table=dynamodb_table, storage_options=options)
+    with pytest.raises(sw.CommitUnknownError):
+        other.resolve("left")
+    assert other.append(ROWS).version == 2
+    found = other.resolve("left")
+    assert found is not None
+    assert found.version == 1
+
+
+def test_an_entry_left_open_after_its_copy_is_closed_by_who_opens_next(
+    ministack: Ministack, bucket: str, dynamodb_table: str, options: dict[str, str]
+) -> None:
+    """A6: it would never expire."""
+    uri = f"s3://{bucket}/t"
+    table = sw.open(uri, create=True, lock_table=dynamodb_table, storage_options=options)
+    table.append(ROWS)
+    ministack.boto3_client("dynamodb").update_item(
+        TableName=dynamodb_table,
+        Key={"tablePath": {"S": f"s3a://{bucket}/t"}, "fileName": {"S": f"{0:020d}.json"}},
+        UpdateExpression="SET complete = :false REMOVE expireTime",
+        ExpressionAttributeValues={":false": {"S": "false"}},
+    )
+    again = sw.open(uri, lock_table=dynamodb_table, storage_options=options)
+    assert again.connection.world.locks.entries()[0].settled

@@ -155,7 +155,7 @@ def repair(
         recorded = found.state.properties if found.state is not None else {}
         if not dry_run:
             probe(connection, recorded)
-        unfinished = {entry.temp_path for entry in found.entries if not entry.complete}
+        unfinished = {entry.temp_path for entry in found.entries if not entry.settled}
         steps = list(mend.finish(found, connection.world, dry_run=dry_run))
         if rescue:
             found = look() if steps and not dry_run else found

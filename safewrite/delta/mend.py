@@ -64,7 +64,7 @@ Steps = Iterator[Step]
 def finish(found: Survey, world: World, *, dry_run: bool = False) -> Steps:
     """Bring every incomplete entry of this table to its end, oldest first (A5 to A8)."""
     for entry in sorted(found.entries, key=found.version):
-        if entry.complete:
+        if entry.settled:
             continue
         if found.stale(entry):
             yield Step("finish", entry.file_name, "skipped", "of a dropped table: safewrite locks clear")
@@ -293,7 +293,7 @@ def clear(found: Survey, *, force: bool = False, dry_run: bool = False) -> Steps
     head = max(found.head, found.head_later)
     for entry in sorted(found.entries, key=found.version):
         version = found.version(entry)
-        unfinishable = not entry.complete and log.LOG + entry.temp_path not in found.listed
+        unfinishable = not entry.settled and log.LOG + entry.temp_path not in found.listed
         if version <= head:
             if found.stale(entry):
                 yield Step("clear", entry.file_name, "skipped", "the log holds this version", version=version)
@@ -325,7 +325,7 @@ def clear_spelling(found: Survey, spelling: str, *, dry_run: bool = False) -> St
     theirs = DynamoDBLocks(found.dynamodb, found.locks.table_name, spelling)
     for entry in theirs.entries():
         target = f"{spelling} {entry.file_name}"
-        if not entry.complete:
+        if not entry.settled:
             yield Step("clear", target, "skipped", "it is not finished; let its writer finish it", found.version(entry))
         elif dry_run:
             yield Step("clear", target, "would", version=found.version(entry))

@@ -99,7 +99,7 @@ def _entries(found: Survey) -> Findings:
             {"entries": [entry.file_name for entry in stale[:EXAMPLES]], "count": len(stale)},
         )  # fmt: skip
     for entry in found.entries:
-        if not entry.complete and not found.stale(entry):
+        if not entry.settled and not found.stale(entry):
             yield _incomplete(found, entry)
 
 

@@ -113,7 +113,7 @@ class Survey:
         """Whether an entry belongs to a table that stood here before (A17)."""
         foreign = bool(entry.table_id and self.table_id and entry.table_id != self.table_id)
         head = max(self.head, self.head_later)
-        return foreign or self.version(entry) > (head if entry.complete else head + 1)
+        return foreign or self.version(entry) > (head if entry.settled else head + 1)
 
     def attempts(self, temps: Sequence[Listed]) -> list[Attempt]:
         """What these temp files hold, and what became of them; entries without a temp file are left out."""

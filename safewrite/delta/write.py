@@ -17,6 +17,7 @@ from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.commit import Arbiter, Found, Landed, commit, look
 from safewrite.protocol.effects import (
     Effect,
+    Entry,
     Get,
     LedgerRecord,
     List,
@@ -39,6 +40,7 @@ class Done:
     attempts: int
     state: TableState | None
     contended: bool = False
+    mixed: bool = False
 
 
 def write(
@@ -124,7 +126,14 @@ def _committed(
         yield from keys.remember(record, landed.version, limits)
     state = candidate.landed(landed.version)
     return Done(
-        landed.version, False, named.rows, named.files, landed.attempts, state, contended=landed.contended
+        landed.version,
+        False,
+        named.rows,
+        named.files,
+        landed.attempts,
+        state,
+        contended=landed.contended,
+        mixed=landed.mixed,
     )
 
 
@@ -269,9 +278,9 @@ def _pending(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
     if not isinstance(newest, Ok):
         raise unanswered(effect, newest)
     entry = newest.value
-    if entry is None or entry.complete:  # type: ignore[attr-defined]
+    if not isinstance(entry, Entry) or entry.settled:
         return False
-    get = Get(f"_delta_log/{entry.temp_path}", name="resolve.get_temp")  # type: ignore[attr-defined]
+    get = Get(f"_delta_log/{entry.temp_path}", name="resolve.get_temp")
     temp = yield from ask(get, limits)
     if isinstance(temp, Ok):
         assert isinstance(temp.value, bytes)

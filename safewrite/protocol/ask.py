@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from safewrite.errors import StorageError
-from safewrite.protocol.effects import Backoff, Busy, Effect, Failed, Ok, Outcome, Together, Unknown
+from safewrite.protocol.effects import Backoff, Busy, Effect, Failed, Now, Ok, Outcome, Together, Unknown
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Limits:
     """
 
     attempts: int = 200
-    asks: int = 12
+    asks: int = 10
     timeout_s: float = 300.0
     lease_s: float = 3.0
     recheck_s: float = 60.0
@@ -40,6 +40,14 @@ def ask(effect: Effect, limits: Limits) -> Generator[Effect, Outcome, Outcome]:
         if attempt < limits.asks:
             yield Backoff(attempt, name=f"{effect.name}.backoff")
     return outcome
+
+
+def overdue(limits: Limits, started_s: float) -> Generator[Effect, Outcome, bool]:
+    """Whether a write that began at ``started_s`` has used up its time."""
+    answer = yield Now()
+    assert isinstance(answer, Ok)
+    assert isinstance(answer.value, float)
+    return answer.value - started_s > limits.timeout_s
 
 
 def side_by_side(

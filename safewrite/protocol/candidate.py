@@ -53,10 +53,17 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Arbiter:
-    """Who decides which writer gets a version: the object store alone, or a lock table before it."""
+    """Who decides which writer gets a version: the object store alone, or a lock table before it.
+
+    ``sealed``: claims look complete from the start, so that no other engine finishes them.  Engines
+    that do (Spark, deltalake before 1.6) copy over ``N.json`` without a condition; where writers that
+    know no lock table may have taken version N first, such a copy would double rows that safewrite has
+    committed elsewhere by then.
+    """
 
     lock_table: bool
     lease: bool = False
+    sealed: bool = False
 
 
 @dataclass(slots=True)
@@ -69,8 +76,16 @@ class Try:
     limits: Limits
     queue_first: bool = False
     fresh: bool = False
+    started_s: float = 0.0
     attempts: int = 0
     contended: bool = False
     ticket: int | None = None
     checked_s: float | None = None
     tried: int = -1
+    mixed: bool = False
+    """A version was met that nobody claimed in the lock table: others commit by conditional PUT."""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether claims must be sealed; see ``Arbiter``."""
+        return self.arbiter.sealed or self.mixed

@@ -45,17 +45,18 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
     if not state.arbiter.lock_table:
         return (yield from _examine_new(state, (), (yield from _list(state))))
     entries, listed = yield from _look_around(state)
+    state.mixed |= _some_unclaimed(state, entries, listed)
     newest = entries[-1] if entries else None
     if newest is None:
         return (yield from _examine_new(state, entries, listed))
-    if not newest.complete:
+    if not newest.settled:
         state.contended = True
         # Someone is in the middle of a commit, or died there: wait for our turn before repairing.
         if (yield from queue(state)):
             return (yield from catch_up(state))
     if _version(newest) > _head(state, listed):
         listed = yield from _list(state)  # the first listing may be older than the entry
-    if newest.complete:
+    if newest.settled:
         if _version(newest) > _head(state, listed):
             raise _stale(newest)
     elif _version(newest) <= _head(state, listed):
@@ -63,6 +64,12 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
     else:
         listed = yield from _repair(state, newest, listed)
     return (yield from _examine_new(state, entries, listed))
+
+
+def _some_unclaimed(state: Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]) -> bool:
+    """Whether a new version stands that nobody claimed in the lock table."""
+    claimed = {_version(entry) for entry in entries}
+    return not claimed.issuperset(range(state.seen + 1, _head(state, listed) + 1))
 
 
 def _repair(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator
+from dataclasses import replace
 from enum import Enum
 
 from safewrite.errors import CommitUnknownError, Kind, StorageError
-from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.ask import Limits, ask, overdue, unanswered
 from safewrite.protocol.effects import (
     Backoff,
     CompleteEntry,
@@ -54,22 +55,20 @@ def commit_path(version: int) -> str:
     return f"{LOG}{file_name(version)}"
 
 
-def write_temp(
-    version: int, body: bytes, table_id: str | None, summary: str | None, limits: Limits
-) -> Generator[Effect, Outcome, Entry]:
+def write_temp(draft: Entry, body: bytes, limits: Limits) -> Generator[Effect, Outcome, Entry]:
     """Upload T(N) under a name nobody else has, and return the entry that will name it."""
     unique = yield NewId(name="commit.temp_id")
     assert isinstance(unique, Ok)
-    temp_path = f".tmp/{file_name(version)}.{unique.value}"
+    temp_path = f".tmp/{draft.file_name}.{unique.value}"
     put = Put(LOG + temp_path, body, name="commit.put_temp")
     outcome = yield from ask(put, limits)
     if not isinstance(outcome, Ok):
         raise unanswered(put, outcome)
     digest = hashlib.md5(body, usedforsecurity=False).hexdigest()
-    return Entry(file_name(version), temp_path, table_id=table_id, digest=digest, summary=summary)
+    return replace(draft, temp_path=temp_path, digest=digest)
 
 
-def claim(entry: Entry, limits: Limits) -> Generator[Effect, Outcome, Claim]:
+def claim(entry: Entry, limits: Limits, started_s: float) -> Generator[Effect, Outcome, Claim]:
     """Put E(N) if absent; after any answer but a clear one, read who holds it (A3, M4).
 
     Raises:
@@ -92,8 +91,9 @@ def claim(entry: Entry, limits: Limits) -> Generator[Effect, Outcome, Claim]:
             held = holder.value
             assert isinstance(held, Entry)
             return Claim.MINE if held.temp_path == entry.temp_path else Claim.OTHERS
-        if attempt < limits.asks:
-            yield Backoff(attempt, name="commit.put_entry.backoff")
+        if attempt == limits.asks or (yield from overdue(limits, started_s)):
+            break
+        yield Backoff(attempt, name="commit.put_entry.backoff")
     if in_doubt:
         raise CommitUnknownError(
             f"The lock table did not say who holds {entry.file_name}. The rows may still become "

@@ -29,7 +29,7 @@ from safewrite.errors import (
 )
 from safewrite.protocol import claim as claims
 from safewrite.protocol import lease
-from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
+from safewrite.protocol.ask import Limits, ask, overdue, side_by_side, unanswered
 from safewrite.protocol.candidate import Arbiter, Candidate, Found, Steps, Try
 from safewrite.protocol.catch_up import catch_up, leave_queue, queue, version_of
 from safewrite.protocol.effects import (
@@ -59,6 +59,8 @@ class Landed:
     already: bool
     contended: bool
     """Other writers were met on the way: the next write had better queue at once."""
+    mixed: bool = False
+    """Writers that know no lock table were met: from now on claims must be sealed."""
 
 
 def commit(
@@ -104,22 +106,22 @@ def look(
 
 
 def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
-    started_s = yield from lease.now()
+    state.started_s = yield from lease.now()
     if not state.fresh:
-        yield from _recheck(state, started_s)
+        yield from _recheck(state, state.started_s)
     if state.queue_first:
         yield from queue(state)
     while True:
         found = None if state.fresh else (yield from catch_up(state))
         if found is not None:
             yield from leave_queue(state)
-            return Landed(found.version, state.attempts, not found.own, state.contended)
+            return Landed(found.version, state.attempts, not found.own, state.contended, state.mixed)
         now_s = yield from lease.now()
-        _check_patience(state, now_s - started_s)
+        _check_patience(state, now_s - state.started_s)
         state.attempts += 1
         version = state.seen + 1
         if (yield from _try_version(state, version, now_s)):
-            return Landed(version, state.attempts, False, state.contended)
+            return Landed(version, state.attempts, False, state.contended, state.mixed)
         state.contended, state.fresh = True, False
         if state.ticket is None and not (yield from queue(state)):
             lost_s = (yield from lease.now()) - now_s
@@ -162,11 +164,17 @@ def _try_version(state: Try, version: int, now_s: float) -> Generator[Effect, Ou
     if not state.arbiter.lock_table:
         yield from _recheck(state, now_s)
         return (yield from _put_commit(state, version, body, None))
-    summary = state.candidate.summary(version)
-    temp = claims.write_temp(version, body, state.candidate.table_id, summary, state.limits)
+    draft = Entry(
+        claims.file_name(version),
+        temp_path="",
+        complete=state.sealed,
+        table_id=state.candidate.table_id,
+        summary=state.candidate.summary(version),
+    )
+    temp = claims.write_temp(draft, body, state.limits)
     _, entry = yield from side_by_side(_recheck(state, now_s), temp)
     assert isinstance(entry, Entry)
-    held = yield from claims.claim(entry, state.limits)
+    held = yield from claims.claim(entry, state.limits, state.started_s)
     if held is claims.Claim.OTHERS:
         return False
     return (yield from _put_commit(state, version, body, entry))
@@ -196,12 +204,14 @@ def _put_commit(
                 yield from _acknowledge(state, entry)
                 return True
             if entry is not None:
+                state.mixed = True
                 yield from ask(claims.complete(entry), state.limits)
             return False
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, Failed) or attempt == state.limits.asks:
             break
-        if attempt < state.limits.asks:
-            yield Backoff(attempt, name="commit.put_commit.backoff")
+        if (yield from overdue(state.limits, state.started_s)):
+            break
+        yield Backoff(attempt, name="commit.put_commit.backoff")
     if in_doubt:
         raise CommitUnknownError(
             f"The store did not say whether version {version} is ours. The rows may be, or become, part "

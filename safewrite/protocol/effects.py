@@ -98,6 +98,15 @@ class Entry:
     digest: str | None = None
     summary: str | None = None
 
+    @property
+    def settled(self) -> bool:
+        """Whether the commit file stands.
+
+        A claim of safewrite's that is complete and has no expiry is sealed: it looks complete to others,
+        so that nobody else finishes it, and is not.
+        """
+        return self.complete and (self.expire_time_s is not None or self.digest is None)
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:

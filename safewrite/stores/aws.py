@@ -73,7 +73,7 @@ def client(
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=3,
-        read_timeout=20,
+        read_timeout=15,
         max_pool_connections=connections,
         tcp_keepalive=True,
         request_checksum_calculation="when_required",

@@ -94,6 +94,7 @@ def _generated(number: int) -> str:
 
 
 LOCKS, OBJECTS, LEASED = Arbiter(True), Arbiter(False), Arbiter(True, lease=True)
+SEALED = Arbiter(True, sealed=True)
 _ONE, _TWO = Writer("safewrite", _generated(1)), Writer("safewrite", _generated(2), fresh=True)
 _PUT, _SPARK = Writer("conditional-put", "put", restarts=0), Writer("spark", "spark", restarts=0)
 _OLD = Writer("old-locks", "old", restarts=0)
@@ -154,6 +155,14 @@ MODELS = {
             "fleet",
             "lock table beside deltalake before 1.6 and a conditional-PUT writer",
             (_TWO, _OLD, _PUT),
+            SEALED,
+            0,
+            1,
+        ),
+        Model(
+            "fleet-unseen",
+            "the same, while the conditional-PUT writer has not been noticed",
+            (_TWO, _OLD, _PUT),
             LOCKS,
             0,
             1,
@@ -163,11 +172,12 @@ MODELS = {
             "spark-put",
             "lock table beside Spark and a conditional-PUT writer",
             (_TWO, _SPARK, _PUT),
-            LOCKS,
+            SEALED,
             0,
             1,
-            flaw=("doubled", "zombie"),
         ),
+        Model("sealed", "two writers, lock table, sealed claims", (_ONE, _TWO), SEALED, 1, 2),
+        Model("sealed-spark", "sealed claims beside Spark", (_TWO, _SPARK), SEALED, 1, 1),
         Model(
             "three-locks",
             "three writers, lock table",

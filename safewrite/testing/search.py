@@ -252,7 +252,7 @@ class Explorer:
             self._expiring[store] = [
                 (entry.file_name, self._stores.number(whole._replace(entries=_without(whole.entries, entry))))
                 for entry in whole.entries
-                if entry.complete
+                if entry.settled
             ]
         return self._expiring[store]
 
