@@ -21,45 +21,79 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def stress(  # noqa: PLR0917 - typer calls it, by name
-    seed: Annotated[int | None, typer.Option(envvar="SAFEWRITE_SEED", help="Replays the plan of a run.")] = None,
-    writers: Annotated[int, typer.Option(envvar="SAFEWRITE_WRITERS", min=2, max=64, help="Processes on one table.")] = 16,
-    appends: Annotated[int, typer.Option(envvar="SAFEWRITE_APPENDS", min=2, help="Appends of each writer.")] = 14,
-    rows: Annotated[int, typer.Option(envvar="SAFEWRITE_ROWS", min=1, max=10_000, help="Rows of each append.")] = 400,
+    seed: Annotated[
+        int | None, typer.Option(envvar="SAFEWRITE_SEED", help="Replays the plan of a run.")
+    ] = None,
+    writers: Annotated[
+        int, typer.Option(envvar="SAFEWRITE_WRITERS", min=2, max=64, help="Processes on one table.")
+    ] = 16,
+    appends: Annotated[
+        int, typer.Option(envvar="SAFEWRITE_APPENDS", min=2, help="Appends of each writer.")
+    ] = 14,
+    rows: Annotated[
+        int, typer.Option(envvar="SAFEWRITE_ROWS", min=1, max=10_000, help="Rows of each append.")
+    ] = 400,
     table_format: Annotated[Literal["delta"], typer.Option("--format", envvar="SAFEWRITE_FORMAT")] = "delta",
     arbiter: Annotated[
         Literal["dynamodb", "object-store", "both"],
         typer.Option(envvar="SAFEWRITE_ARBITER", help="Which safewrite arms run, unless --arms says so."),
     ] = "both",
     store: Annotated[
-        Literal["ministack", "seaweed"], typer.Option(envvar="SAFEWRITE_STORE", help="The local S3 that is started.")
+        Literal["ministack", "seaweed"],
+        typer.Option(envvar="SAFEWRITE_STORE", help="The local S3 that is started."),
     ] = "ministack",
     arms: Annotated[
         str, typer.Option(envvar="SAFEWRITE_ARMS", help=f"Comma-separated, of: {', '.join(plan.ARMS)}.")
     ] = "",
     table: Annotated[
-        str | None, typer.Option(envvar="SAFEWRITE_TABLE", help="s3://bucket/path of your own, where tables are made and left; no server is started.")
+        str | None,
+        typer.Option(
+            envvar="SAFEWRITE_TABLE",
+            help="s3://bucket/path of your own, where tables are made and left; no server is started.",
+        ),
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option(envvar="SAFEWRITE_ENDPOINT", help="Your store's URL; AWS itself if left out.")
+        str | None,
+        typer.Option(envvar="SAFEWRITE_ENDPOINT", help="Your store's URL; AWS itself if left out."),
     ] = None,
-    lock_table: Annotated[str, typer.Option(envvar="SAFEWRITE_LOCK_TABLE", help="DynamoDB table.")] = "delta_log",
-    proxy: Annotated[bool | None, typer.Option(help="Faults by the HTTP proxy (default: yes with local servers).")] = None,
+    lock_table: Annotated[
+        str, typer.Option(envvar="SAFEWRITE_LOCK_TABLE", help="DynamoDB table.")
+    ] = "delta_log",
+    proxy: Annotated[
+        bool | None, typer.Option(help="Faults by the HTTP proxy (default: yes with local servers).")
+    ] = None,
     min_rows: Annotated[
-        int | None, typer.Option(envvar="SAFEWRITE_MIN_ROWS", help="Acked rows below which the verdict is unknown.")
+        int | None,
+        typer.Option(envvar="SAFEWRITE_MIN_ROWS", help="Acked rows below which the verdict is unknown."),
     ] = None,
-    pause_s: Annotated[float, typer.Option(envvar="SAFEWRITE_PAUSE_S", help="How long a SIGSTOP lasts.")] = 5.0,
+    pause_s: Annotated[
+        float, typer.Option(envvar="SAFEWRITE_PAUSE_S", help="How long a SIGSTOP lasts.")
+    ] = 5.0,
     lease_s: Annotated[
-        float, typer.Option(envvar="SAFEWRITE_LEASE_S", help="safewrite's lease; kept short, as every kill in it costs it.")
+        float,
+        typer.Option(
+            envvar="SAFEWRITE_LEASE_S", help="safewrite's lease; kept short, as every kill in it costs it."
+        ),
     ] = 1.0,
-    limit_s: Annotated[float, typer.Option(envvar="SAFEWRITE_LIMIT_S", help="Patience with one arm.")] = 150.0,
-    steps: Annotated[str, typer.Option(envvar="SAFEWRITE_STEPS", help="Kill at these steps only, comma-separated.")] = "",
-    soak: Annotated[bool, typer.Option(help="The long form: 100 times the appends, every kill point 20 times.")] = False,
-    out: Annotated[Path, typer.Option(envvar="SAFEWRITE_OUT", help="Folder of the reports.")] = Path("out/stress"),
-    json_output: Annotated[bool, typer.Option("--json", help="Print the report as JSON, nothing else.")] = False,
+    limit_s: Annotated[
+        float, typer.Option(envvar="SAFEWRITE_LIMIT_S", help="Patience with one arm.")
+    ] = 300.0,
+    steps: Annotated[
+        str, typer.Option(envvar="SAFEWRITE_STEPS", help="Kill at these steps only, comma-separated.")
+    ] = "",
+    soak: Annotated[
+        bool, typer.Option(help="The long form: 100 times the appends, every kill point 20 times.")
+    ] = False,
+    out: Annotated[Path, typer.Option(envvar="SAFEWRITE_OUT", help="Folder of the reports.")] = Path(
+        "out/stress"
+    ),
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON, nothing else.")
+    ] = False,
 ) -> None:
     """Run writers under faults, read the table back by three readers, and judge."""
     chosen = _choose(arms, arbiter, own=table is not None)
-    factor = 100 if soak else 1
+    factor = plan.SOAK_FACTOR if soak else 1
     settings = plan.Settings(
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
         writers=writers, appends=appends * factor, rows=rows, store=store, arms=chosen, pause_s=pause_s, lease_s=lease_s,

@@ -21,6 +21,7 @@ from .. import servers
 
 ARMS = Path(__file__).resolve().parent / "arms"
 RESTARTS_MAX = 60
+STARTING, RUNNING, READING = "starting", "running", "reading back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,11 @@ class _Process:
 
 def _environment() -> dict[str, str]:
     """The parent's environment without what could redirect or weaken a writer."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DELTA_", "SAFEWRITE_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("AWS_", "DELTA_", "SAFEWRITE_"))
+    }
     # Many processes on few cores: one thread each is faster, and the native pools stay small.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TOKIO_WORKER_THREADS"), "1")
     return {**kept, **threads, "POLARS_MAX_THREADS": "1", "PYTHONUNBUFFERED": "1"}
@@ -96,13 +101,20 @@ class Fleet:
     """All writers of one arm, as a context manager: nothing outlives it."""
 
     def __init__(
-        self, specs: Sequence[WriterSpec], folder: Path, *, pause_s: float = 5.0, stop: threading.Event | None = None
+        self,
+        specs: Sequence[WriterSpec],
+        folder: Path,
+        *,
+        pause_s: float = 5.0,
+        stop: threading.Event | None = None,
     ) -> None:
         self.specs = tuple(specs)
         self.folder = folder
         self.pause_s = pause_s
         self._stop = stop or threading.Event()
         self.tally = Tally()
+        self.state = STARTING
+        """For the display: ``STARTING``, ``RUNNING``, ``READING``, then the arm's verdict."""
         self.errors: list[str] = []
         self.recent: deque[float] = deque(maxlen=2000)
         self._lock = threading.Lock()
@@ -119,6 +131,7 @@ class Fleet:
     def __exit__(self, *exc: object) -> None:
         for process in self._processes.values():
             process.close()
+        self.state = READING
 
     @property
     def histories(self) -> list[Path]:
@@ -163,6 +176,7 @@ class Fleet:
         self._wait_until_ready(tick)
         began = time.monotonic()
         self.start_file.write_text("go")
+        self.state = RUNNING
         while self._look_after() and not self._stop.is_set():
             tick(self)
             if time.monotonic() - began > time_limit_s:
@@ -176,7 +190,9 @@ class Fleet:
         while self.tally.ready < len(self.specs):
             dead = [p for p in self._processes.values() if p.popen.poll() is not None]
             if dead or time.monotonic() > deadline or self._stop.is_set():
-                raise RuntimeError(f"writers did not start:\n{self.log_tail(dead[0].spec.number) if dead else ''}")
+                raise RuntimeError(
+                    f"writers did not start:\n{self.log_tail(dead[0].spec.number) if dead else ''}"
+                )
             tick(self)
             time.sleep(0.05)
 
@@ -202,7 +218,9 @@ class Fleet:
                 busy = True
                 self._restart(number, process)
             elif code != 0 and not any(f"writer {number} " in error for error in self.errors):
-                self.errors.append(f"writer {number} ({process.spec.kind}) ended with {code}: {self.log_tail(number)}")
+                self.errors.append(
+                    f"writer {number} ({process.spec.kind}) ended with {code}: {self.log_tail(number)}"
+                )
         return busy
 
     def _restart(self, number: int, process: _Process) -> None:

@@ -12,6 +12,8 @@ from safewrite.testing.faults import FaultKind, FaultPlan, Rule, Step
 
 MAIN, OLD, WRANGLER = "main", "deltalake-0.22", "awswrangler"
 WRITERS_PER_ARM_MAX = 100
+SOAK_FACTOR = 100
+"""How many times the appends of a usual run the long one makes."""
 # Met only when writers collide or repair, so a plan cannot place them: each traps its first visitor.
 LUCKY_STEPS = (
     "lease.take", "lease.read", "lease.pass", "commit.get_commit", "commit.get_entry", "commit.read_back",
@@ -19,6 +21,8 @@ LUCKY_STEPS = (
 )  # fmt: skip
 CALLER_STEP = "caller.record_ack"
 """After the library has returned and before the caller has noted it."""
+PEER_THINK_S = 2.0
+"""Mean time between the appends of a peer, so that it is there for most of the run."""
 PAUSES = (
     ("stage.put_data", "after"), ("commit.put_entry", "after"), ("commit.put_commit", "before"),
     ("commit.put_commit", "after"), ("commit.complete", "after"),
@@ -37,7 +41,7 @@ class Settings:
     arms: tuple[str, ...] = ()
     pause_s: float = 5.0
     lease_s: float = 1.0
-    arm_limit_s: float = 150.0
+    arm_limit_s: float = 300.0
     acked_rows_min: int = 50_000
     out: Path = Path("out/stress")
     table: str | None = None
@@ -162,19 +166,34 @@ _ARROW = ("safewrite Arrow, no key", {"frame": "arrow", "on_restart": "give up"}
 _PEER = "deltalake 1.6 conditional PUT (peer)"
 
 
-def _safewrite(settings: Settings, base: int, arbiter: str, writers: int, appends: int) -> tuple[WriterPlan, ...]:
+def _safewrite(
+    settings: Settings, base: int, arbiter: str, writers: int, appends: int
+) -> tuple[WriterPlan, ...]:
     peers = max(1, writers // 4)
     kinds = [(_PANDAS, _POLARS, _PANDAS, _ARROW)[index % 4] for index in range(writers - peers)]
     common = {"arbiter": arbiter, "on_error": "retry", "calls_max": 12, "lease_s": settings.lease_s}
     ours = tuple(
         WriterPlan(
-            base + index, kind, "safewrite_writer.py", judged=True, appends=appends, rows=settings.rows,
+            base + index,
+            kind,
+            "safewrite_writer.py",
+            judged=True,
+            appends=appends,
+            rows=settings.rows,
             habits=tuple({**habits, **common}.items()),
         )
         for index, (kind, habits) in enumerate(kinds)
     )
     theirs = tuple(
-        WriterPlan(base + 50 + index, _PEER, "deltalake_put.py", appends=appends, rows=50) for index in range(peers)
+        WriterPlan(
+            base + 50 + index,
+            _PEER,
+            "deltalake_put.py",
+            appends=appends,
+            rows=50,
+            habits=(("think_s", PEER_THINK_S),),
+        )
+        for index in range(peers)
     )
     return ours + theirs
 
@@ -182,7 +201,9 @@ def _safewrite(settings: Settings, base: int, arbiter: str, writers: int, append
 def _unsafe_rename(base: int) -> tuple[WriterPlan, ...]:
     unsafe = (("AWS_S3_ALLOW_UNSAFE_RENAME", "true"),)
     return tuple(
-        WriterPlan(base + i, "deltalake 0.22.3, unsafe rename", "deltalake_put.py", OLD, appends=8, storage=unsafe)
+        WriterPlan(
+            base + i, "deltalake 0.22.3, unsafe rename", "deltalake_put.py", OLD, appends=8, storage=unsafe
+        )
         for i in range(8)
     )
 
@@ -190,11 +211,14 @@ def _unsafe_rename(base: int) -> tuple[WriterPlan, ...]:
 def _mixed_fleet(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
     lock = (("AWS_S3_LOCKING_PROVIDER", "dynamodb"), ("DELTA_DYNAMO_TABLE_NAME", settings.lock_table))
     old = tuple(
-        WriterPlan(base + i, "deltalake 0.22.3, lock table", "deltalake_put.py", OLD, appends=12, storage=lock)
+        WriterPlan(
+            base + i, "deltalake 0.22.3, lock table", "deltalake_put.py", OLD, appends=12, storage=lock
+        )
         for i in range(4)
     )
     new = tuple(
-        WriterPlan(base + 50 + i, "deltalake 1.6, conditional PUT", "deltalake_put.py", appends=12) for i in range(4)
+        WriterPlan(base + 50 + i, "deltalake 1.6, conditional PUT", "deltalake_put.py", appends=12)
+        for i in range(4)
     )
     return old + new
 
@@ -207,9 +231,22 @@ def _lost_answer(base: int) -> tuple[WriterPlan, ...]:
 
 def _wrangler(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
     killed = ({"seq": 2, "step": "caller.record_ack", "when": "before", "action": "kill"},)
-    habits = (("lock_table", settings.lock_table), ("on_error", "retry"), ("on_unknown", "retry"), ("calls_max", 5))
+    habits = (
+        ("lock_table", settings.lock_table),
+        ("on_error", "retry"),
+        ("on_unknown", "retry"),
+        ("calls_max", 5),
+    )
     return tuple(
-        WriterPlan(base + i, "awswrangler, lock table", "wrangler.py", WRANGLER, appends=5, traps=killed, habits=habits)
+        WriterPlan(
+            base + i,
+            "awswrangler, lock table",
+            "wrangler.py",
+            WRANGLER,
+            appends=5,
+            traps=killed,
+            habits=habits,
+        )
         for i in range(4)
     )
 
@@ -222,7 +259,9 @@ ARMS = SAFE_ARMS + NAIVE_ARMS
 def make_arm(name: str, settings: Settings) -> ArmPlan:
     """The plan of one arm, before kills are placed (:func:`place_traps`)."""
     base = WRITERS_PER_ARM_MAX * (1 + ARMS.index(name))
-    slow = (Rule(kind=FaultKind.DELAY, steps=(Step.PUT_COMMIT, Step.LIST_LOG), probability=0.2, delay_s=0.03),)
+    slow = (
+        Rule(kind=FaultKind.DELAY, steps=(Step.PUT_COMMIT, Step.LIST_LOG), probability=0.2, delay_s=0.03),
+    )
     lost = (Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,), every=3),)
     few = max(5, settings.writers // 2)
     match name:
@@ -233,7 +272,14 @@ def make_arm(name: str, settings: Settings) -> ArmPlan:
         case "safewrite-object-store":
             writers = _safewrite(settings, base, "object-store", few, max(3, settings.appends // 2))
             title = "safewrite, object-store arbiter"
-            return ArmPlan(name, title, writers, _without_lock(safewrite_faults(settings.seed)), peer_faults(), "object-store")
+            return ArmPlan(
+                name,
+                title,
+                writers,
+                _without_lock(safewrite_faults(settings.seed)),
+                peer_faults(),
+                "object-store",
+            )
         case "unsafe-rename":
             return ArmPlan(name, "deltalake 0.22.3 with unsafe rename", _unsafe_rename(base), naive=True)
         case "mixed-fleet":

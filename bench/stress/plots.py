@@ -10,7 +10,7 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from .run import ArmResult
+from .arm import ArmResult
 
 INK, MUTED, GRID = "#1d2733", "#6b7682", "#e3e7eb"
 BLUE, RED, AMBER, GREEN, PURPLE = "#2b6cb0", "#c53030", "#c77700", "#2f855a", "#6b46c1"
@@ -80,10 +80,16 @@ def _marks(arm: ArmResult, axes: object, line: dict[int, int], start: float) -> 
     for event in events:
         if event["event"] != "pause":
             continue
-        ends = [e["t"] for e in events if e["event"] == "resume" and e["pid"] == event["pid"] and e["t"] > event["t"]]
+        ends = [
+            e["t"]
+            for e in events
+            if e["event"] == "resume" and e["pid"] == event["pid"] and e["t"] > event["t"]
+        ]
         until = min(ends, default=event["t"])
         place = [line[event["writer"]]] * 2
-        axes.plot([event["t"] - start, until - start], place, color=AMBER, linewidth=4, alpha=0.8, label=label)  # type: ignore[attr-defined]
+        axes.plot(
+            [event["t"] - start, until - start], place, color=AMBER, linewidth=4, alpha=0.8, label=label
+        )  # type: ignore[attr-defined]
         label = "_"
 
 
@@ -94,7 +100,9 @@ def latency(arm: ArmResult) -> Markup:
         axes = figure.subplots()
         for kind, colour in _colours(arm).items():
             times = sorted(
-                w.acked_at - w.invoked_at for w in arm.verdict.writes if w.kind == kind and w.acked_at is not None
+                w.acked_at - w.invoked_at
+                for w in arm.verdict.writes
+                if w.kind == kind and w.acked_at is not None
             )
             if times:
                 share = [(index + 1) / len(times) for index in range(len(times))]
@@ -112,7 +120,9 @@ def attempts(arm: ArmResult) -> Markup:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(4.8, 2.7))
         axes = figure.subplots()
-        counts = Counter(min(w.tries, 10) for w in arm.verdict.writes if w.outcome == "ok" and w.tries is not None)
+        counts = Counter(
+            min(w.tries, 10) for w in arm.verdict.writes if w.outcome == "ok" and w.tries is not None
+        )
         axes.bar(list(counts), list(counts.values()), color=BLUE, width=0.7)
         for tries, count in counts.items():
             axes.text(tries, count, str(count), ha="center", va="bottom", fontsize=8)
@@ -138,10 +148,14 @@ def side_by_side(arms: Sequence[ArmResult]) -> Markup:
             for share, colour in ((once, GREEN), (lost, RED), (doubled, AMBER)):
                 axes.barh(place, share, left=left, color=colour, height=0.62, linewidth=0)
                 left += share
-            note = f"{rows['acked_rows']:,} acked, {rows['lost']:,} lost, {doubled * acked / 100:,.0f} doubled"
+            note = (
+                f"{rows['acked_rows']:,} acked, {rows['lost']:,} lost, {doubled * acked / 100:,.0f} doubled"
+            )
             axes.text(101, place, note, va="center", fontsize=8)
         axes.set_yticks(range(len(arms)), [arm.plan.title for arm in reversed(arms)], fontsize=8)
         axes.set_xlim(0, 100)
-        axes.set_xlabel("% of acked rows: once (green), lost (red), doubled in the table or its change feed (amber)")
+        axes.set_xlabel(
+            "% of acked rows: once (green), lost (red), doubled in the table or its change feed (amber)"
+        )
         axes.grid(axis="y", visible=False)
         return _svg(figure, "side-by-side")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from .fleet import Fleet
+from .fleet import RUNNING, STARTING, Fleet
 from .plan import ArmPlan
 
 LINE_EVERY_S = 5.0
@@ -26,7 +26,9 @@ class Progress:
         self._last = 0.0
         self._lock = threading.Lock()
         self._arms: dict[str, tuple[ArmPlan, Fleet]] = {}
-        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal and not quiet else None
+        self._states: dict[str, str] = {}
+        live = console.is_terminal and not quiet
+        self._live = Live(console=console, refresh_per_second=4, get_renderable=self._table) if live else None
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -38,44 +40,55 @@ class Progress:
             self._live.stop()
 
     def tick(self, arm: ArmPlan, fleet: Fleet) -> None:
-        """Show the state of the arm that runs."""
+        """Take in the state of an arm; on a terminal the live table shows it by itself."""
         with self._lock:
-            self._tick(arm, fleet)
-
-    def _tick(self, arm: ArmPlan, fleet: Fleet) -> None:
-        new = arm.name not in self._arms
-        self._arms[arm.name] = (arm, fleet)
-        now = time.monotonic()
-        if self.quiet or (now - self._last < (0.25 if self._live else LINE_EVERY_S) and not new):
-            return
-        self._last = now
-        if self._live is not None:
-            self._live.update(self._table())
-        else:
-            for running in self._running() or [(arm, fleet)]:
-                self.console.print(self._line(*running), highlight=False)
-
-    def _running(self) -> list[tuple[ArmPlan, Fleet]]:
-        """Arms whose writers are at work."""
-        return [(arm, fleet) for arm, fleet in self._arms.values() if fleet.running]
+            known = self._states.get(arm.name)
+            self._states[arm.name] = fleet.state
+            self._arms[arm.name] = (arm, fleet)
+            now = time.monotonic()
+            changed = fleet.state != known
+            if self.quiet or self._live is not None or (now - self._last < LINE_EVERY_S and not changed):
+                return
+            if changed:
+                self.console.print(self._line(arm, fleet), highlight=False)
+                return
+            self._last = now
+            for running in self._arms.values():
+                if running[1].state == RUNNING:
+                    self.console.print(self._line(*running), highlight=False)
 
     def _line(self, arm: ArmPlan, fleet: Fleet) -> str:
         tally = fleet.tally
         return (
-            f"{time.monotonic() - self._began:6.1f} s  {arm.name}: {tally.acked} acked ({tally.acked_rows:,} rows),"
+            f"{time.monotonic() - self._began:6.1f} s  {arm.name}, {fleet.state}: {tally.acked} acked ({tally.acked_rows:,} rows),"
             f" {_rate(fleet):.1f}/s, {tally.failed} not committed, {tally.unknown} unknown,"
             f" {sum(tally.kills.values())} kills, {sum(tally.pauses.values())} pauses"
         )
 
     def _table(self) -> Table:
         table = Table(title=f"stress, {time.monotonic() - self._began:.0f} s")
-        for name in ("arm", "writers", "acked", "rows", "acks/s", "not committed", "unknown", "kills", "pauses"):
-            table.add_column(name, justify="left" if name == "arm" else "right")
-        for arm, fleet in self._arms.values():
+        for name in (
+            "arm",
+            "state",
+            "writers",
+            "acked",
+            "rows",
+            "acks/s",
+            "refused",
+            "unknown",
+            "kills",
+            "pauses",
+        ):
+            table.add_column(
+                name, justify="left" if name in ("arm", "state") else "right", no_wrap=name == "arm"
+            )
+        for arm, fleet in list(self._arms.values()):
             tally = fleet.tally
+            state = f"starting, {tally.ready} ready" if fleet.state == STARTING else fleet.state
             table.add_row(
-                arm.title, str(len(arm.writers)), str(tally.acked), f"{tally.acked_rows:,}", f"{_rate(fleet):.1f}",
-                str(tally.failed), str(tally.unknown), str(sum(tally.kills.values())), str(sum(tally.pauses.values())),
+                arm.name, state, str(len(arm.writers)), str(tally.acked), f"{tally.acked_rows:,}",
+                f"{_rate(fleet):.1f}" if fleet.state == RUNNING else "", str(tally.failed), str(tally.unknown),
+                str(sum(tally.kills.values())), str(sum(tally.pauses.values())),
             )  # fmt: skip
         return table
 

@@ -54,7 +54,9 @@ class Place:
 
     def list(self, folder: str) -> list[str]:
         """Paths under a folder, relative to the root, in name order."""
-        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + folder)
+        pages = self.s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=self.prefix + folder
+        )
         keys = [item["Key"] for page in pages for item in page.get("Contents", ())]
         return sorted(key.removeprefix(self.prefix) for key in keys)
 
@@ -92,7 +94,9 @@ def read_duckdb(place: Place, folder: Path) -> Read:
             files[-1].write_bytes(body)
     if not files:
         return Read.of("duckdb", {column: [] for column in COLUMNS})
-    days = pa.table({"file": [str(file) for file in files], "day": [add.get("partition.day") for add in adds]})
+    days = pa.table(
+        {"file": [str(file) for file in files], "day": [add.get("partition.day") for add in adds]}
+    )
     with duckdb.connect() as connection:
         connection.register("days", days)
         stored = [column for column in COLUMNS if column != "day"]
@@ -148,7 +152,9 @@ def _apply(replay: Replay, version: int, body: bytes) -> None:
         if "add" in action:
             add = action["add"]
             if add.get("deletionVector"):
-                raise UnreadableTableError(f"version {version} uses deletion vectors, which this replay does not")
+                raise UnreadableTableError(
+                    f"version {version} uses deletion vectors, which this replay does not"
+                )
             replay.adds.append((version, add["path"]))
             replay.live[add["path"]] = replay.seen[add["path"]] = add
         elif "commitInfo" in action:

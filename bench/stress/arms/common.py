@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -88,7 +89,10 @@ class Writer:
         try:
             self.wait_for_the_start()
             stop_at = time.time() + self.config["time_limit_s"]
+            rng = random.Random(f"{self.config['seed']}/{self.number}/think")
             for seq in range(self.config["appends"]):
+                # A peer that thinks between its appends is there for the whole run, not its first seconds.
+                time.sleep(rng.uniform(0, 2 * self.config.get("think_s", 0)))
                 if time.time() > stop_at:
                     self.say("late", seq)
                     break
@@ -104,7 +108,9 @@ class Writer:
 
     def _one(self, seq: int, append: Callable[[list[Any], str | None], dict[str, Any]]) -> None:
         answers = (history.Event.OK, history.Event.FAIL, history.Event.INFO)
-        mine = [e for e in self._before if e.get("seq") == seq and e["event"] in (*answers, history.Event.INVOKE)]
+        mine = [
+            e for e in self._before if e.get("seq") == seq and e["event"] in (*answers, history.Event.INVOKE)
+        ]
         if any(event["event"] == history.Event.OK for event in mine):
             return
         if mine and (self.config.get("on_restart", "retry") != "retry" or mine[-1]["event"] in answers):
@@ -193,7 +199,16 @@ def to_arrow(rows: list[Any]) -> Any:
     """Rows as a ``pyarrow.Table`` with the schema of the stress tables."""
     import pyarrow as pa
 
-    types = [pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.float64(), pa.string(), pa.date32(), pa.int64()]
+    types = [
+        pa.int64(),
+        pa.int64(),
+        pa.int64(),
+        pa.string(),
+        pa.float64(),
+        pa.string(),
+        pa.date32(),
+        pa.int64(),
+    ]
     schema = pa.schema(list(zip(history.COLUMNS, types, strict=True)))
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
