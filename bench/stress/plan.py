@@ -21,6 +21,9 @@ LUCKY_STEPS = (
 )  # fmt: skip
 CALLER_STEP = "caller.record_ack"
 """After the library has returned and before the caller has noted it."""
+FRESH_STEPS = ("together",)
+"""Met only by an append whose process has just looked at the log and knows of no rival: the rehearsal's,
+and the retry of a killed one under the same key.  So they are placed in such a retry."""
 PEER_THINK_S = 2.0
 """Mean time between the appends of a peer, so that it is there for most of the run."""
 PAUSES = (
@@ -319,10 +322,17 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
     traps: dict[int, list[dict[str, Any]]] = {writer.number: [] for writer in judged}
     taken: set[tuple[int, int]] = set()
     for step, when, action in _wanted(steps, settings):
-        fit = [(w.number, seq) for w, seq in slots if step == CALLER_STEP or step in steps[w.identity]]
+        fresh = step in FRESH_STEPS
+        fit = [
+            (w.number, seq)
+            for w, seq in slots
+            if step == CALLER_STEP or (step in steps[w.identity] and (w.identity == "key" or not fresh))
+        ]
         # An append of its own while there are any; in a short run some are killed twice.
         number, seq = next((slot for slot in fit if slot not in taken), rng.choice(fit))
         taken.add((number, seq))
+        if fresh:
+            traps[number].append({"seq": seq, "step": "stage.put_data", "when": "before", "action": "kill"})
         traps[number].append({"seq": seq, "step": step, "when": when, "action": action})
     keyed = [writer.number for writer in judged if writer.identity == "key"]
     for index, step in enumerate(LUCKY_STEPS if not settings.steps else ()):

@@ -142,26 +142,15 @@ def render(result: Result, summary: dict[str, Any]) -> str:
 # --- terminal ---------------------------------------------------------------------------------------
 def show(result: Result, summary: dict[str, Any], console: Console, folder: Path) -> None:
     """The closing table and the verdict."""
-    table = Table(
-        title=f"{summary['elapsed_s']} s, seed {summary['seed']}", box=box.SIMPLE_HEAD, collapse_padding=True
-    )
-    names = (
-        "arm", "verdict", "writers", "kinds", "acked rows", "lost", "doubled", "torn", "altered", "phantom", "zombie",
-        "unknown", "acks /s", "tries /ack", "faults", "kills",
-    )  # fmt: skip
-    for name in names:
-        left = name in ("arm", "verdict")
-        # On a narrow terminal a heading is folded; a figure never loses a digit.
-        table.add_column(name, justify="left" if left else "right", no_wrap=left, overflow="fold")
+    # Arms as columns, so that it fits a terminal of 80.
+    table = Table(title=f"{summary['elapsed_s']} s, seed {summary['seed']}", box=box.SIMPLE_HEAD)
+    table.add_column("")
     for arm in summary["arms"]:
-        rows = arm["rows"]
-        doubled = max(rows["doubled"], rows["recommitted"])
-        cells = [
-            arm["name"], arm["verdict"], arm["processes"], len(arm["kinds"]), f"{rows['acked_rows']:,}", rows["lost"], doubled,
-            rows["torn"], rows["altered"], rows["phantom"], rows["zombie"], rows["unknown"], arm["commits_per_s"],
-            arm["attempts_per_ack"] or "–", arm["faults_fired"], sum(arm["kills"].values()),
-        ]  # fmt: skip
-        table.add_row(*(str(cell) for cell in cells), style="yellow" if arm["naive"] else "")
+        heading = arm["name"].replace("-", "\n")
+        table.add_column(heading, justify="right", style="yellow" if arm["naive"] else "")
+    columns = [_cells(arm) for arm in summary["arms"]]
+    for name in columns[0]:
+        table.add_row(name, *(str(cells[name]) for cells in columns))
     console.print(table)
     colour = {"valid": "green", "INVALID": "red"}.get(summary["verdict"], "yellow")
     console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]")
@@ -170,3 +159,15 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
     if summary["verdict"] != "valid":
         console.print(f"replay: {summary['replay']}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _cells(arm: dict[str, Any]) -> dict[str, object]:
+    rows = arm["rows"]
+    flaws = {name: rows[name] for name in ("torn", "altered", "phantom", "zombie")}
+    return {
+        "verdict": arm["verdict"], "processes": arm["processes"], "kinds": len(arm["kinds"]),
+        "acked rows": f"{rows['acked_rows']:,}", "lost": f"{rows['lost']:,}",
+        "doubled": f"{max(rows['doubled'], rows['recommitted']):,}", **flaws, "unknown": rows["unknown"],
+        "acks/s": f"{arm['commits_per_s']:.1f}", "tries/ack": arm["attempts_per_ack"] or "–",
+        "faults": arm["faults_fired"], "kills": sum(arm["kills"].values()), "pauses": sum(arm["pauses"].values()),
+    }  # fmt: skip

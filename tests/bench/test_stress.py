@@ -177,6 +177,17 @@ def test_every_step_is_killed_before_and_after_at_writers_that_come_by_it() -> N
     assert all(t["step"] in (*STEPS[w.identity], plan.CALLER_STEP) for w, t in planned)
 
 
+def test_a_step_that_only_a_fresh_append_meets_is_killed_in_the_retry_of_a_killed_one() -> None:
+    settings = Settings(seed=1)
+    steps = {identity: (*names, "together") for identity, names in STEPS.items()}
+    arm = place_traps(make_arm("safewrite-dynamodb", settings), steps, settings)
+    placed = [(w, trap) for w in arm.writers for trap in w.traps if trap["step"] == "together"]
+    assert Counter(trap["when"] for _, trap in placed) == {"before": 1, "after": 1}
+    for writer, trap in placed:
+        assert writer.identity == "key"
+        assert {**trap, "step": "stage.put_data", "when": "before"} in writer.traps
+
+
 def test_the_default_run_is_as_large_as_promised() -> None:
     settings = Settings(seed=1)
     main = make_arm("safewrite-dynamodb", settings)
