@@ -103,7 +103,7 @@ _SAME = Writer("safewrite", "event")
 MODELS = {
     model.name: model
     for model in (
-        Model("locks", "two writers, lock table", (_ONE, _TWO), LOCKS, 1, 2),
+        Model("locks", "two writers, lock table", (_ONE, _TWO), LOCKS, 1, 3),
         Model("objects", "two writers, object store alone", (_ONE, _TWO), OBJECTS, 2, 3),
         Model(
             "lease",
@@ -111,7 +111,7 @@ MODELS = {
             (_ONE, replace(_TWO, queue_first=True)),
             LEASED,
             0,
-            1,
+            2,
         ),
         Model(
             "retry-locks",
@@ -119,7 +119,7 @@ MODELS = {
             (_SAME, replace(_SAME, restarts=0, fresh=True)),
             LOCKS,
             1,
-            1,
+            2,
         ),
         Model(
             "retry-objects",
@@ -135,7 +135,7 @@ MODELS = {
             (Writer("safewrite", "a"), Writer("safewrite", "b", fresh=True)),
             LOCKS,
             1,
-            1,
+            2,
             exists=False,
         ),
         Model(
@@ -149,7 +149,7 @@ MODELS = {
         ),
         Model("put", "lock table beside a conditional-PUT writer", (_ONE, _PUT), LOCKS, 1, 2),
         Model("objects-put", "object store beside a conditional-PUT writer", (_TWO, _PUT), OBJECTS, 1, 2),
-        Model("spark", "lock table beside Spark's S3DynamoDBLogStore", (_TWO, _SPARK), LOCKS, 1, 1),
+        Model("spark", "lock table beside Spark's S3DynamoDBLogStore", (_TWO, _SPARK), LOCKS, 1, 2),
         Model("old-locks", "lock table beside deltalake before 1.6", (_TWO, _OLD), LOCKS, 1, 2),
         Model(
             "fleet",
@@ -177,7 +177,7 @@ MODELS = {
             1,
         ),
         Model("sealed", "two writers, lock table, sealed claims", (_ONE, _TWO), SEALED, 1, 2),
-        Model("sealed-spark", "sealed claims beside Spark", (_TWO, _SPARK), SEALED, 1, 1),
+        Model("sealed-spark", "sealed claims beside Spark", (_TWO, _SPARK), SEALED, 1, 2),
         Model(
             "three-locks",
             "three writers, lock table",
