@@ -103,14 +103,14 @@ _SAME = Writer("safewrite", "event")
 MODELS = {
     model.name: model
     for model in (
-        Model("locks", "two writers, lock table", (_ONE, _TWO), LOCKS, 1, 3),
+        Model("locks", "two writers, lock table", (_ONE, _TWO), LOCKS, 2, 3),
         Model("objects", "two writers, object store alone", (_ONE, _TWO), OBJECTS, 2, 3),
         Model(
             "lease",
             "two writers, lock table and ticket queue",
             (_ONE, replace(_TWO, queue_first=True)),
             LEASED,
-            0,
+            1,
             2,
         ),
         Model(
@@ -156,7 +156,7 @@ MODELS = {
             "lock table beside deltalake before 1.6 and a conditional-PUT writer",
             (_TWO, _OLD, _PUT),
             SEALED,
-            0,
+            1,
             1,
         ),
         Model(
@@ -173,7 +173,7 @@ MODELS = {
             "lock table beside Spark and a conditional-PUT writer",
             (_TWO, _SPARK, _PUT),
             SEALED,
-            0,
+            1,
             1,
         ),
         Model("sealed", "two writers, lock table, sealed claims", (_ONE, _TWO), SEALED, 1, 2),
