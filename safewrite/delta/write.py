@@ -141,7 +141,9 @@ def _already(
     candidate: AppendCandidate, found: Found, record: LedgerRecord, limits: Limits, *, attempts: int
 ) -> Generator[Effect, Outcome, Done]:
     if _in_ledger(candidate.write):
-        yield from keys.remember(record, found.version, limits)
+        # The intent may be of an earlier call with other rows, which never landed; the log bears out ours.
+        landed = replace(record, fingerprint=candidate.write.fingerprint)
+        yield from keys.remember(landed, found.version, limits)
     rows = int(candidate.found.get("rows", candidate.write.rows))
     files = int(candidate.found.get("files", 0))
     return Done(found.version, True, rows, files, attempts, None)

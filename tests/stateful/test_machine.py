@@ -1,0 +1,95 @@
+"""Any history of writers, faults and rivals keeps the promises (design, section 2; failure-modes.md, 2.2)."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.stateful.calls import Call, Fault, FaultKind, Naming, Where
+from tests.stateful.lake import Lake
+
+WRITERS = 3
+
+writers = st.integers(0, WRITERS - 1)
+picks = st.integers(0, 7)
+shapes = st.tuples(
+    st.sampled_from(["a", "b", None, "c d=%/é"]),
+    st.sampled_from(["x", "", None, "y\n"]),
+    st.sampled_from([1.5, None, -0.0, 1e300, float("inf")]),
+)
+rows = st.lists(shapes, min_size=1, max_size=4).map(tuple)
+kinds = st.sampled_from(FaultKind.__args__)
+faults = st.lists(
+    st.builds(Fault, st.integers(0, 19), kinds, st.sampled_from([1, 1, 1, 2, 3, 4])), max_size=2
+)
+faults = faults.map(tuple)
+namings = st.sampled_from(Naming.__args__)
+wheres = st.sampled_from(Where.__args__)
+rivals = st.builds(
+    Call,
+    verb=st.sampled_from(["append", "append", "merge", "overwrite", "resolve", "peer", "checkpoint"]),
+    writer=writers,
+    naming=namings,
+    pick=picks,
+    rows=rows,
+    where=wheres,
+    faults=faults,
+)
+some_rival = st.none() | rivals
+common = {"writer": writers, "pick": picks, "rows": rows, "faults": faults, "rival": some_rival}
+
+
+class Histories(RuleBasedStateMachine):
+    """Each rule is one call; ``Lake.do`` checks every promise after it."""
+
+    @initialize(arbiter=st.sampled_from(["dynamodb", "object-store"]))
+    def open(self, arbiter: Literal["dynamodb", "object-store"]) -> None:
+        self.lake = Lake(arbiter, writers=WRITERS)
+
+    @rule(call=st.builds(Call, st.just("append"), naming=namings, **common))
+    def append(self, call: Call) -> None:
+        self.lake.do(call)
+
+    @rule(call=st.builds(Call, st.just("append"), naming=st.sampled_from(["same", "other"]), **common))
+    def replay(self, call: Call) -> None:
+        self.lake.do(call)
+
+    @rule(writer=writers)
+    def append_nothing(self, writer: int) -> None:
+        self.lake.do(Call("append", writer))
+
+    @rule(call=st.builds(Call, st.just("merge"), naming=namings, **common))
+    def merge(self, call: Call) -> None:
+        self.lake.do(call)
+
+    @rule(call=st.builds(Call, st.just("overwrite"), naming=namings, where=wheres, **common))
+    def overwrite(self, call: Call) -> None:
+        self.lake.do(call)
+
+    @rule(call=st.builds(Call, st.just("misfit"), **common))
+    def append_what_does_not_fit(self, call: Call) -> None:
+        self.lake.do(call)
+
+    @rule(call=st.builds(Call, st.sampled_from(["resolve", "checkpoint"]), **common))
+    def look_after(self, call: Call) -> None:
+        self.lake.do(call)
+
+    @rule(
+        call=st.builds(
+            Call, st.sampled_from(["reopen", "expire", "peer"]), writer=writers, pick=picks, rows=rows
+        )
+    )
+    def live_on(self, call: Call) -> None:
+        self.lake.do(call)
+
+    def teardown(self) -> None:
+        if hasattr(self, "lake"):
+            with tempfile.TemporaryDirectory() as folder:
+                self.lake.check_with_deltalake(Path(folder))
+
+
+TestHistories = Histories.TestCase
