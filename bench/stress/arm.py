@@ -19,7 +19,7 @@ from safewrite.testing.history import Event, make_rows, read_events, read_writes
 
 from . import readers
 from .arms import common
-from .fleet import Fleet, Tally, WriterSpec
+from .fleet import RUNNING, Fleet, Tally, WriterSpec
 from .plan import ArmPlan, Settings, WriterPlan, make_arm, place_traps
 from .proxy import FaultProxy
 from .stage import Stage, python_of
@@ -135,6 +135,8 @@ class ArmRun:
     ) -> None:
         self.settings = settings
         self._stop = stop
+        self.begun = threading.Event()
+        """Its writers are at work, or never will be."""
         self.stage = stage
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -148,6 +150,18 @@ class ArmRun:
 
     def execute(self, tick: Callable[[ArmPlan, Fleet], None]) -> ArmResult:
         """Create the table, let the writers loose, read it back, judge."""
+
+        def told(fleet: Fleet) -> None:
+            if fleet.state == RUNNING:
+                self.begun.set()
+            tick(self.arm, fleet)
+
+        try:
+            return self._execute(told)
+        finally:
+            self.begun.set()
+
+    def _execute(self, tick: Callable[[Fleet], None]) -> ArmResult:
         self._check_not_stopped()
         if self.arm.arbiter is not None:
             self.steps = rehearse(self.arm, self.uri + "-rehearsal", self.stage, self.settings)
@@ -161,16 +175,14 @@ class ArmRun:
             specs = [self._spec(writer, ours if writer.judged else theirs) for writer in self.arm.writers]
             fleet = Fleet(specs, self.folder, pause_s=self.settings.pause_s, stop=self._stop)
             with fleet, self._reading(fleet):
-                elapsed_s = fleet.run(
-                    time_limit_s=self.settings.arm_limit_s, tick=lambda f: tick(self.arm, f)
-                )
+                elapsed_s = fleet.run(time_limit_s=self.settings.arm_limit_s, tick=tick)
             counts = [Counter() if proxy is None else _plain(proxy.counts()) for proxy in (ours, theirs)]
             events = [] if ours is None else ours.events()
         self._check_not_stopped()
-        tick(self.arm, fleet)
+        tick(fleet)
         result = self._judge(fleet, elapsed_s, counts[0], counts[1], events)
         fleet.state = result.label
-        tick(self.arm, fleet)
+        tick(fleet)
         return result
 
     def _check_not_stopped(self) -> None:

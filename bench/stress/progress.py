@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Self
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -66,27 +67,17 @@ class Progress:
         )
 
     def _table(self) -> Table:
-        table = Table(title=f"stress, {time.monotonic() - self._began:.0f} s")
-        for name in (
-            "arm",
-            "state",
-            "writers",
-            "acked",
-            "rows",
-            "acks/s",
-            "refused",
-            "unknown",
-            "kills",
-            "pauses",
-        ):
-            table.add_column(
-                name, justify="left" if name in ("arm", "state") else "right", no_wrap=name == "arm"
-            )
+        title = f"stress, {time.monotonic() - self._began:.0f} s"
+        table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        names = ("arm", "state", "acked", "rows", "acks/s", "refused", "unknown", "kills", "pauses")
+        for name in names:
+            left = name in ("arm", "state")
+            table.add_column(name, justify="left" if left else "right", no_wrap=True)
         for arm, fleet in list(self._arms.values()):
             tally = fleet.tally
-            state = f"starting, {tally.ready} ready" if fleet.state == STARTING else fleet.state
+            state = f"starting {tally.ready}/{len(arm.writers)}" if fleet.state == STARTING else fleet.state
             table.add_row(
-                arm.name, state, str(len(arm.writers)), str(tally.acked), f"{tally.acked_rows:,}",
+                arm.name, state, str(tally.acked), f"{tally.acked_rows:,}",
                 f"{_rate(fleet):.1f}" if fleet.state == RUNNING else "", str(tally.failed), str(tally.unknown),
                 str(sum(tally.kills.values())), str(sum(tally.pauses.values())),
             )  # fmt: skip

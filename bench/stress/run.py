@@ -106,9 +106,19 @@ def run(settings: Settings, folder: Path, tick: Callable[[ArmPlan, Fleet], None]
 def _run_lanes(
     lanes: Sequence[Sequence[ArmRun]], tick: Callable[[ArmPlan, Fleet], None], stop: threading.Event
 ) -> list[ArmResult]:
-    """Run lanes side by side, arms of a lane in turn; an error in one, or Ctrl-C, ends the other."""
+    """Run lanes side by side, arms of a lane in turn; an error in one, or Ctrl-C, ends the other.
+
+    A lane starts when the writers of the one before are at work: the first is the longest, and the
+    imports of all at once would hold it up.
+    """
+
+    def run_lane(number: int) -> list[ArmResult]:
+        if number and lanes[number - 1]:
+            lanes[number - 1][0].begun.wait()
+        return [run.execute(tick) for run in lanes[number]]
+
     with ThreadPoolExecutor(len(lanes)) as pool:
-        futures = [pool.submit(lambda lane=lane: [run.execute(tick) for run in lane]) for lane in lanes]
+        futures = [pool.submit(run_lane, number) for number in range(len(lanes))]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
