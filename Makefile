@@ -62,7 +62,7 @@ imports: install ## import-linter: which package may import which
 	.venv/bin/lint-imports --no-cache  # the cache misjudges imports of modules that appeared later
 
 .PHONY: test
-test: install jars ## The test suite (PYTEST_ARGS="-k name" narrows it); ends with pytest's closing line
+test: install arms jars ## The test suite (PYTEST_ARGS="-k name" narrows it); ends with pytest's closing line
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: stress
