@@ -58,6 +58,8 @@ def pytest(node: str) -> Killer:
 
 OWN = pytest("mutants/test_protections.py")
 """The tests beside this module; a mutant says which of them must fail."""
+HISTORIES = Killer("tests.stateful.histories", ("0", "12"))
+"""Random histories of some seeds, on memory stores against a dict oracle."""
 CLAIM, PROTOCOL = "protocol/claim.py", "protocol"
 DYNAMODB, S3, AWS = "stores/dynamodb.py", "stores/s3.py", "stores/aws.py"
 
@@ -95,6 +97,19 @@ MUTANTS = (
         (('{"IfNoneMatch": "*"}', "{}"),),
         OWN,
         "test_a_second_create_of_a_commit_file_is_refused",
+    ),
+    Mutant(
+        "M2-memory",
+        "the condition of creates in memory",
+        "stores/memory.py",
+        (
+            (
+                "            if path in self.blobs:\n                return Exists()\n            self.blobs[path] = body\n",
+                "            self.blobs[path] = body\n",
+            ),
+        ),
+        HISTORIES,
+        "is a second write under",
     ),
     Mutant(
         "M3",
@@ -229,6 +244,35 @@ MUTANTS = (
         "stuck:",
     ),
     Mutant(
+        "M12",
+        "the comparison of a repeat's rows with those that were committed",
+        "protocol/keys.py",
+        (("    if committed != offered:\n", "    if False:\n"),),
+        HISTORIES,
+        "acknowledged, and not",
+    ),
+    Mutant(
+        "M13-history",
+        "the key in the commit itself, in any history",
+        "delta/candidate.py",
+        (('"writes": [self.write.to_log()]}', '"writes": []}'),),
+        HISTORIES,
+        "AssertionError",
+    ),
+    Mutant(
+        "M13-ledger",
+        "the fingerprint of the rows that landed, in the ledger",
+        "delta/write.py",
+        (
+            (
+                "landed = replace(record, fingerprint=candidate.write.fingerprint)\n",
+                "landed = record\n",
+            ),
+        ),
+        pytest("stateful/test_found.py"),
+        "test_rows_that_never_landed_are_not_taken_for_a_repeat",
+    ),
+    Mutant(
         "M13",
         "the key in the commit itself",
         "delta/candidate.py",
@@ -347,7 +391,7 @@ def copy_package(to: Path) -> None:
     """Copy what killers need: the package, and the tests that are killers."""
     ignored = shutil.ignore_patterns("*.tmp", ".hypothesis")
     shutil.copytree(ROOT / "safewrite", to / "safewrite", ignore=ignored)
-    for folder in ("frames", "delta", "mutants"):
+    for folder in ("frames", "delta", "mutants", "stateful"):
         shutil.copytree(ROOT / "tests" / folder, to / "tests" / folder, ignore=ignored)
     shutil.copy(ROOT / "tests" / "__init__.py", to / "tests")
     shutil.copy(ROOT / "pyproject.toml", to)

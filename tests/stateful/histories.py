@@ -1,6 +1,7 @@
-"""Histories drawn from a seed alone, without Hypothesis: ``python -m tests.stateful.histories SEED`` prints a trace.
+"""Histories drawn from a seed alone, without Hypothesis.
 
-The trace is a hash of every effect, every answer and every outcome.
+``python -m tests.stateful.histories FIRST COUNT`` runs so many seeds and prints the trace of each: a hash
+of every effect, every answer and every outcome.  A broken promise is an AssertionError.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from tests.stateful.calls import Call, Fault, FaultKind, Naming, Verb, Where
 from tests.stateful.lake import Lake
 
+CALLS = 40
 DAYS, NOTES, AMOUNTS = ("a", "b", None), ("x", "", None), (1.5, None, -0.0)
 
 
@@ -39,7 +41,7 @@ def _call(rng: random.Random, verbs: tuple[Verb, ...], *, rival: bool) -> Call:
     )
 
 
-def trace(seed: int, calls: int) -> str:
+def trace(seed: int, calls: int = CALLS) -> str:
     """Hash of all that happens in a history, on either arbiter."""
     seen = hashlib.sha256()
     for arbiter in ("dynamodb", "object-store"):
@@ -53,4 +55,6 @@ def trace(seed: int, calls: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(trace(int(sys.argv[1]), 40) + "\n")
+    first, count = (int(text) for text in sys.argv[1:])
+    for number in range(first, first + count):
+        sys.stdout.write(f"{trace(number)}\n")
