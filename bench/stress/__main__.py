@@ -91,7 +91,10 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         bool, typer.Option("--json", help="Print the report as JSON, nothing else.")
     ] = False,
 ) -> None:
-    """Run writers under faults, read the table back by three readers, and judge."""
+    """Run writers under faults, read the table back by three readers, and judge.
+
+    Exit code: 0 valid; 1 invalid, or unknown because the run proves nothing; 2 wrong usage; 130 ended by Ctrl-C.
+    """
     chosen = _choose(arms, arbiter, own=table is not None)
     factor = plan.SOAK_FACTOR if soak else 1
     settings = plan.Settings(
