@@ -1,4 +1,4 @@
-"""One table, its writers, and the oracle: what was promised of every write, held against every new version."""
+"""One table in memory and its writers: calls are made, and their answers held against the oracle."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import random
 import uuid
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 import safewrite.table
 from safewrite import opening
@@ -38,36 +36,17 @@ from safewrite.stores.memory import MemoryLedger, MemoryLocks, MemoryObjects, Me
 from safewrite.stores.world import World
 from safewrite.table import Table
 from tests.stateful.calls import BASE, EXTRAS, Call, Write, rows_of
+from tests.stateful.clock import Clock
 from tests.stateful.nemesis import Crash, Nemesis, Trace
-from tests.stateful.reader import Bag, Snapshot, commit_path, plain
+from tests.stateful.oracle import Oracle
+from tests.stateful.reader import commit_path
 
 LIMITS = Limits(attempts=6, asks=3)
 """Few repeats, so that a few faults in a row use them up."""
-START_MS = 1_790_000_000_000
 EXPIRY_MS = 2 * 24 * 3600 * 1000 + 60_000
 """Longer than a completed entry of the lock table is kept."""
 PROPERTIES = {"delta.checkpointInterval": "4"}
 APPS = ("app-a", "app-b")
-
-
-class Clock:
-    """Time that passes by being looked at."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.wall_ms = START_MS
-
-    def monotonic(self) -> float:
-        self.sleep(0.001)
-        return self.now_s
-
-    def wall(self) -> int:
-        self.wall_ms += 1
-        return self.wall_ms
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.wall_ms += int(seconds * 1000)
 
 
 class Locks(MemoryLocks):
@@ -106,10 +85,7 @@ class Lake:
             new_id=self._new_id,
         )
         self.handles: list[Table | None] = [None] * writers
-        self.snapshot = Snapshot(self.objects.blobs)
-        self.writes: list[Write] = []
-        self.expected: list[dict[str, Any]] = []
-        self.owner: dict[int, Write] = {}
+        self.oracle = Oracle(self.objects.blobs)
         self.late: list[Effect] = []
         self.depth = 0
         self.broken = False
@@ -123,13 +99,13 @@ class Lake:
             while self.late:
                 self.world.perform(self.late.pop(0))
         else:
-            self._check()  # what the call that this one interrupts has done so far
+            self.oracle.check()  # what the call that this one interrupts has done so far
         self.depth += 1
         fake_time = SimpleNamespace(monotonic=self.clock.monotonic)
         try:
             with patch.object(safewrite.table, "time", fake_time):
                 told = self._dispatch(call)
-            self._check()
+            self.oracle.check()
         except Exception:
             self.broken = True  # for good: what comes after it only blurs what is found
             raise
@@ -198,7 +174,7 @@ class Lake:
 
     # --- writes -----------------------------------------------------------------------------------
     def _named(self, call: Call) -> Write:
-        before = [write for write in self.writes if write.key is not None]
+        before = [write for write in self.oracle.writes if write.key is not None]
         if call.naming in ("same", "other") and before:
             earlier = before[-1 - call.pick % len(before)]
             if call.naming == "same":
@@ -209,22 +185,23 @@ class Lake:
         new = self._new(call)
         if call.naming == "txn":
             app = APPS[call.pick % 2]
-            last = max((one.txn[1] for one in self.writes if one.txn and one.txn[0] == app), default=-1)
+            last = max(
+                (one.txn[1] for one in self.oracle.writes if one.txn and one.txn[0] == app), default=-1
+            )
             new.txn, new.key = (app, last + 1), f"{app}/{last + 1}"
         elif call.naming != "none":
-            new.key = f"event-{len(self.writes)}"
+            new.key = f"event-{len(self.oracle.writes)}"
         return new
 
     def _new(self, call: Call) -> Write:
-        columns = self.snapshot.columns or tuple(BASE)
+        columns = self.oracle.snapshot.columns or tuple(BASE)
         extra = EXTRAS[call.pick % len(EXTRAS)]
         if call.verb == "merge" and extra not in columns:
             columns += (extra,)
         rows = rows_of(call, self._row_ids, columns)
         self._row_ids += len(rows)
         write = Write(call.verb, call.where, None, None, columns, rows)
-        self.writes.append(write)
-        self.owner.update({row["id"]: write for row in rows})
+        self.oracle.add(write)
         return write
 
     def _write(self, call: Call, write: Write) -> str:
@@ -247,10 +224,10 @@ class Lake:
             write.open_attempts -= 1
             write.acked = True
             write.key = receipt.key
-            self._check()
+            self.oracle.check()
             self._check_receipt(write, receipt, landed_before)
             return receipt.outcome.value
-        self._check()
+        self.oracle.check()
         self._check_refusal(call, write, error, calm=not nemesis.happened)
         return error.kind.value
 
@@ -281,23 +258,25 @@ class Lake:
         known = self.handles[call.writer]
         if isinstance(error, WouldAlterError):
             columns = known.schema.names if known is not None and known.version >= 0 else []
-            assert set(columns) != set(write.columns) or set(self.snapshot.columns) != set(write.columns)
+            assert set(columns) != set(write.columns) or set(self.oracle.snapshot.columns) != set(
+                write.columns
+            )
         else:
             assert isinstance(error, ReplayMismatchError), f"nothing went wrong, yet: {error!r}"
-            rivals = [one for one in self.writes if one.key == write.key and one is not write]
+            rivals = [one for one in self.oracle.writes if one.key == write.key and one is not write]
             later = write.txn is not None and any(
                 one.txn is not None
                 and one.landed is not None
                 and one.txn[0] == write.txn[0]
                 and one.txn[1] > write.txn[1]
-                for one in self.writes
+                for one in self.oracle.writes
             )
             assert later or any(one.landed is not None or not one.rows for one in rivals)
 
     # --- other calls --------------------------------------------------------------------------------
     def _misfit(self, call: Call) -> str:
         """Rows that do not fit are refused before anything is uploaded (promise 5)."""
-        if self.snapshot.version < 0 or not call.rows:
+        if self.oracle.snapshot.version < 0 or not call.rows:
             return "no table"
         write = self._new(replace(call, verb="append"))
         frame = write.frame()
@@ -327,7 +306,7 @@ class Lake:
         raise AssertionError("rows that do not fit were accepted")
 
     def _resolve(self, call: Call) -> str:
-        named = [write for write in self.writes if write.key is not None]
+        named = [write for write in self.oracle.writes if write.key is not None]
         key = named[-1 - call.pick % len(named)].key if named else "event-never"
         assert key is not None
         candidates = [write for write in named if write.key == key]
@@ -341,14 +320,14 @@ class Lake:
             self.handles[call.writer] = None
             return "crashed"
         except SafewriteError as error:
-            self._check()
+            self.oracle.check()
             if not isinstance(error, CommitUnknownError):
                 _excuse(error, nemesis)
             elif not nemesis.happened:
                 assert all(write.landed is None for write in candidates), "in the log, and called unknown"
                 assert any(write.open_attempts for write in candidates), "nothing is open, and called unknown"
             return error.kind.value
-        self._check()
+        self.oracle.check()
         if receipt is None:
             assert nemesis.happened or all(write.landed is None for write in candidates), (
                 "in the log, and denied"
@@ -366,7 +345,7 @@ class Lake:
         return "present"
 
     def _checkpoint(self, call: Call) -> str:
-        if self.snapshot.version < 0:
+        if self.oracle.snapshot.version < 0:
             return "no table"
         nemesis = self._nemesis(call)
         try:
@@ -391,7 +370,7 @@ class Lake:
 
     def _peer(self, call: Call) -> str:
         """Another engine appends by conditional PUT; it knows neither lock table nor keys."""
-        if self.snapshot.version < 0 or not call.rows:
+        if self.oracle.snapshot.version < 0 or not call.rows:
             return "no table"
         write = self._new(replace(call, verb="append"))
         adds = []
@@ -405,59 +384,9 @@ class Lake:
             adds.append({"add": {**add, "modificationTime": self.clock.wall(), "dataChange": True}})
         info = {"commitInfo": {"operation": "WRITE", "timestamp": self.clock.wall()}}
         body = "".join(json.dumps(action) + "\n" for action in (info, *adds))
-        self.objects.put_if_absent(commit_path(self.snapshot.version + 1), body.encode())
+        self.objects.put_if_absent(commit_path(self.oracle.snapshot.version + 1), body.encode())
         write.acked = True
         return "committed"
-
-    # --- the oracle -----------------------------------------------------------------------------------
-    def _check(self) -> None:
-        """Serialise what landed in the order of the log, and compare every new version with it."""
-        known: Bag = Counter(plain(row) for row in self.expected)
-        for entries in self.snapshot.read():
-            rows = list(self.snapshot.rows())
-            found = Counter(plain(row) for row in rows)
-            self._land({self.owner[row["id"]] for row in rows if plain(row) not in known}, entries)
-            known = Counter(plain(row) for row in self.expected)
-            assert found == known, (
-                f"version {self.snapshot.version}: {found - known} too many, {known - found} lost"
-            )
-        self.snapshot.check_unchanged()
-        for write in self.writes:
-            assert not write.acked or write.landed is not None or not write.rows, (
-                "acknowledged, and not there"
-            )
-
-    def _land(self, new: set[Write], entries: list[dict[str, Any]]) -> None:
-        """A version brings one write, whole, that may land and has not landed."""
-        version = self.snapshot.version
-        assert len(new) <= 1, f"version {version} mixes writes"
-        for write in new:
-            assert write.landed is None, f"version {version} doubles version {write.landed}"
-            assert write.acked or write.open_attempts, (
-                f"version {version} brings what was called not committed"
-            )
-            twins = [one for one in self.writes if one.key == write.key and one.landed is not None]
-            assert write.key is None or not twins, f"version {version} is a second write under {write.key}"
-            self.expected = [row for row in self.expected if not write.replaces(row)] + list(write.rows)
-            write.landed = version
-            if write.key is None and entries:
-                write.key = entries[0]["key"]  # generated; a crashed caller never learns it
-        named = [entry["key"] for entry in entries]
-        assert not new or not named or named == [one.key for one in new], "the commit names another key"
-
-    def check_with_deltalake(self, folder: Path) -> None:
-        """deltalake reads the same rows from a copy of the table, by its checkpoint if there is one."""
-        if self.snapshot.version < 0 or self.broken:
-            return
-        for path, body in self.objects.blobs.items():
-            if not path.startswith(("_safewrite/", "_delta_log/.tmp/")):
-                target = folder / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(body)
-        table = DeltaTable(folder)
-        assert table.version() == self.snapshot.version
-        rows = pa.table(table.to_pyarrow_table()).to_pylist()
-        assert Counter(plain(row) for row in rows) == Counter(plain(row) for row in self.expected)
 
 
 def _excuse(error: SafewriteError, nemesis: Nemesis) -> None:

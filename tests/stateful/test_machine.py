@@ -89,9 +89,9 @@ class Histories(RuleBasedStateMachine):
         self.lake.do(call)
 
     def teardown(self) -> None:
-        if hasattr(self, "lake"):
+        if hasattr(self, "lake") and not self.lake.broken:
             with tempfile.TemporaryDirectory() as folder:
-                self.lake.check_with_deltalake(Path(folder))
+                self.lake.oracle.check_with_deltalake(Path(folder))
 
 
 TestHistories = Histories.TestCase
