@@ -16,6 +16,7 @@ from safewrite.frames import Prepared, prepare
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.stores.world import LEDGER_TTL_S
+from safewrite.version import __version__
 
 if TYPE_CHECKING:
     from safewrite.delta.datafiles import DataFile
@@ -100,8 +101,6 @@ class Drafts:
         )
 
     def _common(self, prepared: Prepared, named: Write, state: TableState | None) -> dict[str, Any]:
-        from safewrite import __version__
-
         now_ms = self.connection.world.wall_ms()
         changes = creation.actions(
             state,

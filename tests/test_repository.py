@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import safewrite
+
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -127,7 +129,9 @@ def test_every_line_of_a_lock_is_pinned_and_hashed(lock: str) -> None:
 
 
 def test_the_version_stands_in_one_place_and_the_changelog_opens_with_it() -> None:
-    declared = PROJECT["project"]["version"]
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["tool"]["hatch"]["version"]["path"] == "safewrite/version.py"
+    declared = safewrite.__version__
     assert version("safewrite") == declared
     assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == declared
 

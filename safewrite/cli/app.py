@@ -42,7 +42,9 @@ def _main(
     context: typer.Context,
     output: OutputOption = None,
     log_level: Annotated[Level, typer.Option(envvar="SAFEWRITE_LOG_LEVEL")] = Level.WARNING,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)
+    ] = False,
 ) -> None:
     if version:
         typer.echo(f"safewrite {safewrite.__version__}")
@@ -59,4 +61,6 @@ app.command()(resolve)
 app.command()(repair)
 app.add_typer(locks, name="locks")
 app.command()(verify)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)(stress)
+app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False
+)(stress)

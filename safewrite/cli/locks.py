@@ -30,7 +30,9 @@ from safewrite.delta.survey import Survey, survey
 from safewrite.errors import InvalidInputError
 from safewrite.protocol.effects import Ok, Queue
 
-locks = typer.Typer(help="Look at the lock table, create it, clear what dropped tables left.", no_args_is_help=True)
+locks = typer.Typer(
+    help="Look at the lock table, create it, clear what dropped tables left.", no_args_is_help=True
+)
 
 
 def _look_at_locks(
@@ -135,7 +137,9 @@ def clear_locks(
     ] = False,
     spelling: Annotated[
         str | None,
-        typer.Option("--spelling", help="Instead: finished entries under this other spelling of the table's path."),
+        typer.Option(
+            "--spelling", help="Instead: finished entries under this other spelling of the table's path."
+        ),
     ] = None,
     dry_run: DryRun = False,
     lock_table: LockTable = None,

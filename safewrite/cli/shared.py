@@ -40,16 +40,22 @@ TableArg = Annotated[str, typer.Argument(metavar="TABLE", help="s3://bucket/path
 LockTable = Annotated[
     str | None,
     typer.Option(
-        "--lock-table", envvar="SAFEWRITE_LOCK_TABLE", help="DynamoDB lock table (default: what the table records)."
+        "--lock-table",
+        envvar="SAFEWRITE_LOCK_TABLE",
+        help="DynamoDB lock table (default: what the table records).",
     ),
 ]
 ArbiterOption = Annotated[
     str | None,
-    typer.Option("--arbiter", envvar="SAFEWRITE_ARBITER", help="dynamodb or object-store (default: as recorded)."),
+    typer.Option(
+        "--arbiter", envvar="SAFEWRITE_ARBITER", help="dynamodb or object-store (default: as recorded)."
+    ),
 ]
 Endpoint = Annotated[
     str | None,
-    typer.Option("--endpoint-url", envvar="SAFEWRITE_ENDPOINT_URL", help="URL of the S3 and DynamoDB to talk to."),
+    typer.Option(
+        "--endpoint-url", envvar="SAFEWRITE_ENDPOINT_URL", help="URL of the S3 and DynamoDB to talk to."
+    ),
 ]
 Region = Annotated[str | None, typer.Option("--region", envvar="SAFEWRITE_REGION", help="AWS region.")]
 StorageOption = Annotated[
@@ -88,13 +94,19 @@ class Screen:
             yield
         except SafewriteError as error:
             if self.json:
-                typer.echo(json.dumps({"error": {"kind": error.kind.value, "message": error.message, "key": error.key}}))
+                typer.echo(
+                    json.dumps(
+                        {"error": {"kind": error.kind.value, "message": error.message, "key": error.key}}
+                    )
+                )
             else:
                 typer.echo(f"{type(error).__name__} ({error.kind.value}): {error.message}", err=True)
             raise typer.Exit(EXIT_USAGE if isinstance(error, USAGE) else EXIT_LOST) from error
 
 
-def options_of(endpoint_url: str | None, region: str | None, storage_option: Sequence[str] | None) -> dict[str, str]:
+def options_of(
+    endpoint_url: str | None, region: str | None, storage_option: Sequence[str] | None
+) -> dict[str, str]:
     options = {}
     for text in storage_option or ():
         name, separator, value = text.partition("=")
@@ -108,7 +120,9 @@ def options_of(endpoint_url: str | None, region: str | None, storage_option: Seq
     return options
 
 
-def connect_to(table: str, lock_table: str | None, arbiter: str | None, options: Mapping[str, str]) -> Connection:
+def connect_to(
+    table: str, lock_table: str | None, arbiter: str | None, options: Mapping[str, str]
+) -> Connection:
     settled, name, recorded = settle(table, lock_table=lock_table, arbiter=arbiter, storage_options=options)
     connection = connect(table, lock_table=name, arbiter=settled, storage_options=options, boto3_session=None)
     check_arbiter(connection, recorded)

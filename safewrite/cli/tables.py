@@ -44,7 +44,9 @@ def doctor(
     endpoint_url: Endpoint = None,
     region: Region = None,
     storage_option: StorageOption = None,
-    deep: Annotated[bool, typer.Option(help="Look for every data file, and for those that no commit names.")] = False,
+    deep: Annotated[
+        bool, typer.Option(help="Look for every data file, and for those that no commit names.")
+    ] = False,
     probe_store: Annotated[
         bool, typer.Option("--probe", help="Write scratch objects to see whether the store keeps its word.")
     ] = False,
@@ -97,9 +99,13 @@ def resolve(
     """
     screen = Screen(context, output)
     with screen.errors():
-        opened = Table(connect_to(table, lock_table, arbiter, options_of(endpoint_url, region, storage_option)))
+        opened = Table(
+            connect_to(table, lock_table, arbiter, options_of(endpoint_url, region, storage_option))
+        )
         if opened.refresh().version < 0:
-            raise TableNotFoundError(f"There is no Delta table at {opened.uri}. Nothing was written. Check the address.")
+            raise TableNotFoundError(
+                f"There is no Delta table at {opened.uri}. Nothing was written. Check the address."
+            )
         receipt = opened.resolve(key)
     if receipt is None:
         answer: dict[str, Any] = {"outcome": "not_committed", "table": opened.uri, "key": key}
@@ -122,9 +128,12 @@ def repair(
             "its rows would then be there twice: look at --dry-run first.",
         ),
     ] = False,
-    sweep: Annotated[bool, typer.Option("--sweep", help="Remove old temp files that no entry names.")] = False,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Remove old temp files that no entry names.")
+    ] = False,
     older_than_days: Annotated[
-        float, typer.Option(envvar="SAFEWRITE_OLDER_THAN_DAYS", help="Age of temp files to sweep, by the store.")
+        float,
+        typer.Option(envvar="SAFEWRITE_OLDER_THAN_DAYS", help="Age of temp files to sweep, by the store."),
     ] = 7,
     dry_run: DryRun = False,
     lock_table: LockTable = None,
@@ -148,7 +157,9 @@ def repair(
                 table, lock_table=connection.lock_table, arbiter=connection.name, storage_options=options
             )  # fmt: skip
             if seen.entries_error is not None:
-                raise InvalidInputError(f"The lock table cannot be read: {seen.entries_error}. Nothing was written.")
+                raise InvalidInputError(
+                    f"The lock table cannot be read: {seen.entries_error}. Nothing was written."
+                )
             return seen
 
         found = look()

@@ -70,7 +70,11 @@ def verify(
                 console.print(f"{part}: {counts}", highlight=False)
         for name, found_keys in answer.get("examples", {}).items():
             console.print(f"{name}: {plain(', '.join(map(str, found_keys)))}", highlight=False)
-        console.print("[green]Everything is there once.[/green]" if clean else "[bold red]NOT everything is there once.[/]")
+        console.print(
+            "[green]Everything is there once.[/green]"
+            if clean
+            else "[bold red]NOT everything is there once.[/]"
+        )
 
     screen.show(answer, text)
     raise typer.Exit(0 if clean else EXIT_LOST)

@@ -58,7 +58,9 @@ def audit_keys(found: Survey, sent: Iterable[str]) -> KeyAudit:
                 places[write["key"]].append((version, int(write["rows"]), whole))
     whole_log = bool(found.listing.commits) and found.listing.commits[0] == 0 and not found.torn
     absent = [key for key, where in places.items() if not where]
-    in_ledger = {key: rows for key in absent if not whole_log and (rows := _ledger_rows(found, key)) is not None}
+    in_ledger = {
+        key: rows for key in absent if not whole_log and (rows := _ledger_rows(found, key)) is not None
+    }
     missing = tuple(key for key in absent if key not in in_ledger)
     once = [where[0] for where in places.values() if len(where) == 1]
     return KeyAudit(
@@ -79,7 +81,9 @@ def _rows_agree(commit: log.Commit, rows: int) -> bool:
 def _ledger_rows(found: Survey, key: str) -> int | None:
     """Rows of a key that the ledger knows as committed."""
     record = run(keys.recall(key, ASKS), found.world)
-    return int(record.fingerprint.split(":")[1]) if record is not None and record.version is not None else None
+    return (
+        int(record.fingerprint.split(":")[1]) if record is not None and record.version is not None else None
+    )
 
 
 def read_rows(found: Survey, columns: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -136,5 +140,6 @@ def _read_file(found: Survey, path: str, action: log.Action, schema: pa.Schema) 
 def _must_exist(found: Survey) -> None:
     if found.state is None:
         raise TableNotFoundError(
-            found.state_error or f"There is no Delta table at {found.address.uri}. Nothing was written. Check the address."
+            found.state_error
+            or f"There is no Delta table at {found.address.uri}. Nothing was written. Check the address."
         )

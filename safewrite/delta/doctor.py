@@ -43,9 +43,19 @@ def examine(
     findings = [*_settings(storage_options, environment or os.environ), *_clock(found)]
     if found.head < 0 and found.state_error is None:
         findings.append(
-            Finding(DANGER, "no_table", f"There is no Delta table at {found.address.uri}.", "Check the address.")
+            Finding(
+                DANGER, "no_table", f"There is no Delta table at {found.address.uri}.", "Check the address."
+            )
         )
-    for check in (_log, _checkpoints, _doubled, _table, neighbours.lock_table, neighbours.attempts, _lifecycle):
+    for check in (
+        _log,
+        _checkpoints,
+        _doubled,
+        _table,
+        neighbours.lock_table,
+        neighbours.attempts,
+        _lifecycle,
+    ):
         findings += check(found)
     findings += _data_files(found, deep=deep)
     if probe:
@@ -97,7 +107,9 @@ def _log(found: Survey) -> Findings:
     base = max((c.version for c in found.listing.checkpoints), default=-1)
     first = min(found.listing.commits, default=0)
     start = min(first, base + 1)
-    holes = sorted(set(range(start, found.head)) - set(found.listing.commits)) if found.listing.commits else []
+    holes = (
+        sorted(set(range(start, found.head)) - set(found.listing.commits)) if found.listing.commits else []
+    )
     if holes:
         yield Finding(
             DANGER, "log_hole",
@@ -240,7 +252,10 @@ def _data_files(found: Survey, *, deep: bool) -> Findings:
 
 
 def _unreferenced(
-    found: Survey, adds: Mapping[log.FileKey, Any], tombstones: Mapping[log.FileKey, Any], sizes: Mapping[str, int]
+    found: Survey,
+    adds: Mapping[log.FileKey, Any],
+    tombstones: Mapping[log.FileKey, Any],
+    sizes: Mapping[str, int],
 ) -> Findings:
     named = {key[0] for key in (*adds, *tombstones)} | lost.LogIndex(found.commits.values()).paths
     loose = [p for p in sizes if p.endswith(".parquet") and not p.startswith(("_", ".")) and p not in named]
@@ -302,7 +317,9 @@ def _probe(found: Survey) -> Findings:
         if found.lock_table is not None and found.entries_error is None:
             from safewrite.stores.dynamodb import DynamoDBLocks
 
-            scratch = DynamoDBLocks(found.dynamodb, found.lock_table, f"safewrite:probe:{found.world.new_id()}")
+            scratch = DynamoDBLocks(
+                found.dynamodb, found.lock_table, f"safewrite:probe:{found.world.new_id()}"
+            )
             probe_locks(scratch, scratch.remove)
     except NotCommittedError as error:
         danger = isinstance(error, UnsafeConfigError)

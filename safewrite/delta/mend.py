@@ -130,7 +130,9 @@ def rescue(
         assert one.attempt.entry is not None
         why = _not_blind(one.commit) or _moved_on(found, world, one)
         if one.attempt.entry.temp_path in leave:
-            why = "its entry was open until now: if its writer says that it succeeded, ask for the rescue again"
+            why = (
+                "its entry was open until now: if its writer says that it succeeded, ask for the rescue again"
+            )
         files = () if why else _stage(world, one)
         if isinstance(files, str):
             why, files = files, ()
@@ -208,7 +210,9 @@ def _staged(world: World, path: str, action: Mapping[str, Any]) -> StagedFile | 
     except (pa.ArrowInvalid, OSError):
         return None
     end = tail.data[-min(footer_bytes, TAIL_BYTES) :]
-    return StagedFile(path, tail.size, int(rows), len(end), hashlib.sha256(end).digest(), {"add": dict(action)})
+    return StagedFile(
+        path, tail.size, int(rows), len(end), hashlib.sha256(end).digest(), {"add": dict(action)}
+    )
 
 
 def _tail(world: World, path: str, length: int) -> Tail | None:
@@ -235,7 +239,11 @@ def _candidate(
     rows = sum(file.rows for file in files)
     digest = hashlib.sha256(f"{state.table_id}/{one.attempt.temp_path}".encode()).hexdigest()[:32]
     write = Write(
-        f"rescue:{one.attempt.version}:{digest}", f"v1:{rows}:{digest}", int(digest[:15], 16), rows, len(files)
+        f"rescue:{one.attempt.version}:{digest}",
+        f"v1:{rows}:{digest}",
+        int(digest[:15], 16),
+        rows,
+        len(files),
     )
     return RescueCandidate(
         commit_id=commit_id,
@@ -298,7 +306,9 @@ def clear(found: Survey, *, force: bool = False, dry_run: bool = False) -> Steps
             if found.stale(entry):
                 yield Step("clear", entry.file_name, "skipped", "the log holds this version", version=version)
         elif not found.stale(entry) and not (force and unfinishable):
-            detail = "it may be a writer at work: safewrite repair" if not unfinishable else "--force removes it"
+            detail = (
+                "it may be a writer at work: safewrite repair" if not unfinishable else "--force removes it"
+            )
             yield Step("clear", entry.file_name, "skipped", detail, version=version)
         elif dry_run:
             yield Step("clear", entry.file_name, "would", version=version)
@@ -326,7 +336,13 @@ def clear_spelling(found: Survey, spelling: str, *, dry_run: bool = False) -> St
     for entry in theirs.entries():
         target = f"{spelling} {entry.file_name}"
         if not entry.settled:
-            yield Step("clear", target, "skipped", "it is not finished; let its writer finish it", found.version(entry))
+            yield Step(
+                "clear",
+                target,
+                "skipped",
+                "it is not finished; let its writer finish it",
+                found.version(entry),
+            )
         elif dry_run:
             yield Step("clear", target, "would", version=found.version(entry))
         else:

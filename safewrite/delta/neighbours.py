@@ -139,7 +139,9 @@ def _spellings(found: Survey) -> Findings:
             {"spellings": dict(found.spellings)},
         )  # fmt: skip
     if not found.spellings_whole:
-        yield Finding(INFO, "lock_table_large", "Only a part of the lock table was searched for other spellings.", "")
+        yield Finding(
+            INFO, "lock_table_large", "Only a part of the lock table was searched for other spellings.", ""
+        )
 
 
 def attempts(found: Survey) -> Findings:

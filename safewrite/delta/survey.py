@@ -129,7 +129,9 @@ class Survey:
             commit = _parse(answer.value, version)
             landed = self.digests.get(version) == _digest(answer.value)
             found.append(
-                Attempt(version, item.path, named.get(item.path), commit, landed, modified_ms=item.modified_ms)
+                Attempt(
+                    version, item.path, named.get(item.path), commit, landed, modified_ms=item.modified_ms
+                )
             )
         return found
 
@@ -261,7 +263,9 @@ def _note_commit(found: Survey, version: int, body: bytes) -> None:
         commit = log.parse(body, version)
         commit.adds()
     except StorageError as error:
-        found.torn[version] = error.message.removesuffix(" Nothing was committed. Run `safewrite doctor` on the table.")
+        found.torn[version] = error.message.removesuffix(
+            " Nothing was committed. Run `safewrite doctor` on the table."
+        )
     else:
         found.commits[version] = commit
 
