@@ -157,7 +157,9 @@ def a_torn_write_shows_in_a_read_during_the_run(module: ModuleType) -> None:
 
 
 def log_of(module: ModuleType, *adds: tuple[int, str, list[Row]]) -> Any:
-    return module.Log(tuple((v, path) for v, path, _ in adds), {path: [r.id for r in rows] for _, path, rows in adds})
+    return module.Log(
+        tuple((v, path) for v, path, _ in adds), {path: [r.id for r in rows] for _, path, rows in adds}
+    )
 
 
 def a_file_added_twice_is_recommitted_though_readers_see_it_once(module: ModuleType) -> None:
@@ -316,7 +318,9 @@ def mutant(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     del sys.modules["mutated_checker"]
 
 
-@pytest.mark.parametrize(("mutant", "name"), [(n, n) for n in MUTANTS], indirect=["mutant"], ids=list(MUTANTS))
+@pytest.mark.parametrize(
+    ("mutant", "name"), [(n, n) for n in MUTANTS], indirect=["mutant"], ids=list(MUTANTS)
+)
 def test_a_blunted_checker_is_noticed(mutant: ModuleType, name: str) -> None:
     """Every case that was written for this flaw fails on the mutant, and passes on the real checker."""
     missed = {case for case in CASES if not _passes(case, mutant)}
