@@ -19,8 +19,10 @@ from safewrite.errors import (
     InvalidInputError,
     Kind,
     MissingExtraError,
+    NotCommittedError,
     SafewriteError,
     TableNotFoundError,
+    WouldAlterError,
 )
 from safewrite.opening import check_table, open_state, remember
 from safewrite.protocol import keys
@@ -245,8 +247,13 @@ class Table:
         started_s = time.monotonic()
 
         def attempt() -> Receipt:
-            state = self._state
-            prepared = self._drafts.prepare(data, state, schema_mode)
+            try:
+                prepared = self._drafts.prepare(data, self._state, schema_mode)
+            except WouldAlterError:
+                repeated = self._repeated(data, key, txn)
+                if repeated is None:
+                    raise
+                return repeated
             named = self._drafts.name(prepared, self._state, key, txn)
             candidate = self._drafts.append(prepared, named, self._state)
             done = self._run(
@@ -396,6 +403,21 @@ class Table:
                     check_table(self._state)
                 self._queue_first = QUEUE_MEMORY
         raise AssertionError("unreachable")
+
+    def _repeated(self, data: Any, key: str | None, txn: tuple[str, int] | None) -> Receipt | None:
+        """The receipt of rows that were committed before the table's schema outgrew them, if they were.
+
+        Columns that were added since do not change a fingerprint, so the repeat can be recognised.
+        """
+        if key is None and txn is None:
+            return None
+        try:
+            prepared = self._drafts.prepare(data, self._state, "merge")
+            named = self._drafts.name(prepared, self._state, key, txn)
+        except NotCommittedError:
+            return None
+        found = self.resolve(named.key)
+        return found if found is not None and found.fingerprint == named.fingerprint else None
 
     def _receipt(self, done: Done, candidate: AppendCandidate, started_s: float) -> Receipt:
         named = candidate.write

@@ -14,7 +14,7 @@ from typing import Any
 from safewrite.delta.datafiles import DataFile
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.protocol.ask import Limits, ask, unanswered
-from safewrite.protocol.effects import Effect, GetTail, Ok, Outcome, Put, Tail, Together
+from safewrite.protocol.effects import Effect, GetTail, Missing, Ok, Outcome, Put, Tail, Together
 
 WINDOW_FILES, WINDOW_BYTES = 8, 64 * 2**20
 """How much is uploaded side by side; one file at least, however large."""
@@ -99,6 +99,8 @@ def recheck(files: Sequence[StagedFile], limits: Limits) -> Generator[Effect, Ou
             outcome = first
             if not _intact(file, outcome):
                 outcome = yield from ask(get, limits)
+            if not isinstance(outcome, Ok | Missing):
+                raise unanswered(get, outcome)
             if not _intact(file, outcome):
                 raise _damaged(file, outcome)
 
