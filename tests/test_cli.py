@@ -122,10 +122,14 @@ def test_doctor_looks_at_a_table_although_the_environment_is_unsafe(
 def test_storage_options_reach_the_store(ministack: Ministack) -> None:
     place = neighbourhood(ministack)
     place.create()
-    options = [part for name, value in place.options.items() for part in ("--storage-option", f"{name}={value}")]
+    options = [
+        part for name, value in place.options.items() for part in ("--storage-option", f"{name}={value}")
+    ]
     assert run("doctor", place.uri, *options)[0] == 0
     assert run("doctor", place.uri, "--storage-option", "no-value")[0] == 2
-    code, answer = run_json("doctor", f"{place.uri}-none", "--endpoint-url", "http://127.0.0.1:9", *options[2:])
+    code, answer = run_json(
+        "doctor", f"{place.uri}-none", "--endpoint-url", "http://127.0.0.1:9", *options[2:]
+    )
     assert (code, answer["error"]["kind"]) == (1, "storage")
 
 
@@ -140,7 +144,9 @@ def test_resolve_prints_the_receipt_or_that_nothing_was_committed(local: str) ->
 
 
 def test_resolve_exits_with_1_while_a_write_may_still_land(here: Neighbourhood) -> None:
-    info = {"safewrite": {"commitId": "c", "writes": [{"key": "event-2", "rows": 1, "fingerprint": "v1:1:0"}]}}
+    info = {
+        "safewrite": {"commitId": "c", "writes": [{"key": "event-2", "rows": 1, "fingerprint": "v1:1:0"}]}
+    }
     here.spark_entry(2, here.spark_temp(2, {"add": here.data_file(3)}, info=info), complete=False)
     code, answer = run_json("resolve", here.uri, "event-2")
     assert (code, answer["error"]["kind"]) == (1, "commit_unknown")
@@ -159,10 +165,16 @@ def test_repair_finishes_rescues_and_sweeps_and_then_finds_nothing(here: Neighbo
     here.vanish(2, 7, 8)
     here.spark_entry(3, here.spark_temp(3, {"add": here.data_file(9)}), complete=False)
     code, plan = run_json("repair", here.uri, "--rescue", "--sweep", "--dry-run")
-    assert [(step["action"], step["status"]) for step in plan["steps"]] == [("finish", "would"), ("rescue", "would")]
+    assert [(step["action"], step["status"]) for step in plan["steps"]] == [
+        ("finish", "would"),
+        ("rescue", "would"),
+    ]
     assert here.ids() == [1, 2, 2000]
     code, done = run_json("repair", here.uri, "--rescue", "--sweep")
-    assert (code, [(step["action"], step["version"]) for step in done["steps"]]) == (0, [("finish", 3), ("rescue", 4)])
+    assert (code, [(step["action"], step["version"]) for step in done["steps"]]) == (
+        0,
+        [("finish", 3), ("rescue", 4)],
+    )
     assert here.ids() == [1, 2, 7, 8, 9, 2000]
     code, printed = run("repair", here.uri, "--rescue", "--sweep")
     assert (code, "Nothing to repair." in printed) == (0, True)
@@ -171,7 +183,10 @@ def test_repair_finishes_rescues_and_sweeps_and_then_finds_nothing(here: Neighbo
 def test_repair_does_not_rescue_in_the_same_breath_what_it_has_just_closed(here: Neighbourhood) -> None:
     here.vanish(2, 7, complete=False)
     code, done = run_json("repair", here.uri, "--rescue")
-    assert (code, [(s["action"], s["status"]) for s in done["steps"]]) == (1, [("finish", "done"), ("rescue", "skipped")])
+    assert (code, [(s["action"], s["status"]) for s in done["steps"]]) == (
+        1,
+        [("finish", "done"), ("rescue", "skipped")],
+    )
     assert here.ids() == [1, 2, 2000]
     assert run("repair", here.uri, "--rescue")[0] == 0
     assert here.ids() == [1, 2, 7, 2000]
@@ -196,14 +211,20 @@ def test_locks_are_listed_created_and_cleared(here: Neighbourhood) -> None:
     here.spark_entry(8, f".tmp/{8:020d}.json.old", tableId="another")
     code, listed = run_json("locks", "list", here.uri)
     assert code == 0
-    assert [(entry["version"], entry["stale"]) for entry in listed["entries"]] == [(0, False), (1, False), (8, True)]
+    assert [(entry["version"], entry["stale"]) for entry in listed["entries"]] == [
+        (0, False),
+        (1, False),
+        (8, True),
+    ]
     assert "version" in run("locks", "list", here.uri)[1]
     assert run_json("locks", "clear", here.uri, "--dry-run")[1]["steps"][0]["status"] == "would"
     assert run_json("locks", "clear", here.uri)[1]["steps"][0]["status"] == "done"
     assert run("locks", "clear", here.uri)[1].strip() == "No entries to clear."
 
 
-def test_entries_under_another_spelling_are_cleared_by_name_and_then_writers_go_on(here: Neighbourhood) -> None:
+def test_entries_under_another_spelling_are_cleared_by_name_and_then_writers_go_on(
+    here: Neighbourhood,
+) -> None:
     other = f"s3://{here.bucket}/lake/orders"
     here.spark_entry(1, ".tmp/x", path=other)
     here.spark_entry(2, ".tmp/y", path=other, complete=False)
@@ -330,7 +351,9 @@ def test_stress_hands_its_options_to_the_stress_run() -> None:
 def test_stress_names_the_extra_where_it_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(stress_command.safewrite, "__file__", str(tmp_path / "lib" / "safewrite" / "__init__.py"))
+    monkeypatch.setattr(
+        stress_command.safewrite, "__file__", str(tmp_path / "lib" / "safewrite" / "__init__.py")
+    )
     code, printed = run("stress", "--writers", "2")
     assert code == 2
     assert "pip install 'safewrite[cli,stress]'" in printed

@@ -310,7 +310,11 @@ def test_temp_files_without_an_entry_are_counted_and_foreign_rows_in_them_are_na
 
 
 def test_another_spelling_of_the_path_is_found_and_another_table_is_not(here: Neighbourhood) -> None:
-    spellings = [f"s3://{here.bucket}/{PREFIX}", f"s3a://{here.bucket}/{PREFIX}/", f"s3a://{here.bucket}/lake/Orders"]
+    spellings = [
+        f"s3://{here.bucket}/{PREFIX}",
+        f"s3a://{here.bucket}/{PREFIX}/",
+        f"s3a://{here.bucket}/lake/Orders",
+    ]
     for path in (*spellings, f"s3a://{here.bucket}/{PREFIX}2"):
         here.spark_entry(1, ".tmp/x", path=path)
     assert sorted(on_s3(here)["other_spellings"].details["spellings"]) == sorted(spellings)
@@ -350,7 +354,9 @@ def test_a_lock_table_without_ttl_is_found(here: Neighbourhood) -> None:
     assert [finding.code for finding in examine(seen, environment={})] == ["lock_table_no_ttl"]
 
 
-@pytest.mark.parametrize(("name", "code"), [("nowhere", "lock_table_missing"), ("wrong", "lock_table_schema")])
+@pytest.mark.parametrize(
+    ("name", "code"), [("nowhere", "lock_table_missing"), ("wrong", "lock_table_schema")]
+)
 def test_a_lock_table_that_is_missing_or_of_another_schema_is_a_danger(
     here: Neighbourhood, name: str, code: str
 ) -> None:
@@ -387,7 +393,13 @@ def test_a_clock_that_is_off_is_found(here: Neighbourhood) -> None:
 
 def test_a_lifecycle_rule_is_found_if_it_expires_files_of_the_table(here: Neighbourhood) -> None:
     def rule(name: str, prefix: str, **more: Any) -> dict[str, Any]:
-        return {"ID": name, "Status": "Enabled", "Filter": {"Prefix": prefix}, "Expiration": {"Days": 7}, **more}
+        return {
+            "ID": name,
+            "Status": "Enabled",
+            "Filter": {"Prefix": prefix},
+            "Expiration": {"Days": 7},
+            **more,
+        }
 
     rules = [
         rule("whole", "lake/"), rule("inside", f"{PREFIX}/_delta_log/"), rule("other", "lake/orders2"),

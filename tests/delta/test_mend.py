@@ -96,7 +96,9 @@ def test_a_vanished_append_is_rescued_once_however_often_it_is_asked_for(here: N
     assert [(step.status, step.version, step.rows) for step in first] == [("done", 4, 2)]
     # A second rescuer that looked before the first one had committed, and one that looks afterwards.
     second = rescue(here, before)
-    assert [(step.status, step.version, step.detail) for step in second] == [("done", 4, "by an earlier rescue")]
+    assert [(step.status, step.version, step.detail) for step in second] == [
+        ("done", 4, "by an earlier rescue")
+    ]
     assert rescue(here) == []
     assert here.ids() == [1, 2, 7, 8, 9, 2000]
 
@@ -210,7 +212,11 @@ def test_only_old_temp_files_that_nobody_can_need_are_swept(here: Neighbourhood)
     assert {path: step.status for path, step in steps.items()} == {
         rubbish: "done", only_trace: "skipped", under_way: "skipped"
     }  # fmt: skip
-    assert [exists(here, f"_delta_log/{path}") for path in (rubbish, only_trace, under_way)] == [False, True, True]
+    assert [exists(here, f"_delta_log/{path}") for path in (rubbish, only_trace, under_way)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_temp_files_that_an_entry_names_or_that_are_young_are_not_swept(here: Neighbourhood) -> None:
