@@ -40,13 +40,12 @@ def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
         return None
     ticket, queue = _ticket(taken.value)
     started_s = moved_s = yield from now()
-    first, pace_s, polls = queue.serving, PACE_S, 0
+    read_s, first, pace_s = started_s, queue.serving, PACE_S
     while queue.serving < ticket:
-        ahead = ticket - queue.serving
-        yield Sleep(min(POLL_S_MAX, max(POLL_S_MIN, pace_s * ahead * 0.7)), name="lease.wait")
+        left_s = pace_s * (ticket - queue.serving) - (read_s - moved_s)
+        yield Sleep(_pause_s(left_s, pace_s), name="lease.wait")
         answer = yield ReadQueue(name="lease.read")
         read_s = yield from now()
-        polls += 1
         if not isinstance(answer, Ok):
             if read_s - moved_s > limits.lease_s:
                 return None
@@ -60,6 +59,11 @@ def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
             yield PassTurn(queue.serving, name="lease.pass_over")
             moved_s = read_s
     return ticket
+
+
+def _pause_s(left_s: float, pace_s: float) -> float:
+    """Most of the time that is left, for a turn that is overslept keeps everybody waiting; then short naps."""
+    return min(POLL_S_MAX, max(POLL_S_MIN, 0.7 * left_s, 0.15 * pace_s))
 
 
 def pass_turn(ticket: int) -> PassTurn:
