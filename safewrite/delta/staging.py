@@ -44,10 +44,11 @@ def stage(
     staged: list[StagedFile] = []
     window: list[DataFile] = []
     for file in files:
-        if window and (len(window) >= WINDOW_FILES or sum(f.size for f in window) + file.size > WINDOW_BYTES):
+        window.append(file)
+        del file  # a large file must be gone before the next one is made
+        if len(window) >= WINDOW_FILES or sum(f.size for f in window) >= WINDOW_BYTES:
             staged += yield from _upload(window, modification_time_ms, limits)
             window = []
-        window.append(file)
     if window:
         staged += yield from _upload(window, modification_time_ms, limits)
     return tuple(staged)
