@@ -225,7 +225,7 @@ def shared_client(service: str, session: boto3.Session | None, options: Mapping[
     """One client per service and settings in a process: making one costs more than a small append."""
     from safewrite.stores.aws import client
 
-    mark = (service, id(session), tuple(sorted((options or {}).items())), os.getpid())
+    mark = (service, session, tuple(sorted((options or {}).items())), os.getpid())
     with _guard:
         if mark not in _clients:
             try:

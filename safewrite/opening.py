@@ -82,13 +82,13 @@ def open_state(connection: Connection, world: Performer, limits: Limits, *, stri
     if connection.name == "object-store" and "safewrite.arbiter" not in recorded:
         _refuse_guarded(connection, world)
     version = state.version if state is not None else -1
-    mixed = newest is not None and _version(newest) < version
+    mixed = newest is not None and newest.version < version
     if mixed and newest is not None:
         _warn_of_mix(connection, version, newest, strict=strict)
     probe(connection, recorded)
-    if newest is not None and not newest.settled and _version(newest) <= version:
+    if newest is not None and not newest.settled and newest.version <= version:
         world.perform(complete(newest))  # its commit stands in the log: nobody need repair it (A6)
-    settled = newest is None or (newest.settled and _version(newest) == version)
+    settled = newest is None or (newest.settled and newest.version == version)
     return Opened(state, settled, mixed)
 
 
@@ -145,7 +145,7 @@ def _warn_of_mix(connection: Connection, version: int, newest: Entry, *, strict:
     uri = connection.address.uri
     message = (
         f"{uri} has commits without an entry in the lock table (version {version}; newest entry "
-        f"{_version(newest)}): other writers commit by conditional PUT. Rows of safewrite are safe; writers of "
+        f"{newest.version}): other writers commit by conditional PUT. Rows of safewrite are safe; writers of "
         "the lock table that do not verify (Spark, deltalake before 1.6) and those others may lose rows among "
         "themselves. `safewrite doctor` shows more."
     )
@@ -163,10 +163,6 @@ def _refuse_guarded(connection: Connection, world: Performer) -> None:
             "written. Open it with lock_table=...",
             kind=Kind.ARBITER_MISMATCH,
         )
-
-
-def _version(entry: Entry) -> int:
-    return int(entry.file_name.removesuffix(".json"))
 
 
 def _mark(connection: Connection) -> tuple[str, str]:

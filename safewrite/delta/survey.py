@@ -107,7 +107,7 @@ class Survey:
 
     def version(self, entry: Entry) -> int:
         """The version that an entry claims."""
-        return int(entry.file_name.removesuffix(".json"))
+        return entry.version
 
     def stale(self, entry: Entry) -> bool:
         """Whether an entry belongs to a table that stood here before (A17)."""

@@ -54,12 +54,12 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
         # Someone is in the middle of a commit, or died there: wait for our turn before repairing.
         if (yield from queue(state)):
             return (yield from catch_up(state))
-    if _version(newest) > _head(state, listed):
+    if newest.version > _head(state, listed):
         listed = yield from _list(state)  # the first listing may be older than the entry
     if newest.settled:
-        if _version(newest) > _head(state, listed):
+        if newest.version > _head(state, listed):
             raise _stale(newest)
-    elif _version(newest) <= _head(state, listed):
+    elif newest.version <= _head(state, listed):
         yield claims.complete(newest)  # decided by the log, and left open or about to be closed
     else:
         listed = yield from _repair(state, newest, listed)
@@ -68,7 +68,7 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
 
 def _some_unclaimed(state: Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]) -> bool:
     """Whether a new version stands that nobody claimed in the lock table."""
-    claimed = {_version(entry) for entry in entries}
+    claimed = {entry.version for entry in entries}
     return not claimed.issuperset(range(state.seen + 1, _head(state, listed) + 1))
 
 
@@ -78,7 +78,7 @@ def _repair(
     # Who creates a table meets the ids of its other creators (A20): only a table that is there has one id.
     ours = state.candidate.table_id if state.candidate.accounted >= 0 else None
     foreign = ours is not None and newest.table_id not in (None, ours)
-    if _version(newest) > _head(state, listed) + 1 or foreign:
+    if newest.version > _head(state, listed) + 1 or foreign:
         raise _stale(newest)
     yield from claims.finish(newest, state.limits)
     return (yield from _list(state))
@@ -147,7 +147,7 @@ def _examine_new(
 def _summaries(state: Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]) -> dict[int, str]:
     etags = {item.path: item.etag for item in listed}
     return {
-        _version(entry): entry.summary
+        entry.version: entry.summary
         for entry in entries
         if entry.summary is not None
         and entry.digest == etags.get(claims.LOG + entry.file_name)
@@ -166,10 +166,6 @@ def _body(state: Try, get: Get, first: Outcome) -> Generator[Effect, Outcome, by
 
 
 # --- small readers -----------------------------------------------------------------------------------
-def _version(entry: Entry) -> int:
-    return int(entry.file_name.removesuffix(".json"))
-
-
 def _head(state: Try, listed: tuple[Listed, ...]) -> int:
     """The highest version that a listing after ``state.seen`` shows."""
     versions = [v for item in listed if (v := version_of(item.path)) is not None]

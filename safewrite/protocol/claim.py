@@ -98,7 +98,7 @@ def claim(entry: Entry, limits: Limits, started_s: float) -> Generator[Effect, O
         raise CommitUnknownError(
             f"The lock table did not say who holds {entry.file_name}. The rows may still become "
             "part of the table. Call again with the same key, or resolve(key), to decide.",
-            version=int(entry.file_name.removesuffix(".json")),
+            version=entry.version,
         )
     raise unanswered(put, outcome)
 

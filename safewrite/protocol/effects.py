@@ -99,6 +99,11 @@ class Entry:
     summary: str | None = None
 
     @property
+    def version(self) -> int:
+        """The version that the entry claims."""
+        return int(self.file_name.removesuffix(".json"))
+
+    @property
     def settled(self) -> bool:
         """Whether the commit file stands.
 
