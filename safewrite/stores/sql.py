@@ -1,0 +1,353 @@
+"""Ledger and queue of an Iceberg table in the SQL database of its catalog: PostgreSQL, or SQLite.
+
+Every write is one statement that commits by itself: one round trip, and no transaction that a
+writer could leave open.  What a driver's exception means is decided in :func:`meaning`, once.
+No answer depends on a clock: a row counts until it is purged, and purging is late and rare.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any
+
+from safewrite.errors import Kind, MissingExtraError, StorageError
+from safewrite.protocol.effects import (
+    Busy,
+    Exists,
+    Failed,
+    LedgerRecord,
+    Missing,
+    Ok,
+    Outcome,
+    Queue,
+    Unknown,
+)
+
+try:
+    import sqlalchemy as sa
+    from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+    from sqlalchemy.schema import CreateIndex, CreateTable
+except ImportError as missing:
+    raise MissingExtraError(
+        "A SQL catalog needs SQLAlchemy, which is not installed. Nothing was written. Install it: "
+        "pip install 'pyiceberg[sql-postgres]' (or 'pyiceberg[sql-sqlite]')."
+    ) from missing
+
+TRIES = 5
+"""How often a row is updated, else inserted, before rivals that do the same are called too many."""
+PURGE_GRACE_S = 7 * 24 * 3600
+"""How long an expired row is kept: a writer's clock may be days slow, and its keys must not vanish."""
+PURGE_ONE_IN = 256
+"""One key in so many sweeps expired rows out, of all tables."""
+PURGE_ROWS = 1000
+
+_metadata = sa.MetaData()
+# Snapshot ids of Iceberg have 63 bits.
+ledger_table = sa.Table(
+    "safewrite_ledger",
+    _metadata,
+    sa.Column("table_id", sa.String(255), primary_key=True),
+    sa.Column("key_digest", sa.String(40), primary_key=True),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("base_version", sa.BigInteger, nullable=False),
+    sa.Column("fingerprint", sa.String(255), nullable=False),
+    sa.Column("version", sa.BigInteger),
+    sa.Column("in_doubt_at", sa.BigInteger),
+    sa.Column("expire_time_s", sa.BigInteger, nullable=False, index=True),
+)
+queue_table = sa.Table(
+    "safewrite_queue",
+    _metadata,
+    sa.Column("table_id", sa.String(255), primary_key=True),
+    sa.Column("serving", sa.BigInteger, nullable=False),
+    sa.Column("next", sa.BigInteger, nullable=False),
+)
+
+Work = Callable[[sa.Connection], Outcome]
+
+
+class SqlLedger:
+    """Idempotency keys of one table, a row each; purged after the replay horizon."""
+
+    def __init__(self, engine: sa.Engine, table_id: str) -> None:
+        self.table_id = table_id
+        self._engine = _one_statement_at_a_time(engine)
+
+    def get(self, key: str) -> Outcome:
+        columns = [ledger_table.c[name] for name in ("base_version", "fingerprint", "version", "in_doubt_at")]
+        found = sa.select(*columns).where(*self._at(key))
+
+        def read(connection: sa.Connection) -> Outcome:
+            row = connection.execute(found).one_or_none()
+            return Missing() if row is None else Ok(LedgerRecord(key, *row))
+
+        return _perform(self._engine, read, write=False)
+
+    def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        row = self._row(record, expire_time_s)
+
+        def create(connection: sa.Connection) -> Outcome:
+            connection.execute(sa.insert(ledger_table).values(row))
+            return Ok()
+
+        outcome = _perform(self._engine, create, write=True)
+        if isinstance(outcome, Ok) and int(row["key_digest"], 16) % PURGE_ONE_IN == 0:
+            _perform(self._engine, _purge, write=True)  # whatever comes of it: the next sweep is not far
+        return outcome
+
+    def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        row = self._row(record, expire_time_s)
+        change = sa.update(ledger_table).where(*self._at(record.key)).values(row)
+
+        def put(connection: sa.Connection) -> Outcome:
+            for _ in range(TRIES):
+                if connection.execute(change).rowcount == 1:
+                    return Ok()
+                with contextlib.suppress(IntegrityError):  # put by a rival since: now it can be updated
+                    connection.execute(sa.insert(ledger_table).values(row))
+                    return Ok()
+            return Busy("the row comes and goes")
+
+        return _perform(self._engine, put, write=True)
+
+    def _at(self, key: str) -> tuple[sa.ColumnElement[bool], ...]:
+        return ledger_table.c.table_id == self.table_id, ledger_table.c.key_digest == _digest(key)
+
+    def _row(self, record: LedgerRecord, expire_time_s: int) -> dict[str, Any]:
+        return {
+            "table_id": self.table_id,
+            "key_digest": _digest(record.key),
+            # For people to read; escaped, since PostgreSQL stores no NUL and not every database is UTF-8.
+            "key": record.key.encode("unicode_escape").decode("ascii"),
+            "base_version": record.base_version,
+            "fingerprint": record.fingerprint,
+            "version": record.version,
+            "in_doubt_at": record.in_doubt_at,
+            "expire_time_s": expire_time_s,
+        }
+
+
+class SqlQueue:
+    """The ticket queue of one table: two counters in one row."""
+
+    def __init__(self, engine: sa.Engine, table_id: str) -> None:
+        self.table_id = table_id
+        self._engine = _one_statement_at_a_time(engine)
+        self._here = queue_table.c.table_id == table_id
+        self._counters = (queue_table.c["serving"], queue_table.c["next"])
+
+    def take(self) -> Outcome:
+        following = sa.update(queue_table).where(self._here).values(next=queue_table.c["next"] + 1)
+        increment = following.returning(*self._counters)
+        first = sa.insert(queue_table).values(table_id=self.table_id, serving=0, next=1)
+
+        def take(connection: sa.Connection) -> Outcome:
+            for _ in range(TRIES):
+                row = connection.execute(increment).one_or_none()
+                if row is not None:
+                    queue = Queue(*row)
+                    return Ok((queue.next - 1, queue))
+                with contextlib.suppress(IntegrityError):  # a rival opened the queue: join it
+                    connection.execute(first)
+                    return Ok((0, Queue(serving=0, next=1)))
+            return Busy("the row comes and goes")
+
+        return _perform(self._engine, take, write=True)
+
+    def read(self) -> Outcome:
+        def read(connection: sa.Connection) -> Outcome:
+            row = connection.execute(sa.select(*self._counters).where(self._here)).one_or_none()
+            return Missing() if row is None else Ok(Queue(*row))
+
+        return _perform(self._engine, read, write=False)
+
+    def pass_turn(self, ticket: int) -> Outcome:
+        ours = sa.update(queue_table).where(self._here, queue_table.c["serving"] == ticket)
+
+        def serve_next(connection: sa.Connection) -> Outcome:
+            done = connection.execute(ours.values(serving=ticket + 1))
+            return Ok() if done.rowcount == 1 else Exists()
+
+        return _perform(self._engine, serve_next, write=True)
+
+
+# --- the two tables -----------------------------------------------------------------------------
+def ensure(engine: sa.Engine) -> bool:
+    """Make the two tables if they are not there, and check that they can be written.
+
+    Returns True if some were made.  Many may do this at once.
+
+    Raises:
+        StorageError: kind LOCK_TABLE_UNUSABLE; the database does not answer, or rights are missing.
+    """
+    calm, made = _one_statement_at_a_time(engine), False
+    outcome: Outcome = Unknown("never asked")
+    for attempt in range(TRIES):
+        outcome = _perform(calm, _touch, write=True)
+        if isinstance(outcome, Ok):
+            return made
+        if _perform(calm, _all_there, write=False) == Missing():
+            # A rival may be making them as well: who is refused looks again.
+            outcome = _perform(calm, _create, write=True)
+            made = made or isinstance(outcome, Ok)
+        elif isinstance(outcome, Failed):
+            break
+        if not isinstance(outcome, Ok):
+            time.sleep(0.05 * 2**attempt)
+    raise _unusable(engine, outcome)
+
+
+def _touch(connection: sa.Connection) -> Outcome:
+    """Write no row at all, which needs the very rights that writing one does."""
+    for table in (ledger_table, queue_table):
+        columns = list(table.columns)
+        nothing = sa.select(*columns).where(sa.false())
+        connection.execute(sa.insert(table).from_select(columns, nothing))
+        connection.execute(sa.update(table).where(sa.false()).values(table_id=table.c.table_id))
+    return Ok()
+
+
+def _all_there(connection: sa.Connection) -> Outcome:
+    look = sa.inspect(connection)
+    return Ok() if all(look.has_table(table.name) for table in _metadata.tables.values()) else Missing()
+
+
+def _create(connection: sa.Connection) -> Outcome:
+    for statement in _ddl():
+        connection.execute(statement)
+    return Ok()
+
+
+def _ddl() -> list[CreateTable | CreateIndex]:
+    found: list[CreateTable | CreateIndex] = []
+    for table in (ledger_table, queue_table):
+        found.append(CreateTable(table, if_not_exists=True))
+        found += [CreateIndex(index, if_not_exists=True) for index in table.indexes]
+    return found
+
+
+def _unusable(engine: sa.Engine, outcome: Outcome) -> StorageError:
+    why = getattr(outcome, "detail", "") or type(outcome).__name__
+    if not isinstance(outcome, Failed):
+        return StorageError(
+            f"The catalog's database does not answer: {why}. Nothing was written. This often passes: try again; "
+            "else check its address.",
+            kind=Kind.LOCK_TABLE_UNUSABLE,
+        )
+    statements = [str(statement.compile(engine)).strip() for statement in _ddl()]
+    if engine.dialect.name != "sqlite":  # which has no users
+        statements.append(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON safewrite_ledger, safewrite_queue TO the_catalogs_user"
+        )
+    return StorageError(
+        f"The tables safewrite_ledger and safewrite_queue of the catalog's database cannot be used: {why}. "
+        "Nothing was written. Let somebody who may create tables there run this once:\n"
+        + "".join(f"{statement};\n" for statement in statements),
+        kind=Kind.LOCK_TABLE_UNUSABLE,
+    )
+
+
+def _purge(connection: sa.Connection) -> Outcome:
+    """Sweep out rows that expired long ago by the database's own clock, a bounded number of them."""
+    now = connection.execute(sa.select(sa.func.current_timestamp())).scalar_one()
+    now = now if now.tzinfo else now.replace(tzinfo=UTC)
+    expired = ledger_table.c.expire_time_s < int(now.timestamp()) - PURGE_GRACE_S
+    name = sa.tuple_(ledger_table.c.table_id, ledger_table.c.key_digest)
+    old = connection.execute(
+        sa.select(ledger_table.c.table_id, ledger_table.c.key_digest).where(expired).limit(PURGE_ROWS)
+    ).all()
+    if old:
+        # `expired` again: a row that was put anew in between stays.
+        connection.execute(sa.delete(ledger_table).where(name.in_([tuple(row) for row in old]), expired))
+    return Ok()
+
+
+# --- connections, and what their failures mean ------------------------------------------------------
+_engines: weakref.WeakSet[sa.Engine] = weakref.WeakSet()
+
+
+def _one_statement_at_a_time(engine: sa.Engine) -> sa.Engine:
+    """The same engine and pool with every statement committed by itself; a forked child gets its own pool."""
+    _engines.add(engine)
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _leave_the_parents_connections() -> None:
+    """In a forked child: two processes on one socket would read each other's answers.
+
+    The catalog's own commits go through the same engine and are helped as well.
+    """
+    for engine in _engines:
+        engine.dispose(close=False)
+
+
+os.register_at_fork(after_in_child=_leave_the_parents_connections)
+
+
+def _perform(engine: sa.Engine, work: Work, *, write: bool) -> Outcome:
+    """Do ``work`` on a connection of the pool.  Without a connection nothing was asked of the database."""
+    try:
+        connection = engine.connect()
+    except Exception as error:  # noqa: BLE001 - every failure has a meaning
+        return Busy(_detail(error)) if write else Unknown(_detail(error))
+    try:
+        with connection:
+            return work(connection)
+    except Exception as error:  # noqa: BLE001 - every failure has a meaning
+        return meaning(error, write=write)
+
+
+# SQLSTATEs: deadlock or serialization failure, resources, locks, cancelled by a time limit, a standby that
+# does not take writes (until the failover is over).
+_REFUSED_FOR_NOW = ("40", "53", "55", "57014", "25006")
+# Connection lost, completion unknown, server going down, system error: also what poolers in between make up.
+_NOBODY_KNOWS = ("08", "40003", "57P", "58", "XX")
+_SQLITE_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_SQLITE_BROKEN = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_INTERRUPT)
+
+
+def meaning(error: Exception, *, write: bool) -> Outcome:
+    """What an exception says about a statement that was sent.
+
+    An error with a code is the database's own answer: the statement was rolled back.  Without one, the
+    answer was lost and the statement may have been committed.
+    """
+    outcome = _meaning(error)
+    return Unknown(outcome.detail) if isinstance(outcome, Busy) and not write else outcome
+
+
+def _meaning(error: Exception) -> Outcome:
+    detail = _detail(error)
+    if not isinstance(error, DBAPIError):
+        return Unknown(detail)
+    state = str(getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None) or "")
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    if error.connection_invalidated or state.startswith(_NOBODY_KNOWS):
+        return Unknown(detail)
+    if isinstance(error, IntegrityError):
+        return Exists()
+    if state:
+        return Busy(detail) if state.startswith(_REFUSED_FOR_NOW) else Failed(detail)
+    if isinstance(code, int):
+        kind = code & 0xFF  # the rest of the code only says why
+        if kind in _SQLITE_LOCKED:
+            return Busy(detail)
+        return Unknown(detail) if kind in _SQLITE_BROKEN else Failed(detail)
+    return Unknown(detail) if isinstance(error, OperationalError | InterfaceError) else Failed(detail)
+
+
+def _detail(error: Exception) -> str:
+    """The driver's own words: SQLAlchemy's add the statement and its values."""
+    said = getattr(error, "orig", None) or error
+    return f"{type(said).__name__}: {str(said).strip()}"
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:40]
