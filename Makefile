@@ -33,7 +33,7 @@ install: .venv/.installed ## Build .venv from the locks, with safewrite itself e
 arms: $(ARMS:%=.envs/%/.installed) ## Build the environments of the naive writers (.envs/NAME)
 
 .PHONY: jars
-jars: $(JARS)/spark/.copied ## Copy Spark's jars for Delta tables to jars/spark, with Maven
+jars: $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied ## Copy the jars of Spark and of Iceberg's REST catalog, with Maven
 
 .PHONY: lock
 lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes newer versions)
@@ -66,11 +66,11 @@ test: install arms jars ## The test suite (PYTEST_ARGS="-k name" narrows it); en
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: stress
-stress: install arms ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS)
+stress: install arms $(JARS)/iceberg-rest/.copied ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS)
 	@$(PY) -m bench.stress $(STRESS_ARGS)
 
 .PHONY: soak
-soak: install arms ## The same for hours (SOAK_ARGS)
+soak: install arms $(JARS)/iceberg-rest/.copied ## The same for hours (SOAK_ARGS)
 	@$(PY) -m bench.stress --soak $(SOAK_ARGS)
 
 .PHONY: model
@@ -125,11 +125,20 @@ $(PY): | .envs/uv/.installed
 .PHONY: check-java
 check-java:
 	@test -x "$(or $(JAVA_HOME),/nowhere)/bin/java" || command -v java >/dev/null || { \
-		echo 'Spark needs Java 17, which was not found. Install it: apt-get install openjdk-17-jre-headless' >&2; exit 1; }
+		echo 'Spark and the Iceberg catalog need Java 17, which was not found. Install it: apt-get install openjdk-17-jre-headless' >&2; exit 1; }
 
 $(JARS)/spark/.copied: tests/spark/pom.xml | check-java
-	@command -v mvn >/dev/null || { \
-		echo 'Maven, which fetches the jars for Spark once, was not found. Install it: apt-get install maven' >&2; exit 1; }
-	@rm -rf $(@D)
-	@mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D))
-	@touch $@
+	$(copy-jars)
+
+$(JARS)/iceberg-rest/.copied: bench/java/iceberg-rest/pom.xml | check-java
+	$(copy-jars)
+
+# The folder appears when it is whole: a cut download must not pass for the jars.
+define copy-jars
+@command -v mvn >/dev/null || { \
+	echo 'Maven, which fetches the jars once, was not found. Install it: apt-get install maven' >&2; exit 1; }
+@rm -rf $(@D) $(@D).partial
+@mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D)).partial
+@mv $(@D).partial $(@D)
+@touch $@
+endef

@@ -36,7 +36,6 @@ SEAWEED_BUCKET = "lab"
 
 _START_ATTEMPTS = 3
 _STOP_WAIT_S = 3.0
-_JAVA_DIR = Path(__file__).resolve().parent / "java"
 # Below Linux's range of ephemeral ports, so that no outgoing connection takes a port that we chose.
 _PORTS = range(20_500, 32_000)
 # Asks the kernel to kill the server when its parent dies, then becomes the server (same pid).
@@ -229,7 +228,7 @@ class Server(ABC):
                 return False
             try:
                 self._ask()
-            except (BotoCoreError, ClientError):
+            except (BotoCoreError, ClientError, OSError):
                 time.sleep(0.1)
             else:
                 return True
@@ -308,52 +307,6 @@ class SeaweedFS(Server):
         s3 = self.boto3_client("s3")
         s3.put_object(Bucket=self.bucket, Key=".started", Body=b"started")
         s3.get_object(Bucket=self.bucket, Key=".started")["Body"].read()
-
-
-class DynamoDBLocal(Server):
-    """Amazon's own DynamoDB for one machine, in memory; needs Java 17, and Maven the first time.
-
-    ``jars_dir`` keeps its jars; by default ``jars/dynamodb-local`` beside this package, or under
-    the folder that the environment variable ``SAFEWRITE_JARS`` names.
-    """
-
-    name = "dynamodb-local"
-    services = frozenset({"dynamodb"})
-
-    def __init__(
-        self, run_dir: Path | str, *, jars_dir: Path | str | None = None, start_timeout_s: float = 120.0
-    ) -> None:
-        super().__init__(run_dir, start_timeout_s=start_timeout_s)
-        default = Path(os.environ.get("SAFEWRITE_JARS", _JAVA_DIR.parents[1] / "jars")) / self.name
-        self.jars_dir = Path(jars_dir or default).resolve()
-
-    def _command(self) -> tuple[list[str], dict[str, str]]:
-        java = shutil.which("java")
-        if java is None:
-            raise ServerError("DynamoDB Local needs Java 17: apt-get install openjdk-17-jre-headless")
-        self._copy_jars()
-        command = [java, "-Xmx512m", f"-Djava.library.path={self.jars_dir}", "-cp", f"{self.jars_dir}/*"]
-        command += [str(_JAVA_DIR / "DdbLoopback.java"), "-inMemory", "-sharedDb", "-disableTelemetry"]
-        return [*command, "-port", str(self.port)], {"DDB_LOCAL_TELEMETRY": "0"}
-
-    def _copy_jars(self) -> None:
-        if any(self.jars_dir.glob("DynamoDBLocal-*.jar")):
-            return
-        pom = _JAVA_DIR / "dynamodb_local.pom.xml"
-        # Into a folder of our own, renamed when whole: a cut download must not pass for the cache.
-        partial = self.jars_dir.with_name(f"{self.jars_dir.name}.{os.getpid()}")
-        command = ["mvn", "-q", "-f", str(pom), "dependency:copy-dependencies"]
-        command += [f"-DoutputDirectory={partial}"]
-        maven = shutil.which("mvn")
-        if maven is None:
-            raise ServerError("DynamoDB Local needs Maven, once, for its jars: apt-get install maven")
-        done = subprocess.run([maven, *command[1:]], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise ServerError(f"this failed: {' '.join(command)}\n{done.stdout[-2000:]}")
-        try:
-            partial.rename(self.jars_dir)
-        except OSError:  # another process was faster
-            shutil.rmtree(partial)
 
 
 @dataclass(frozen=True, slots=True)

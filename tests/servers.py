@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bench.catalogs import IcebergRest, Postgres
 from bench.servers import Ministack, SeaweedFS, create_lock_table
 from bench.stress.proxy import FaultProxy
 from safewrite.testing.faults import FaultPlan, Rule
@@ -39,6 +40,23 @@ def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
 def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
     """A real S3 store for the whole session; take a prefix of its ``bucket``."""
     with SeaweedFS(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A PostgreSQL for the whole session; take a ``database()`` of it."""
+    with Postgres(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest(ministack: Ministack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergRest]:
+    """Iceberg's REST catalog on ministack's S3 for the whole session; take a namespace of it."""
+    bucket = f"rest-{uuid.uuid4().hex[:12]}"
+    ministack.boto3_client("s3").create_bucket(Bucket=bucket)
+    run_dir = tmp_path_factory.mktemp("iceberg-rest")
+    with IcebergRest(run_dir, s3=ministack, warehouse=f"s3://{bucket}") as server:
         yield server
 
 

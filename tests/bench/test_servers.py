@@ -17,7 +17,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from bench import servers
-from bench.servers import Cloud, DynamoDBLocal, Ministack, SeaweedFS, ServerError
+from bench.jvm import DynamoDBLocal
+from bench.servers import Cloud, Ministack, SeaweedFS, ServerError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WRITERS = 8
@@ -170,6 +171,7 @@ def test_dynamodb_local_without_java_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(ServerError, match=r"Java 17.*openjdk-17"):
         DynamoDBLocal(tmp_path).start()
 
