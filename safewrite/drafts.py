@@ -21,7 +21,7 @@ from safewrite.version import __version__
 if TYPE_CHECKING:
     from safewrite.delta.datafiles import DataFile
     from safewrite.delta.overwrite import OverwriteCandidate
-    from safewrite.delta.predicate import Predicate
+    from safewrite.frames.predicate import Predicate
 
 
 @dataclass

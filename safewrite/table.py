@@ -299,7 +299,7 @@ class Table:
             ForeignWriterError: as for :meth:`append`.
         """
         from safewrite.delta.overwrite import EVERYTHING, check_rows, named, overwrite
-        from safewrite.delta.where import parse
+        from safewrite.frames.where import parse
 
         _check_mode(schema_mode)
         started_s = time.monotonic()

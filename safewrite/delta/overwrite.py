@@ -25,7 +25,6 @@ from safewrite.delta.features import check_overwrite
 from safewrite.delta.fetch import fetch_one
 from safewrite.delta.files import ActiveFiles, load_files
 from safewrite.delta.log import Action, Commit, FileKey
-from safewrite.delta.predicate import Constant, Predicate, columns, partition_value, possible, truths
 from safewrite.delta.staging import StagedFile, recheck, stage
 from safewrite.delta.write import Done, stands, write
 from safewrite.errors import (
@@ -38,6 +37,7 @@ from safewrite.errors import (
     UnsupportedTableError,
 )
 from safewrite.frames import Prepared, prepare
+from safewrite.frames.predicate import Constant, Predicate, columns, partition_value, possible, truths
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.commit import Arbiter

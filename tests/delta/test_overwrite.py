@@ -17,7 +17,6 @@ from safewrite.delta.candidate import Write
 from safewrite.delta.datafiles import encode
 from safewrite.delta.overwrite import EVERYTHING, OverwriteCandidate, check_rows, named, overwrite, removal
 from safewrite.delta.state import load
-from safewrite.delta.where import parse
 from safewrite.errors import (
     ConflictError,
     InternalError,
@@ -28,6 +27,7 @@ from safewrite.errors import (
     UnsupportedTableError,
 )
 from safewrite.frames import prepare
+from safewrite.frames.where import parse
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.commit import Arbiter
 from safewrite.protocol.effects import Get, GetTail, Ok, PutIfAbsent, Unknown

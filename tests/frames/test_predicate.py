@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safewrite.delta.predicate import (
+from safewrite.errors import InvalidInputError, MissingExtraError
+from safewrite.frames.predicate import (
     ANYTHING,
     Both,
     Compare,
@@ -25,8 +26,7 @@ from safewrite.delta.predicate import (
     possible,
     truths,
 )
-from safewrite.delta.where import parse
-from safewrite.errors import InvalidInputError, MissingExtraError
+from safewrite.frames.where import parse
 
 NAN = float("nan")
 UTC = dt.UTC

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias, get_args
 
 import pyarrow as pa
 
-from safewrite.delta.predicate import Both, Compare, Constant, Either, IsNull, Not, Op, Predicate
 from safewrite.errors import InvalidInputError, MissingExtraError
+from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Op, Predicate
 
 Condition: TypeAlias = tuple[str, str, Any]
 Where: TypeAlias = str | Sequence[Condition] | Sequence[Sequence[Condition]]

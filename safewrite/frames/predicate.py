@@ -1,7 +1,7 @@
 """Row predicates: SQL's three-valued logic over a file's partition values, or over its rows.
 
 A predicate is TRUE, FALSE or NULL (unknown) for a row; only where it is TRUE is a row replaced.
-NaN is greater than every number, as in Spark and DuckDB.  ``safewrite.delta.where`` makes predicates
+NaN is greater than every number, as in Spark and DuckDB.  ``safewrite.frames.where`` makes predicates
 from SQL text and from lists of tuples; their values are already of the columns' types.
 """
 
