@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -26,9 +26,10 @@ from safewrite.cli.shared import (
 )
 from safewrite.connect import shared_client
 from safewrite.delta import mend
-from safewrite.delta.survey import Survey, survey
+from safewrite.delta.survey import SCAN_PAGES_MAX, Survey, survey
 from safewrite.errors import InvalidInputError
-from safewrite.protocol.effects import Ok, Queue
+from safewrite.options import DEFAULT_LOCK_TABLE
+from safewrite.protocol.effects import Ok, Outcome, Queue
 
 locks = typer.Typer(
     help="Look at the lock table, create it, clear what dropped tables left.", no_args_is_help=True
@@ -52,10 +53,59 @@ def _look_at_locks(
     return found
 
 
+def _look_at_iceberg(table: str, lock_table: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """What a lock table holds of an Iceberg table: keys whose commit was not noted, and the queue."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from safewrite.stores.dynamodb import ICEBERG, aws_ledger
+
+    client = shared_client("dynamodb", None, options)
+    ledger, queue = aws_ledger(client, lock_table, table.removeprefix(ICEBERG))
+    try:
+        records, whole = ledger.records(SCAN_PAGES_MAX)
+    except (BotoCoreError, ClientError) as error:
+        raise InvalidInputError(
+            f"The lock table {lock_table!r} cannot be read: {type(error).__name__}: {error}. Nothing was written. "
+            "Name the one that the table's writers use with --lock-table, or check region and permissions."
+        ) from error
+    opened = [
+        {"key": one.key, "base_snapshot": one.base_version, "in_doubt_at": one.in_doubt_at}
+        for one in sorted(records, key=lambda one: one.key)
+        if one.version is None
+    ]
+    return {
+        "table": table, "lock_table": lock_table, "open_keys": opened, "committed_keys": len(records) - len(opened),
+        "whole": whole, "queue": _counters(queue.read()),
+    }  # fmt: skip
+
+
+def _show_iceberg(console: Console, found: Mapping[str, Any]) -> None:
+    grid = grid_of("key without a noted commit", "base snapshot", "in doubt at")
+    for row in found["open_keys"]:
+        grid.add_row(*(plain(str(row[name])) for name in ("key", "base_snapshot", "in_doubt_at")))
+    console.print(grid)
+    part = "" if found["whole"] else f" (only {SCAN_PAGES_MAX} pages of the lock table were read)"
+    console.print(f"{found['committed_keys']} keys with a noted commit{part}")
+    console.print(_queue_line(found["queue"]))
+
+
+def _counters(answer: Outcome) -> dict[str, int]:
+    queue = answer.value if isinstance(answer, Ok) and isinstance(answer.value, Queue) else Queue(0, 0)
+    return {"serving": queue.serving, "next": queue.next}
+
+
+def _queue_line(queue: Mapping[str, int]) -> str:
+    waiting = max(0, queue["next"] - queue["serving"])
+    return f"queue: {waiting} tickets not yet served (serving {queue['serving']}, next {queue['next']})"
+
+
 @locks.command("list")
 def list_locks(
     context: typer.Context,
-    table: TableArg,
+    table: Annotated[
+        str,
+        typer.Argument(metavar="TABLE", help="s3://bucket/path, or iceberg:UUID for an Iceberg table."),
+    ],
     *,
     lock_table: LockTable = None,
     arbiter: ArbiterOption = None,
@@ -65,14 +115,20 @@ def list_locks(
     output: OutputOption = None,
 ) -> None:
     """List the table's entries in the lock table, and its queue of writers."""
-    from safewrite.stores.dynamodb import DynamoDBQueue, spark_path
+    from safewrite.stores.dynamodb import ICEBERG, DynamoDBQueue, spark_path
 
     screen = Screen(context, output)
+    if table.startswith(ICEBERG):
+        with screen.errors():
+            options = options_of(endpoint_url, region, storage_option)
+            keys = _look_at_iceberg(table, lock_table or DEFAULT_LOCK_TABLE, options)
+        screen.show(keys, lambda console: _show_iceberg(console, keys))
+        return
     with screen.errors():
         options = options_of(endpoint_url, region, storage_option)
         found = _look_at_locks(table, lock_table, arbiter, options)
         answer = DynamoDBQueue(found.dynamodb, found.lock_table or "", spark_path(found.address.uri)).read()
-    queue = answer.value if isinstance(answer, Ok) and isinstance(answer.value, Queue) else Queue(0, 0)
+    queue = _counters(answer)
     entries = [
         {
             "version": found.version(entry), "complete": entry.complete, "stale": found.stale(entry),
@@ -80,18 +136,17 @@ def list_locks(
         }
         for entry in found.entries
     ]  # fmt: skip
-    waiting = max(0, queue.next - queue.serving)
 
     def text(console: Console) -> None:
         grid = grid_of("version", "complete", "stale", "temp file")
         for row in entries:
             grid.add_row(*(str(row[name]) for name in ("version", "complete", "stale", "temp_path")))
         console.print(grid)
-        console.print(f"queue: {waiting} tickets not yet served (serving {queue.serving}, next {queue.next})")
+        console.print(_queue_line(queue))
 
     document = {
         "table": found.address.uri, "lock_table": found.lock_table, "entries": entries,
-        "queue": {"serving": queue.serving, "next": queue.next},
+        "queue": queue,
     }  # fmt: skip
     screen.show(document, text)
 

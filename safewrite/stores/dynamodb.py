@@ -1,9 +1,10 @@
-"""The lock table in DynamoDB: commit entries, ledger and queue of one Delta table.
+"""The lock table in DynamoDB: commit entries of a Delta table; ledger and queue of any table.
 
 Entries have the schema of Delta's ``S3DynamoDBLogStore`` (``tablePath`` HASH, ``fileName`` RANGE,
 ``tempPath``, ``complete`` as text, ``expireTime``), under the table path as Spark spells it
 (``s3a://bucket/path``): another spelling would be another lock domain (A15).  Ledger and queue live
-in the same DynamoDB table under hash keys of their own, where no Spark query looks.
+in the same DynamoDB table under hash keys of their own, where no Spark query looks.  An Iceberg
+table has these two only, under ``iceberg:`` and its UUID: its catalog is what arbitrates.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ from safewrite.protocol.effects import (
 from safewrite.stores.aws import meaning
 
 Item = dict[str, Any]
+
+ICEBERG = "iceberg:"
+"""What the path of an Iceberg table starts with in a lock table; no Delta table's does."""
+
+
+def aws_ledger(client: Any, lock_table_name: str, table_id: object) -> tuple[DynamoDBLedger, DynamoDBQueue]:
+    """Ledger and queue of the Iceberg table with this UUID, in a lock table that Delta tables may share."""
+    path = f"{ICEBERG}{table_id}"
+    return DynamoDBLedger(client, lock_table_name, path), DynamoDBQueue(client, lock_table_name, path)
 
 
 def spark_path(uri: str) -> str:
@@ -166,6 +176,23 @@ class DynamoDBLedger:
     def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
         return self._put(record, expire_time_s, {})
 
+    def records(self, pages_max: int) -> tuple[list[LedgerRecord], bool]:
+        """All that is remembered, and whether it is all: for ``locks list``.  Raises botocore errors.
+
+        Each key has a hash key of its own, so the whole lock table is read, at most ``pages_max`` pages of it.
+        """
+        pages = self.client.get_paginator("scan").paginate(
+            TableName=self.table_name,
+            FilterExpression="begins_with(tablePath, :ours)",
+            ExpressionAttributeValues={":ours": {"S": self._prefix}},
+        )
+        found: list[LedgerRecord] = []
+        for number, page in enumerate(pages, start=1):
+            found += [_record(item) for item in page.get("Items", ())]
+            if number == pages_max:
+                return found, not page.get("LastEvaluatedKey")
+        return found, True
+
     def _put(self, record: LedgerRecord, expire_time_s: int, condition: dict[str, str]) -> Outcome:
         item = self._key(record.key) | {
             "key": {"S": record.key},
@@ -185,10 +212,11 @@ class DynamoDBLedger:
 
     def _key(self, key: str) -> Item:
         digest = hashlib.sha256(key.encode()).hexdigest()[:40]
-        return {
-            "tablePath": {"S": f"safewrite:ledger:{self.table_path}:{digest}"},
-            "fileName": {"S": "ledger"},
-        }
+        return {"tablePath": {"S": f"{self._prefix}{digest}"}, "fileName": {"S": "ledger"}}
+
+    @property
+    def _prefix(self) -> str:
+        return f"safewrite:ledger:{self.table_path}:"
 
 
 class DynamoDBQueue:
