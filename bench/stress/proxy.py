@@ -1,10 +1,12 @@
-"""An HTTP proxy in front of S3 and DynamoDB that loses answers, refuses, delays and corrupts by plan.
+"""An HTTP proxy in front of S3, DynamoDB, Glue and Iceberg's REST catalog that sets faults by plan.
 
-It works for any client, deltalake's Rust one included: the client is given the proxy's URL as its
-endpoint, and the ``Host`` header goes upstream unchanged, so signatures hold.  Whole messages are
-read, decided upon and forwarded, each in one piece and never twice.  Run it as a process::
+It loses answers, refuses, delays and corrupts.  It works for any client, deltalake's Rust one
+included: the client is given the proxy's URL as its endpoint, and the ``Host`` header goes upstream
+unchanged, so signatures hold.  Whole messages are read, decided upon and forwarded, each in one
+piece and never twice.  Run it as a process::
 
-    python -m bench.stress.proxy --upstream URL [--dynamodb-upstream URL] [--plan FILE] [--events FILE]
+    python -m bench.stress.proxy --upstream URL [--dynamodb-upstream URL] [--catalog-upstream URL]
+        [--plan FILE] [--events FILE]
 
 which prints its port, or use :class:`FaultProxy`, which does so.  ``/__faults__`` is the proxy's
 own: GET counts, POST a plan, DELETE the plan, PUT an extra latency.
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from safewrite.testing.faults import (
+    GLUE_PREFIX,
     Fault,
     FaultKind,
     FaultPlan,
@@ -34,9 +37,8 @@ from safewrite.testing.faults import (
     Request,
     Step,
     classify,
-    corrupt,
-    error_reply,
 )
+from safewrite.testing.replies import corrupt, error_reply
 
 from .. import servers
 from .http1 import BUFFER_BYTES, Message, Upstream, make_reply, read_request
@@ -44,12 +46,22 @@ from .http1 import BUFFER_BYTES, Message, Upstream, make_reply, read_request
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from safewrite.testing.faults import Service
+
 CONTROL_PATH = "/__faults__"
 _MODULE = __name__ if __name__ != "__main__" else "bench.stress.proxy"
 _ROOT = Path(__file__).resolve().parents[_MODULE.count(".")]
 
 _PERFORMED_FIRST = frozenset(
-    {FaultKind.LOST_ANSWER, FaultKind.LOST_ANSWER_500, FaultKind.PRECONDITION_412, FaultKind.DELAY}
+    {
+        FaultKind.LOST_ANSWER,
+        FaultKind.LOST_ANSWER_500,
+        FaultKind.LOST_ANSWER_502,
+        FaultKind.LOST_ANSWER_503,
+        FaultKind.LOST_ANSWER_504,
+        FaultKind.PRECONDITION_412,
+        FaultKind.DELAY,
+    }
 )
 _CORRUPTING = frozenset({FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT})
 
@@ -62,10 +74,17 @@ def facts_of(request: Message) -> Request:
         method=request.method,
         path=path,
         query=query,
-        target=operation.partition(".")[2] if operation.startswith("DynamoDB_") else "",
+        target=_target(operation),
         body=request.body,
         create_only=b"if-none-match" in request.fields,
     )
+
+
+def _target(operation: str) -> str:
+    """The operation of DynamoDB or Glue; S3 has none, and those of other services are not told apart."""
+    if operation.startswith("DynamoDB_"):
+        return operation.partition(".")[2]
+    return operation if operation.startswith(GLUE_PREFIX) else ""
 
 
 # --- the proxy --------------------------------------------------------------------------------
@@ -73,10 +92,23 @@ class Proxy:
     """The proxy's state: the plan being applied, what it has done, and where requests go."""
 
     def __init__(
-        self, upstream: str, *, dynamodb_upstream: str | None, plan: FaultPlan, events: IO[str] | None
+        self,
+        upstream: str,
+        *,
+        dynamodb_upstream: str | None,
+        catalog_upstream: str | None,
+        plan: FaultPlan,
+        events: IO[str] | None,
     ) -> None:
-        self._s3 = Upstream(upstream)
-        self._dynamodb = Upstream(dynamodb_upstream) if dynamodb_upstream else self._s3
+        s3 = Upstream(upstream)
+        catalog = Upstream(catalog_upstream) if catalog_upstream else s3
+        dynamodb = Upstream(dynamodb_upstream) if dynamodb_upstream else s3
+        self._upstreams: dict[Service, Upstream] = {
+            "s3": s3,
+            "dynamodb": dynamodb,
+            "glue": catalog,
+            "rest": catalog,
+        }
         self._faults = Faults(plan)
         self._events = events
         self._late: set[asyncio.Task[None]] = set()
@@ -152,9 +184,8 @@ class Proxy:
 
     async def _forward(self, request: Message, facts: Request) -> Message | None:
         """The server's reply; None, so a cut, where the server itself failed to give one."""
-        upstream = self._dynamodb if facts.service == "dynamodb" else self._s3
         try:
-            return await upstream.ask(request)
+            return await self._upstreams[facts.service].ask(request)
         except (OSError, EOFError) as error:
             self.upstream_failures += 1
             print(f"upstream failed: {request.start!r}: {error!r}", file=sys.stderr, flush=True)
@@ -209,9 +240,12 @@ async def run(proxy: Proxy, *, port: int) -> None:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="HTTP fault proxy for S3 and DynamoDB")
+    parser = argparse.ArgumentParser(description="HTTP fault proxy for S3, DynamoDB and Iceberg catalogs")
     parser.add_argument("--upstream", required=True, help="where requests go: http://host:port")
     parser.add_argument("--dynamodb-upstream", help="where DynamoDB's requests go, if elsewhere")
+    parser.add_argument(
+        "--catalog-upstream", help="where Glue's or a REST catalog's requests go, if elsewhere"
+    )
     parser.add_argument("--plan", type=Path, help="a JSON file with the fault plan")
     parser.add_argument("--events", type=Path, help="append each fault that fires, as a JSON line")
     parser.add_argument("--port", type=int, default=0)
@@ -220,7 +254,13 @@ def main() -> None:
     plan = FaultPlan.from_json(options.plan.read_bytes()) if options.plan else FaultPlan()
     with contextlib.ExitStack() as stack:
         events = stack.enter_context(options.events.open("a")) if options.events else None
-        proxy = Proxy(options.upstream, dynamodb_upstream=options.dynamodb_upstream, plan=plan, events=events)
+        proxy = Proxy(
+            options.upstream,
+            dynamodb_upstream=options.dynamodb_upstream,
+            catalog_upstream=options.catalog_upstream,
+            plan=plan,
+            events=events,
+        )
         proxy.extra_latency_s = options.extra_latency_s
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run(proxy, port=options.port))
@@ -240,6 +280,7 @@ class FaultProxy:
         run_dir: Path | str,
         *,
         dynamodb_upstream: str | None = None,
+        catalog_upstream: str | None = None,
         plan: FaultPlan | None = None,
         extra_latency_s: float = 0.0,
         name: str = "proxy",
@@ -252,11 +293,13 @@ class FaultProxy:
         self._arguments = ["--upstream", upstream, "--extra-latency-s", str(extra_latency_s)]
         if dynamodb_upstream is not None:
             self._arguments += ["--dynamodb-upstream", dynamodb_upstream]
+        if catalog_upstream is not None:
+            self._arguments += ["--catalog-upstream", catalog_upstream]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint_url(self) -> str:
-        """What a client takes for its S3, and for its DynamoDB."""
+        """What a client takes for its S3, its DynamoDB and its catalog."""
         return f"http://127.0.0.1:{self.port}"
 
     def storage_options(self) -> dict[str, str]:

@@ -19,10 +19,12 @@ from urllib.parse import parse_qs, unquote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-Service: TypeAlias = Literal["s3", "dynamodb"]
+Service: TypeAlias = Literal["s3", "dynamodb", "glue", "rest"]
+"""``rest`` is Iceberg's REST catalog."""
 
 LEDGER_PREFIX = "safewrite:ledger:"
 LEASE_PREFIX = "safewrite:lease:"
+GLUE_PREFIX = "AWSGlue."
 
 
 class FaultKind(StrEnum):
@@ -32,14 +34,26 @@ class FaultKind(StrEnum):
     """Performed; the connection is cut instead of an answer (A2, A3, G4)."""
     LOST_ANSWER_500 = "lost_answer_500"
     """Performed; answered with 500."""
+    LOST_ANSWER_502 = "lost_answer_502"
+    """Performed; answered with 502, as a load balancer does whose server died."""
+    LOST_ANSWER_503 = "lost_answer_503"
+    """Performed; answered with 503 ServiceUnavailable."""
+    LOST_ANSWER_504 = "lost_answer_504"
+    """Performed; answered with 504, as a load balancer does that waited too long."""
     ERROR_500 = "error_500"
     """Not performed; answered with 500."""
+    ERROR_502 = "error_502"
+    """Not performed; answered with 502."""
     ERROR_503 = "error_503"
     """Not performed; answered with 503 ServiceUnavailable."""
+    ERROR_504 = "error_504"
+    """Not performed; answered with 504."""
     CONFLICT_409 = "conflict_409"
-    """Not performed; 409 ConditionalRequestConflict, or DynamoDB's TransactionConflictException (A18)."""
+    """Not performed; 409 ConditionalRequestConflict, DynamoDB's TransactionConflictException (A18), or
+    what a catalog says when another commit came first."""
     PRECONDITION_412 = "precondition_412"
-    """Performed; answered with 412 or a failed conditional check, as a hidden resend sees it (A2)."""
+    """Performed; answered with 412, a failed conditional check or a catalog's conflict, as a hidden
+    resend sees it (A2)."""
     THROTTLE = "throttle"
     """Not performed; 503 SlowDown, or DynamoDB's ProvisionedThroughputExceededException (G1, G2)."""
     FORBIDDEN_403 = "forbidden_403"
@@ -81,6 +95,16 @@ class Step(StrEnum):
     DDB_GET_ENTRY = "ddb_get_entry"
     DDB_QUERY = "ddb_query"
     DDB_OTHER = "ddb_other"
+    PUT_METADATA = "put_metadata"
+    GET_METADATA = "get_metadata"
+    PUT_MANIFEST_LIST = "put_manifest_list"
+    GET_MANIFEST_LIST = "get_manifest_list"
+    PUT_MANIFEST = "put_manifest"
+    GET_MANIFEST = "get_manifest"
+    CATALOG_COMMIT = "catalog_commit"
+    CATALOG_CREATE = "catalog_create"
+    CATALOG_LOAD = "catalog_load"
+    CATALOG_OTHER = "catalog_other"
     PUT_OTHER = "put_other"
     GET_OTHER = "get_other"
     OTHER = "other"
@@ -91,8 +115,9 @@ class Request:
     """What a fault plan can see of one HTTP request.
 
     ``path`` and ``query`` are as on the wire (percent-encoded, without ``?``); ``target`` is the
-    DynamoDB operation (``"PutItem"``), empty for S3; ``body`` is looked at for DynamoDB only;
-    ``create_only`` says that an S3 PUT carries ``If-None-Match``.
+    operation of DynamoDB (``"PutItem"``) or Glue (``"AWSGlue.UpdateTable"``), empty for the others;
+    ``body`` is looked at for DynamoDB only; ``create_only`` says that an S3 PUT carries
+    ``If-None-Match``.
     """
 
     method: str
@@ -104,8 +129,11 @@ class Request:
 
     @property
     def service(self) -> Service:
-        """Which of the two services is asked."""
-        return "dynamodb" if self.target else "s3"
+        """Which of the services is asked."""
+        if self.target:
+            return "glue" if self.target.startswith(GLUE_PREFIX) else "dynamodb"
+        # The name of a bucket has at least three characters.
+        return "rest" if self.path.startswith("/v1/") else "s3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +258,7 @@ def _fires(seed: int, index: int, rule: Rule, seq: int) -> bool:
 
 
 # --- what a request is for --------------------------------------------------------------------
-_LOG_STEPS: Iterable[tuple[re.Pattern[str], Step, Step]] = (
+_OBJECT_STEPS: Iterable[tuple[re.Pattern[str], Step, Step]] = (
     # safewrite's and Spark's temps, and those of deltalake's unsafe rename.
     (re.compile(r"/_delta_log/(\.tmp/|_commit_[^/]*\.tmp$)"), Step.PUT_TEMP, Step.GET_TEMP),
     (re.compile(r"/_delta_log/\d{20}\.json$"), Step.PUT_COMMIT, Step.GET_COMMIT),
@@ -240,6 +268,9 @@ _LOG_STEPS: Iterable[tuple[re.Pattern[str], Step, Step]] = (
         Step.GET_CHECKPOINT,
     ),
     (re.compile(r"\.parquet$"), Step.PUT_DATA, Step.GET_DATA),
+    (re.compile(r"/metadata/[^/]*\.metadata\.json(\.gz)?$"), Step.PUT_METADATA, Step.GET_METADATA),
+    (re.compile(r"/metadata/snap-[^/]*\.avro$"), Step.PUT_MANIFEST_LIST, Step.GET_MANIFEST_LIST),
+    (re.compile(r"/metadata/[^/]*\.avro$"), Step.PUT_MANIFEST, Step.GET_MANIFEST),
     (re.compile(""), Step.PUT_OTHER, Step.GET_OTHER),
 )
 _DYNAMODB_ENTRY = {
@@ -256,8 +287,26 @@ _DYNAMODB_LEDGER = {
 }
 
 
+_GLUE_STEPS = {
+    "UpdateTable": Step.CATALOG_COMMIT,
+    "CreateTable": Step.CATALOG_CREATE,
+    "GetTable": Step.CATALOG_LOAD,
+}
+_REST_STEPS: Iterable[tuple[re.Pattern[str], Step]] = (
+    (re.compile(r"POST .*/namespaces/[^/]+/tables/[^/]+$"), Step.CATALOG_COMMIT),
+    (re.compile(r"POST /v1/([^/]+/)?transactions/commit$"), Step.CATALOG_COMMIT),
+    (re.compile(r"POST .*/namespaces/[^/]+/tables$"), Step.CATALOG_CREATE),
+    (re.compile(r"(GET|HEAD) .*/namespaces/[^/]+/tables/[^/]+$"), Step.CATALOG_LOAD),
+)
+
+
 def classify(request: Request) -> Step:
-    """The step of a Delta write that a request is, from its method, path, target and body."""
+    """The step of a Delta or Iceberg write that a request is, from its method, path, target and body."""
+    if request.service == "glue":
+        return _GLUE_STEPS.get(request.target.removeprefix(GLUE_PREFIX), Step.CATALOG_OTHER)
+    if request.service == "rest":
+        line = f"{request.method} {request.path}"
+        return next((step for known, step in _REST_STEPS if known.match(line)), Step.CATALOG_OTHER)
     if request.target:
         # A search in the JSON text, not a parse: the opening quote makes it "a value that begins with".
         if f'"{LEDGER_PREFIX}'.encode() in request.body:
@@ -278,7 +327,7 @@ def classify(request: Request) -> Step:
         return Step.OTHER
     if "/_safewrite/" in path:
         return _classify_own(request, path.partition("/_safewrite/")[2])
-    for pattern, put, get in _LOG_STEPS:
+    for pattern, put, get in _OBJECT_STEPS:
         if pattern.search(path):
             return put if request.method == "PUT" else get
     raise AssertionError("the last pattern matches everything")
@@ -293,58 +342,3 @@ def _classify_own(request: Request, path: str) -> Step:
     if request.method != "PUT":
         return Step.GET_LEDGER
     return Step.PUT_LEDGER if request.create_only else Step.UPDATE_LEDGER
-
-
-# --- what the answer looks like ---------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer made up by a fault."""
-
-    status: int
-    content_type: str
-    body: bytes
-
-
-_S3_ERRORS: dict[FaultKind, tuple[int, str]] = {
-    FaultKind.LOST_ANSWER_500: (500, "InternalError"),
-    FaultKind.ERROR_500: (500, "InternalError"),
-    FaultKind.ERROR_503: (503, "ServiceUnavailable"),
-    FaultKind.CONFLICT_409: (409, "ConditionalRequestConflict"),
-    FaultKind.PRECONDITION_412: (412, "PreconditionFailed"),
-    FaultKind.THROTTLE: (503, "SlowDown"),
-    FaultKind.FORBIDDEN_403: (403, "AccessDenied"),
-}
-_DYNAMODB_ERRORS: dict[FaultKind, tuple[int, str]] = {
-    FaultKind.LOST_ANSWER_500: (500, "InternalServerError"),
-    FaultKind.ERROR_500: (500, "InternalServerError"),
-    FaultKind.ERROR_503: (503, "ServiceUnavailable"),
-    FaultKind.CONFLICT_409: (400, "TransactionConflictException"),
-    FaultKind.PRECONDITION_412: (400, "ConditionalCheckFailedException"),
-    FaultKind.THROTTLE: (400, "ProvisionedThroughputExceededException"),
-    FaultKind.FORBIDDEN_403: (400, "AccessDeniedException"),
-}
-
-
-def error_reply(kind: FaultKind, service: Service) -> Reply | None:
-    """The error that ``kind`` answers with, as ``service`` words it; None where it answers otherwise."""
-    known = (_DYNAMODB_ERRORS if service == "dynamodb" else _S3_ERRORS).get(kind)
-    if known is None:
-        return None
-    status, code = known
-    message = f"injected fault {kind}"
-    if service == "dynamodb":
-        plain = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message}
-        return Reply(status, "application/x-amz-json-1.0", json.dumps(plain).encode())
-    text = '<?xml version="1.0" encoding="UTF-8"?>\n'
-    text += f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
-    return Reply(status, "application/xml", text.encode())
-
-
-def corrupt(kind: FaultKind, body: bytes) -> bytes:
-    """``body`` after ``TRUNCATE_BODY`` or ``FLIP_BIT``; an empty body stays as it is."""
-    middle = len(body) // 2
-    if kind is FaultKind.TRUNCATE_BODY:
-        return body[:middle]
-    if kind is FaultKind.FLIP_BIT and body:
-        return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
-    return body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -15,11 +16,11 @@ from safewrite.testing.faults import (
     Faults,
     Request,
     Rule,
+    Service,
     Step,
     classify,
-    corrupt,
-    error_reply,
 )
+from safewrite.testing.replies import corrupt, error_reply
 
 LOG = "/b/lake/t/_delta_log"
 TIMED = (FaultKind.DELAY, FaultKind.LATE)
@@ -84,6 +85,30 @@ def query(table_path: str) -> dict[str, object]:
         (ddb("UpdateItem", key("safewrite:lease:s3a://b/lake/t")), Step.LEASE),
         (ddb("PutItem", item("s3a://b/not-a-safewrite:ledger:")), Step.DDB_PUT_ENTRY),
         (ddb("DescribeTable", {"TableName": "locks"}), Step.DDB_OTHER),
+        (ddb("UpdateTable", {"TableName": "locks"}), Step.DDB_OTHER),
+        (s3("PUT", "/b/ns/t/metadata/00001-6f0c.metadata.json"), Step.PUT_METADATA),
+        (s3("GET", "/b/ns/t/metadata/00001-6f0c.gz.metadata.json"), Step.GET_METADATA),
+        (s3("PUT", "/b/ns/t/metadata/00001-6f0c.metadata.json.gz"), Step.PUT_METADATA),
+        (s3("PUT", "/b/ns/t/metadata/snap-12-0-6f0c.avro"), Step.PUT_MANIFEST_LIST),
+        (s3("HEAD", "/b/ns/t/metadata/snap-12-0-6f0c.avro"), Step.GET_MANIFEST_LIST),
+        (s3("PUT", "/b/ns/t/metadata/6f0c-m0.avro"), Step.PUT_MANIFEST),
+        (s3("GET", "/b/ns/t/metadata/6f0c-m0.avro"), Step.GET_MANIFEST),
+        (s3("PUT", "/b/ns/t/data/00000-0-6f0c.parquet"), Step.PUT_DATA),
+        (s3("DELETE", "/b/ns/t/metadata/snap-12-0-6f0c.avro"), Step.DELETE),
+        (s3("POST", "/v1/namespaces/ns/tables/t"), Step.CATALOG_COMMIT),
+        (s3("POST", "/v1/prefix/namespaces/a%1Fb/tables/t"), Step.CATALOG_COMMIT),
+        (s3("POST", "/v1/transactions/commit"), Step.CATALOG_COMMIT),
+        (s3("POST", "/v1/namespaces/ns/tables"), Step.CATALOG_CREATE),
+        (s3("GET", "/v1/namespaces/ns/tables/t", "snapshots=all"), Step.CATALOG_LOAD),
+        (s3("HEAD", "/v1/namespaces/ns/tables/t"), Step.CATALOG_LOAD),
+        (s3("DELETE", "/v1/namespaces/ns/tables/t"), Step.CATALOG_OTHER),
+        (s3("POST", "/v1/namespaces/ns/tables/t/metrics"), Step.CATALOG_OTHER),
+        (s3("GET", "/v1/config", "warehouse=w"), Step.CATALOG_OTHER),
+        (s3("POST", "/v1/namespaces"), Step.CATALOG_OTHER),
+        (ddb("AWSGlue.UpdateTable", {}), Step.CATALOG_COMMIT),
+        (ddb("AWSGlue.CreateTable", {}), Step.CATALOG_CREATE),
+        (ddb("AWSGlue.GetTable", {}), Step.CATALOG_LOAD),
+        (ddb("AWSGlue.GetDatabase", {}), Step.CATALOG_OTHER),
     ],
 )
 def test_a_request_is_known_by_its_step(request_: Request, step: Step) -> None:
@@ -227,8 +252,18 @@ def test_each_service_words_its_errors_its_own_way() -> None:
     assert limited is not None
     assert limited.status == 400
     assert json.loads(limited.body)["__type"].endswith("#ProvisionedThroughputExceededException")
+    overtaken = error_reply(FaultKind.CONFLICT_409, "glue")
+    assert overtaken is not None
+    assert (overtaken.status, json.loads(overtaken.body)["__type"]) == (
+        400,
+        "ConcurrentModificationException",
+    )
+    refused = error_reply(FaultKind.CONFLICT_409, "rest")
+    assert refused is not None
+    error = json.loads(refused.body)["error"]
+    assert (refused.status, error["code"], error["type"]) == (409, 409, "CommitFailedException")
     for kind in FaultKind:
-        assert (error_reply(kind, "s3") is None) == (error_reply(kind, "dynamodb") is None)
+        assert len({error_reply(kind, service) is None for service in get_args(Service)}) == 1
     assert error_reply(FaultKind.LOST_ANSWER, "s3") is None
 
 
