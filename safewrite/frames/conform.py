@@ -7,7 +7,8 @@ Integers go to other integers, floats and decimals, and floats and decimals to i
 value stays equal; decimals are rescaled, times change their unit, if nothing is cut off.  Texts,
 bytes, booleans, numbers, dates and times never become each other, nor do floats and decimals.  A
 time with a zone keeps its instant; a time without one is none.  NaN for an integer column is
-refused: whether NULL is meant cannot be told.  Years are 1 to 9999.
+refused: whether NULL is meant cannot be told.  Years are 1 to 9999.  Bytes and UUIDs go to a column of
+fixed length if every value has that length; times of day are from 00:00 to before 24:00.
 """
 
 from __future__ import annotations

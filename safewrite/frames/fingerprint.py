@@ -130,6 +130,8 @@ def _fields(columns: list[tuple[str, pa.Array]], rows: int, kind: str) -> Pair:
 def _values(values: pa.Array, name: str) -> Pair:
     """The hashes of a column's values; what stands where NULL is does not matter."""
     kind = values.type
+    if pa.types.is_fixed_size_binary(kind):
+        values, kind = values.cast(pa.binary()), pa.binary()
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _seeded(_bytes(values), f"{name}\x1f{'s' if pa.types.is_string(kind) else 'x'}")
     if pa.types.is_struct(kind):
@@ -159,6 +161,8 @@ def _bits(values: pa.Array, name: str) -> tuple[Lane, str]:
         values, tag = values.view(pa.int32()), "D"
     elif pa.types.is_timestamp(kind):
         values, tag = values.view(pa.int64()), "T" if kind.tz else "t"
+    elif pa.types.is_time(kind):
+        values, tag = values.view(pa.int64()), "c"
     return _filled(values).astype(np.int64).view(np.uint64), f"{name}\x1f{tag}"
 
 

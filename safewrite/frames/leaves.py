@@ -13,10 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.frames.types import is_bytes, is_text
+from safewrite.frames.types import is_bytes, is_text, is_uuid
 
 _YEAR_1_S = -62_135_596_800
 _YEAR_10000_S = 253_402_300_800
+_DAY_US = 86_400_000_000
 
 
 class NotExactError(Exception):
@@ -32,6 +33,10 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     source = values.type
     if pa.types.is_null(source):
         return pa.nulls(len(values), target)
+    if is_uuid(source):  # under the name is a byte string of 16
+        values, source = values.storage, source.storage_type
+        if target != source:
+            raise OtherMeaningError("convert the UUIDs to their bytes or their text yourself")
     if is_text(target) and is_text(source):
         return values if source == target else _cast(values, target)
     if is_bytes(target) and is_bytes(source):
@@ -48,6 +53,8 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return _in_years_1_to_9999(_cast(values, target), unit_s=86_400)
     if pa.types.is_timestamp(target) and pa.types.is_timestamp(source):
         return _to_timestamp(values, target)
+    if pa.types.is_time64(target) and pa.types.is_time(source):
+        return _within_a_day(_cast(values, target))
     raise OtherMeaningError(_advice(source, target))
 
 
@@ -135,7 +142,15 @@ def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
             "an instant is no wall-clock time; drop the zone yourself (pandas: tz_localize(None), polars: "
             "replace_time_zone(None))"
         )
-    return _in_years_1_to_9999(_cast(values, target), unit_s=1e-6)
+    return _in_years_1_to_9999(_cast(values, target), unit_s=1e-9 if target.unit == "ns" else 1e-6)
+
+
+def _within_a_day(values: pa.Array) -> pa.Array:
+    """Refuse times of day that no clock shows; Arrow itself takes any number of microseconds."""
+    span = pc.min_max(values.view(pa.int64())).as_py()
+    if span["min"] is not None and (span["min"] < 0 or span["max"] >= _DAY_US):
+        raise NotExactError("the time is not between 00:00 and 24:00")
+    return values
 
 
 def _in_years_1_to_9999(values: pa.Array, *, unit_s: float) -> pa.Array:
@@ -173,6 +188,10 @@ def _advice(source: pa.DataType, target: pa.DataType) -> str:
         return "a date is no point in time; convert it to the midnight you mean"
     if pa.types.is_timestamp(source) and pa.types.is_date(target):
         return "a timestamp is no date; take the date in the zone you mean"
+    if pa.types.is_time(target):
+        return "say which time of day is meant with datetime.time, or a time type of Arrow"
+    if pa.types.is_fixed_size_binary(target):
+        return f"write bytes of length {target.byte_width} (for UUIDs, uuid.UUID objects do as well)"
     if pa.types.is_duration(source) or pa.types.is_time(source) or pa.types.is_interval(source):
         return "tables have no such type; convert it to a number or a string"
     return "convert the column yourself, so that the meaning is yours"

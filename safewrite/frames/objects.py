@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
-from safewrite.frames.types import check_names
+from safewrite.frames.types import check_names, is_uuid
 
 Values: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 
@@ -76,8 +77,10 @@ class Shape:
             self.kinds.add("bytes")
         elif isinstance(value, dt.datetime):
             self._datetime(value)
-        elif isinstance(value, dt.date):
-            self.kinds.add("date")
+        elif isinstance(value, (dt.date, dt.time)):
+            self._date_or_time(value)
+        elif isinstance(value, uuid.UUID):
+            self.kinds.add("uuid")
         elif isinstance(value, Mapping):
             self._mapping(value)
         elif isinstance(value, (list, tuple, np.ndarray)):
@@ -86,7 +89,7 @@ class Shape:
             name = f"{type(value).__module__}.{type(value).__qualname__}"
             raise InvalidInputError(
                 f"Column {self.where!r} holds a {name}, which has no table type. Nothing was written. "
-                "Convert it to str, int, float, Decimal, bool, bytes, date, datetime, list or dict."
+                "Convert it to str, int, float, Decimal, bool, bytes, date, datetime, time, UUID, list or dict."
             )
 
     def _int(self, value: int) -> None:
@@ -114,6 +117,14 @@ class Shape:
     def _datetime(self, value: dt.datetime) -> None:
         self.kinds.add("naive" if value.tzinfo is None or value.utcoffset() is None else "aware")
         self.nanoseconds = self.nanoseconds or getattr(value, "nanosecond", 0) != 0
+
+    def _date_or_time(self, value: dt.date | dt.time) -> None:
+        if isinstance(value, dt.time) and value.tzinfo is not None:
+            raise InvalidInputError(
+                f"Column {self.where!r} holds the time of day {value!r} with a zone, which tables do not keep. "
+                "Nothing was written. Drop the zone (value.replace(tzinfo=None)), or write datetimes."
+            )
+        self.kinds.add("time" if isinstance(value, dt.time) else "date")
 
     def _mapping(self, value: Mapping[Any, Any]) -> None:
         if self.hint is not None and pa.types.is_map(self.hint):
@@ -197,6 +208,10 @@ class Shape:
             return self._decimal_type() if self.beyond_int64 else pa.int64()
         if kind == "float":
             return pa.float64()
+        if kind == "time":
+            return pa.time64("us")
+        if kind == "uuid":
+            return self._uuid_type()
         if kind in ("naive", "aware"):
             return pa.timestamp(unit, tz="UTC" if kind == "aware" else None)
         if kind == "list":
@@ -214,6 +229,14 @@ class Shape:
             )
         return pa.decimal128(precision, self.scale)
 
+    def _uuid_type(self) -> pa.DataType:
+        if not hasattr(pa, "uuid"):
+            raise InvalidInputError(
+                f"Column {self.where!r} holds UUIDs, for which pyarrow {pa.__version__} has no type. Nothing was "
+                "written. Install pyarrow 18 or later, or convert them to str or bytes."
+            )
+        return pa.uuid()
+
     def to_array(self, values: Values) -> pa.Array:
         """``values`` as an Arrow array of :meth:`arrow_type`."""
         kind = self.arrow_type()
@@ -227,7 +250,9 @@ class Shape:
                 for v in values
             ]
         try:
-            return pa.array(clean, type=kind, from_pandas=False)
+            stored = _stored(kind)
+            array = pa.array(clean, type=stored, from_pandas=False)
+            return array if stored == kind else array.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
             raise InvalidInputError(
                 f"Column {self.where!r} holds values that do not fit type {kind}: {error}. Nothing was written."
@@ -248,6 +273,21 @@ class Shape:
         if isinstance(value, float) and math.isnan(value) and self.nan_is_null():
             return None
         return value
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """``kind`` with UUIDs as what is stored for them: pyarrow 26 makes no UUIDs inside of other types."""
+    if is_uuid(kind):
+        return kind.storage_type
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [f.with_type(_stored(f.type)) for f in (kind.field(i) for i in range(kind.num_fields))]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_stored(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_stored(kind.key_type), kind.item_field.with_type(_stored(kind.item_type)))
+    return kind
 
 
 def _struct_hint(hint: pa.DataType | None, name: str) -> pa.DataType | None:

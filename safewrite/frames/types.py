@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
+
+ColumnType = Callable[[pa.DataType, str], pa.DataType]
+"""The type of a new table column, given the type of a frame's column and its name (for messages)."""
+
+Leaf = Callable[[pa.DataType], pa.DataType | None]
+"""The same for a type without others in it; None where the table format has none."""
 
 UTC_TIMESTAMP = pa.timestamp("us", tz="UTC")
 NAIVE_TIMESTAMP = pa.timestamp("us")
@@ -28,6 +34,11 @@ def is_bytes(kind: pa.DataType) -> bool:
         or pa.types.is_fixed_size_binary(kind)
         or pa.types.is_binary_view(kind)
     )
+
+
+def is_uuid(kind: pa.DataType) -> bool:
+    """Whether values are UUIDs in Arrow's own extension type (which pyarrow 17 does not have)."""
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -52,10 +63,15 @@ def map_of(key: pa.DataType, value: pa.Field) -> pa.DataType:
 
 
 def canonical_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """The type a table column gets when it is created from a frame's column of type ``kind``.
+    """The type a Delta column gets when it is created from a frame's column of type ``kind``.
 
     Raises InvalidInputError, naming ``column``, where no table type holds every value of ``kind``.
     """
+    return mapped_type(kind, column, canonical_leaf)
+
+
+def canonical_leaf(kind: pa.DataType) -> pa.DataType | None:
+    """The type that Delta holds the values of ``kind`` in, if there is one and nothing is nested."""
     if kind in _SAME:
         return kind
     if kind in _UNSIGNED_TO_SIGNED:
@@ -70,19 +86,20 @@ def canonical_type(kind: pa.DataType, column: str) -> pa.DataType:
         return UTC_TIMESTAMP if kind.tz is not None else NAIVE_TIMESTAMP
     if pa.types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
+    return None
+
+
+def mapped_type(kind: pa.DataType, column: str, leaf: Leaf) -> pa.DataType:
+    """``kind`` with ``leaf`` applied to all that is in it; raises InvalidInputError where it gives None."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return canonical_type(kind.value_type, column)
-    return _canonical_nested(kind, column)
-
-
-def _canonical_nested(kind: pa.DataType, column: str) -> pa.DataType:
+        return mapped_type(kind.value_type, column, leaf)
     if is_list(kind):
         inner = kind.value_field
-        return list_of(inner.with_type(canonical_type(inner.type, f"{column}.element")))
+        return list_of(inner.with_type(mapped_type(inner.type, f"{column}.element", leaf)))
     if pa.types.is_map(kind):
         value = kind.item_field
-        key = canonical_type(kind.key_type, f"{column}.key")
-        return map_of(key, value.with_type(canonical_type(value.type, f"{column}.value")))
+        key = mapped_type(kind.key_type, f"{column}.key", leaf)
+        return map_of(key, value.with_type(mapped_type(value.type, f"{column}.value", leaf)))
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         if not fields:
@@ -90,8 +107,11 @@ def _canonical_nested(kind: pa.DataType, column: str) -> pa.DataType:
                 f"Column {column!r} is a struct without fields; drop it or give it fields."
             )
         check_names([f.name for f in fields], where=f"column {column!r}")
-        return pa.struct([f.with_type(canonical_type(f.type, f"{column}.{f.name}")) for f in fields])
-    raise InvalidInputError(_refusal(kind, column))
+        return pa.struct([f.with_type(mapped_type(f.type, f"{column}.{f.name}", leaf)) for f in fields])
+    found = leaf(kind)
+    if found is None:
+        raise InvalidInputError(_refusal(kind, column))
+    return found
 
 
 def _refusal(kind: pa.DataType, column: str) -> str:
@@ -111,10 +131,10 @@ def _refusal(kind: pa.DataType, column: str) -> str:
     return f"Column {column!r} has type {kind}, which cannot be a table column. Nothing was written. {advice}"
 
 
-def canonical_schema(schema: pa.Schema) -> pa.Schema:
+def canonical_schema(schema: pa.Schema, column_type: ColumnType = canonical_type) -> pa.Schema:
     """The table schema inferred from a frame's Arrow schema; raises InvalidInputError per column."""
     check_names(schema.names, where="the data")
-    return pa.schema([f.with_type(canonical_type(f.type, f.name)) for f in schema])
+    return pa.schema([f.with_type(column_type(f.type, f.name)) for f in schema])
 
 
 def check_names(names: Iterable[object], *, where: str) -> None:

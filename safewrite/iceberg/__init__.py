@@ -1,0 +1,1 @@
+"""Iceberg tables: commits through a catalog that know whether they landed."""

@@ -1,0 +1,188 @@
+"""Iceberg's schemas and Arrow's, each from the other.
+
+Source: Iceberg table specification, "Schemas and Data Types".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from safewrite.errors import InternalError, UnsupportedTableError
+from safewrite.frames.types import (
+    NAIVE_TIMESTAMP,
+    UTC_TIMESTAMP,
+    canonical_leaf,
+    check_names,
+    is_uuid,
+    list_of,
+    map_of,
+    mapped_type,
+)
+
+UUID_STORAGE = pa.binary(16)
+
+_PRIMITIVES: dict[type[IcebergType], pa.DataType] = {
+    BooleanType: pa.bool_(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    DateType: pa.date32(),
+    TimeType: pa.time64("us"),
+    TimestampType: NAIVE_TIMESTAMP,
+    TimestamptzType: UTC_TIMESTAMP,
+    TimestampNanoType: pa.timestamp("ns"),
+    TimestamptzNanoType: pa.timestamp("ns", tz="UTC"),
+    StringType: pa.string(),
+    UUIDType: UUID_STORAGE,
+    BinaryType: pa.binary(),
+}
+# Tables of format version 2 have no nanoseconds and no 8- or 16-bit integers.
+_CREATED: dict[pa.DataType, Callable[[], IcebergType]] = {
+    pa.bool_(): BooleanType,
+    pa.int32(): IntegerType,
+    pa.int64(): LongType,
+    pa.float32(): FloatType,
+    pa.float64(): DoubleType,
+    pa.date32(): DateType,
+    pa.time64("us"): TimeType,
+    NAIVE_TIMESTAMP: TimestampType,
+    UTC_TIMESTAMP: TimestamptzType,
+    pa.string(): StringType,
+    pa.binary(): BinaryType,
+}
+_WIDENED = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
+
+
+def arrow_schema(iceberg: Schema) -> pa.Schema:
+    """The Arrow schema that frames are conformed to, without metadata.
+
+    A UUID is a byte string of 16; nullable is what is not required.  Raises UnsupportedTableError naming
+    the column of a type that is not known (variant, geometry, unknown, ...).
+    """
+    return pa.schema([_arrow_field(field, "") for field in iceberg.fields])
+
+
+def arrow_type(kind: IcebergType, column: str) -> pa.DataType:
+    """The Arrow type of an Iceberg type; ``column`` is for messages."""
+    if isinstance(kind, DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, FixedType):
+        return pa.binary(len(kind))
+    if isinstance(kind, StructType):
+        return pa.struct([_arrow_field(field, f"{column}.") for field in kind.fields])
+    if isinstance(kind, ListType):
+        element = arrow_type(kind.element_type, f"{column}.element")
+        return list_of(pa.field("element", element, nullable=not kind.element_required))
+    if isinstance(kind, MapType):
+        key = arrow_type(kind.key_type, f"{column}.key")
+        value = arrow_type(kind.value_type, f"{column}.value")
+        return map_of(key, pa.field("value", value, nullable=not kind.value_required))
+    if type(kind) in _PRIMITIVES:
+        return _PRIMITIVES[type(kind)]
+    raise UnsupportedTableError(
+        f"Column {column!r} has the Iceberg type {kind}, which safewrite does not know. Nothing was written. "
+        "Write this table with Spark, or leave the column out of it."
+    )
+
+
+def _arrow_field(field: NestedField, parent: str) -> pa.Field:
+    path = f"{parent}{field.name}"
+    return pa.field(field.name, arrow_type(field.field_type, path), nullable=not field.required)
+
+
+def column_type(kind: pa.DataType, column: str) -> pa.DataType:
+    """The Arrow type of a column that is created for a frame's column of type ``kind``.
+
+    Iceberg has times of day, byte strings of fixed length and UUIDs, which Delta lacks, and no integers
+    below 32 bits.  Raises InvalidInputError where no Iceberg type holds every value.
+    """
+    return mapped_type(kind, column, _leaf)
+
+
+def _leaf(kind: pa.DataType) -> pa.DataType | None:
+    if is_uuid(kind):
+        return UUID_STORAGE
+    if pa.types.is_fixed_size_binary(kind):
+        return kind
+    if pa.types.is_time(kind):
+        return pa.time64("us")
+    found = canonical_leaf(kind)
+    return _WIDENED.get(found, found)
+
+
+def iceberg_schema(arrow: pa.Schema) -> Schema:
+    """The Iceberg schema of a table made for a frame of schema ``arrow`` (``Prepared.found``).
+
+    Types are those of :func:`column_type`; a column is a UUID if Arrow's type says so.  Field ids count
+    from 1; the catalog gives the final ones.  Raises InvalidInputError naming the column of a type that
+    no Iceberg type holds.
+    """
+    check_names(arrow.names, where="the data")
+    ids = count(1)
+    own = [next(ids) for _ in arrow]  # as catalogs number them: a struct's fields before what is in them
+    return Schema(*(_iceberg_field(field, field.name, i, ids) for field, i in zip(arrow, own, strict=True)))
+
+
+def _iceberg_field(field: pa.Field, column: str, field_id: int, ids: Iterator[int]) -> NestedField:
+    kind = _iceberg_type(field.type, column, ids)
+    return NestedField(field_id=field_id, name=field.name, field_type=kind, required=not field.nullable)
+
+
+def _iceberg_type(found: pa.DataType, column: str, ids: Iterator[int]) -> IcebergType:
+    """The Iceberg type for ``found``, which is a frame's and not a canonical type: those have no UUIDs."""
+    if pa.types.is_dictionary(found) or pa.types.is_run_end_encoded(found):
+        return _iceberg_type(found.value_type, column, ids)
+    kind = column_type(found, column)
+    if is_uuid(found):
+        return UUIDType()
+    if pa.types.is_struct(kind):
+        fields = [found.field(i) for i in range(found.num_fields)]
+        own = [next(ids) for _ in fields]
+        named = zip(fields, own, strict=True)
+        return StructType(*(_iceberg_field(f, f"{column}.{f.name}", i, ids) for f, i in named))
+    if pa.types.is_list(kind):
+        own_id, element = next(ids), found.value_field
+        inner = _iceberg_type(element.type, f"{column}.element", ids)
+        return ListType(element_id=own_id, element_type=inner, element_required=not element.nullable)
+    if pa.types.is_map(kind):
+        key_id, value_id, item = next(ids), next(ids), found.item_field
+        key = _iceberg_type(found.key_type, f"{column}.key", ids)
+        value = _iceberg_type(item.type, f"{column}.value", ids)
+        return MapType(
+            key_id=key_id, key_type=key, value_id=value_id, value_type=value, value_required=not item.nullable
+        )
+    if pa.types.is_decimal(kind):
+        return DecimalType(kind.precision, kind.scale)
+    if pa.types.is_fixed_size_binary(kind):
+        return FixedType(kind.byte_width)
+    if kind not in _CREATED:
+        raise InternalError(f"The type {kind} of column {column!r} has no Iceberg type; please report this.")
+    return _CREATED[kind]()
