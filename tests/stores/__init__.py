@@ -1,0 +1,1 @@
+"""Tests of stores against the servers they are for."""
