@@ -21,7 +21,7 @@ from safewrite.version import __version__
 if TYPE_CHECKING:
     from safewrite.delta.datafiles import DataFile
     from safewrite.delta.overwrite import OverwriteCandidate
-    from safewrite.frames.predicate import Predicate
+    from safewrite.frames.where import Where
 
 
 @dataclass
@@ -42,6 +42,10 @@ class Drafts:
         self, data: Any, state: TableState | None, schema_mode: Literal["merge"] | None = None
     ) -> Prepared:
         """Check the data against the table's schema, or infer one for a new table."""
+        if schema_mode not in (None, "merge"):
+            raise InvalidInputError(
+                f"schema_mode is None or 'merge', not {schema_mode!r}. Nothing was written."
+            )
         if state is None:
             first = self.first or creation.Plan()
             return prepare(data, None, partition_by=first.partition_by)
@@ -73,13 +77,41 @@ class Drafts:
         return AppendCandidate(**self._common(prepared, named, state))
 
     def overwrite(
-        self, prepared: Prepared, named: Write, state: TableState, predicate: Predicate
-    ) -> OverwriteCandidate:
-        """A candidate that replaces the rows for which ``predicate`` is true."""
-        from safewrite.delta.overwrite import OverwriteCandidate
+        self,
+        prepared: Prepared,
+        where: Where | None,
+        state: TableState | None,
+        key: str | None,
+        txn: tuple[str, int] | None,
+    ) -> AppendCandidate:
+        """A candidate that replaces the rows for which ``where`` is true; an append where there is no table."""
+        from safewrite.delta.overwrite import EVERYTHING, OverwriteCandidate, check_rows, named
+        from safewrite.frames.where import parse
 
+        predicate = EVERYTHING if where is None else parse(where, prepared.schema)
+        check_rows(prepared, predicate)
+        write = named(self.name(prepared, state, key, txn), predicate)
+        if state is None:
+            return self.append(prepared, write, None)
         return OverwriteCandidate(
-            **self._common(prepared, named, state),
+            **self._common(prepared, write, state),
+            predicate=predicate,
+            target_file_size=self.target_file_size,
+        )
+
+    def delete(
+        self, where: Where, state: TableState, key: str | None, txn: tuple[str, int] | None
+    ) -> OverwriteCandidate:
+        """A candidate that removes the rows for which ``where`` is true."""
+        from safewrite.delta.delete import DeleteCandidate
+        from safewrite.delta.overwrite import named
+        from safewrite.frames.where import parse
+
+        predicate = parse(where, state.schema)
+        nothing = self.prepare(state.schema.empty_table(), state)
+        write = named(self.name(nothing, state, key, txn), predicate, "delete")
+        return DeleteCandidate(
+            **self._common(nothing, write, state),
             predicate=predicate,
             target_file_size=self.target_file_size,
         )

@@ -12,7 +12,7 @@ from safewrite.connect import Connection, check_arbiter, choose_spelling, probe
 from safewrite.delta import features
 from safewrite.delta.log import commit_path
 from safewrite.delta.state import TableState, load
-from safewrite.errors import Kind, UnsafeConfigError
+from safewrite.errors import ConflictError, Kind, UnsafeConfigError
 from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
 from safewrite.protocol.claim import complete
 from safewrite.protocol.effects import (
@@ -167,3 +167,11 @@ def _refuse_guarded(connection: Connection, world: Performer) -> None:
 
 def _mark(connection: Connection) -> tuple[str, str]:
     return connection.address.uri, f"{connection.endpoint} {connection.lock_table_id}"
+
+
+def already_there(uri: str) -> ConflictError:
+    """What is raised where a table was to be created and another is there."""
+    return ConflictError(
+        f"There is a Delta table at {uri} already; it was left as it is. Open it with safewrite.open().",
+        kind=Kind.TABLE_EXISTS,
+    )

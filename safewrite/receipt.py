@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -20,7 +21,8 @@ class Receipt:
 
     ``version`` is the Delta version or the Iceberg snapshot id that holds the rows.  ``attempts``
     counts tries at a version number (1 without contention; 0 if the write was found already
-    committed before any try).  ``elapsed_s`` is monotonic time.  ``txn`` is ``(app_id, version)``
+    committed before any try).  ``rows`` and ``files`` are those written: 0 rows for a delete, whatever it
+    removed.  ``elapsed_s`` is monotonic time.  ``txn`` is ``(app_id, version)``
     where the write was named by one.
     """
 
@@ -34,6 +36,23 @@ class Receipt:
     key: str
     fingerprint: str
     txn: tuple[str, int] | None = None
+
+    @classmethod
+    def recalled(cls, table: str, version: int, entry: Mapping[str, Any], elapsed_s: float) -> Receipt:
+        """The receipt of a write as the table's history describes it (``key``, ``fingerprint``, ``rows``, ...)."""
+        txn = entry.get("txn")
+        return cls(
+            outcome=Outcome.ALREADY_COMMITTED,
+            table=table,
+            version=version,
+            rows=int(entry["rows"]),
+            files=int(entry.get("files", 0)),
+            attempts=0,
+            elapsed_s=elapsed_s,
+            key=entry["key"],
+            fingerprint=entry["fingerprint"],
+            txn=(str(txn[0]), int(txn[1])) if isinstance(txn, list) else None,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as plain values, ready for JSON."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -16,7 +16,6 @@ from safewrite.delta.write import Done, resolve, write
 from safewrite.drafts import Drafts
 from safewrite.errors import (
     ConflictError,
-    InvalidInputError,
     Kind,
     MissingExtraError,
     NotCommittedError,
@@ -24,7 +23,7 @@ from safewrite.errors import (
     TableNotFoundError,
     WouldAlterError,
 )
-from safewrite.opening import check_table, open_state, remember
+from safewrite.opening import already_there, check_table, open_state, remember
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.candidate import Arbiter
@@ -36,6 +35,8 @@ from safewrite.stores.world import Performer, run
 if TYPE_CHECKING:
     import boto3
     import pyarrow as pa
+
+    from safewrite.delta.datafiles import DataFile
 
 T = TypeVar("T")
 log = logging.getLogger("safewrite")
@@ -243,7 +244,6 @@ class Table:
             CommitUnknownError: the same call again, or ``resolve(error.key)``, decides.
             ForeignWriterError: someone replaced our commit.
         """
-        _check_mode(schema_mode)
         started_s = time.monotonic()
 
         def attempt() -> Receipt:
@@ -298,36 +298,44 @@ class Table:
             WouldAlterError, ReplayMismatchError, NotCommittedError, CommitUnknownError,
             ForeignWriterError: as for :meth:`append`.
         """
-        from safewrite.delta.overwrite import EVERYTHING, check_rows, named, overwrite
-        from safewrite.frames.where import parse
-
-        _check_mode(schema_mode)
         started_s = time.monotonic()
 
         def attempt() -> Receipt:
             self.refresh()
             prepared = self._drafts.prepare(data, self._state, schema_mode)
-            predicate = EVERYTHING if where is None else parse(where, prepared.schema)
-            check_rows(prepared, predicate)
-            write_named = named(self._drafts.name(prepared, self._state, key, txn), predicate)
-            if self._state is None:
-                candidate = self._drafts.append(prepared, write_named, None)
-                steps = write(
-                    candidate,
-                    lambda: self._drafts.encode(prepared, candidate),
-                    arbiter=self._arbiter(),
-                    limits=self.limits,
-                )
-                return self._receipt(self._run(steps), candidate, started_s)
-            replacing = self._drafts.overwrite(prepared, write_named, self._state, predicate)
-            steps = overwrite(
-                replacing,
-                lambda: self._drafts.encode(prepared, replacing),
-                arbiter=self._arbiter(),
-                limits=self.limits,
-                queue_first=self._queue_first > 0,
-            )
-            return self._receipt(self._run(steps), replacing, started_s)
+            replacing = self._drafts.overwrite(prepared, where, self._state, key, txn)
+            return self._replace(replacing, lambda: self._drafts.encode(prepared, replacing), started_s)
+
+        return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
+
+    def delete(
+        self,
+        where: str | Sequence[tuple[str, str, Any]],
+        *,
+        key: str | None = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Receipt:
+        """Remove the rows for which ``where`` is true, in one commit; rows for which it is NULL stay.
+
+        Rows that other writers append meanwhile are treated as by :meth:`overwrite`.  A delete that
+        finds no rows commits all the same, so that a repeat is known as one.
+
+        Args:
+            where: as for :meth:`overwrite`; ``"true"`` removes all rows.
+            key, txn: as for :meth:`append`; a repeat must have the same ``where``.
+
+        Returns:
+            A receipt whose ``rows`` is 0: the number of rows written, not of rows removed.
+
+        Raises:
+            As :meth:`overwrite`, and TableNotFoundError before the first append.
+        """
+        started_s = time.monotonic()
+
+        def attempt() -> Receipt:
+            self.refresh()
+            deleting = self._drafts.delete(where, self._existing(), key, txn)
+            return self._replace(deleting, lambda: (), started_s)
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
 
@@ -344,19 +352,7 @@ class Table:
         if found is None:
             return None
         version, entry = found
-        txn = entry.get("txn")
-        return Receipt(
-            outcome=ReceiptOutcome.ALREADY_COMMITTED,
-            table=self.uri,
-            version=version,
-            rows=int(str(entry["rows"])),
-            files=int(str(entry.get("files", 0))),
-            attempts=0,
-            elapsed_s=time.monotonic() - started_s,
-            key=key,
-            fingerprint=str(entry["fingerprint"]),
-            txn=(str(txn[0]), int(txn[1])) if isinstance(txn, list) else None,
-        )
+        return Receipt.recalled(self.uri, version, {**entry, "key": key}, time.monotonic() - started_s)
 
     def checkpoint(self) -> bool:
         """Make a checkpoint of the newest version, unless there is one; True if it was made."""
@@ -379,13 +375,13 @@ class Table:
 
     def _create(self, schema: pa.Schema) -> None:
         if self._state is not None:
-            raise _exists(self.uri)
+            raise already_there(self.uri)
         prepared = self._drafts.prepare(schema.empty_table(), None)
         candidate = self._drafts.append(prepared, self._drafts.name(prepared, None, None, None), None)
         try:
             self._run(write(candidate, lambda: (), arbiter=self._arbiter(), limits=self.limits))
         except ConflictError as error:
-            raise _exists(self.uri) from error
+            raise already_there(self.uri) from error
         self.refresh()
 
     # --- steps of a write -------------------------------------------------------------------------
@@ -403,6 +399,21 @@ class Table:
                     check_table(self._state)
                 self._queue_first = QUEUE_MEMORY
         raise AssertionError("unreachable")
+
+    def _replace(
+        self, candidate: AppendCandidate, encode_rows: Callable[[], Iterable[DataFile]], started_s: float
+    ) -> Receipt:
+        """Commit what removes rows, and look at them first."""
+        from safewrite.delta.overwrite import overwrite
+
+        steps = overwrite(
+            candidate,
+            encode_rows,
+            arbiter=self._arbiter(),
+            limits=self.limits,
+            queue_first=self._queue_first > 0,
+        )
+        return self._receipt(self._run(steps), candidate, started_s)
 
     def _repeated(self, data: Any, key: str | None, txn: tuple[str, int] | None) -> Receipt | None:
         """The receipt of rows that were committed before the table's schema outgrew them, if they were.
@@ -478,15 +489,3 @@ class Table:
         if self._state is None:
             raise TableNotFoundError(f"There is no Delta table at {self.uri} yet: the first append makes it.")
         return self._state
-
-
-def _check_mode(schema_mode: object) -> None:
-    if schema_mode not in (None, "merge"):
-        raise InvalidInputError(f"schema_mode is None or 'merge', not {schema_mode!r}. Nothing was written.")
-
-
-def _exists(uri: str) -> ConflictError:
-    return ConflictError(
-        f"There is a Delta table at {uri} already; it was left as it is. Open it with safewrite.open().",
-        kind=Kind.TABLE_EXISTS,
-    )

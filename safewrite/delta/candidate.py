@@ -119,17 +119,21 @@ class AppendCandidate:
             "isBlindAppend": self.mode == "Append",
             "engineInfo": f"{ENGINE}/{self.engine_version}",
             "txnId": self.commit_id,
-            "operationMetrics": {
-                "numFiles": str(len(self.files)),
-                "numOutputRows": str(self.write.rows),
-                "numOutputBytes": str(sum(file.size for file in self.files)),
-            },
+            "operationMetrics": {name: str(number) for name, number in self.metrics().items()},
             ENGINE: {"commitId": self.commit_id, "writes": [self.write.to_log()]},
         }
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
         return {"mode": self.mode, "partitionBy": json.dumps(list(partition_by))}
+
+    def metrics(self) -> dict[str, int]:
+        """``operationMetrics`` as Spark names them."""
+        return {
+            "numFiles": len(self.files),
+            "numOutputRows": self.write.rows,
+            "numOutputBytes": sum(file.size for file in self.files),
+        }
 
     def _partition_by(self) -> Sequence[str]:
         metadata = self.metadata or (self.state.metadata if self.state else {})

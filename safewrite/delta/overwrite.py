@@ -71,13 +71,13 @@ class OverwriteCandidate(AppendCandidate):
     # --- what is written ------------------------------------------------------------------------
     def file_actions(self) -> list[dict[str, Any]]:
         """``add`` actions of the new rows and of rewritten files, ``remove`` actions of what they replace."""
-        active = self._planned()
-        removes = [
-            removal(add, self.timestamp_ms)
-            for key, add in active.adds.items()
-            if self.verdicts[key] is not Verdict.KEEP
-        ]
+        removes = [removal(add, self.timestamp_ms) for add in self.replaced()]
         return [file.action for file in (*self.files, *self.rewritten)] + removes
+
+    def replaced(self) -> list[Action]:
+        """The live files that this commit removes."""
+        live = self._planned().adds.items()
+        return [add for key, add in live if self.verdicts[key] is not Verdict.KEEP]
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
@@ -139,7 +139,9 @@ class OverwriteCandidate(AppendCandidate):
 
     def _planned(self) -> ActiveFiles:
         if self.active is None:
-            raise InternalError("An overwrite was committed before it was planned. Please report it.")
+            raise InternalError(
+                "An overwrite or delete was committed before it was planned. Please report it."
+            )
         return self.active
 
     def _rewrite(
@@ -187,7 +189,7 @@ class OverwriteCandidate(AppendCandidate):
         ]
         if undecided or gone:
             raise ConflictError(
-                f"Version {version} added or removed files whose rows this overwrite must look at. Nothing was "
+                f"Version {version} added or removed files whose rows this write must look at. Nothing was "
                 "committed; call again."
             )
 
@@ -236,7 +238,7 @@ def _check_rewritable(add: Action) -> None:
     if add.get("deletionVector"):
         raise UnsupportedTableError(
             f"{path} has a deletion vector (feature deletionVectors), and where= asks to rewrite it. Nothing was "
-            "written. Overwrite whole partitions, or purge the vectors first (Spark: REORG TABLE ... APPLY (PURGE))."
+            "written. Name whole partitions, or purge the vectors first (Spark: REORG TABLE ... APPLY (PURGE))."
         )
     if "://" in path or path.startswith(("/", "file:")):
         raise UnsupportedTableError(
@@ -292,15 +294,15 @@ def _damaged(path: str, why: str) -> StorageError:
 
 
 # --- one overwrite --------------------------------------------------------------------------------------
-def named(write: Write, predicate: Predicate) -> Write:
-    """The write with a fingerprint that covers what is replaced too, so that a repeat is the same overwrite."""
-    digest = hashlib.blake2b(f"overwrite {predicate}".encode(), digest_size=8).digest()
+def named(write: Write, predicate: Predicate, operation: str = "overwrite") -> Write:
+    """The write with a fingerprint that covers what is removed too, so that a repeat is the same operation."""
+    digest = hashlib.blake2b(f"{operation} {predicate}".encode(), digest_size=8).digest()
     mixed = write.fingerprint_int63 ^ (int.from_bytes(digest, "big") >> 1)
     return replace(write, fingerprint=f"{write.fingerprint}:{digest.hex()}", fingerprint_int63=mixed)
 
 
 def overwrite(
-    candidate: OverwriteCandidate,
+    candidate: AppendCandidate,
     encode_rows: Callable[[], Iterable[DataFile]],
     *,
     arbiter: Arbiter,
@@ -309,12 +311,14 @@ def overwrite(
 ) -> Generator[Effect, Outcome, Done]:
     """Plan and commit an overwrite once, whatever happened to earlier calls with the same key.
 
+    A candidate that creates the table is an append, and needs no plan.
+
     Raises:
         ConflictError: kind CONFLICT or SCHEMA_CHANGED; make a new candidate from the newest state.
         NotCommittedError, CommitUnknownError, ForeignWriterError: as ``write`` does.
     """
     try:
-        if not (yield from _known(candidate, limits)):
+        if isinstance(candidate, OverwriteCandidate) and not (yield from _known(candidate, limits)):
             yield from candidate.plan()
     except SafewriteError as error:
         error.key = error.key or candidate.write.key
