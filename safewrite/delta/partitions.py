@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InternalError
+from safewrite.frames.grouping import rows_by_code
 from safewrite.frames.prepare import HIVE_NULL, Prepared
 from safewrite.frames.types import NAIVE_TIMESTAMP
 
@@ -88,17 +89,11 @@ def groups(prepared: Prepared, partition_by: Sequence[str]) -> list[Group]:
         start += table.num_rows
     if start != prepared.rows:
         raise InternalError(f"{start} of {prepared.rows} rows were grouped by partition; please report this.")
-    combined = _combined(codes, [len(known) for known in spelled])
-    counts = np.bincount(combined)
-    order = np.argsort(combined, kind="stable")
     texts = [list(known) for known in spelled]
-    parts = np.split(order, np.cumsum(counts)[:-1])  # codes count up from the first row, none is unused
-    found = [
-        Group({n: texts[i][codes[i][part[0]]] for i, n in enumerate(partition_by)}, part) for part in parts
+    return [
+        Group({n: texts[i][codes[i][part[0]]] for i, n in enumerate(partition_by)}, part)
+        for part in rows_by_code(codes, [len(known) for known in spelled])
     ]
-    if sum(len(group.rows) for group in found) != prepared.rows:
-        raise InternalError("Partitions do not add up to the rows; please report this.")
-    return found
 
 
 def _codes(column: pa.ChunkedArray, known: dict[str | None, int]) -> npt.NDArray[np.int32]:
@@ -111,15 +106,3 @@ def _codes(column: pa.ChunkedArray, known: dict[str | None, int]) -> npt.NDArray
     numbers = np.array([known.setdefault(text, len(known)) for text in texts], np.int32)
     found: npt.NDArray[np.int32] = numbers[encoded.indices.to_numpy(zero_copy_only=False)]
     return found
-
-
-def _combined(codes: Sequence[npt.NDArray[np.int32]], sizes: Sequence[int]) -> npt.NDArray[np.int32]:
-    """One number for each combination of codes, from 0 in the order in which they first occur.
-
-    Renumbered at every step, so that the products cannot overflow.
-    """
-    result = codes[0]
-    for more, size in zip(codes[1:], sizes[1:], strict=True):
-        products = pa.array(result.astype(np.int64) * size + more)
-        result = pc.dictionary_encode(products).indices.to_numpy(zero_copy_only=False)
-    return result

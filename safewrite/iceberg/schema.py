@@ -5,7 +5,7 @@ Source: Iceberg table specification, "Schemas and Data Types".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
 import pyarrow as pa
@@ -116,6 +116,22 @@ def arrow_type(kind: IcebergType, column: str) -> pa.DataType:
 def _arrow_field(field: NestedField, parent: str) -> pa.Field:
     path = f"{parent}{field.name}"
     return pa.field(field.name, arrow_type(field.field_type, path), nullable=not field.required)
+
+
+def struct_path(schema: Schema, field_id: int) -> tuple[str, ...] | None:
+    """The names from the column down to a field; None if there is none, or lists or maps are on the way."""
+    return _path_in(schema.fields, field_id)
+
+
+def _path_in(fields: Iterable[NestedField], field_id: int) -> tuple[str, ...] | None:
+    for field in fields:
+        if field.field_id == field_id:
+            return (field.name,)
+        if isinstance(field.field_type, StructType):
+            deeper = _path_in(field.field_type.fields, field_id)
+            if deeper is not None:
+                return (field.name, *deeper)
+    return None
 
 
 def column_type(kind: pa.DataType, column: str) -> pa.DataType:
