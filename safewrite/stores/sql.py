@@ -188,35 +188,34 @@ def ensure(engine: sa.Engine) -> bool:
         StorageError: kind LOCK_TABLE_UNUSABLE; the database does not answer, or rights are missing.
     """
     calm, made = _one_statement_at_a_time(engine), False
-    outcome: Outcome = Unknown("never asked")
+    outcome: Outcome = Missing()
     for attempt in range(TRIES):
-        outcome = _perform(calm, _touch, write=True)
+        outcome = _perform(calm, _check, write=True)
         if isinstance(outcome, Ok):
             return made
-        if _perform(calm, _all_there, write=False) == Missing():
-            # A rival may be making them as well: who is refused looks again.
+        if isinstance(outcome, Failed):
+            break
+        if isinstance(outcome, Missing):
             outcome = _perform(calm, _create, write=True)
             made = made or isinstance(outcome, Ok)
-        elif isinstance(outcome, Failed):
-            break
-        if not isinstance(outcome, Ok):
+        if not isinstance(outcome, Ok):  # refused, perhaps because a rival made them just now: look again
             time.sleep(0.05 * 2**attempt)
+    if isinstance(outcome, Ok):
+        return made
     raise _unusable(engine, outcome)
 
 
-def _touch(connection: sa.Connection) -> Outcome:
-    """Write no row at all, which needs the very rights that writing one does."""
+def _check(connection: sa.Connection) -> Outcome:
+    """Whether the tables are there; if so no row at all is written, which needs the rights to write one."""
+    look = sa.inspect(connection)
+    if not all(look.has_table(table.name) for table in (ledger_table, queue_table)):
+        return Missing()
     for table in (ledger_table, queue_table):
         columns = list(table.columns)
         nothing = sa.select(*columns).where(sa.false())
         connection.execute(sa.insert(table).from_select(columns, nothing))
         connection.execute(sa.update(table).where(sa.false()).values(table_id=table.c.table_id))
     return Ok()
-
-
-def _all_there(connection: sa.Connection) -> Outcome:
-    look = sa.inspect(connection)
-    return Ok() if all(look.has_table(table.name) for table in _metadata.tables.values()) else Missing()
 
 
 def _create(connection: sa.Connection) -> Outcome:

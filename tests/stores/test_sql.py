@@ -235,9 +235,11 @@ def test_forked_children_leave_the_parents_connections_alone(postgres: Postgres,
         return session, [queue.take().value[0] for _ in range(20)]
 
     ours, _ = sessions(0)
+    [(theirs, _)] = in_processes(sessions, 1)
+    assert theirs != ours
     got = in_processes(sessions, 4)
     assert len({ours, *(session for session, _ in got)}) == 5
-    assert sorted(ticket for _, tickets in got for ticket in tickets) == list(range(21, 101))
+    assert sorted(ticket for _, tickets in got for ticket in tickets) == list(range(41, 121))
     assert sessions(0)[0] == ours
 
 
