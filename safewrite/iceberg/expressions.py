@@ -1,0 +1,139 @@
+"""Predicates as Iceberg expressions, from whose answers about whole files nothing wrong can follow.
+
+Iceberg judges a file by its counts and bounds, and by rules that are not SQL's: ``x != 1`` holds for
+NULL, bounds leave out NaN, and a count that nobody took counts as none.  So one predicate becomes two
+expressions: ``may_match`` for inclusive judgement (no file with a matching row is left out) and
+``must_match`` for strict judgement (a file said to match whole does).  Neither is for judging rows:
+that is what the predicate itself is for.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    IsNaN,
+    LessThan,
+    LessThanOrEqual,
+    LiteralPredicate,
+    NotEqualTo,
+    NotNaN,
+    NotNull,
+    Or,
+    Reference,
+)
+from pyiceberg.expressions import IsNull as IcebergIsNull
+
+from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Op, Predicate
+
+_LITERAL: Mapping[Op, type[LiteralPredicate]] = {
+    "=": EqualTo,
+    "!=": NotEqualTo,
+    "<": LessThan,
+    "<=": LessThanOrEqual,
+    ">": GreaterThan,
+    ">=": GreaterThanOrEqual,
+}
+# Exact in three-valued logic, and for NaN too, which is greater than every number.
+_OPPOSITE: Mapping[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_NARROWER: Mapping[Op, Op] = {"<": "<", "<=": "<", ">": ">", ">=": ">"}
+_WIDER: Mapping[Op, Op] = {"<": "<=", "<=": "<=", ">": ">=", ">=": ">="}
+_DIGITS = Context(prec=100)
+
+
+def may_match(predicate: Predicate, schema: pa.Schema) -> BooleanExpression:
+    """An expression that keeps every file and partition with a row for which the predicate is TRUE."""
+    return _Translation(schema, wide=True).of(predicate)
+
+
+def must_match(predicate: Predicate, schema: pa.Schema) -> BooleanExpression:
+    """An expression that holds for all rows of a file only if the predicate is TRUE for all of them."""
+    return _Translation(schema, wide=False).of(predicate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Translation:
+    """One predicate on its way to an expression that errs to one side: ``wide``, or narrow."""
+
+    schema: pa.Schema
+    wide: bool
+
+    def of(self, predicate: Predicate, *, negated: bool = False) -> BooleanExpression:
+        """NOT is carried down to the columns: Iceberg's own would turn a NULL into a match."""
+        match predicate:
+            case Constant(value=value):
+                return AlwaysFalse() if value is negated else AlwaysTrue()
+            case IsNull(column=name):
+                return NotNull(term=Reference(name)) if negated else IcebergIsNull(term=Reference(name))
+            case Compare(column=name, op=op, value=value):
+                return self.compare(name, _OPPOSITE[op] if negated else op, value)
+            case Not(part=part):
+                return self.of(part, negated=not negated)
+            case Both(parts=parts) | Either(parts=parts):
+                found = [self.of(part, negated=negated) for part in parts]
+                if len(found) == 1:
+                    return found[0]
+                return And(*found) if isinstance(predicate, Both) is not negated else Or(*found)
+
+    def compare(self, name: str, op: Op, value: Any) -> BooleanExpression:
+        kind = self.schema.field(name).type
+        found = self.of_numbers(name, op, value, kind)
+        if pa.types.is_floating(kind) and op in (">", ">="):
+            return Or(found, IsNaN(term=Reference(name)))
+        if self.wide:
+            return found
+        if pa.types.is_floating(kind) and op in ("<", "<=", "="):
+            return And(NotNaN(term=Reference(name)), found)
+        return found
+
+    def of_numbers(self, name: str, op: Op, value: Any, kind: pa.DataType) -> BooleanExpression:
+        """The comparison for values that are not NaN, as which files of other writers may count none."""
+        if pa.types.is_float32(kind):
+            single = _single(value)
+            if math.isinf(single):
+                return self.unknown(name)
+            if single != value:
+                return self.between_floats(name, op, single)
+        if pa.types.is_timestamp(kind) and kind.unit == "ns":
+            return self.unknown(name)  # PyIceberg compares no nanoseconds
+        if pa.types.is_decimal(kind):
+            value = value.quantize(Decimal(1).scaleb(-kind.scale), context=_DIGITS)
+        return self.checked(name, _LITERAL[op](name, value))
+
+    def between_floats(self, name: str, op: Op, single: float) -> BooleanExpression:
+        """A comparison with a number that lies beside ``single``, where no value of the column can lie."""
+        if op == "=":
+            return AlwaysFalse()
+        if op == "!=":
+            return NotNull(term=Reference(name))
+        return self.checked(name, _LITERAL[(_WIDER if self.wide else _NARROWER)[op]](name, single))
+
+    def checked(self, name: str, found: BooleanExpression) -> BooleanExpression:
+        """Narrow: with a count that says that none is NULL."""
+        return found if self.wide else And(NotNull(term=Reference(name)), found)
+
+    def unknown(self, name: str) -> BooleanExpression:
+        """What Iceberg cannot judge."""
+        return NotNull(term=Reference(name)) if self.wide else AlwaysFalse()
+
+
+def _single(value: float) -> float:
+    """The float of 32 bits next to ``value``."""
+    try:
+        found: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return found
