@@ -84,7 +84,8 @@ def encode(
     written = ordinal = 0
     for values, tables in _partitions(prepared, partition_by):
         folder = directory(values, partition_by)
-        files = rolled(tables, schema, target_file_size, lambda: _Draft(schema, compression, indexed_columns))
+        stored = (pa.Table.from_arrays([t.column(n) for n in names], schema=schema) for t in tables)
+        files = rolled(stored, target_file_size, lambda: _Draft(schema, compression, indexed_columns))
         for body, stats in files:
             path = f"{folder}part-{ordinal:05d}-{write_id}-c000.{_suffix(compression)}"
             yield DataFile(path, body, stats.rows, values, stats.to_json())

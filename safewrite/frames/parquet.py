@@ -30,13 +30,11 @@ class Draft(Protocol[T_co]):
         """What the file has become."""
 
 
-def rolled(
-    tables: Iterable[pa.Table], schema: pa.Schema, target: int, begin: Callable[[], Draft[T]]
-) -> Iterator[T]:
-    """Closed files of the rows under ``schema``; a new one is begun once the last has ``target`` bytes."""
+def rolled(tables: Iterable[pa.Table], target: int, begin: Callable[[], Draft[T]]) -> Iterator[T]:
+    """Closed files of the rows; a new one is begun once the last has ``target`` bytes."""
     current: Draft[T] | None = None
     for table in tables:
-        for part in _parts(stored(table, schema), target):
+        for part in _parts(table, target):
             if current is None:
                 current = begin()
             current.write(part)
@@ -46,11 +44,6 @@ def rolled(
                 del full
     if current is not None:
         yield current.close()
-
-
-def stored(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of ``schema`` by name, with its metadata and its names for what is nested."""
-    return pa.Table.from_arrays([table.column(name) for name in schema.names], schema=schema)
 
 
 def _parts(table: pa.Table, target: int) -> Iterator[pa.Table]:
