@@ -59,6 +59,12 @@ class Postgres(Server):
         self._execute(f"CREATE DATABASE {name}")
         return self._uri(name)
 
+    def jdbc_database(self) -> str:
+        """Create a database; returns its URI for Java."""
+        return (
+            self.database().replace("postgresql+psycopg2://", "jdbc:postgresql://").replace(f"{_USER}@", "")
+        )
+
     def stop(self) -> None:
         """End the server, whoever is connected, and remove what it stored in a temporary folder."""
         if self._process is not None and self._process.poll() is None:
@@ -202,7 +208,7 @@ class IcebergRest(JvmServer):
 
     def _arguments(self) -> tuple[list[str], list[str]]:
         properties = [f"{key}={value}" for key, value in self._properties.items()]
-        return ["-Xmx512m"], [str(self.port), *properties]
+        return ["-Xmx512m", "-Djava.net.preferIPv4Stack=true"], [str(self.port), *properties]
 
     def _ask(self) -> None:
         # No proxy from the environment between us and loopback.

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.catalogs import IcebergRest, Postgres
+from bench.catalogs import CatalogKind, IcebergRest, Postgres, catalog_properties, load
 from bench.servers import Ministack, SeaweedFS, create_lock_table
+from bench.stress.pgproxy import PgProxy
 from bench.stress.proxy import FaultProxy
 from safewrite.testing.faults import FaultPlan, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -27,6 +30,40 @@ class PlannedProxy(FaultProxy):
     def fired(self) -> int:
         """How many faults there were, of any kind, since the proxy started."""
         return self.counts().total()
+
+
+class PlannedPgProxy(PgProxy):
+    """The same in front of PostgreSQL."""
+
+    def plan(self, *rules: Rule, seed: int = 0) -> None:
+        """Apply ``rules`` from their beginning."""
+        self.set_plan(FaultPlan(seed, rules))
+
+    def fired(self) -> int:
+        """How many faults there were, of any kind, since the proxy started."""
+        return self.counts().total()
+
+
+@dataclass(frozen=True)
+class CatalogLab:
+    """An Iceberg catalog of one kind on ministack's S3, with proxies in front of both.
+
+    ``direct`` and ``proxied`` are PyIceberg's properties for the two ways; ``namespace`` is new and
+    empty.  ``proxy`` sees S3 and a catalog that speaks HTTP; ``commits`` is the proxy that sees the
+    catalog's commits, the same one or that of PostgreSQL.
+    """
+
+    kind: CatalogKind
+    direct: dict[str, str]
+    proxied: dict[str, str]
+    namespace: str
+    proxy: PlannedProxy
+    commits: PlannedProxy | PlannedPgProxy
+    closing: ExitStack
+
+    def load(self, *, proxied: bool = False) -> Any:
+        """A PyIceberg catalog of its own; closed when the test ends."""
+        return self.closing.enter_context(closing(load(self.proxied if proxied else self.direct)))
 
 
 @pytest.fixture(scope="session")
@@ -79,6 +116,49 @@ def fault_proxy(ministack: Ministack, tmp_path: Path) -> Iterator[PlannedProxy]:
     """A proxy in front of ministack, without faults until ``fault_proxy.plan(...)``."""
     with PlannedProxy(ministack.endpoint_url, tmp_path) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def catalog_lab(
+    request: pytest.FixtureRequest, ministack: Ministack, bucket: str, tmp_path: Path
+) -> Iterator[Callable[[CatalogKind], CatalogLab]]:
+    """``catalog_lab("rest")``, ``("glue")`` or ``("sql")``; the servers start when first asked for."""
+    with ExitStack() as stack:
+
+        def lab(kind: CatalogKind) -> CatalogLab:
+            uri = _catalog_uri(kind, request, ministack)
+            upstream = None if kind == "sql" else uri
+            http = PlannedProxy(
+                ministack.endpoint_url, tmp_path, catalog_upstream=upstream, name=f"{kind}-proxy"
+            )
+            commits: PlannedProxy | PlannedPgProxy
+            commits = proxy = stack.enter_context(http)
+            proxied_uri = proxy.endpoint_url
+            if kind == "sql":
+                commits = stack.enter_context(PlannedPgProxy(uri))
+                proxied_uri = commits.through(uri)
+            warehouse = f"s3://{bucket}/{kind}"
+            direct = catalog_properties(kind, uri=uri, s3_url=ministack.endpoint_url, warehouse=warehouse)
+            proxied = catalog_properties(
+                kind, uri=proxied_uri, s3_url=proxy.endpoint_url, warehouse=warehouse
+            )
+            namespace = f"ns_{uuid.uuid4().hex[:12]}"
+            made = CatalogLab(kind, direct, proxied, namespace, proxy, commits, stack)
+            made.load().create_namespace(namespace)
+            return made
+
+        yield lab
+
+
+def _catalog_uri(kind: CatalogKind, request: pytest.FixtureRequest, ministack: Ministack) -> str:
+    """Where a catalog answers; only now is the server needed that serves it."""
+    if kind == "sql":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        return postgres.database()
+    if kind == "rest":
+        rest: IcebergRest = request.getfixturevalue("iceberg_rest")
+        return rest.uri
+    return ministack.endpoint_url
 
 
 @pytest.fixture

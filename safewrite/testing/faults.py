@@ -307,29 +307,40 @@ def classify(request: Request) -> Step:
     if request.service == "rest":
         line = f"{request.method} {request.path}"
         return next((step for known, step in _REST_STEPS if known.match(line)), Step.CATALOG_OTHER)
-    if request.target:
-        # A search in the JSON text, not a parse: the opening quote makes it "a value that begins with".
-        if f'"{LEDGER_PREFIX}'.encode() in request.body:
-            return _DYNAMODB_LEDGER.get(request.target, Step.DDB_OTHER)
-        if f'"{LEASE_PREFIX}'.encode() in request.body:
-            return Step.LEASE
-        return _DYNAMODB_ENTRY.get(request.target, Step.DDB_OTHER)
+    if request.service == "dynamodb":
+        return _classify_dynamodb(request)
+    return _classify_s3(request)
+
+
+def _classify_dynamodb(request: Request) -> Step:
+    # A search in the JSON text, not a parse: the opening quote makes it "a value that begins with".
+    if f'"{LEDGER_PREFIX}'.encode() in request.body:
+        return _DYNAMODB_LEDGER.get(request.target, Step.DDB_OTHER)
+    if f'"{LEASE_PREFIX}'.encode() in request.body:
+        return Step.LEASE
+    return _DYNAMODB_ENTRY.get(request.target, Step.DDB_OTHER)
+
+
+def _classify_s3(request: Request) -> Step:
     path = unquote(request.path)
     query = parse_qs(request.query, keep_blank_values=True)
     if request.method == "DELETE" or "delete" in query:
         return Step.DELETE
-    if "uploads" in query or "uploadId" in query:
+    # PyArrow uploads the smallest file in parts; the object is there with the last of the requests.
+    completed = request.method == "POST" and "uploadId" in query
+    if ("uploads" in query or "uploadId" in query) and not completed:
         return Step.MULTIPART
     if request.method == "GET" and ("list-type" in query or path.strip("/").count("/") == 0):
         in_log = "_delta_log" in "".join(query.get("prefix", ()))
         return Step.LIST_LOG if in_log else Step.LIST_OTHER
-    if request.method not in ("PUT", "GET", "HEAD") or path.strip("/").count("/") == 0:
+    writes = completed or request.method == "PUT"
+    if path.strip("/").count("/") == 0 or not (writes or request.method in ("GET", "HEAD")):
         return Step.OTHER
     if "/_safewrite/" in path:
         return _classify_own(request, path.partition("/_safewrite/")[2])
     for pattern, put, get in _OBJECT_STEPS:
         if pattern.search(path):
-            return put if request.method == "PUT" else get
+            return put if writes else get
     raise AssertionError("the last pattern matches everything")
 
 

@@ -65,6 +65,8 @@ def query(table_path: str) -> dict[str, object]:
         (s3("GET", "/b", "list-type=2&prefix=lake/t/"), Step.LIST_OTHER),
         (s3("POST", "/b/lake/t/part-0.parquet", "uploads"), Step.MULTIPART),
         (s3("PUT", "/b/lake/t/part-0.parquet", "partNumber=1&uploadId=u"), Step.MULTIPART),
+        (s3("POST", "/b/lake/t/part-0.parquet", "uploadId=u"), Step.PUT_DATA),
+        (s3("DELETE", "/b/lake/t/part-0.parquet", "uploadId=u"), Step.DELETE),
         (s3("DELETE", "/b/lake/t/part-0.parquet"), Step.DELETE),
         (s3("POST", "/b", "delete"), Step.DELETE),
         (s3("PUT", "/b/lake/t/_safewrite/probe/x", create_only=True), Step.PROBE),

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,42 +17,10 @@ from botocore.exceptions import ClientError
 from bench import servers
 from bench.jvm import DynamoDBLocal
 from bench.servers import Cloud, Ministack, SeaweedFS, ServerError
+from tests.bench.processes import is_alive, listening_addresses, until_gone
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WRITERS = 8
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process runs; one that waits to be reaped does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
-
-
-def _until_gone(pid: int) -> bool:
-    """Whether a process has gone within half a minute."""
-    for _ in range(600):
-        if not _is_alive(pid):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _listening_addresses(pid: int) -> set[str]:
-    """The addresses, as the kernel writes them, on which a process accepts TCP connections."""
-    sockets = set()
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            sockets.add(str(descriptor.readlink()))
-    addresses = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            parts = line.split()
-            if parts[3] == "0A" and f"socket:[{parts[9]}]" in sockets:
-                addresses.add(parts[1].partition(":")[0])
-    return addresses
 
 
 def _race(calls: list[Any]) -> list[str]:
@@ -117,8 +83,8 @@ def test_seaweedfs_refuses_a_wrong_signature(seaweed: SeaweedFS, monkeypatch: py
 def test_a_server_listens_on_loopback_only_and_ends_when_told(server_class: Any, tmp_path: Path) -> None:
     with server_class(tmp_path) as server:
         pid = server.pid
-        assert _listening_addresses(pid) == {"0100007F"}
-    assert not _is_alive(pid)
+        assert listening_addresses(pid) == {"0100007F"}
+    assert not is_alive(pid)
     server.stop()
     with pytest.raises(ServerError, match="not running"):
         _ = server.pid
@@ -133,9 +99,9 @@ def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=REPOSITORY) as parent:
         assert parent.stdout is not None
         server_pid = int(parent.stdout.readline())
-        assert _is_alive(server_pid)
+        assert is_alive(server_pid)
         parent.send_signal(signal.SIGKILL)
-    gone = _until_gone(server_pid)
+    gone = until_gone(server_pid)
     if not gone:
         os.kill(server_pid, signal.SIGKILL)
     assert gone
