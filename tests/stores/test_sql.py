@@ -223,6 +223,25 @@ def test_twenty_processes_make_the_tables_at_once(uri: str) -> None:
     assert Counter(type(intended) for _, intended in got) == {Ok: 1, Exists: 19}
 
 
+def test_who_is_refused_since_a_rival_was_just_making_the_tables_looks_again(
+    postgres: Postgres, engines: Engines
+) -> None:
+    uri, made = postgres.database(), []
+    ours, rivals = engines(uri), engines(uri)
+    waiting = sa.text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    thread = threading.Thread(target=lambda: made.append(sql.ensure(ours)))
+    with rivals.connect() as watcher, rivals.begin() as rival:
+        sql._create(rival)
+        thread.start()
+        while watcher.execute(waiting).scalar_one() == 0:
+            watcher.rollback()
+            assert thread.is_alive()
+    thread.join()
+    assert made == [False]
+
+
 def test_forked_children_leave_the_parents_connections_alone(postgres: Postgres, engines: Engines) -> None:
     engine = engines(postgres.database())
     sql.ensure(engine)
