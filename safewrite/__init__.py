@@ -24,7 +24,8 @@ from safewrite.errors import (
     WouldAlterError,
 )
 from safewrite.receipt import Outcome, Receipt
-from safewrite.table import Table, create, open  # noqa: A004 - `safewrite.open` is the name users know
+from safewrite.table import Table
+from safewrite.tables import create, open  # noqa: A004 - `safewrite.open` is the name users know
 from safewrite.version import __version__ as __version__
 
 __all__ = [

@@ -85,7 +85,8 @@ class Drafts:
         txn: tuple[str, int] | None,
     ) -> AppendCandidate:
         """A candidate that replaces the rows for which ``where`` is true; an append where there is no table."""
-        from safewrite.delta.overwrite import EVERYTHING, OverwriteCandidate, check_rows, named
+        from safewrite.delta.overwrite import OverwriteCandidate, named
+        from safewrite.frames.replacing import EVERYTHING, check_rows
         from safewrite.frames.where import parse
 
         predicate = EVERYTHING if where is None else parse(where, prepared.schema)

@@ -1,14 +1,14 @@
-"""The one API: open or create a table, and write to it so that every row is there exactly once."""
+"""A Delta table, and writes to it of which every row is there exactly once."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from safewrite.connect import Connection, check_arbiter, connect
+from safewrite.connect import Connection, check_arbiter
 from safewrite.delta import creation
 from safewrite.delta.candidate import AppendCandidate
 from safewrite.delta.state import TableState, load
@@ -17,7 +17,6 @@ from safewrite.drafts import Drafts
 from safewrite.errors import (
     ConflictError,
     Kind,
-    MissingExtraError,
     NotCommittedError,
     SafewriteError,
     TableNotFoundError,
@@ -33,7 +32,6 @@ from safewrite.receipt import Receipt
 from safewrite.stores.world import Performer, run
 
 if TYPE_CHECKING:
-    import boto3
     import pyarrow as pa
 
     from safewrite.delta.datafiles import DataFile
@@ -49,110 +47,8 @@ FRESH_S = 1.0
 """What was read or committed within this time is tried upon without another look; a guess, for speed only."""
 
 
-def open(  # noqa: A001 - as users of deltalake and the built-in know it
-    uri: Any,
-    *,
-    lock_table: str | None = None,
-    arbiter: Literal["dynamodb", "object-store"] | None = None,
-    create: bool = False,
-    partition_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    boto3_session: boto3.Session | None = None,
-    strict: bool = False,
-    attempts_max: int = Limits.attempts,
-    timeout_s: float = Limits.timeout_s,
-    lease_s: float = Limits.lease_s,
-    target_file_size: int = TARGET_FILE_SIZE,
-    checkpoints: bool = True,
-    catalog: Any = None,
-) -> Table:
-    """Open a Delta table for safe writes.
-
-    Args:
-        uri: ``s3://bucket/path`` or a local path.
-        lock_table: DynamoDB table that arbitrates versions, in the schema of Delta's
-            ``S3DynamoDBLogStore`` (default on S3: ``DELTA_DYNAMO_TABLE_NAME``, else ``delta_log``).
-        arbiter: ``"object-store"`` to go by conditional PUT alone, without DynamoDB.
-        create: if there is no table, the first append makes it, with its frame's schema,
-            ``partition_by`` and ``properties``.
-        storage_options: deltalake's keys: ``AWS_ENDPOINT_URL``, ``AWS_REGION``, ...
-        strict: raise, instead of warning, where other writers of this table may lose rows among
-            themselves.
-        attempts_max, timeout_s: limits of one write; beyond them it is NotCommitted.
-        lease_s: how long an unmoving queue is watched before its holder is passed over.
-        target_file_size: bytes of a data file from which another one is begun.
-        checkpoints: make a checkpoint every ``delta.checkpointInterval`` versions, after the commit.
-
-    Raises:
-        TableNotFoundError: there is no table and ``create`` is False.
-        UnsafeConfigError: a setting, a store or a mix of arbiters that allows silent loss.
-        UnsupportedTableError: the table uses a writer feature that safewrite does not know.
-        StorageError: the store or the lock table does not answer.
-    """
-    if catalog is not None:
-        raise MissingExtraError(
-            "catalog= is for Iceberg tables, which this version of safewrite does not write yet. Nothing was "
-            "written. Leave it out for Delta tables."
-        )
-    connection = connect(
-        uri,
-        lock_table=lock_table,
-        arbiter=arbiter,
-        storage_options=storage_options,
-        boto3_session=boto3_session,
-        create_lock_table=create,
-    )
-    limits = Limits(attempts=attempts_max, timeout_s=timeout_s, lease_s=lease_s)
-    table = Table(
-        connection,
-        limits=limits,
-        target_file_size=target_file_size,
-        checkpoints=checkpoints,
-        first=creation.Plan(tuple(partition_by), dict(properties or {})) if create else None,
-    )
-    table._open(strict=strict)  # noqa: SLF001 - the other half of the constructor
-    return table
-
-
-def create(
-    uri: Any,
-    schema: pa.Schema,
-    *,
-    partition_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    lock_table: str | None = None,
-    arbiter: Literal["dynamodb", "object-store"] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    boto3_session: boto3.Session | None = None,
-    **settings: Any,
-) -> Table:
-    """Create an empty Delta table (version 0) and open it; ``settings`` are those of :func:`open`.
-
-    The lock table is made too, if it is not there.
-
-    Raises:
-        ConflictError: kind TABLE_EXISTS; there is a table already, which is left as it is.
-        InvalidInputError: the schema cannot be a Delta schema.
-        UnsafeConfigError, StorageError: as for :func:`open`.
-    """
-    table = open(
-        uri,
-        lock_table=lock_table,
-        arbiter=arbiter,
-        create=True,
-        partition_by=partition_by,
-        properties=properties,
-        storage_options=storage_options,
-        boto3_session=boto3_session,
-        **settings,
-    )
-    table._create(schema)  # noqa: SLF001 - the other half of the constructor
-    return table
-
-
 class Table:
-    """A table that many writers share.  Make one with :func:`open` or :func:`create`.
+    """A Delta table that many writers share.  Make one with ``safewrite.open`` or ``safewrite.create``.
 
     Not for use by several threads at once: give each its own.
     """

@@ -8,7 +8,6 @@ if they had been appended just before; a file whose rows nobody has looked at ye
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -30,14 +29,14 @@ from safewrite.delta.write import Done, stands, write
 from safewrite.errors import (
     ConflictError,
     InternalError,
-    InvalidInputError,
     Kind,
     SafewriteError,
     StorageError,
     UnsupportedTableError,
 )
 from safewrite.frames import Prepared, prepare
-from safewrite.frames.predicate import Constant, Predicate, columns, partition_value, possible, truths
+from safewrite.frames.predicate import Predicate, columns, partition_value, possible, truths
+from safewrite.frames.replacing import EVERYTHING, digest
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.commit import Arbiter
@@ -45,8 +44,6 @@ from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 
 if TYPE_CHECKING:
     from safewrite.delta.state import TableState
-
-EVERYTHING: Predicate = Constant(True)
 
 
 class Verdict(Enum):
@@ -210,29 +207,6 @@ def removal(add: Action, deletion_timestamp_ms: int) -> dict[str, Any]:
 
 
 # --- rows ---------------------------------------------------------------------------------------------
-def check_rows(prepared: Prepared, predicate: Predicate) -> None:
-    """Make sure that every new row is one that the overwrite would replace (as Delta's replaceWhere does).
-
-    Raises:
-        InvalidInputError: for some row the predicate is not TRUE.
-    """
-    named = sorted(columns(predicate))
-    outside = 0
-    for table in prepared.tables(named or None):
-        outside += table.num_rows - _true_count(truths(predicate, table))
-    if outside:
-        raise InvalidInputError(
-            f"{outside} of {prepared.rows} rows do not satisfy where= ({predicate}), so a repeat would not replace "
-            "them. Nothing was written. Filter the rows, or widen where=."
-        )
-
-
-def _true_count(result: pa.ChunkedArray[Any]) -> int:
-    import pyarrow.compute as pc
-
-    return int(pc.sum(result.cast(pa.int64())).as_py() or 0)
-
-
 def _check_rewritable(add: Action) -> None:
     path = add["path"]
     if add.get("deletionVector"):
@@ -296,9 +270,9 @@ def _damaged(path: str, why: str) -> StorageError:
 # --- one overwrite --------------------------------------------------------------------------------------
 def named(write: Write, predicate: Predicate, operation: str = "overwrite") -> Write:
     """The write with a fingerprint that covers what is removed too, so that a repeat is the same operation."""
-    digest = hashlib.blake2b(f"{operation} {predicate}".encode(), digest_size=8).digest()
-    mixed = write.fingerprint_int63 ^ (int.from_bytes(digest, "big") >> 1)
-    return replace(write, fingerprint=f"{write.fingerprint}:{digest.hex()}", fingerprint_int63=mixed)
+    mark = digest(predicate, operation)
+    mixed = write.fingerprint_int63 ^ (int.from_bytes(mark, "big") >> 1)
+    return replace(write, fingerprint=f"{write.fingerprint}:{mark.hex()}", fingerprint_int63=mixed)
 
 
 def overwrite(

@@ -70,6 +70,23 @@ def spec(partition_by: Sequence[str] | PartitionSpec, schema: Schema) -> Partiti
     return PartitionSpec(*fields)
 
 
+def spelled(found: PartitionSpec, schema: Schema) -> tuple[str, ...]:
+    """A spec as :func:`spec` reads it."""
+    texts = []
+    for field in found.fields:
+        column = schema.find_column_name(field.source_id) or ""
+        match field.transform:
+            case IdentityTransform():
+                texts.append(column)
+            case BucketTransform(num_buckets=buckets):
+                texts.append(f"bucket({buckets}, {column})")
+            case TruncateTransform(width=width):
+                texts.append(f"truncate({width}, {column})")
+            case transform:
+                texts.append(f"{transform}({column})")
+    return tuple(texts)
+
+
 def sort(sort_by: Sequence[str] | SortOrder, schema: Schema) -> SortOrder:
     """The sort order that ``sort_by`` means for ``schema``.
 

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from safewrite.delta import log
 from safewrite.delta.candidate import Write
 from safewrite.delta.datafiles import encode
-from safewrite.delta.overwrite import EVERYTHING, OverwriteCandidate, check_rows, named, overwrite, removal
+from safewrite.delta.overwrite import OverwriteCandidate, named, overwrite, removal
 from safewrite.delta.state import load
 from safewrite.errors import (
     ConflictError,
@@ -27,6 +27,7 @@ from safewrite.errors import (
     UnsupportedTableError,
 )
 from safewrite.frames import prepare
+from safewrite.frames.replacing import EVERYTHING, check_rows
 from safewrite.frames.where import parse
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.commit import Arbiter

@@ -1,0 +1,44 @@
+"""Which rows an overwrite replaces, and that the new ones are among them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from safewrite.errors import InvalidInputError
+from safewrite.frames.predicate import Constant, Predicate, columns, truths
+
+if TYPE_CHECKING:
+    from safewrite.frames.prepare import Prepared
+
+EVERYTHING: Predicate = Constant(True)
+
+
+def digest(predicate: Predicate, operation: str) -> bytes:
+    """Eight bytes that stand for what is removed, so that a repeat can be told from another operation."""
+    return hashlib.blake2b(f"{operation} {predicate}".encode(), digest_size=8).digest()
+
+
+def check_rows(prepared: Prepared, predicate: Predicate) -> None:
+    """Make sure that every new row is one that the overwrite would replace (as Delta's replaceWhere does).
+
+    Raises:
+        InvalidInputError: for some row the predicate is not TRUE.
+    """
+    named = sorted(columns(predicate))
+    outside = 0
+    for table in prepared.tables(named or None):
+        outside += table.num_rows - _true_count(truths(predicate, table))
+    if outside:
+        raise InvalidInputError(
+            f"{outside} of {prepared.rows} rows do not satisfy where= ({predicate}), so a repeat would not replace "
+            "them. Nothing was written. Filter the rows, or widen where=."
+        )
+
+
+def _true_count(result: pa.ChunkedArray[Any]) -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.sum(result.cast(pa.int64())).as_py() or 0)

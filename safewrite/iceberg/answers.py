@@ -1,0 +1,72 @@
+"""What an exception of a catalog or a file system means: not performed, refused, or nobody knows.
+
+Nothing here says that a commit landed or not: the table's metadata does.  A wrong "unknown" costs a
+look, a wrong "failed" at worst an early error, for the metadata is looked at before it is raised.
+"""
+
+from __future__ import annotations
+
+from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
+
+_REFUSED_CODES = {
+    "AccessDeniedException",
+    "ExpiredTokenException",
+    "InvalidInputException",
+    "InvalidSignatureException",
+    "MissingAuthenticationTokenException",
+    "UnrecognizedClientException",
+    "ValidationException",
+}
+_BUSY_CODES = {"ThrottlingException", "Throttling", "TooManyRequestsException"}
+_BUSY_TEXTS = ("database is locked", "deadlock detected", "could not serialize access")
+
+
+def meaning(error: Exception) -> Outcome:
+    """The outcome that an exception of a catalog call stands for."""
+    from pyiceberg import exceptions as iceberg
+
+    detail = f"{type(error).__name__}: {error}"[:500]
+    if isinstance(error, iceberg.CommitFailedException | iceberg.TableAlreadyExistsError):
+        return Exists()
+    if isinstance(error, iceberg.NoSuchTableError | iceberg.NoSuchNamespaceError):
+        return Missing()
+    if isinstance(
+        error,
+        iceberg.BadRequestError
+        | iceberg.ForbiddenError
+        | iceberg.UnauthorizedError
+        | iceberg.OAuthError
+        | iceberg.ValidationError,
+    ):
+        return Failed(detail)
+    if type(error) is ValueError:  # PyIceberg's checks before it asks; subclasses may come from an answer
+        return Failed(detail)
+    code = _aws_code(error)
+    if code == "ConcurrentModificationException":
+        return Exists()
+    if code in _REFUSED_CODES:
+        return Failed(detail)
+    if code in _BUSY_CODES or any(text in detail for text in _BUSY_TEXTS):
+        return Busy(detail)
+    return Unknown(detail)
+
+
+def file_meaning(error: Exception) -> Outcome:
+    """The outcome that an exception of a file system stands for; files have names of their own."""
+    detail = f"{type(error).__name__}: {error}"[:500]
+    if isinstance(error, FileNotFoundError):
+        return Missing()
+    if isinstance(error, PermissionError) or "ACCESS_DENIED" in detail:
+        return Failed(detail)
+    return Unknown(detail)
+
+
+def _aws_code(error: Exception) -> str:
+    """The service's code of a botocore error, if it is one; PyIceberg may have wrapped it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        response = getattr(seen, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+        seen = seen.__cause__
+    return ""

@@ -1,0 +1,147 @@
+"""A change of an Iceberg table, bound to a base: updates, and requirements that hold only there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from safewrite.iceberg.heads import MAIN, table_of
+from safewrite.protocol.head import Head
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+
+MARK = "safewrite.change"
+"""Table property that carries the id of the last change without a snapshot."""
+
+
+@dataclass(frozen=True)
+class SnapshotChange:
+    """A change that adds snapshots; their ids, drawn before, say whether it landed.
+
+    ``written`` are files that only this change names, besides data files.
+    """
+
+    base: Head
+    snapshot_ids: tuple[int, ...]
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+    written: tuple[str, ...] = ()
+
+    def landed_in(self, head: Head) -> bool:
+        return all(snapshot_id in head.parents for snapshot_id in self.snapshot_ids)
+
+    def stands_in(self, head: Head) -> bool:
+        """Whether the last snapshot is the current one or an ancestor of it (C5)."""
+        return head.is_current(self.snapshot_ids[-1])
+
+    def may_land_on(self, head: Head) -> bool:
+        return holds(self.requirements, head)
+
+    def accounted_in(self, head: Head) -> bool:
+        return head.accounts_since(self.base)
+
+
+@dataclass(frozen=True)
+class StagedChange(SnapshotChange):
+    """A change whose snapshots no branch shows, such as one for later publication (WAP)."""
+
+    def stands_in(self, head: Head) -> bool:
+        return True
+
+    def accounted_in(self, head: Head) -> bool:
+        return head.location == self.base.location
+
+
+@dataclass(frozen=True)
+class MarkedChange:
+    """A change without a snapshot (schema, properties, expiry), known by a mark among the properties."""
+
+    base: Head
+    mark: str
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+    written: tuple[str, ...] = ()
+
+    def landed_in(self, head: Head) -> bool:
+        return head.properties.get(MARK) == self.mark
+
+    def stands_in(self, head: Head) -> bool:
+        return True
+
+    def may_land_on(self, head: Head) -> bool:
+        """The base's own mark must still be there, beside what the change requires."""
+        return holds(self.requirements, head) and head.properties.get(MARK) == self.base.properties.get(MARK)
+
+    def accounted_in(self, head: Head) -> bool:
+        """A later change overwrites the mark, so only the base itself shows that it did not land."""
+        return head.location == self.base.location
+
+
+@dataclass(frozen=True)
+class Creation:
+    """A table that is to be made, known by the UUID that was drawn for it."""
+
+    staged: Table
+    table_id: str
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+
+    def landed_in(self, head: Head) -> bool:
+        """Whether the table that is there is this one."""
+        return head.table_id == self.table_id
+
+
+def creation(
+    staged: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+) -> Creation:
+    """The creation of a staged table."""
+    from pyiceberg.table.update import AssignUUIDUpdate
+
+    drawn = next(str(update.uuid) for update in updates if isinstance(update, AssignUUIDUpdate))
+    return Creation(staged, drawn, requirements, updates)
+
+
+def holds(requirements: Sequence[TableRequirement], head: Head) -> bool:
+    """Whether a catalog would find all requirements met by that metadata."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    metadata = table_of(head).metadata
+    try:
+        for requirement in requirements:
+            requirement.validate(metadata)
+    except CommitFailedException:
+        return False
+    return True
+
+
+def bind(
+    base: Head,
+    requirements: tuple[TableRequirement, ...],
+    updates: tuple[TableUpdate, ...],
+    *,
+    mark: str,
+) -> SnapshotChange | MarkedChange:
+    """A change of someone else's making, with what it takes to tell whether it landed.
+
+    ``mark`` becomes a table property where the change adds no snapshot.
+    """
+    from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, SetSnapshotRefUpdate
+
+    ids = tuple(u.snapshot.snapshot_id for u in updates if isinstance(u, AddSnapshotUpdate))
+    if not ids:
+        marked = (*updates, SetPropertiesUpdate(updates={MARK: mark}))
+        return MarkedChange(base, mark, requirements, marked)
+    if any(isinstance(u, SetSnapshotRefUpdate) and u.snapshot_id == ids[-1] for u in updates):
+        return SnapshotChange(base, ids, requirements, updates)
+    return StagedChange(base, ids, requirements, updates)
+
+
+def branch_of(updates: Sequence[TableUpdate]) -> str:
+    """The branch that a change moves; the main one if it moves none."""
+    from pyiceberg.table.update import SetSnapshotRefUpdate
+
+    refs = [u.ref_name for u in updates if isinstance(u, SetSnapshotRefUpdate)]
+    return refs[-1] if refs else MAIN

@@ -1,0 +1,143 @@
+"""What is refused or warned of before the first write: formats, retention, catalogs that do not compare."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
+from safewrite.iceberg.creation import KEEP
+from safewrite.iceberg.heads import table_of
+from safewrite.protocol.head import Head
+from safewrite.stores.world import LEDGER_TTL_S
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from safewrite.iceberg.connect import Connection
+
+log = logging.getLogger("safewrite")
+
+_honest: set[tuple[str, str]] = set()
+"""Catalogs that were probed by this process."""
+
+
+def check_table(connection: Connection, head: Head, *, strict: bool) -> None:
+    """Refuse a table that safewrite cannot write safely.
+
+    Raises:
+        UnsupportedTableError: a format version that PyIceberg does not write.
+        UnsafeConfigError: keys would be forgotten too soon, or the catalog does not compare before it sets.
+    """
+    metadata = table_of(head).metadata
+    if metadata.format_version not in (1, 2):
+        raise UnsupportedTableError(
+            f"{connection.name} has format version {metadata.format_version}; safewrite writes 1 and 2. Nothing "
+            "was written. Write it with an engine that knows this version, or create it with format-version 2."
+        )
+    _check_retention(connection, head, strict=strict)
+    probe(connection.catalog, connection.kind, head)
+
+
+def _check_retention(connection: Connection, head: Head, *, strict: bool) -> None:
+    """Keys are remembered by snapshots, unless there is a ledger (E4)."""
+    if connection.helpers.ledger:
+        return
+    text = head.properties.get(KEEP)
+    if text is None and not strict:
+        log.warning(
+            "%s does not say how long it keeps snapshots (%s); Iceberg's own default is 5 days, writes may be "
+            "repeated for 14. Set it to %d or more, or open the table with lock_table= for a ledger of keys.",
+            connection.name,
+            KEEP,
+            LEDGER_TTL_S * 1000,
+            extra={"table": connection.name, "kind": Kind.RETENTION_TOO_SHORT.value},
+        )
+        return
+    if text is None or int(text) < LEDGER_TTL_S * 1000:
+        raise UnsafeConfigError(
+            f"{connection.name} keeps snapshots for {text or 'an unknown number of'} ms ({KEEP}), less than the "
+            f"{LEDGER_TTL_S * 1000} ms (14 days) in which a write may be repeated: a key could be forgotten and "
+            "its rows doubled. Nothing was written. Raise the property, or open the table with lock_table= "
+            "for a ledger of keys.",
+            kind=Kind.RETENTION_TOO_SHORT,
+        )
+
+
+def probe(catalog: Catalog, kind: str, head: Head) -> None:
+    """Ask the catalog for a commit that must be refused, once per process (A13, C4, C5).
+
+    The commit would change nothing.  A SQL catalog compares in its own UPDATE statement; AWS's own
+    Glue is known to compare version ids, stand-ins are tried on a table made for the purpose.
+
+    Raises:
+        UnsafeConfigError: kind DISHONEST_STORE.
+        StorageError: the catalog does not answer.
+    """
+    mark = (
+        kind,
+        str(catalog.properties.get("uri") or catalog.properties.get("glue.endpoint") or id(catalog)),
+    )
+    if kind == "sql" or mark in _honest:
+        return
+    compares = _glue_compares(catalog, head) if kind == "glue" else _requirements_hold(catalog, head)
+    if not compares:
+        raise UnsafeConfigError(
+            f"The catalog {catalog.name!r} accepted a commit whose base was not the table: it sets without "
+            "comparing, so writers overwrite each other's commits without an error. Nothing was written. Use a "
+            "catalog that compares (moto's Glue, for one, does not).",
+            kind=Kind.DISHONEST_STORE,
+        )
+    _honest.add(mark)
+
+
+def _requirements_hold(catalog: Catalog, head: Head) -> bool:
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table.update import AssertTableUUID
+
+    try:
+        catalog.commit_table(table_of(head), (AssertTableUUID(uuid=uuid.uuid4()),), ())
+    except CommitFailedException:
+        return True
+    except Exception as error:
+        raise _silent(catalog, error) from error
+    return False
+
+
+def _glue_compares(catalog: Any, head: Head) -> bool:
+    """Update a table of our own with an outdated version id; true for AWS itself."""
+    glue = catalog.glue
+    if str(glue.meta.endpoint_url).endswith(".amazonaws.com"):
+        return True
+    database = table_of(head).name()[0]
+    scratch: dict[str, Any] = {"Name": f"safewrite_probe_{uuid.uuid4().hex}", "Parameters": {"state": "0"}}
+    try:
+        glue.create_table(DatabaseName=database, TableInput=scratch)
+        try:
+            found = glue.get_table(DatabaseName=database, Name=scratch["Name"])["Table"]["VersionId"]
+            glue.update_table(DatabaseName=database, TableInput=scratch, VersionId=found)
+            return _refuses_outdated(glue, database, scratch, found)
+        finally:
+            glue.delete_table(DatabaseName=database, Name=scratch["Name"])
+    except Exception as error:
+        raise _silent(catalog, error) from error
+
+
+def _refuses_outdated(glue: Any, database: str, scratch: dict[str, Any], outdated: str) -> bool:
+    from botocore.exceptions import ClientError
+
+    try:
+        glue.update_table(DatabaseName=database, TableInput=scratch, VersionId=outdated)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ConcurrentModificationException":
+            raise
+        return True
+    return False
+
+
+def _silent(catalog: Any, error: Exception) -> StorageError:
+    return StorageError(
+        f"The catalog {catalog.name!r} could not be asked whether it compares before it sets: "
+        f"{type(error).__name__}: {error}. Nothing was written. This often passes: open the table again."
+    )

@@ -1,0 +1,191 @@
+"""From what a user calls a catalog to a table's world: catalog, ledger, queue; unsafe ones are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from safewrite.connect import shared_client
+from safewrite.errors import InvalidInputError, Kind, MissingExtraError, StorageError, UnsafeConfigError
+from safewrite.iceberg.heads import MAIN
+from safewrite.iceberg.write import Helpers
+from safewrite.options import refuse_unsafe
+from safewrite.stores.dynamodb import aws_ledger
+
+if TYPE_CHECKING:
+    import boto3
+    from pyiceberg.catalog import Catalog
+
+    from safewrite.iceberg.world import CatalogWorld
+    from safewrite.stores.abc import LeaseQueue, Ledger
+
+_SETTINGS = {
+    "AWS_ENDPOINT_URL": ("s3.endpoint", "glue.endpoint"),
+    "AWS_ACCESS_KEY_ID": ("s3.access-key-id", "glue.access-key-id"),
+    "AWS_SECRET_ACCESS_KEY": ("s3.secret-access-key", "glue.secret-access-key"),
+    "AWS_SESSION_TOKEN": ("s3.session-token", "glue.session-token"),
+    "AWS_REGION": ("s3.region", "glue.region"),
+}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A catalog, and what keeps ledger and queue of its tables.
+
+    ``kind`` is ``rest``, ``glue``, ``sql`` or ``other``.
+    """
+
+    catalog: Catalog
+    kind: str
+    identifier: tuple[str, ...]
+    branch: str = MAIN
+    lock_table: str | None = None
+    dynamodb: Any = None
+
+    @property
+    def name(self) -> str:
+        """The table as its user names it."""
+        return ".".join(self.identifier)
+
+    @property
+    def helpers(self) -> Helpers:
+        """Whether there is a ledger and a queue."""
+        there = self.lock_table is not None or self.kind == "sql"
+        return Helpers(ledger=there, queue=there)
+
+    def world(self, table_id: str | None = None) -> CatalogWorld:
+        """The world of the table; with ledger and queue once its UUID is known."""
+        from safewrite.iceberg.world import CatalogWorld
+
+        ledger: Ledger | None = None
+        queue: LeaseQueue | None = None
+        if table_id is not None and self.lock_table is not None:
+            ledger, queue = aws_ledger(self.dynamodb, self.lock_table, table_id)
+        elif table_id is not None and self.kind == "sql":
+            from safewrite.stores.sql import SqlLedger, SqlQueue
+
+            engine = self.catalog.engine  # type: ignore[attr-defined]
+            ledger, queue = SqlLedger(engine, table_id), SqlQueue(engine, table_id)
+        return CatalogWorld(self.catalog, self.identifier, branch=self.branch, ledger=ledger, queue=queue)
+
+
+def connect(
+    identifier: object,
+    catalog: object,
+    *,
+    lock_table: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    boto3_session: boto3.Session | None = None,
+    create_lock_table: bool = False,
+) -> Connection:
+    """Find the catalog, and the ledger where there is one.
+
+    Raises:
+        InvalidInputError: no catalog can be made of what was given, or the identifier is none.
+        UnsafeConfigError: a catalog or a setting that allows silent loss.
+        StorageError: the lock table cannot be used.
+        MissingExtraError: PyIceberg is not installed.
+    """
+    refuse_unsafe(storage_options)
+    name = _identifier(identifier)
+    found = _catalog(catalog, storage_options or {})
+    kind = _kind(found)
+    dynamodb = None
+    if lock_table is not None:
+        from safewrite.stores import lock_table as lock_tables
+
+        dynamodb = shared_client("dynamodb", boto3_session, storage_options)
+        if create_lock_table:
+            lock_tables.ensure(dynamodb, lock_table)
+        lock_tables.identity(dynamodb, lock_table)
+    elif kind == "sql":
+        from safewrite.stores import sql
+
+        sql.ensure(found.engine)  # type: ignore[attr-defined]
+    return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb)
+
+
+def _identifier(identifier: object) -> tuple[str, ...]:
+    parts = identifier if isinstance(identifier, tuple | list) else str(identifier).split(".")
+    if len(parts) < 2 or not all(isinstance(part, str) and part for part in parts):
+        raise InvalidInputError(
+            f"An Iceberg table is named like 'db.table' or ('db', 'table'), not {identifier!r:.80}. Nothing was "
+            "written."
+        )
+    return tuple(parts)
+
+
+def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
+    try:
+        from pyiceberg.catalog import Catalog, load_catalog
+    except ImportError as error:
+        raise MissingExtraError(
+            "catalog= needs PyIceberg: pip install 'safewrite[iceberg]'. Nothing was written."
+        ) from error
+    from safewrite.iceberg.catalog import SafeCatalog
+
+    if isinstance(catalog, SafeCatalog):
+        return catalog.inner
+    if isinstance(catalog, Catalog):
+        return catalog
+    if not isinstance(catalog, str | Mapping):
+        raise InvalidInputError(
+            "catalog= is the name of a catalog in PyIceberg's configuration, a dict of its properties, or a "
+            f"PyIceberg catalog, not {catalog!r:.80}. Nothing was written."
+        )
+    given = {"name": catalog} if isinstance(catalog, str) else dict(catalog)
+    name = str(given.pop("name", "default"))
+    _refuse_hadoop(name, given)
+    settings = {
+        to: storage_options[own] for own, names in _SETTINGS.items() if own in storage_options for to in names
+    }
+    try:
+        return load_catalog(name, **(settings | given))
+    except ImportError as error:
+        raise MissingExtraError(f"Catalog {name!r}: {error}. Nothing was written.") from error
+    except ValueError as error:
+        raise InvalidInputError(
+            f"No catalog can be made of {name!r}: {error}. Nothing was written. Name one of PyIceberg's "
+            "configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__...), or give its properties as a dict."
+        ) from error
+    except Exception as error:
+        raise StorageError(
+            f"Catalog {name!r} does not answer: {type(error).__name__}: {error}. Nothing was written. Check its "
+            "address and credentials."
+        ) from error
+
+
+def _refuse_hadoop(name: str, given: Mapping[str, Any]) -> None:
+    """A catalog that is only files has no compare-and-set on S3 (C6)."""
+    from pyiceberg.utils.config import Config
+
+    configured = Config().get_catalog_config(name) or {}
+    merged = {**configured, **given}
+    spelled = (str(merged.get(n, "")).lower() for n in ("type", "catalog-impl", "py-catalog-impl"))
+    if any("hadoop" in text for text in spelled):
+        raise UnsafeConfigError(
+            f"Catalog {name!r} is of type hadoop: it renames metadata files, which on S3 is not exclusive, so "
+            "writers overwrite each other's commits. Nothing was written. Use a REST, Glue or SQL catalog; "
+            "register_table() takes the table over without a copy."
+        )
+
+
+def _kind(catalog: Catalog) -> str:
+    """What kind of compare-and-set the catalog has; refuses those that have none.
+
+    Raises:
+        UnsafeConfigError: its commits are guarded by a lock that a paused holder outlives, or by nothing.
+    """
+    names = {cls.__name__ for cls in type(catalog).__mro__}
+    for kind, class_name in (("rest", "RestCatalog"), ("glue", "GlueCatalog"), ("sql", "SqlCatalog")):
+        if class_name in names:
+            return kind
+    if names & {"HiveCatalog", "DynamoDbCatalog", "NoopCatalog"}:
+        raise UnsafeConfigError(
+            f"{type(catalog).__name__} does not compare before it sets when it commits, or only under a lock "
+            "that a paused writer outlives, so commits can overwrite each other. Nothing was written. Use a "
+            "REST, Glue or SQL catalog.",
+            kind=Kind.DISHONEST_STORE,
+        )
+    return "other"

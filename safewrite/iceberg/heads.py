@@ -1,0 +1,50 @@
+"""From PyIceberg's table objects to heads, which the protocol understands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safewrite.protocol.head import Head
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
+
+MAIN = "main"
+_NOTHING: dict[str, str] = {}
+
+
+def head_of(table: Table, branch: str = MAIN) -> Head:
+    """What a loaded table shows of a branch."""
+    return head_of_metadata(table.metadata, table.metadata_location, branch, raw=table)
+
+
+def head_of_metadata(metadata: TableMetadata, location: str, branch: str = MAIN, raw: object = None) -> Head:
+    """What a metadata file shows of a branch."""
+    ref = metadata.refs.get(branch)
+    return Head(
+        table_id=str(metadata.table_uuid),
+        location=location,
+        current=ref.snapshot_id if ref is not None else None,
+        parents={s.snapshot_id: s.parent_snapshot_id for s in metadata.snapshots},
+        sequences={s.snapshot_id: s.sequence_number or 0 for s in metadata.snapshots},
+        summaries={s.snapshot_id: _summary(s) for s in metadata.snapshots},
+        properties=metadata.properties,
+        last_sequence=getattr(metadata, "last_sequence_number", 0),  # v1 has none
+        previous=tuple(entry.metadata_file for entry in metadata.metadata_log),
+        raw=raw,
+    )
+
+
+def table_of(head: Head) -> Table:
+    """The table object that a head was made from."""
+    table: Table = head.raw  # type: ignore[assignment]
+    assert table is not None
+    return table
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary is not None else _NOTHING

@@ -1,0 +1,229 @@
+"""Overwrites and deletes: rows for which ``where`` is true go, the rows of a frame come, in one snapshot.
+
+The plan is made on the very snapshot that the new one follows: a catalog that accepts the commit
+attests that nothing happened in between, and after a conflict the plan is made anew (C9, M16).
+Copy-on-write: a file all of whose rows match is removed, one with some is written anew without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.errors import UnsupportedTableError
+from safewrite.frames import prepare
+from safewrite.frames.predicate import Predicate, truths
+from safewrite.frames.replacing import EVERYTHING, digest
+from safewrite.iceberg.append import AppendPlan, kept_manifests
+from safewrite.iceberg.effects import PlanFiles, ReadRows
+from safewrite.iceberg.expressions import may_match, must_match
+from safewrite.iceberg.files import MemoryIO
+from safewrite.iceberg.heads import table_of
+from safewrite.iceberg.manifests import entry, manifest_of
+from safewrite.iceberg.naming import Write
+from safewrite.iceberg.schema import arrow_schema
+from safewrite.iceberg.staging import Staging, perform_all
+from safewrite.protocol.ask import ask, unanswered
+from safewrite.protocol.effects import Effect, Failed, Get, Ok, Outcome, Put
+from safewrite.protocol.head import Head
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table.snapshots import Operation
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """What a data file becomes: kept, or removed with these files in its place."""
+
+    removed: bool
+    files: tuple[DataFile, ...] = ()
+
+
+@dataclass
+class ReplacePlan(AppendPlan):
+    """A write that removes rows as well.
+
+    ``deletes`` says that no rows come.  What became of a data file is remembered over attempts, for data
+    files never change: only files that came since the last attempt are looked at.
+    """
+
+    predicate: Predicate = EVERYTHING
+    deletes: bool = False
+    target_file_size: int = 0
+    _rests: dict[tuple[str, ...], _Rest] = field(default_factory=dict, repr=False)
+    _removed: list[DataFile] = field(default_factory=list, repr=False)
+    _rewritten: list[DataFile] = field(default_factory=list, repr=False)
+
+    def new_manifests(
+        self, head: Head
+    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
+        """The manifests of the snapshot on this base."""
+        yield from self._plan(head)
+        kept = yield from kept_manifests(head, self.limits)
+        changed, puts = yield from self._without_removed(head, kept)
+        added, more = self.added_manifests(head, f"{self.write_id}-{self.attempt}")
+        return [*added, *changed], (*puts, *more)
+
+    @property
+    def added(self) -> Sequence[DataFile]:
+        """Data files that the snapshot adds."""
+        return [*self.staging.data_files, *self._rewritten]
+
+    @property
+    def removed(self) -> Sequence[DataFile]:
+        """Data files that the snapshot removes."""
+        return self._removed
+
+    @property
+    def operation(self) -> Operation:
+        """How the snapshot calls itself."""
+        from pyiceberg.table.snapshots import Operation
+
+        return Operation.DELETE if self.deletes and not self._rewritten else Operation.OVERWRITE
+
+    # --- what goes ------------------------------------------------------------------------------------
+    def _plan(self, head: Head) -> Generator[Effect, Outcome, None]:
+        """Decide for every file of the base what becomes of it."""
+        schema = arrow_schema(table_of(head).metadata.schema())
+        effect = PlanFiles(head, may_match(self.predicate, schema), name="replace.plan_files")
+        outcome = yield from ask(effect, self.limits)
+        if not isinstance(outcome, Ok):
+            raise _unplanned(effect, outcome)
+        self._removed, self._rewritten = [], []
+        assert isinstance(outcome.value, tuple)
+        for task in outcome.value:
+            mark = (task.file.file_path, *sorted(d.file_path for d in task.delete_files))
+            if mark not in self._rests:
+                self._rests[mark] = yield from self._rest(head, task, schema)
+            if self._rests[mark].removed:
+                self._removed.append(task.file)
+                self._rewritten += self._rests[mark].files
+
+    def _rest(self, head: Head, task: FileScanTask, schema: pa.Schema) -> Generator[Effect, Outcome, _Rest]:
+        """What one data file becomes; its remaining rows are uploaded here."""
+        if not task.delete_files and self._all_match(head, task.file, schema):
+            return _Rest(removed=True)
+        effect = ReadRows(head, task, name="replace.read_rows")
+        outcome = yield from ask(effect, self.limits)
+        if not isinstance(outcome, Ok):
+            raise _unplanned(effect, outcome)
+        rows = prepare(outcome.value, schema)
+        goes = pa.chunked_array(
+            [c for t in rows.tables() for c in truths(self.predicate, t).chunks], pa.bool_()
+        )
+        stays = pc.invert(pc.fill_null(goes, False))
+        left = int(pc.sum(stays).as_py() or 0)
+        if left == rows.rows:
+            return _Rest(removed=False)
+        if left == 0:
+            return _Rest(removed=True)
+        rest = pa.concat_tables(list(rows.tables())).filter(stays)
+        staging = Staging(self.limits)
+        yield from staging.upload(self._encode(rest, head, schema))
+        yield from staging.complete(())
+        return _Rest(removed=True, files=tuple(staging.data_files))
+
+    def _all_match(self, head: Head, file: DataFile, schema: pa.Schema) -> bool:
+        from pyiceberg.expressions.visitors import ROWS_MUST_MATCH, _StrictMetricsEvaluator
+
+        if self.predicate == EVERYTHING:
+            return True
+        iceberg = table_of(head).metadata.schema()
+        strict = _StrictMetricsEvaluator(iceberg, must_match(self.predicate, schema), case_sensitive=True)
+        return bool(strict.eval(file) == ROWS_MUST_MATCH)
+
+    def _encode(self, rest: pa.Table, head: Head, schema: pa.Schema) -> Iterable[Any]:
+        from safewrite.iceberg.datafiles import encode
+
+        table = table_of(head)
+        return encode(
+            prepare(rest, schema),
+            metadata=table.metadata,
+            location=table.location_provider(),
+            write_id=f"{self.write_id}-r{len(self._rests)}",
+            target_file_size=self.target_file_size,
+        )
+
+    # --- manifests ------------------------------------------------------------------------------------
+    def _without_removed(
+        self, head: Head, manifests: list[ManifestFile]
+    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
+        """The base's manifests, those with removed files written anew, and a record of what was removed."""
+        from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+
+        gone = {file.file_path for file in self._removed}
+        if not gone:
+            return manifests, ()
+        kept: list[ManifestFile] = []
+        puts: list[Put] = []
+        data = [m for m in manifests if m.content == ManifestContent.DATA]
+        kept += [m for m in manifests if m.content != ManifestContent.DATA]
+        entries = yield from self._entries(data)
+        for number, (manifest, found) in enumerate(zip(data, entries, strict=True)):
+            if not any(one.data_file.file_path in gone for one in found):
+                kept.append(manifest)
+                continue
+            rewritten = [
+                self._restated(
+                    one,
+                    ManifestEntryStatus.DELETED
+                    if one.data_file.file_path in gone
+                    else ManifestEntryStatus.EXISTING,
+                )
+                for one in found
+            ]
+            spec = table_of(head).metadata.specs()[manifest.partition_spec_id]
+            location = self.new_location(head, f"{self.write_id}-{self.attempt}-m{number + 1}.avro")
+            made, body = manifest_of(
+                table_of(head).metadata,
+                self.schema,
+                rewritten,
+                spec=spec,
+                snapshot_id=self.snapshot_id,
+                location=location,
+            )
+            kept.append(made)
+            puts.append(Put(location, body, name="stage.put_manifest"))
+        return kept, tuple(puts)
+
+    def _entries(
+        self, manifests: Sequence[ManifestFile]
+    ) -> Generator[Effect, Outcome, list[list[ManifestEntry]]]:
+        gets = tuple(Get(m.manifest_path, name="replace.get_manifest") for m in manifests)
+        found = []
+        for start in range(0, len(gets), 64):
+            part = gets[start : start + 64]
+            answers = yield from perform_all(part, self.limits, "replace.get_manifests")
+            for manifest, get, outcome in zip(manifests[start : start + 64], part, answers, strict=True):
+                if not isinstance(outcome, Ok):
+                    raise unanswered(get, outcome)
+                assert isinstance(outcome.value, bytes)
+                found.append(manifest.fetch_manifest_entry(MemoryIO(outcome.value)))
+        return found
+
+    def _restated(self, one: ManifestEntry, status: Any) -> ManifestEntry:
+        """An entry of an older manifest in a new one; a removal is signed by the snapshot that makes it."""
+        from pyiceberg.manifest import ManifestEntryStatus
+
+        signed = self.snapshot_id if status == ManifestEntryStatus.DELETED else one.snapshot_id
+        return entry(status, signed, one.data_file, one.sequence_number, one.file_sequence_number)
+
+
+def named_replace(named: Write, predicate: Predicate, operation: str = "overwrite") -> Write:
+    """The write with a fingerprint that covers what is removed too, so that a repeat is the same operation."""
+    return replace(named, fingerprint=f"{named.fingerprint}:{digest(predicate, operation).hex()}")
+
+
+def _unplanned(effect: Effect, outcome: Outcome) -> Exception:
+    if isinstance(outcome, Failed):
+        return UnsupportedTableError(
+            f"Files of the table could not be read for the plan: {outcome.detail}. Nothing was committed. If the "
+            "table has equality deletes or deletion vectors, compact it with the engine that writes them."
+        )
+    return unanswered(effect, outcome)

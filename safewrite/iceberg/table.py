@@ -1,0 +1,382 @@
+"""An Iceberg table that many writers share: the same verbs, receipts and errors as for Delta."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from safewrite.errors import (
+    ConflictError,
+    InvalidInputError,
+    Kind,
+    NotCommittedError,
+    TableNotFoundError,
+    WouldAlterError,
+)
+from safewrite.iceberg import creation
+from safewrite.iceberg.catalog import SafeCatalog
+from safewrite.iceberg.checks import check_table
+from safewrite.iceberg.connect import Connection
+from safewrite.iceberg.drafts import Drafts, inferred_schema
+from safewrite.iceberg.heads import table_of
+from safewrite.iceberg.schema import arrow_schema
+from safewrite.iceberg.write import Done, WritePlan, resolve, write
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Now, Ok, Outcome
+from safewrite.protocol.head import Head
+from safewrite.protocol.swap import load
+from safewrite.receipt import Outcome as ReceiptOutcome
+from safewrite.receipt import Receipt
+from safewrite.stores.world import Performer, run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table as PyIcebergTable
+
+
+T = TypeVar("T")
+log = logging.getLogger("safewrite")
+
+QUEUE_MEMORY = 20
+"""After a contended write, so many further writes queue at once instead of trying their luck first."""
+RESTAGES = 5
+FRESH_S = 1.0
+"""What was read or committed within this time is tried upon without another look; a guess, for speed only."""
+
+
+class IcebergTable:
+    """An Iceberg table that many writers share.  Make one with ``safewrite.open`` or ``safewrite.create``.
+
+    Not for use by several threads at once: give each its own.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        limits: Limits | None = None,
+        target_file_size: int | None = None,
+        first: creation.Plan | None = None,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
+        self.connection = connection
+        self.limits = limits or Limits()
+        self.catalog = SafeCatalog(connection.catalog, limits=self.limits)
+        self.world: Performer = connection.world()
+        self._first = first
+        self._drafts = Drafts(self.limits, target_file_size, connection.branch)
+        if new_id is not None:
+            self._drafts.new_id = new_id
+        self._head: Head | None = None
+        self._known_s: float | None = None
+        self._queue_first = 0
+
+    # --- what it is -------------------------------------------------------------------------------
+    @property
+    def uri(self) -> str:
+        """The table's name in its catalog."""
+        return self.connection.name
+
+    @property
+    def arbiter(self) -> str:
+        """Who decides which writer's commit comes next: always the catalog."""
+        return "catalog"
+
+    @property
+    def version(self) -> int:
+        """The newest snapshot id this object has seen; -1 before there is one."""
+        return -1 if self._head is None or self._head.current is None else self._head.current
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's schema in Arrow, as of the last look."""
+        return arrow_schema(self.iceberg.metadata.schema())
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Partition fields as ``partition_by=`` spells them."""
+        from safewrite.iceberg.partitions import spelled
+
+        metadata = self.iceberg.metadata
+        return spelled(metadata.spec(), metadata.schema())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Table properties, as of the last look."""
+        return dict(self._existing().properties)
+
+    @property
+    def iceberg(self) -> PyIcebergTable:
+        """PyIceberg's own table object, as of the last look; its commits go through :attr:`catalog`."""
+        table = table_of(self._existing())
+        table.catalog = self.catalog
+        return table
+
+    def __repr__(self) -> str:
+        return f"<safewrite.IcebergTable {self.uri} snapshot={self.version} catalog={self.connection.kind}>"
+
+    def refresh(self) -> IcebergTable:
+        """Load the table anew; returns itself."""
+        self._see(self._run(load(self.limits)))
+        return self
+
+    # --- writing ----------------------------------------------------------------------------------
+    def append(
+        self,
+        data: Any,
+        *,
+        key: str | None = None,
+        txn: tuple[str, int] | None = None,
+        schema_mode: Literal["merge"] | None = None,
+    ) -> Receipt:
+        """Append rows, exactly once; arguments and errors are those of ``safewrite.Table.append``.
+
+        Raises:
+            WouldAlterError, InvalidInputError: before anything was uploaded.
+            ReplayMismatchError: the key or batch was committed before with other rows.
+            NotCommittedError: its other subclasses; none of the rows is or will be in the table.
+            CommitUnknownError: the same call again, or ``resolve(error.key)``, decides.
+            ForeignWriterError: the catalog accepted the commit, and it is not in the table.
+        """
+        _check_mode(schema_mode)
+        started_s = self._now_s()
+
+        def attempt() -> Receipt:
+            head = self._fresh_head(data)
+            try:
+                prepared, evolution = self._drafts.prepare(data, head, schema_mode)
+            except WouldAlterError:
+                repeated = self._repeated(data, head, key, txn)
+                if repeated is None:
+                    raise
+                return repeated
+            named = self._drafts.name(str(prepared.fingerprint), prepared.rows, head, key, txn)
+            plan = self._drafts.append(named, head, evolution)
+            return self._write(plan, lambda: self._drafts.encode(prepared, plan), head, started_s)
+
+        return self._restaging(attempt, Kind.SCHEMA_CHANGED)
+
+    def overwrite(
+        self,
+        data: Any,
+        *,
+        where: str | Sequence[tuple[str, str, Any]] | None = None,
+        key: str | None = None,
+        txn: tuple[str, int] | None = None,
+        schema_mode: Literal["merge"] | None = None,
+    ) -> Receipt:
+        """Replace the rows for which ``where`` is true (all rows without it) by ``data``, in one snapshot.
+
+        What is replaced is decided on the very snapshot that the new one follows, so rows that other
+        writers append meanwhile and that match are replaced too, as if they had come just before (C9).
+        Arguments and errors are those of ``safewrite.Table.overwrite``.
+        """
+        from safewrite.frames.replacing import EVERYTHING, check_rows
+        from safewrite.frames.where import parse
+        from safewrite.iceberg.replace import named_replace
+
+        _check_mode(schema_mode)
+        started_s = self._now_s()
+
+        def attempt() -> Receipt:
+            head = self._fresh_head(data)
+            prepared, evolution = self._drafts.prepare(data, head, schema_mode)
+            predicate = EVERYTHING if where is None else parse(where, prepared.schema)
+            check_rows(prepared, predicate)
+            named = self._drafts.name(str(prepared.fingerprint), prepared.rows, head, key, txn)
+            plan = self._drafts.replace(named_replace(named, predicate), head, predicate, evolution)
+            return self._write(plan, lambda: self._drafts.encode(prepared, plan), head, started_s)
+
+        return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
+
+    def delete(
+        self,
+        where: str | Sequence[tuple[str, str, Any]],
+        *,
+        key: str | None = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Receipt:
+        """Remove the rows for which ``where`` is true, in one snapshot, by copy-on-write.
+
+        Arguments and errors are those of ``safewrite.Table.delete``.
+        """
+        from safewrite.frames.where import parse
+        from safewrite.iceberg.replace import named_replace
+
+        started_s = self._now_s()
+
+        def attempt() -> Receipt:
+            head = self._fresh_head(None)
+            nothing, _ = self._drafts.prepare(self.schema.empty_table(), head)
+            predicate = parse(where, nothing.schema)
+            named = self._drafts.name(str(nothing.fingerprint), 0, head, key, txn)
+            named = named_replace(named, predicate, "delete")
+            plan = self._drafts.replace(named, head, predicate, deletes=True)
+            return self._write(plan, lambda: (), head, started_s)
+
+        return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
+
+    def resolve(self, key: str) -> Receipt | None:
+        """Find out, without writing, whether a write landed: its receipt, or None if it did not.
+
+        Raises:
+            CommitUnknownError: it may still land; write again with the same key to decide.
+            StorageError: the catalog gave no answer.
+        """
+        keys.check(key)
+        started_s = self._now_s()
+        if self._head is None:
+            return None
+        found, head = self._run(resolve(key, helpers=self.connection.helpers, limits=self.limits))
+        self._see(head)
+        if found is None:
+            return None
+        return Receipt(
+            outcome=ReceiptOutcome.ALREADY_COMMITTED,
+            table=self.uri,
+            version=found.snapshot_id,
+            rows=found.rows,
+            files=found.files,
+            attempts=0,
+            elapsed_s=self._now_s() - started_s,
+            key=key,
+            fingerprint=found.fingerprint,
+        )
+
+    # --- opening ----------------------------------------------------------------------------------
+    def _open(self, *, strict: bool) -> None:
+        try:
+            self._see(self._run(load(self.limits)))
+        except TableNotFoundError:
+            if self._first is None:
+                raise TableNotFoundError(
+                    f"There is no Iceberg table {self.uri} in the catalog. Nothing was written. Create it with "
+                    "safewrite.create(), or open it with create=True to let the first append make it."
+                ) from None
+            return
+        check_table(self.connection, self._existing(), strict=strict)
+
+    def _create(self, schema: pa.Schema) -> None:
+        if self._head is not None:
+            raise _exists(self.uri)
+        if not creation.create_table(self.connection, schema, self._first or creation.Plan(), self.catalog):
+            raise _exists(self.uri)
+        self._open(strict=False)
+
+    # --- steps of a write -------------------------------------------------------------------------
+    def _write(
+        self,
+        plan: WritePlan,
+        encode: Callable[[], Any],
+        head: Head,
+        started_s: float,
+    ) -> Receipt:
+        done = self._run(
+            write(
+                plan,
+                encode,
+                head,
+                helpers=self.connection.helpers,
+                limits=self.limits,
+                queue_first=self._queue_first > 0,
+            )
+        )
+        return self._receipt(done, plan, started_s)
+
+    def _restaging(self, attempt: Callable[[], Receipt], *kinds: Kind) -> Receipt:
+        """Plan and stage again when another writer changed what the plan stood on (H9, C9)."""
+        for turn in range(1, RESTAGES + 1):
+            try:
+                return attempt()
+            except ConflictError as error:
+                if error.kind not in kinds or turn == RESTAGES:
+                    raise
+                self._see(self._run(load(self.limits)))
+                check_table(self.connection, self._existing(), strict=False)
+                self._queue_first = QUEUE_MEMORY
+        raise AssertionError("unreachable")
+
+    def _repeated(
+        self, data: Any, head: Head, key: str | None, txn: tuple[str, int] | None
+    ) -> Receipt | None:
+        """The receipt of rows that were committed before the table's schema outgrew them, if they were."""
+        if key is None and txn is None:
+            return None
+        try:
+            prepared, _ = self._drafts.prepare(data, head, "merge")
+            named = self._drafts.name(str(prepared.fingerprint), prepared.rows, head, key, txn)
+        except NotCommittedError:
+            return None
+        found = self.resolve(named.key)
+        return found if found is not None and found.fingerprint == named.fingerprint else None
+
+    def _receipt(self, done: Done, plan: WritePlan, started_s: float) -> Receipt:
+        named = plan.write
+        outcome = ReceiptOutcome.ALREADY_COMMITTED if done.already else ReceiptOutcome.COMMITTED
+        receipt = Receipt(
+            outcome=outcome,
+            table=self.uri,
+            version=done.snapshot_id,
+            rows=done.rows,
+            files=done.files,
+            attempts=done.attempts,
+            elapsed_s=self._now_s() - started_s,
+            key=named.key,
+            fingerprint=named.fingerprint,
+            txn=named.txn,
+        )
+        self._see(done.head)
+        self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
+        if done.contended:
+            self._known_s = None
+        log.info("%s in snapshot %d", outcome.value, done.snapshot_id, extra={"receipt": receipt.to_dict()})
+        return receipt
+
+    # --- small helpers ----------------------------------------------------------------------------
+    def _fresh_head(self, data: Any) -> Head:
+        """The table as it was a moment ago, made first if it is not there and may be."""
+        if self._head is None:
+            if self._first is None or data is None:
+                raise TableNotFoundError(
+                    f"There is no Iceberg table {self.uri} yet: the first append makes it."
+                )
+            creation.create_table(self.connection, inferred_schema(data), self._first, self.catalog)
+            self._open(strict=False)
+        elif self._known_s is None or self._now_s() - self._known_s > FRESH_S:
+            self._see(self._run(load(self.limits)))
+        return self._existing()
+
+    def _see(self, head: Head) -> None:
+        if self._head is None or self._head.table_id != head.table_id:
+            self.world = self.connection.world(head.table_id)
+            self.world.table = table_of(head)
+        self._head = head
+        self._known_s = self._now_s()
+
+    def _existing(self) -> Head:
+        if self._head is None:
+            raise TableNotFoundError(f"There is no Iceberg table {self.uri} yet: the first append makes it.")
+        return self._head
+
+    def _now_s(self) -> float:
+        answer = self.world.perform(Now())
+        assert isinstance(answer, Ok)
+        assert isinstance(answer.value, float)
+        return answer.value
+
+    def _run(self, steps: Generator[Effect, Outcome, T]) -> T:
+        return run(steps, self.world)
+
+
+def _check_mode(schema_mode: object) -> None:
+    if schema_mode not in (None, "merge"):
+        raise InvalidInputError(f"schema_mode is None or 'merge', not {schema_mode!r}. Nothing was written.")
+
+
+def _exists(name: str) -> ConflictError:
+    return ConflictError(
+        f"There is a table {name} in the catalog already; it was left as it is. Open it with safewrite.open().",
+        kind=Kind.TABLE_EXISTS,
+    )

@@ -1,0 +1,65 @@
+"""What a catalog shows of a table at one moment: its snapshots, how they descend, what they carry.
+
+A head says of a snapshot "landed" if it is there, and "cannot have landed" only if every snapshot
+since the base is accounted for: expiry takes snapshots out of the metadata, and a snapshot that
+landed and was expired must not pass for one that never landed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Head:
+    """One state of a table's metadata.
+
+    ``table_id`` is the table's UUID, ``location`` the metadata file, which is new with every state.
+    ``current`` is the newest snapshot of the branch that is written to (None: an empty table).
+    ``parents`` and ``sequences`` hold every snapshot that the metadata still knows, ``summaries`` what
+    each carries, ``previous`` the locations of earlier metadata, oldest first.  ``raw`` is the
+    catalog client's own object.
+    """
+
+    table_id: str
+    location: str
+    current: int | None
+    parents: Mapping[int, int | None]
+    sequences: Mapping[int, int]
+    summaries: Mapping[int, Mapping[str, str]]
+    properties: Mapping[str, str]
+    last_sequence: int = 0
+    previous: tuple[str, ...] = ()
+    raw: object = field(default=None, compare=False, repr=False)
+
+    def ancestors(self) -> Iterator[int]:
+        """Snapshots of the branch from the newest back, as far as the metadata knows them."""
+        at = self.current
+        while at is not None and at in self.parents:
+            yield at
+            at = self.parents[at]
+
+    def is_current(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is the newest of the branch or one that it descends from."""
+        return any(known == snapshot_id for known in self.ancestors())
+
+    def accounts_since(self, base: Head) -> bool:
+        """Whether no snapshot of the branch since ``base`` can be missing here.
+
+        A chain that reaches the base has no gap.  Where the base was empty the oldest snapshot must be
+        the first after it; parent ids do not show that, for expiry cuts them off.
+        """
+        if self.current == base.current:
+            return True
+        oldest = None
+        for oldest in self.ancestors():
+            if self.parents[oldest] == base.current and base.current is not None:
+                return True
+        if base.current is not None or oldest is None:
+            return False
+        return self.sequences.get(oldest, 0) == base.last_sequence + 1
+
+    def find(self, name: str, value: str) -> int | None:
+        """The newest snapshot of the branch whose summary has ``value`` under ``name``."""
+        return next((at for at in self.ancestors() if self.summaries[at].get(name) == value), None)
