@@ -14,7 +14,7 @@ from safewrite.frames.columns import Indices
 from safewrite.frames.conform import conform
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.source import Frame, as_frame
-from safewrite.frames.types import ColumnType, canonical_schema, canonical_type, check_names
+from safewrite.frames.types import canonical_schema, canonical_type, check_names
 
 KEPT_BYTES = 64 * 2**20
 """Frames up to this size are converted once and kept; larger ones are converted again when written."""
@@ -32,8 +32,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 class Prepared:
     """Rows that were checked whole: they can be written as ``schema``, each value unchanged.
 
-    ``added`` are the fields that ``schema`` has and the table does not yet (schema_mode='merge');
-    ``found`` has the types that the data came with, before they became those of the table.
+    ``added`` are the fields that ``schema`` has and the table does not yet (schema_mode='merge').
     """
 
     schema: pa.Schema
@@ -41,7 +40,6 @@ class Prepared:
     fingerprint: Fingerprint
     added: tuple[pa.Field, ...] = ()
     partition_by: tuple[str, ...] = ()
-    found: pa.Schema | None = None
     _frame: Frame | None = field(default=None, repr=False)
     _kept: pa.Table | None = field(default=None, repr=False)
     _slice_rows: int = _SLICE_ROWS
@@ -91,13 +89,11 @@ def prepare(
     *,
     partition_by: Sequence[str] = (),
     schema_mode: Literal["merge"] | None = None,
-    column_type: ColumnType = canonical_type,
 ) -> Prepared:
     """Check all of ``data`` against the table schema ``target`` (None: infer it, for a new table).
 
     ``schema_mode="merge"`` appends the frame's new columns to the schema as nullable ones, and lets
-    nullable columns be missing (they read as NULL).  ``column_type`` gives new columns their type, which
-    differs between table formats.  Raises WouldAlterError for a value, column or
+    nullable columns be missing (they read as NULL).  Raises WouldAlterError for a value, column or
     field that would change, be dropped or become NULL, and InvalidInputError for data that is no
     table or cannot be read twice.  Nothing is written.  Failures H1-H8.
     """
@@ -107,7 +103,7 @@ def prepare(
     frame = as_frame(data, target=target)
     empty = frame.rows == 0 and not frame.column_names
     _refuse_ragged(frame, merge=merge)
-    schema, added = _target(frame, target, column_type, merge=merge)
+    schema, added = _target(frame, target, merge=merge)
     _check_partitions(schema, partition_by)
     draft = Prepared(
         schema,
@@ -115,7 +111,6 @@ def prepare(
         Fingerprinter().result(),
         added,
         tuple(partition_by),
-        frame.arrow_schema(),
         _frame=frame,
         _slice_rows=_slice_rows(frame),
         _allow_missing=merge or empty,
@@ -151,19 +146,17 @@ def _refuse_ragged(frame: Frame, *, merge: bool) -> None:
         )
 
 
-def _target(
-    frame: Frame, target: pa.Schema | None, column_type: ColumnType, *, merge: bool
-) -> tuple[pa.Schema, tuple[pa.Field, ...]]:
+def _target(frame: Frame, target: pa.Schema | None, *, merge: bool) -> tuple[pa.Schema, tuple[pa.Field, ...]]:
     """The schema to write under, and the fields of it that are new."""
     if target is None:
         if not frame.column_names:
             raise InvalidInputError("The data has no columns, so no table schema can be inferred from it.")
-        return canonical_schema(frame.arrow_schema(), column_type), ()
+        return canonical_schema(frame.arrow_schema()), ()
     if not merge:
         return target, ()
     extra = [f for f in frame.arrow_schema() if f.name not in target.names]
     check_names([*target.names, *(f.name for f in extra)], where="the table with the new columns")
-    added = tuple(pa.field(f.name, column_type(f.type, f.name), nullable=True) for f in extra)
+    added = tuple(pa.field(f.name, canonical_type(f.type, f.name), nullable=True) for f in extra)
     return pa.schema([*target, *added], metadata=target.metadata), added
 
 

@@ -8,11 +8,8 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 
-ColumnType = Callable[[pa.DataType, str], pa.DataType]
-"""The type of a new table column, given the type of a frame's column and its name (for messages)."""
-
 Leaf = Callable[[pa.DataType], pa.DataType | None]
-"""The same for a type without others in it; None where the table format has none."""
+"""The type of a new table column for a frame's type without others in it; None where a format has none."""
 
 UTC_TIMESTAMP = pa.timestamp("us", tz="UTC")
 NAIVE_TIMESTAMP = pa.timestamp("us")
@@ -131,10 +128,10 @@ def _refusal(kind: pa.DataType, column: str) -> str:
     return f"Column {column!r} has type {kind}, which cannot be a table column. Nothing was written. {advice}"
 
 
-def canonical_schema(schema: pa.Schema, column_type: ColumnType = canonical_type) -> pa.Schema:
+def canonical_schema(schema: pa.Schema) -> pa.Schema:
     """The table schema inferred from a frame's Arrow schema; raises InvalidInputError per column."""
     check_names(schema.names, where="the data")
-    return pa.schema([f.with_type(column_type(f.type, f.name)) for f in schema])
+    return pa.schema([f.with_type(canonical_type(f.type, f.name)) for f in schema])
 
 
 def check_names(names: Iterable[object], *, where: str) -> None:

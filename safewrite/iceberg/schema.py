@@ -155,7 +155,7 @@ def _leaf(kind: pa.DataType) -> pa.DataType | None:
 
 
 def iceberg_schema(arrow: pa.Schema) -> Schema:
-    """The Iceberg schema of a table made for a frame of schema ``arrow`` (``Prepared.found``).
+    """The Iceberg schema of a table made for a frame of schema ``arrow`` (as the frame came).
 
     Types are those of :func:`column_type`; a column is a UUID if Arrow's type says so.  Field ids count
     from 1; the catalog gives the final ones.  Raises InvalidInputError naming the column of a type that
