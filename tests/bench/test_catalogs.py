@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import psycopg2
@@ -19,7 +25,6 @@ from tests.bench.processes import is_alive, listening_addresses, until_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from bench.servers import Ministack, SeaweedFS
     from tests.servers import CatalogLab
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 KINDS = get_args(CatalogKind)
 WRITERS = 4
+REPOSITORY = Path(__file__).resolve().parents[2]
 # PyIceberg and botocore send nothing twice: the test sees each answer.
 NO_RETRY = {"commit.retry.num-retries": "0"}
 NO_RESEND: dict[str, Any] = {"glue.max-retries": 0}  # as text, PyIceberg 0.12 hands it to botocore unread
@@ -262,3 +268,29 @@ def test_an_unreadable_commit_is_refused_by_a_rest_catalog(
         set_property(table, "k")
     assert "k" not in lab.load().load_table(f"{lab.namespace}.t").properties
     assert lab.commits.fired() == 1
+
+
+def test_the_benches_import_on_a_machine_without_pyiceberg() -> None:
+    program = "import sys; sys.modules.update(dict.fromkeys(['pyiceberg', 'psycopg2', 'sqlalchemy']));"
+    program += "import bench.catalogs, bench.stress.pgproxy, bench.stress.proxy"
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_postgresql_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from bench.catalogs import Postgres\n"
+        "server = Postgres(sys.argv[1]).start()\n"
+        "print(server.pid, server._data, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=REPOSITORY, text=True) as parent:
+        assert parent.stdout is not None
+        pid, data = parent.stdout.readline().split()
+        assert is_alive(int(pid))
+        parent.kill()
+    gone = until_gone(int(pid))
+    if not gone:
+        os.kill(int(pid), signal.SIGKILL)
+    shutil.rmtree(data)
+    assert gone

@@ -131,6 +131,7 @@ def test_an_error_at_commit_tells_its_state_and_leaves_the_connection_usable(
         insert_and_commit(lab, connection)
     assert refused.value.pgcode == SQLSTATES[kind]
     assert lab.stored() == ([1] if kind in PERFORMED else [])
+    assert lab.run(lab.direct, "SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'") == []
     connection.rollback()
     insert_and_commit(lab, connection, 2)
     assert lab.stored()[-1] == 2
