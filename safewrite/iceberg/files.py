@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.io import FileIO, InputFile, OutputFile
 
 from safewrite.iceberg.answers import file_meaning
+from safewrite.iceberg.direct import direct
 from safewrite.protocol.effects import Failed, Ok, Outcome, Tail
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class FileStore:
         self.root = root
 
     def get(self, path: str) -> Outcome:
+        if (own := direct(self.file_io(), path)) is not None:
+            return own[0].get(own[1])
         try:
             with self.file_io().new_input(path).open() as stream:
                 return Ok(stream.read())
@@ -33,6 +36,8 @@ class FileStore:
             return file_meaning(error)
 
     def get_range(self, path: str, start: int, length: int) -> Outcome:
+        if (own := direct(self.file_io(), path)) is not None:
+            return own[0].get_range(own[1], start, length)
         try:
             with self.file_io().new_input(path).open() as stream:
                 stream.seek(start)
@@ -41,6 +46,8 @@ class FileStore:
             return file_meaning(error)
 
     def get_tail(self, path: str, length: int) -> Outcome:
+        if (own := direct(self.file_io(), path)) is not None:
+            return own[0].get_tail(own[1], length)
         try:
             with self.file_io().new_input(path).open() as stream:
                 size = _size(stream)
@@ -53,6 +60,8 @@ class FileStore:
         return Failed("a FileIO cannot list")
 
     def put(self, path: str, body: bytes) -> Outcome:
+        if (own := direct(self.file_io(), path)) is not None:
+            return own[0].put(own[1], body)
         try:
             with self.file_io().new_output(path).create(overwrite=True) as stream:
                 stream.write(body)
@@ -64,6 +73,8 @@ class FileStore:
         return Failed("a FileIO has no conditional create")
 
     def delete(self, path: str) -> Outcome:
+        if (own := direct(self.file_io(), path)) is not None:
+            return own[0].delete(own[1])
         try:
             self.file_io().delete(path)
         except FileNotFoundError:
