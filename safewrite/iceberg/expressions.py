@@ -9,6 +9,7 @@ that is what the predicate itself is for.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import struct
 from collections.abc import Mapping
@@ -52,6 +53,7 @@ _OPPOSITE: Mapping[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "
 _NARROWER: Mapping[Op, Op] = {"<": "<", "<=": "<", ">": ">", ">=": ">"}
 _WIDER: Mapping[Op, Op] = {"<": "<=", "<=": "<=", ">": ">=", ">=": ">="}
 _DIGITS = Context(prec=100)
+_DAY = dt.timedelta(days=1)
 
 
 def may_match(predicate: Predicate, schema: pa.Schema) -> BooleanExpression:
@@ -91,16 +93,15 @@ class _Translation:
     def compare(self, name: str, op: Op, value: Any) -> BooleanExpression:
         kind = self.schema.field(name).type
         found = self.of_numbers(name, op, value, kind)
-        if pa.types.is_floating(kind) and op in (">", ">="):
-            return Or(found, IsNaN(term=Reference(name)))
-        if self.wide:
+        if not pa.types.is_floating(kind):
             return found
-        if pa.types.is_floating(kind) and op in ("<", "<=", "="):
-            return And(NotNaN(term=Reference(name)), found)
-        return found
+        if not self.wide and op not in (">", ">="):
+            # Bounds tell nothing of NaN, so that somebody must have counted that there is none.
+            found = And(NotNaN(term=Reference(name)), found)
+        return Or(found, IsNaN(term=Reference(name))) if op in (">", ">=", "!=") else found
 
     def of_numbers(self, name: str, op: Op, value: Any, kind: pa.DataType) -> BooleanExpression:
-        """The comparison for values that are not NaN, as which files of other writers may count none."""
+        """The comparison for values that are not NaN."""
         if pa.types.is_float32(kind):
             single = _single(value)
             if math.isinf(single):
@@ -109,6 +110,8 @@ class _Translation:
                 return self.between_floats(name, op, single)
         if pa.types.is_timestamp(kind) and kind.unit == "ns":
             return self.unknown(name)  # PyIceberg compares no nanoseconds
+        if isinstance(value, dt.date) and not _within_calendar(value, step=op not in ("=", "!=")):
+            return self.unknown(name)
         if pa.types.is_decimal(kind):
             value = value.quantize(Decimal(1).scaleb(-kind.scale), context=_DIGITS)
         return self.checked(name, _LITERAL[op](name, value))
@@ -128,6 +131,18 @@ class _Translation:
     def unknown(self, name: str) -> BooleanExpression:
         """What Iceberg cannot judge."""
         return NotNull(term=Reference(name)) if self.wide else AlwaysFalse()
+
+
+def _within_calendar(value: dt.date, *, step: bool) -> bool:
+    """Whether Python has the UTC time, and with ``step`` those beside it, to which PyIceberg goes for < and >."""
+    try:
+        if isinstance(value, dt.datetime) and value.tzinfo is not None:
+            value = value.astimezone(dt.UTC)
+        if step:
+            _ = value - _DAY, value + _DAY
+    except OverflowError:
+        return False
+    return True
 
 
 def _single(value: float) -> float:
