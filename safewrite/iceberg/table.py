@@ -327,12 +327,25 @@ class IcebergTable:
             fingerprint=named.fingerprint,
             txn=named.txn,
         )
+        before = self._existing()
         self._see(done.head)
+        if not done.already:
+            self._drop_old_metadata(before, done.head)
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
         if done.contended:
             self._known_s = None
         log.info("%s in snapshot %d", outcome.value, done.snapshot_id, extra={"receipt": receipt.to_dict()})
         return receipt
+
+    def _drop_old_metadata(self, before: Head, after: Head) -> None:
+        """What PyIceberg does after its own commits, where the table asks for it; nothing here can unmake the ack."""
+        if str(after.properties.get("write.metadata.delete-after-commit.enabled")).lower() != "true":
+            return
+        old, new = table_of(before), table_of(after)
+        try:
+            self.connection.catalog._delete_old_metadata(new.io, old.metadata, new.metadata)  # noqa: SLF001
+        except Exception as error:  # noqa: BLE001 - a file that is left over harms nobody
+            log.warning("old metadata was not removed: %s", error, extra={"table": self.uri})
 
     # --- small helpers ----------------------------------------------------------------------------
     def _fresh_head(self, data: Any) -> Head:

@@ -205,7 +205,7 @@ def _reaches(head: Head, base: int) -> bool:
     """Whether every snapshot since ``base`` is in sight."""
     if base == EMPTY:
         line = list(head.ancestors())
-        return not line or head.sequences[line[-1]] <= 1
+        return not line or head.sequences[line[-1]] == 1  # v1 tables have no sequence numbers
     return head.is_current(base)
 
 

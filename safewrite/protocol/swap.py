@@ -127,7 +127,12 @@ class Plan(Protocol):
 
 @dataclass(slots=True)
 class Swapped:
-    """Where the plan's rows are.  ``lost`` are changes that were asked for and certainly did not land."""
+    """Where the plan's rows are.
+
+    ``lost`` are changes that were refused in so many words.  One that got no answer is not among them: it
+    cannot land on the table as it is, but were the table rolled back to its base, a request that is still
+    on its way could, so its files stay.
+    """
 
     head: Head
     snapshot_id: int | None
@@ -147,6 +152,8 @@ class Settled:
     head: Head
     closed: bool = False
     """Whether the effects were performed that were to come with the acceptance."""
+    in_doubt: bool = False
+    """Whether some answer stayed out, so that a request may still be on its way somewhere."""
 
 
 def settle(
@@ -174,7 +181,7 @@ def settle(
         closing = () if accepted else closing
         settled = yield from _judge(change, looked, accepted, in_doubt)
         if settled is not None:
-            return replace(settled, closed=accepted)
+            return replace(settled, closed=accepted, in_doubt=in_doubt)
         if isinstance(outcome, Failed) and not in_doubt and isinstance(looked, Ok):
             raise unanswered(swap, outcome)
         if attempt < limits.asks:
@@ -348,7 +355,8 @@ def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Genera
             if not settled.closed:
                 yield from turn.closing()
             return done
-        done.lost.append(change)
+        if not settled.in_doubt:
+            done.lost.append(change)
         done.contended = True
         if not (yield from turn.wait()):
             yield Backoff(min(done.attempts, 6), name="swap.spread")
