@@ -1,1 +1,17 @@
-"""Iceberg tables: commits through a catalog that know whether they landed."""
+"""Iceberg tables: commits through a catalog that know whether they landed.
+
+``safewrite.open("db.table", catalog=...)`` is the usual way in.  :class:`SafeCatalog` makes code safe that
+calls PyIceberg itself::
+
+    from safewrite.iceberg import SafeCatalog
+
+    table = SafeCatalog(load_catalog("prod")).load_table("sales.orders")
+    table.append(rows)
+"""
+
+from __future__ import annotations
+
+from safewrite.iceberg.catalog import CommitStateUnknownError, NotLandedError, SafeCatalog
+from safewrite.iceberg.table import IcebergTable
+
+__all__ = ["CommitStateUnknownError", "IcebergTable", "NotLandedError", "SafeCatalog"]
