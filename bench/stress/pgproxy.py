@@ -175,9 +175,9 @@ class _Session:
         self._server.write(struct.pack("!II", length, code) + rest)
         await self._server.drain()
         words = rest.split(b"\0")
-        if b"database" in words[::2]:
-            self._database = words[words.index(b"database") + 1].decode()
-        return code != _CANCEL_REQUEST
+        named = dict(zip(words[::2], words[1::2], strict=False))
+        self._database = named.get(b"database", b"").decode()
+        return bool(code != _CANCEL_REQUEST)
 
     async def _carry_answers(self) -> None:
         try:

@@ -172,7 +172,8 @@ def test_a_delayed_commit_is_held_before_the_server(lab: Lab) -> None:
 def test_a_statement_that_commits_by_itself_is_hit_like_a_commit(lab: Lab) -> None:
     connection = lab.connect()
     connection.autocommit = True
-    lab.proxy.plan(Rule(kind=FaultKind.LOST_ANSWER, method="INSERT"))
+    of_this_database = f"^/{connection.info.dbname}$"
+    lab.proxy.plan(Rule(kind=FaultKind.LOST_ANSWER, method="INSERT", path_regex=of_this_database))
     with pytest.raises(psycopg2.OperationalError):
         lab.run(connection, "INSERT INTO t VALUES (1)")
     assert lab.stored() == [1]
