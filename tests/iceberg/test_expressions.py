@@ -195,6 +195,7 @@ def with_nan_bounds(file: DataFile, rows: pa.Table, schema: Schema) -> DataFile:
 
 
 NO_METRICS = dict.fromkeys(("lower_bounds", "upper_bounds", "null_value_counts", "value_counts"))
+OFTEN = [*SCHEMA.names, *["price", "ratio"] * 3]
 METRICS = {
     "as PyIceberg writes them": lambda file, rows, schema: file,
     "with counts of NaN": with_nan_counts,
@@ -211,7 +212,7 @@ METRICS = {
 def test_no_matching_row_is_left_out_and_no_other_row_is_taken_for_one(
     table: Table, metrics: str, data: st.DataObject
 ) -> None:
-    names = data.draw(st.lists(st.sampled_from(SCHEMA.names), min_size=1, max_size=2, unique=True))
+    names = data.draw(st.lists(st.sampled_from(OFTEN), min_size=1, max_size=2, unique=True))
     frame = data.draw(frames(*names))
     (file,) = _dataframe_to_data_files(table.metadata, frame, table.io)
     file = METRICS[metrics](file, frame, table.schema())
@@ -278,6 +279,18 @@ def test_a_file_with_null_does_not_match_whole_although_iceberg_says_that_null_d
     for where in ("text <> 'a'", "NOT (text = 'a')", "NOT (text > 'a')", "text = 'a' OR text <> 'a'"):
         expression = must_match(parse(where, SCHEMA), SCHEMA)
         assert not _StrictMetricsEvaluator(table.schema(), expression).eval(file)
+
+
+def test_a_nan_that_nobody_counted_is_neither_left_out_nor_taken_for_a_number(table: Table) -> None:
+    """PyIceberg's bounds of this file are 1 and 1."""
+    rows = pa.Table.from_pylist([{"price": 1.0}, {"price": NAN}], SCHEMA)
+    (file,) = _dataframe_to_data_files(table.metadata, rows, table.io)
+    for where in ("price > 5", "price >= 5", "NOT (price <= 5)", "price <> 1"):
+        expression = may_match(parse(where, SCHEMA), SCHEMA)
+        assert _InclusiveMetricsEvaluator(table.schema(), expression).eval(file), where
+    for where in ("price < 5", "price <= 1", "price = 1", "NOT (price > 1)"):
+        expression = must_match(parse(where, SCHEMA), SCHEMA)
+        assert not _StrictMetricsEvaluator(table.schema(), expression).eval(file), where
 
 
 def test_nanoseconds_are_not_judged() -> None:

@@ -78,6 +78,18 @@ def test_an_overwrite_does_not_touch_files_with_deletion_vectors_that_it_cannot_
     assert spark.ids({"t": root}) == {"t": Counter([4])}
 
 
+def test_spark_sees_what_a_delete_left_and_the_delete_in_its_history(spark: Spark, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    spark.write(root, rows(1, 2, 3), **{"delta.enableDeletionVectors": "false"})
+    sw.open(str(root)).delete("id = 2")
+    assert spark.ids({"t": root}) == {"t": Counter([1, 3])}
+    newest = spark.sql(f"DESCRIBE HISTORY delta.`{root}`").to_pylist()[0]
+    assert newest["operation"] == "DELETE"
+    assert dict(newest["operationParameters"]) == {"predicate": '["\\"id\\" = 2"]'}
+    spark.run(f"DELETE FROM delta.`{root}` WHERE id = 3")
+    assert spark.ids({"t": root}) == {"t": Counter([1])}
+
+
 REFUSED = {
     "checkConstraints": ["CREATE TABLE {} (id BIGINT) USING delta", "ALTER TABLE {} ADD CONSTRAINT c CHECK (id > 0)"],
     "generatedColumns": ["CREATE TABLE {} (id BIGINT, twice BIGINT GENERATED ALWAYS AS (id * 2)) USING delta"],
