@@ -203,7 +203,7 @@ def test_a_commit_is_delayed_or_comes_late(
     table = lab.load(proxied=True).load_table(f"{lab.namespace}.t")
     lab.commits.plan(Rule(kind=FaultKind.DELAY, steps=(Step.CATALOG_COMMIT,), nth=1, delay_s=0.05))
     set_property(table, "delayed")
-    lab.commits.plan(Rule(kind=FaultKind.LATE, steps=(Step.CATALOG_COMMIT,), nth=1, delay_s=1.0))
+    lab.commits.plan(Rule(kind=FaultKind.LATE, steps=(Step.CATALOG_COMMIT,), nth=1, delay_s=3.0))
     with pytest.raises(Exception):  # noqa: B017 - each catalog has one of its own
         set_property(table, "late")
     observer = lab.load()

@@ -148,7 +148,7 @@ def test_every_kind_but_corruption_is_known(lab: Lab) -> None:
 
 def test_a_late_commit_lands_after_its_client_was_cut_off(lab: Lab) -> None:
     connection = lab.connect()
-    lab.proxy.plan(Rule(kind=FaultKind.LATE, delay_s=1.0, **ON_COMMIT))
+    lab.proxy.plan(Rule(kind=FaultKind.LATE, delay_s=3.0, **ON_COMMIT))
     with pytest.raises(psycopg2.OperationalError):
         insert_and_commit(lab, connection)
     assert lab.stored() == []
