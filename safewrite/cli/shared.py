@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from safewrite.connect import Connection, check_arbiter, choose_spelling, connect
-from safewrite.delta import mend
 from safewrite.delta.survey import settle
 from safewrite.errors import (
     InvalidInputError,
@@ -22,6 +21,7 @@ from safewrite.errors import (
     TableNotFoundError,
     UnsafeConfigError,
 )
+from safewrite.findings import Step
 from safewrite.protocol.ask import unanswered
 from safewrite.protocol.effects import Missing, NewestEntry, Ok
 
@@ -154,7 +154,7 @@ def plain(text: str) -> str:
     return escape(text)
 
 
-def show_steps(screen: Screen, table: str, steps: Sequence[mend.Step], nothing: str) -> None:
+def show_steps(screen: Screen, table: str, steps: Sequence[Step], nothing: str) -> None:
     def text(console: Console) -> None:
         if not steps:
             console.print(nothing)

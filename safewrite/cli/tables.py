@@ -28,9 +28,9 @@ from safewrite.cli.shared import (
 from safewrite.connect import probe
 from safewrite.delta import doctor as doctors
 from safewrite.delta import mend
-from safewrite.delta.findings import Severity
 from safewrite.delta.survey import Survey, survey
 from safewrite.errors import InvalidInputError, TableNotFoundError
+from safewrite.findings import Severity
 from safewrite.protocol.ask import Limits
 from safewrite.table import Table
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from safewrite.delta import listing, log, sparse
 from safewrite.delta.features import check_append, interval_s
-from safewrite.delta.fetch import fetch_one
 from safewrite.delta.files import ActiveFiles, load_files
 from safewrite.delta.log import Action
 from safewrite.delta.state import TableState
@@ -33,6 +32,7 @@ from safewrite.protocol.effects import (
     PutIfAbsent,
     Unknown,
 )
+from safewrite.protocol.fetch import fetch_one
 
 INTERVAL_DEFAULT = 10
 TOMBSTONE_RETENTION_DEFAULT = "interval 1 week"

@@ -11,10 +11,10 @@ from typing import Any
 
 from safewrite.delta import features, log, lost, neighbours
 from safewrite.delta.files import load_files
-from safewrite.delta.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
 from safewrite.delta.listing import hint
 from safewrite.delta.survey import ASKS, Survey
 from safewrite.errors import NotCommittedError, SafewriteError, UnsafeConfigError
+from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
 from safewrite.options import refuse_unsafe
 from safewrite.protocol.effects import Get, GetTail, Missing, Ok, Tail
 from safewrite.stores.probe import probe_locks, probe_objects

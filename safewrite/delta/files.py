@@ -6,12 +6,12 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from safewrite.delta import log, sparse
-from safewrite.delta.fetch import fetch
 from safewrite.delta.log import Action, Commit, FileKey
 from safewrite.delta.state import RESTARTS, STALE, TableState, load
 from safewrite.errors import StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Outcome
+from safewrite.protocol.fetch import fetch
 
 
 @dataclass(frozen=True)

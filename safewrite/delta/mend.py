@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from safewrite.delta.staging import StagedFile
 from safewrite.delta.state import TableState, load
 from safewrite.delta.survey import ASKS, Survey, now_ms, same_place
 from safewrite.errors import ConflictError, InvalidInputError, NotCommittedError
+from safewrite.findings import Step, Steps
 from safewrite.protocol import claim
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.commit import Arbiter, commit
@@ -32,32 +33,6 @@ TAIL_BYTES = 64 * 1024
 BATCH = 256
 SWEPT = frozenset({Fate.LANDED, Fate.REPLAYED, Fate.REFUSED, Fate.STALE, Fate.EXPIRED})
 """Fates whose temp file nobody can need: it holds no row that is not in the log and was acknowledged."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that was done, or would be: ``done``, ``would`` (dry run), ``skipped`` or ``failed``."""
-
-    action: str
-    target: str
-    status: str
-    detail: str = ""
-    version: int | None = None
-    rows: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "action": self.action,
-            "target": self.target,
-            "status": self.status,
-            "detail": self.detail,
-            "version": self.version,
-            "rows": self.rows,
-        }
-
-
-Steps = Iterator[Step]
 
 
 # --- finish -----------------------------------------------------------------------------------------

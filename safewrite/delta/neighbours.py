@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from safewrite.delta import log, lost
-from safewrite.delta.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
 from safewrite.delta.lost import Fate, Lost
 from safewrite.delta.survey import Survey, now_ms
+from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
 from safewrite.protocol.effects import Entry
 
 DAY_MS = 24 * 3600 * 1000

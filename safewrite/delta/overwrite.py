@@ -21,7 +21,6 @@ import pyarrow as pa
 from safewrite.delta.candidate import AppendCandidate, Write
 from safewrite.delta.datafiles import TARGET_FILE_BYTES, DataFile, encode
 from safewrite.delta.features import check_overwrite
-from safewrite.delta.fetch import fetch_one
 from safewrite.delta.files import ActiveFiles, load_files
 from safewrite.delta.log import Action, Commit, FileKey
 from safewrite.delta.staging import StagedFile, recheck, stage
@@ -41,6 +40,7 @@ from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.commit import Arbiter
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
+from safewrite.protocol.fetch import fetch_one
 
 if TYPE_CHECKING:
     from safewrite.delta.state import TableState

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from safewrite.delta import listing, log, sparse
-from safewrite.delta.fetch import fetch, fetch_one
 from safewrite.delta.listing import Checkpoint, Listing
 from safewrite.delta.log import Action, Commit
 from safewrite.errors import InvalidInputError, StorageError, UnsupportedTableError
@@ -30,6 +29,7 @@ from safewrite.protocol.effects import (
     Outcome,
     Tail,
 )
+from safewrite.protocol.fetch import fetch, fetch_one
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from safewrite.connect import PROPERTY_ARBITER, PROPERTY_LOCK_PATH, PROPERTY_LOCK_TABLE, shared_client
 from safewrite.delta import listing as listings
 from safewrite.delta import log
-from safewrite.delta.fetch import fetch, fetch_one
 from safewrite.delta.listing import Listing
 from safewrite.delta.log import Commit
 from safewrite.delta.state import TableState, load
@@ -25,6 +24,7 @@ from safewrite.errors import NotCommittedError, StorageError
 from safewrite.options import DEFAULT_LOCK_TABLE, Address, parse_address
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Entry, Get, List, Listed, Ok
+from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.stores.abc import ObjectStore
 from safewrite.stores.aws import ServerClock
 from safewrite.stores.ledger import ObjectLedger

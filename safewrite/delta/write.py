@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from safewrite.delta.candidate import FINGERPRINT_OF, VERSION_OF, AppendCandidate, Write
 from safewrite.delta.datafiles import DataFile
-from safewrite.delta.fetch import fetch_one
 from safewrite.delta.log import commit_path, parse, version_of
 from safewrite.delta.staging import stage
 from safewrite.delta.state import TableState
@@ -27,6 +26,7 @@ from safewrite.protocol.effects import (
     Outcome,
     Together,
 )
+from safewrite.protocol.fetch import fetch_one
 
 
 @dataclass(frozen=True, slots=True)

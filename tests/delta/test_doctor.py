@@ -14,9 +14,9 @@ import pytest
 import safewrite as sw
 from bench.servers import Ministack
 from safewrite.delta.doctor import examine
-from safewrite.delta.findings import Finding, Severity
 from safewrite.delta.log import commit_path
 from safewrite.delta.survey import same_place, survey
+from safewrite.findings import Finding, Severity
 from safewrite.protocol.effects import Ok, Outcome
 from safewrite.stores.aws import ServerClock
 from safewrite.stores.memory import MemoryObjects

@@ -1,4 +1,4 @@
-"""What doctor reports: findings with a severity, a stable code, and how to mend them."""
+"""What doctor reports and repair does: findings with a severity and a stable code, and steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,31 @@ class Finding:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was done, or would be: ``done``, ``would`` (dry run), ``skipped`` or ``failed``."""
+
+    action: str
+    target: str
+    status: str
+    detail: str = ""
+    version: int | None = None
+    rows: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "action": self.action,
+            "target": self.target,
+            "status": self.status,
+            "detail": self.detail,
+            "version": self.version,
+            "rows": self.rows,
+        }
+
+
 Findings = Iterator[Finding]
+Steps = Iterator[Step]
 DANGER, WARNING, INFO = Severity.DANGER, Severity.WARNING, Severity.INFO
 
 
