@@ -90,10 +90,11 @@ def _in(field: pa.Field[Any], values: Sequence[Any], *, negated: bool) -> Predic
 
 
 def _field(name: str, schema: pa.Schema) -> pa.Field[Any]:
-    """Delta's column names are unique whatever their case (PROTOCOL.md, "Schema Serialization Format")."""
-    for field in schema:
-        if name.casefold() == field.name.casefold():
-            return field
+    """The column of this name, else of this name in another case, of which Iceberg may have several."""
+    found = [field for field in schema if field.name == name]
+    found = found or [field for field in schema if field.name.casefold() == name.casefold()]
+    if len(found) == 1:
+        return found[0]
     raise InvalidInputError(
         f"where= names column {name!r}, and the table has {schema.names}. Nothing was written. "
         "Text takes single quotes."

@@ -161,6 +161,14 @@ def test_columns_are_found_whatever_their_case_and_with_blanks():
     assert columns(parse("\"mixed case\" = 'x' AND N = 1", SCHEMA)) == {"Mixed Case", "n"}
 
 
+def test_of_columns_that_differ_in_case_alone_the_one_that_was_named_is_meant():
+    """Iceberg tables may have such."""
+    schema = pa.schema({"id": pa.int64(), "ID": pa.int64()})
+    assert columns(parse("ID = 1", schema)) == {"ID"}
+    with pytest.raises(InvalidInputError, match="Id"):
+        parse("Id = 1", schema)
+
+
 @pytest.mark.parametrize(
     ("condition", "value"),
     [
