@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
+from safewrite.iceberg import partitions
 from safewrite.iceberg.creation import KEEP
 from safewrite.iceberg.heads import table_of
 from safewrite.protocol.head import Head
@@ -36,6 +37,7 @@ def check_table(connection: Connection, head: Head, *, strict: bool) -> None:
             f"{connection.name} has format version {metadata.format_version}; safewrite writes 1 and 2. Nothing "
             "was written. Write it with an engine that knows this version, or create it with format-version 2."
         )
+    partitions.check(metadata.specs().values(), metadata.schema())
     _check_retention(connection, head, strict=strict)
     probe(connection.catalog, connection.kind, head)
 

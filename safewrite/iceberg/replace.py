@@ -20,11 +20,12 @@ from safewrite.frames.predicate import Predicate, truths
 from safewrite.frames.replacing import EVERYTHING, digest
 from safewrite.iceberg.append import AppendPlan, kept_manifests
 from safewrite.iceberg.effects import PlanFiles, ReadRows
-from safewrite.iceberg.expressions import may_match, must_match
+from safewrite.iceberg.expressions import may_match
 from safewrite.iceberg.files import MemoryIO
 from safewrite.iceberg.heads import table_of
 from safewrite.iceberg.manifests import entry, manifest_of
 from safewrite.iceberg.naming import Write
+from safewrite.iceberg.pruning import Pruning
 from safewrite.iceberg.schema import arrow_schema
 from safewrite.iceberg.staging import Staging, perform_all
 from safewrite.protocol.ask import ask, unanswered
@@ -97,17 +98,22 @@ class ReplacePlan(AppendPlan):
             raise _unplanned(effect, outcome)
         self._removed, self._rewritten = [], []
         assert isinstance(outcome.value, tuple)
+        pruning = Pruning(self.predicate, table_of(head).metadata, schema)
         for task in outcome.value:
+            if not pruning.may_match(task.file):
+                continue
             mark = (task.file.file_path, *sorted(d.file_path for d in task.delete_files))
             if mark not in self._rests:
-                self._rests[mark] = yield from self._rest(head, task, schema)
+                self._rests[mark] = yield from self._rest(head, task, schema, pruning)
             if self._rests[mark].removed:
                 self._removed.append(task.file)
                 self._rewritten += self._rests[mark].files
 
-    def _rest(self, head: Head, task: FileScanTask, schema: pa.Schema) -> Generator[Effect, Outcome, _Rest]:
+    def _rest(
+        self, head: Head, task: FileScanTask, schema: pa.Schema, pruning: Pruning
+    ) -> Generator[Effect, Outcome, _Rest]:
         """What one data file becomes; its remaining rows are uploaded here."""
-        if not task.delete_files and self._all_match(head, task.file, schema):
+        if pruning.must_match(task.file):
             return _Rest(removed=True)
         effect = ReadRows(head, task, name="replace.read_rows")
         outcome = yield from ask(effect, self.limits)
@@ -128,15 +134,6 @@ class ReplacePlan(AppendPlan):
         yield from staging.upload(self._encode(rest, head, schema))
         yield from staging.complete(())
         return _Rest(removed=True, files=tuple(staging.data_files))
-
-    def _all_match(self, head: Head, file: DataFile, schema: pa.Schema) -> bool:
-        from pyiceberg.expressions.visitors import ROWS_MUST_MATCH, _StrictMetricsEvaluator
-
-        if self.predicate == EVERYTHING:
-            return True
-        iceberg = table_of(head).metadata.schema()
-        strict = _StrictMetricsEvaluator(iceberg, must_match(self.predicate, schema), case_sensitive=True)
-        return bool(strict.eval(file) == ROWS_MUST_MATCH)
 
     def _encode(self, rest: pa.Table, head: Head, schema: pa.Schema) -> Iterable[Any]:
         from safewrite.iceberg.datafiles import encode

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.io import FileIO
-    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.table import DataScan, FileScanTask, Table
 
     from safewrite.iceberg.change import Creation, MarkedChange, SnapshotChange
     from safewrite.protocol.head import Head
@@ -94,12 +94,19 @@ class CatalogWorld(World):
 
     def _plan_files(self, head: Head, row_filter: BooleanExpression) -> Outcome:
         try:
-            scan = table_of(head).scan(row_filter=row_filter)
-            if self.branch != MAIN:
-                scan = scan.use_ref(self.branch)
-            return Ok(tuple(scan.plan_files()))
+            try:
+                return Ok(tuple(self._scan(head, row_filter).plan_files()))
+            except (
+                TypeError
+            ):  # PyIceberg compares NULL partition values (iceberg-python #3498): all files, then
+                return Ok(tuple(self._scan(head).plan_files()))
         except Exception as error:  # noqa: BLE001 - as above
             return _scan_meaning(error)
+
+    def _scan(self, head: Head, row_filter: BooleanExpression | None = None) -> DataScan:
+        table = table_of(head)
+        scan = table.scan() if row_filter is None else table.scan(row_filter=row_filter)
+        return scan if self.branch == MAIN else scan.use_ref(self.branch)
 
     def _read_rows(self, head: Head, task: FileScanTask) -> Outcome:
         from pyiceberg.expressions import AlwaysTrue
