@@ -7,8 +7,8 @@ Integers go to other integers, floats and decimals, and floats and decimals to i
 value stays equal; decimals are rescaled, times change their unit, if nothing is cut off.  Texts,
 bytes, booleans, numbers, dates and times never become each other, nor do floats and decimals.  A
 time with a zone keeps its instant; a time without one is none.  NaN for an integer column is
-refused: whether NULL is meant cannot be told.  Years are 1 to 9999.  Bytes and UUIDs go to a column of
-fixed length if every value has that length; times of day are from 00:00 to before 24:00.
+refused: whether NULL is meant cannot be told.  Years are 1 to 9999.  A UUID is its 16
+bytes; bytes go to a column of fixed length if every value has that length; times of day are from 00:00 to before 24:00.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from safewrite.errors import WouldAlterError
 from safewrite.frames.leaves import NotExactError, OtherMeaningError, convert
-from safewrite.frames.types import is_list
+from safewrite.frames.types import is_list, without_uuids
 
 Rows = Callable[[int], int]
 """From an element's position to the row of the frame that it belongs to."""
@@ -50,6 +50,9 @@ def conform(
 
 
 def _single(column: pa.ChunkedArray) -> pa.Array:
+    kind = without_uuids(column.type)
+    if kind != column.type:  # pyarrow 26 cannot take UUIDs out of lists and maps
+        column = column.cast(kind)
     if column.num_chunks == 1:
         return column.chunk(0)
     if column.num_chunks == 0:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.frames.types import is_bytes, is_text, is_uuid
+from safewrite.frames.types import is_bytes, is_text
 
 _YEAR_1_S = -62_135_596_800
 _YEAR_10000_S = 253_402_300_800
@@ -33,10 +33,6 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     source = values.type
     if pa.types.is_null(source):
         return pa.nulls(len(values), target)
-    if is_uuid(source):  # under the name is a byte string of 16
-        values, source = values.storage, source.storage_type
-        if target != source:
-            raise OtherMeaningError("convert the UUIDs to their bytes or their text yourself")
     if is_text(target) and is_text(source):
         return values if source == target else _cast(values, target)
     if is_bytes(target) and is_bytes(source):

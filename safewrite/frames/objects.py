@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
-from safewrite.frames.types import check_names, is_uuid
+from safewrite.frames.types import check_names, without_uuids
 
 Values: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 
@@ -250,7 +250,8 @@ class Shape:
                 for v in values
             ]
         try:
-            stored = _stored(kind)
+            stored = without_uuids(kind)
+            # pyarrow 26 makes no UUIDs inside of other types
             array = pa.array(clean, type=stored, from_pandas=False)
             return array if stored == kind else array.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
@@ -273,21 +274,6 @@ class Shape:
         if isinstance(value, float) and math.isnan(value) and self.nan_is_null():
             return None
         return value
-
-
-def _stored(kind: pa.DataType) -> pa.DataType:
-    """``kind`` with UUIDs as what is stored for them: pyarrow 26 makes no UUIDs inside of other types."""
-    if is_uuid(kind):
-        return kind.storage_type
-    if pa.types.is_struct(kind):
-        return pa.struct(
-            [f.with_type(_stored(f.type)) for f in (kind.field(i) for i in range(kind.num_fields))]
-        )
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_stored(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(_stored(kind.key_type), kind.item_field.with_type(_stored(kind.item_type)))
-    return kind
 
 
 def _struct_hint(hint: pa.DataType | None, name: str) -> pa.DataType | None:

@@ -38,6 +38,21 @@ def is_uuid(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
 
 
+def without_uuids(kind: pa.DataType) -> pa.DataType:
+    """``kind`` with what is stored for UUIDs in their place: byte strings of 16."""
+    if is_uuid(kind):
+        return kind.storage_type
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [f.with_type(without_uuids(f.type)) for f in (kind.field(i) for i in range(kind.num_fields))]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(without_uuids(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(without_uuids(kind.key_type), kind.item_field.with_type(without_uuids(kind.item_type)))
+    return kind
+
+
 def is_list(kind: pa.DataType) -> bool:
     """Whether values are lists in a layout that pyarrow converts without loss.
 

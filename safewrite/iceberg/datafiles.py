@@ -25,6 +25,7 @@ from safewrite.frames.grouping import tables_of
 from safewrite.frames.parquet import ParquetDraft, rolled
 from safewrite.frames.prepare import Prepared
 from safewrite.iceberg.metrics import FileMetrics, Plan, plan
+from safewrite.iceberg.partitions import check
 from safewrite.iceberg.rows import groups, sorted_rows
 from safewrite.iceberg.schema import arrow_schema, arrow_type
 
@@ -78,6 +79,7 @@ def encode(
         raise InternalError(
             f"The rows were prepared for {prepared.schema}, the table has {arrow_schema(schema)}; please report this."
         )
+    check([metadata.spec()], schema)
     spec, layout = metadata.spec(), _Layout.of(metadata, schema)
     written = ordinal = 0
     for values, tables in _partitions(prepared, metadata, schema):

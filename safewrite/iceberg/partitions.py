@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyiceberg.exceptions import ValidationError
@@ -21,9 +21,9 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import NestedField
+from pyiceberg.types import DoubleType, IcebergType, NestedField, UUIDType
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, UnsupportedTableError
 from safewrite.iceberg.schema import struct_path
 
 _CALL = re.compile(r"(\w+)\s*\((.*)\)", re.DOTALL)
@@ -44,6 +44,11 @@ _NUMBERED: dict[str, Callable[[int], Transform[Any, Any]]] = {
     "truncate": TruncateTransform,
 }
 _NUMBER_MAX = 2**31 - 1  # Java holds it in an int
+_MISREAD: dict[type[IcebergType], str] = {
+    # iceberg-python #3808; what rewrites a manifest would store the rounded value
+    DoubleType: "PyIceberg up to 0.12 reads such partition values rounded to 32 bits",
+    UUIDType: "PyIceberg up to 0.12 finds no row by such a partition value",
+}
 _FORMS = "a column, year(c), month(c), day(c), hour(c), bucket(16, c), truncate(4, c) or void(c)"
 
 
@@ -64,10 +69,31 @@ def spec(partition_by: Sequence[str] | PartitionSpec, schema: Schema) -> Partiti
     for text in partition_by:
         source, transform = _parsed(text, schema, "partition_by")
         _refuse_redundant(text, source, transform, fields)
+        misread = _misread(source, transform)
+        if misread is not None:
+            raise _invalid(
+                f"partition_by holds {text!r}, but {misread}. Partition by another column or transform"
+            )
         name = _free_name(_name(schema, source, transform), source, transform, schema, fields)
         number = PARTITION_FIELD_ID_START + len(fields)
         fields.append(PartitionField(source.field_id, number, transform, name))
     return PartitionSpec(*fields)
+
+
+def check(specs: Iterable[PartitionSpec], schema: Schema) -> None:
+    """Raise UnsupportedTableError for a table some of whose partition values are not read as they are."""
+    for field in (field for one in specs for field in one.fields):
+        source = _column(field.source_id, schema)
+        misread = None if source is None else _misread(source, field.transform)
+        if misread is not None:
+            raise UnsupportedTableError(
+                f"The table is partitioned by the values of {field.name!r}, and {misread}. Nothing was "
+                "written. Write this table with Spark, or partition it in another way."
+            )
+
+
+def _misread(source: NestedField, transform: Transform[Any, Any]) -> str | None:
+    return _MISREAD.get(type(source.field_type)) if isinstance(transform, IdentityTransform) else None
 
 
 def spelled(found: PartitionSpec, schema: Schema) -> tuple[str, ...]:
@@ -154,7 +180,7 @@ def _transform(name: str, arguments: str, text: str, where: str) -> tuple[Transf
     return _NUMBERED[known](int(numbered[1])), numbered[2].strip()
 
 
-def _column(name: str, schema: Schema) -> NestedField | None:
+def _column(name: str | int, schema: Schema) -> NestedField | None:
     try:
         return schema.find_field(name)
     except ValueError:

@@ -39,6 +39,16 @@ LEAVES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 }
 
 
+# What Iceberg has besides; a frame's small integers become wider there.
+ICEBERG_LEAVES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    kind: values for kind, values in LEAVES.items() if kind not in (pa.int8(), pa.int16())
+} | {
+    pa.time64("us"): st.times(),
+    pa.binary(3): st.binary(min_size=3, max_size=3),
+    pa.binary(16): st.binary(min_size=16, max_size=16),
+}
+
+
 def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
     """Values of a type, None among them."""
     if pa.types.is_struct(kind):
@@ -46,19 +56,24 @@ def values_of(kind: pa.DataType) -> st.SearchStrategy[Any]:
             {kind.field(i).name: values_of(kind.field(i).type) for i in range(kind.num_fields)}
         )
     elif pa.types.is_map(kind):
-        inner = st.dictionaries(LEAVES[kind.key_type], values_of(kind.item_type), max_size=3).map(
+        inner = st.dictionaries(_values[kind.key_type], values_of(kind.item_type), max_size=3).map(
             lambda d: list(d.items())
         )
     elif pa.types.is_list(kind):
         inner = st.lists(values_of(kind.value_type), max_size=3)
     else:
-        inner = LEAVES[kind]
+        inner = _values[kind]
     return st.none() | inner
 
 
-def types(*, nested: bool = True) -> st.SearchStrategy[pa.DataType]:
+_values = LEAVES | ICEBERG_LEAVES
+
+
+def types(
+    *, nested: bool = True, of: dict[pa.DataType, st.SearchStrategy[Any]] = LEAVES
+) -> st.SearchStrategy[pa.DataType]:
     """Column types; nested ones up to two levels."""
-    leaves = st.sampled_from(list(LEAVES))
+    leaves = st.sampled_from(list(of))
     if not nested:
         return leaves
 
@@ -74,10 +89,17 @@ def types(*, nested: bool = True) -> st.SearchStrategy[pa.DataType]:
 
 
 @st.composite
-def tables(draw: st.DrawFn, *, nested: bool = True, rows_max: int = 8, columns_max: int = 4) -> pa.Table:
+def tables(
+    draw: st.DrawFn,
+    *,
+    nested: bool = True,
+    rows_max: int = 8,
+    columns_max: int = 4,
+    of: dict[pa.DataType, st.SearchStrategy[Any]] = LEAVES,
+) -> pa.Table:
     """A table with an ``id`` column (row numbers) and columns ``c0``, ``c1``, ... of any types."""
     rows = draw(st.integers(0, rows_max))
-    kinds = draw(st.lists(types(nested=nested), min_size=1, max_size=columns_max))
+    kinds = draw(st.lists(types(nested=nested, of=of), min_size=1, max_size=columns_max))
     columns = {"id": pa.array(range(rows), pa.int64())}
     for i, kind in enumerate(kinds):
         values = draw(st.lists(values_of(kind), min_size=rows, max_size=rows))

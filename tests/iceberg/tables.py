@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -82,6 +83,11 @@ def append(table: Table, data: object, **options: Any) -> list[StagedFile]:
             snapshot.append_data_file(file.data_file)
     table.refresh()
     return files
+
+
+def read(table: Table, row_filter: BooleanExpression = AlwaysTrue()) -> pa.Table:  # noqa: B008 - immutable
+    """The rows that PyIceberg finds, by ``id``."""
+    return table.scan(row_filter).to_arrow().sort_by("id")
 
 
 def local(path: str) -> Path:

@@ -161,6 +161,8 @@ EXACT: list[tuple[Any, pa.DataType, list[Any]]] = [
     (pa.array([b"abc", None], pa.large_binary()), pa.binary(3), [b"abc", None]),
     ([ONE, None], pa.binary(16), [ONE.bytes, None]),
     ([ONE.bytes], pa.binary(16), [ONE.bytes]),
+    ([ONE], pa.binary(), [ONE.bytes]),
+    ([[ONE, None], None], list_of(pa.field("element", pa.binary(16))), [[ONE.bytes, None], None]),
     (pa.array([ONE.bytes], pa.binary(16)), pa.binary(16), [ONE.bytes]),
     (
         [dt.datetime(2020, 1, 1, tzinfo=dt.UTC)],
@@ -188,8 +190,7 @@ LOSSY: list[tuple[Any, pa.DataType, str]] = [
     ([b"abc", b"ab"], pa.binary(3), "row 1"),
     (pa.array([b"abcd"], pa.binary(4)), pa.binary(3), "row 0"),
     ([str(ONE)], pa.binary(16), "length 16"),
-    ([ONE], pa.string(), "UUIDs to their bytes or their text"),
-    ([ONE], pa.binary(), "UUIDs to their bytes or their text"),
+    ([ONE], pa.string(), "never turned"),
     ([dt.datetime(1600, 1, 1, tzinfo=dt.UTC)], pa.timestamp("ns", tz="UTC"), "row 0"),
 ]
 
