@@ -1,4 +1,4 @@
-"""A small Spark with Delta Lake on this machine, and what the tests ask it."""
+"""A small Spark with Delta Lake and Iceberg on this machine, and what the tests ask it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from bench.stress.spark_reader import EXTENSIONS, catalog_settings
+
 ROOT = Path(__file__).parents[2]
 JARS = Path(os.environ.get("SAFEWRITE_JARS", ROOT / "jars")).resolve() / "spark"
 
 
 class Spark:
-    """Reads and writes Delta tables in local folders, one task at a time."""
+    """Reads and writes Delta tables in local folders and Iceberg tables of catalogs, one task at a time."""
 
     def __init__(self, folder: Path) -> None:
         from pyspark.sql import SparkSession
 
         jars = sorted(JARS.glob("*.jar"))
-        assert jars, "Spark's jars for Delta are missing: make jars"
+        assert jars, "Spark's jars for Delta and Iceberg are missing: make jars"
         self.folder = folder
         self._builder = SparkSession.builder.master("local[1]").appName("safewrite-tests")
         for name, value in _settings(folder, jars).items():
@@ -50,6 +52,15 @@ class Spark:
         gateway.proc.stdin.close()  # the JVM ends with its standard input
         gateway.proc.wait(60)
 
+    def know(self, name: str, properties: Mapping[str, str]) -> None:
+        """Reach the Iceberg catalog that PyIceberg reaches by ``properties``, from now on as ``name``."""
+        java = self.session.sparkContext._jvm.java.lang.System
+        # Java's client of Glue takes no credentials from a catalog's settings.
+        java.setProperty("aws.accessKeyId", properties["s3.access-key-id"])
+        java.setProperty("aws.secretAccessKey", properties["s3.secret-access-key"])
+        for key, value in catalog_settings(name, properties).items():
+            self.session.conf.set(key, value)
+
     def sql(self, text: str) -> pa.Table:
         """Run one query; its rows as an Arrow table."""
         with _careless():
@@ -62,11 +73,11 @@ class Spark:
 
     def read(self, root: Path | str, order: str = "id") -> pa.Table:
         """All rows of a table, sorted by one column."""
-        return self.sql(f"SELECT * FROM delta.`{root}`").sort_by(order)
+        return self.sql(f"SELECT * FROM {source(root)}").sort_by(order)
 
-    def ids(self, tables: Mapping[str, Path]) -> dict[str, Counter[int]]:
+    def ids(self, tables: Mapping[str, Path | str]) -> dict[str, Counter[int]]:
         """How often each id is in each of some tables; one query for all of them, for it is quicker."""
-        parts = [f"SELECT '{name}' AS name, id FROM delta.`{root}`" for name, root in tables.items()]
+        parts = [f"SELECT '{name}' AS name, id FROM {source(root)}" for name, root in tables.items()]
         found: dict[str, Counter[int]] = {name: Counter() for name in tables}
         for row in self.sql(" UNION ALL ".join(parts)).to_pylist():
             found[row["name"]][row["id"]] += 1
@@ -75,7 +86,7 @@ class Spark:
     def filtered(self, root: Path | str, filters: list[str]) -> dict[str, list[int]]:
         """The ids of a table's rows for which each filter is true."""
         parts = [
-            f"SELECT {number} AS number, id FROM delta.`{root}` WHERE {text}"
+            f"SELECT {number} AS number, id FROM {source(root)} WHERE {text}"
             for number, text in enumerate(filters)
         ]
         found: dict[str, list[int]] = {text: [] for text in filters}
@@ -85,7 +96,11 @@ class Spark:
 
     def files_scanned(self, root: Path | str, filter_: str) -> int:
         """How many files a filter leaves to be read."""
-        return len(self.session.sql(f"SELECT * FROM delta.`{root}` WHERE {filter_}").inputFiles())
+        return len(self.session.sql(f"SELECT * FROM {source(root)} WHERE {filter_}").inputFiles())
+
+    def tasks(self, query: str) -> int:
+        """Of how many tasks a query's scan is made."""
+        return int(self.session.sql(query).rdd.getNumPartitions())
 
     def write(self, root: Path | str, data: pa.Table, *, mode: str = "append", **options: Any) -> None:
         """Write rows as a Spark job does."""
@@ -108,6 +123,11 @@ class Spark:
         return sorted(found, key=lambda row: row["version"])
 
 
+def source(table: Path | str) -> str:
+    """How SQL names a table: a Delta table by its folder, an Iceberg table as it is."""
+    return f"delta.`{table}`" if "/" in str(table) else str(table)
+
+
 @contextlib.contextmanager
 def _careless() -> Iterator[None]:
     """PySpark leaves the sockets of results to the garbage collector, which warns; ours must be clean."""
@@ -120,7 +140,7 @@ def _careless() -> Iterator[None]:
 def _settings(folder: Path, jars: list[Path]) -> dict[str, str]:
     return {
         "spark.jars": ",".join(map(str, jars)),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.extensions": f"io.delta.sql.DeltaSparkSessionExtension,{EXTENSIONS}",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

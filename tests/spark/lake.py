@@ -1,0 +1,53 @@
+"""An Iceberg catalog that safewrite, PyIceberg and the tests' Spark share."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+import safewrite as sw
+from bench.catalogs import CatalogKind, load
+from safewrite.iceberg.table import IcebergTable
+from tests.spark.session import Spark
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Lake:
+    """One catalog; ``name`` is what Spark calls it, and a SQL catalog's own name too."""
+
+    kind: CatalogKind
+    name: str
+    properties: dict[str, str]
+    namespace: str
+    spark: Spark
+    closing: ExitStack
+
+    def load(self) -> Any:
+        """A PyIceberg catalog of its own, closed when the session ends; each writer takes one."""
+        return self.closing.enter_context(closing(load(self.properties, name=self.name)))
+
+    def new(self) -> str:
+        """An identifier that no table has."""
+        return f"{self.namespace}.t{next(_numbers)}"
+
+    def create(self, schema: pa.Schema, **settings: Any) -> IcebergTable:
+        """A new, empty table, opened by safewrite."""
+        table = sw.create(self.new(), schema, catalog=self.load(), **settings)
+        assert isinstance(table, IcebergTable)
+        return table
+
+    def open(self, identifier: str, **settings: Any) -> IcebergTable:
+        """A table opened by safewrite, over a catalog of its own."""
+        table = sw.open(identifier, catalog=self.load(), **settings)
+        assert isinstance(table, IcebergTable)
+        return table
+
+    def sql(self, table: IcebergTable | str) -> str:
+        """What Spark calls a table."""
+        return f"{self.name}.{table if isinstance(table, str) else table.uri}"
