@@ -283,6 +283,8 @@ def test_each_file_is_in_the_tables_sort_order_and_says_so(lake: Warehouse) -> N
     whole = lake.create(table.schema, sort_by=["id"])
     (one,) = staged(whole, table)
     assert pq.read_table(io.BytesIO(one.body)).column("id").to_pylist() == list(range(100))
+    (swapped,) = staged(whole, pa.table({"p": ["a"] * 4, "id": [0, 2, 1, 3]}))  # ends are where they were
+    assert pq.read_table(io.BytesIO(swapped.body)).column("id").to_pylist() == [0, 1, 2, 3]
     (unsorted,) = staged(lake.create(table.schema), table)
     assert unsorted.data_file.sort_order_id is None
     assert pq.read_table(io.BytesIO(unsorted.body)).column("id").to_pylist() == table.column("id").to_pylist()
