@@ -126,31 +126,47 @@ def catalog_lab(
     with ExitStack() as stack:
 
         def lab(kind: CatalogKind) -> CatalogLab:
-            uri = _catalog_uri(kind, request, ministack)
-            upstream = None if kind == "sql" else uri
-            http = PlannedProxy(
-                ministack.endpoint_url, tmp_path, catalog_upstream=upstream, name=f"{kind}-proxy"
+            return new_lab(
+                kind,
+                request=request,
+                ministack=ministack,
+                bucket=bucket,
+                run_dir=tmp_path,
+                stack=stack,
             )
-            commits: PlannedProxy | PlannedPgProxy
-            commits = proxy = stack.enter_context(http)
-            proxied_uri = proxy.endpoint_url
-            if kind == "sql":
-                commits = stack.enter_context(PlannedPgProxy(uri))
-                proxied_uri = commits.through(uri)
-            warehouse = f"s3://{bucket}/{kind}"
-            direct = catalog_properties(kind, uri=uri, s3_url=ministack.endpoint_url, warehouse=warehouse)
-            proxied = catalog_properties(
-                kind, uri=proxied_uri, s3_url=proxy.endpoint_url, warehouse=warehouse
-            )
-            namespace = f"ns_{uuid.uuid4().hex[:12]}"
-            made = CatalogLab(kind, direct, proxied, namespace, proxy, commits, stack)
-            made.load().create_namespace(namespace)
-            return made
 
         yield lab
 
 
-def _catalog_uri(kind: CatalogKind, request: pytest.FixtureRequest, ministack: Ministack) -> str:
+def new_lab(
+    kind: CatalogKind,
+    *,
+    request: pytest.FixtureRequest,
+    ministack: Ministack,
+    bucket: str,
+    run_dir: Path,
+    stack: ExitStack,
+) -> CatalogLab:
+    """A lab with tables in ``bucket``; its proxies end with ``stack``."""
+    uri = catalog_uri(kind, request, ministack)
+    upstream = None if kind == "sql" else uri
+    http = PlannedProxy(ministack.endpoint_url, run_dir, catalog_upstream=upstream, name=f"{kind}-proxy")
+    commits: PlannedProxy | PlannedPgProxy
+    commits = proxy = stack.enter_context(http)
+    proxied_uri = proxy.endpoint_url
+    if kind == "sql":
+        commits = stack.enter_context(PlannedPgProxy(uri))
+        proxied_uri = commits.through(uri)
+    warehouse = f"s3://{bucket}/{kind}"
+    direct = catalog_properties(kind, uri=uri, s3_url=ministack.endpoint_url, warehouse=warehouse)
+    proxied = catalog_properties(kind, uri=proxied_uri, s3_url=proxy.endpoint_url, warehouse=warehouse)
+    namespace = f"ns_{uuid.uuid4().hex[:12]}"
+    made = CatalogLab(kind, direct, proxied, namespace, proxy, commits, stack)
+    made.load().create_namespace(namespace)
+    return made
+
+
+def catalog_uri(kind: CatalogKind, request: pytest.FixtureRequest, ministack: Ministack) -> str:
     """Where a catalog answers; only now is the server needed that serves it."""
     if kind == "sql":
         postgres: Postgres = request.getfixturevalue("postgres")

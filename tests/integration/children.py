@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,13 @@ def set_scene(
 
 # --- the side of the tests ------------------------------------------------------------------------
 class Nursery:
-    """Hands tasks to a warm parent, which is started when it is first needed and ends with us."""
+    """Hands tasks to a warm parent, which is started when it is first needed and ends with us.
 
-    def __init__(self) -> None:
+    ``module`` is the program of the parent.
+    """
+
+    def __init__(self, module: str = __name__) -> None:
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
@@ -92,7 +96,7 @@ class Nursery:
             self._process.stdout.close()
             self._process = None
 
-    def killed(self, task: Task) -> bool:
+    def killed(self, task: object) -> bool:
         """Run a task: True if its process was killed by SIGKILL, False if it came to its end."""
         self._fork(task)
         code = self._number()
@@ -100,7 +104,7 @@ class Nursery:
         return code != 0
 
     @contextlib.contextmanager
-    def paused(self, task: Task) -> Iterator[None]:
+    def paused(self, task: object) -> Iterator[None]:
         """Run a task until it has stopped itself; it goes on, and must succeed, at the end of the block."""
         pid = self._fork(task)
         try:
@@ -111,10 +115,10 @@ class Nursery:
         code = self._number()
         assert code == 0, f"the child ended with {code}"
 
-    def _fork(self, task: Task) -> int:
+    def _fork(self, task: object) -> int:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__], cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                [sys.executable, "-m", self._module], cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
         assert self._process.stdin is not None
         self._process.stdin.write(base64.b64encode(pickle.dumps(task)) + b"\n")
@@ -139,31 +143,37 @@ def _wait_until_stopped(pid: int) -> None:
 
 
 # --- the warm parent --------------------------------------------------------------------------------
-def _child(task: Task, session: Any) -> None:
+def _child(work: Callable[[Any], object], task: Any) -> None:
     try:
-        task.run(session)
+        work(task)
     except BaseException:  # noqa: BLE001 - the exit code tells, whatever it was
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
 
 
-def main() -> None:
-    """Fork a child for each task on standard input."""
-    session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
-    for service in ("s3", "dynamodb"):
-        session.client(service)
-    rows(0)  # pyarrow imports pandas now, not in each child
+def serve(work: Callable[[Any], object], before: Callable[[Any], object] = lambda _: None) -> None:
+    """Fork a child for each task on standard input, to do ``work(task)``; ``before`` is done by the parent."""
     for line in sys.stdin.buffer:
         task = pickle.loads(base64.b64decode(line))
+        before(task)
         pid = os.fork()
         if pid == 0:
-            _child(task, session)
+            _child(work, task)
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
         _, status = os.waitpid(pid, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
+
+
+def main() -> None:
+    """Warm up, and serve."""
+    session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
+    for service in ("s3", "dynamodb"):
+        session.client(service)
+    rows(0)  # pyarrow imports pandas now, not in each child
+    serve(lambda task: task.run(session))
 
 
 if __name__ == "__main__":

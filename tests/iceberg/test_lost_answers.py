@@ -1,0 +1,148 @@
+"""Answers that are lost, refused or turned into a conflict on real catalogs: every append is once and acked (C1, C3)."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from safewrite.iceberg.table import IcebergTable
+from safewrite.testing.faults import FaultKind, Rule, Step
+from tests.iceberg.places import Place, check
+from tests.integration.places import rows
+from tests.servers import CatalogLab, PlannedPgProxy, PlannedProxy
+
+FAULTS = int(os.environ.get("SAFEWRITE_FAULTS", "10"))
+"""How often each fault hits each catalog; SAFEWRITE_FAULTS=100 is the long form."""
+APPENDS_MAX = 4 * FAULTS
+
+PERFORMED = (
+    FaultKind.LOST_ANSWER,
+    FaultKind.LOST_ANSWER_500,
+    FaultKind.LOST_ANSWER_502,
+    FaultKind.LOST_ANSWER_503,
+    FaultKind.LOST_ANSWER_504,
+    FaultKind.PRECONDITION_412,
+)
+REFUSED = (
+    FaultKind.CUT,
+    FaultKind.ERROR_500,
+    FaultKind.ERROR_502,
+    FaultKind.ERROR_503,
+    FaultKind.ERROR_504,
+    FaultKind.CONFLICT_409,
+    FaultKind.THROTTLE,
+)
+
+
+def append_until(
+    table: IcebergTable, proxy: PlannedProxy | PlannedPgProxy, faults: int, *, first: int = 1
+) -> list[int]:
+    """Append one row after another, each with a key, until so many faults have fired; every one is acked."""
+    before, ids = proxy.fired(), []
+    for number in range(first, first + APPENDS_MAX):
+        receipt = table.append(rows(number), key=f"event-{number}")
+        assert (receipt.outcome, receipt.rows) == ("committed", 1)
+        ids.append(number)
+        if proxy.fired() - before >= faults:
+            return ids
+    raise AssertionError(f"{proxy.fired() - before} of {faults} faults fired in {APPENDS_MAX} appends")
+
+
+def check_each(place: Place, ids: list[int]) -> None:
+    """Every id once, and each in a snapshot of its own, in the order of the appends."""
+    check(place, 0, *ids)
+    assert place.history() == ["before", *(f"event-{number}" for number in ids)]
+
+
+@pytest.mark.parametrize("kind", [*PERFORMED, *REFUSED], ids=str)
+def test_commits_whose_answer_is_lost_or_wrong_are_once_and_acked(
+    lab: CatalogLab, place: Place, kind: FaultKind
+) -> None:
+    """C1, C3: the catalog's clients repeat some requests by themselves, and meet their own first one."""
+    place.create(0)
+    table = place.through(lab).open()
+    # What was not performed must come through when it is asked for again.
+    every = 1 if kind in PERFORMED else 2
+    lab.commits.plan(Rule(kind=kind, steps=(Step.CATALOG_COMMIT,), every=every))
+    before = lab.commits.fired()
+    faults = FAULTS if kind in PERFORMED else FAULTS // 2
+    ids = append_until(table, lab.commits, faults)
+    lab.commits.clear()
+    assert lab.commits.fired() - before >= faults
+    check_each(place, ids)
+
+
+UPLOADS = (Step.PUT_DATA, Step.PUT_MANIFEST, Step.PUT_MANIFEST_LIST)
+DOWNLOADS = (Step.GET_DATA, Step.GET_MANIFEST_LIST)
+STEP_FAULTS = max(2, FAULTS // 5)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.ERROR_503, FaultKind.CUT], ids=str)
+def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
+    lab: CatalogLab, place: Place, kind: FaultKind
+) -> None:
+    """G2: every file has a name of its own, so it may be put again; Iceberg's REST catalog writes its metadata."""
+    place.create(0)
+    table = place.through(lab).open()
+    ids: list[int] = []
+    # PyArrow, which PyIceberg writes metadata with, gives up an upload whose completion was answered with 503.
+    theirs = lab.kind == "rest" or kind is FaultKind.ERROR_503
+    for step in (*UPLOADS, *DOWNLOADS, *(() if theirs else (Step.PUT_METADATA,))):
+        lab.proxy.plan(Rule(kind=kind, steps=(step,), every=2))
+        ids += append_until(table, lab.proxy, STEP_FAULTS, first=len(ids) + 1)
+    lab.proxy.clear()
+    check_each(place, ids)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.ERROR_503, FaultKind.CUT], ids=str)
+def test_loads_of_the_table_that_fail_never_decide_a_commit(
+    lab: CatalogLab, place: Place, kind: FaultKind
+) -> None:
+    """C1: a third of the looks fails, while the answers of half of the commits are lost."""
+    place.create(0)
+    table = place.through(lab).open()
+    lab.commits.plan(
+        Rule(kind=kind, steps=(Step.CATALOG_LOAD,), every=3),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.CATALOG_COMMIT,), every=2),
+    )
+    ids = append_until(table, lab.commits, 2 * STEP_FAULTS)
+    lab.commits.clear()
+    check_each(place, ids)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.ERROR_500, FaultKind.CUT], ids=str)
+@pytest.mark.parametrize("lab", ["sql", "glue"], indirect=True)
+def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
+    lab: CatalogLab, place: Place, lock_table: str, kind: FaultKind
+) -> None:
+    """The ledger in the catalog's own database, and in DynamoDB beside Glue."""
+    place = place if lab.kind == "sql" else place.locked(lock_table)
+    proxy = lab.commits
+    place.create(0)
+    table = place.through(lab).open()
+    ids: list[int] = []
+    # DynamoDB's ledger puts whole items; that of SQL updates its rows.
+    for step in (Step.PUT_LEDGER, Step.LEASE, *((Step.UPDATE_LEDGER,) if lab.kind == "sql" else ())):
+        proxy.plan(Rule(kind=kind, steps=(step,), every=2))
+        table._queue_first = 100
+        ids += append_until(table, proxy, STEP_FAULTS, first=len(ids) + 1)
+    proxy.clear()
+    check_each(place, ids)
+
+
+@pytest.mark.parametrize("lab", ["sql", "glue"], indirect=True)
+def test_a_repeat_is_recognised_though_the_ledger_answers_every_other_time(
+    lab: CatalogLab, place: Place, lock_table: str
+) -> None:
+    place = place if lab.kind == "sql" else place.locked(lock_table)
+    first = place.create(0).append(rows(1), key="event")
+    table = place.through(lab).open()
+    lab.commits.plan(Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_LEDGER, Step.GET_LEDGER), every=2))
+    before = lab.commits.fired()
+    for _ in range(3):
+        again = table.append(rows(1), key="event")
+        assert (again.outcome, again.version) == ("already_committed", first.version)
+    assert lab.commits.fired() > before
+    lab.commits.clear()
+    check(place, 0, 1)
