@@ -1,4 +1,4 @@
-"""``python -m bench.perf``: safewrite beside deltalake, in ratios; exit 1 only if a row was not safe."""
+"""``python -m bench.perf``: safewrite beside deltalake or PyIceberg, in ratios; exit 1 only if a row was not safe."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from rich.console import Console
 
 from ..stress.run import facts
 from . import contention, imports, log_length, lone, memory, report
+from .contest import Contest, iceberg
 from .figures import Scenario
 from .scale import FULL, QUICK, Scale
 
@@ -27,6 +29,26 @@ SCENARIOS: dict[str, Callable[[Scale, Path], Scenario]] = {
     "memory": memory.run,
     "imports": imports.run,
 }
+ICEBERG: dict[str, Callable[[Scale, Path, Contest], Scenario]] = {
+    "lone": lone.run,
+    "contention": contention.run,
+}
+
+
+class Format(StrEnum):
+    """Whose tables are written."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+class CatalogKind(StrEnum):
+    """What keeps the Iceberg tables."""
+
+    SQL = "sql"
+    REST = "rest"
+    GLUE = "glue"
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -35,6 +57,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def perf(
     *,
     only: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(SCENARIOS)}.")] = "",
+    format: Annotated[Format, typer.Option(help="Whose tables are written.")] = Format.DELTA,  # noqa: A002
+    catalog: Annotated[
+        CatalogKind, typer.Option(help="Of --format iceberg, which has the scenarios lone and contention.")
+    ] = CatalogKind.SQL,
     quick: Annotated[bool, typer.Option(help="A form of about two minutes; its figures are coarse.")] = False,
     frame_gb: Annotated[float | None, typer.Option(min=0.001, help="Size of the frame of `memory`.")] = None,
     processes: Annotated[
@@ -46,7 +72,8 @@ def perf(
     ] = None,
 ) -> None:
     """Measure, print a table per scenario, and close with the aims."""
-    names = _choose(only)
+    known = SCENARIOS if format is Format.DELTA else ICEBERG
+    names = _choose(only, known)
     scale = QUICK if quick else FULL
     if frame_gb is not None:
         scale = replace(scale, frame_bytes=int(frame_gb * 1e9))
@@ -61,7 +88,7 @@ def perf(
     started, began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()), time.monotonic()
     found = []
     for name in names:
-        found.append(measure(name, scale))
+        found.append(measure(name, scale, None if format is Format.DELTA else catalog))
         report.show(found[-1], console)
     elapsed = f"{time.monotonic() - began:.0f} s"
     command = shlex.join(["python", "-m", __package__ or "bench.perf", *sys.argv[1:]])
@@ -74,22 +101,25 @@ def perf(
     raise typer.Exit(1 if any(scenario.broken for scenario in found) else 0)
 
 
-def measure(name: str, scale: Scale) -> Scenario:
-    """Run one scenario on servers of its own, whose files are thrown away afterwards."""
+def measure(name: str, scale: Scale, catalog: CatalogKind | None = None) -> Scenario:
+    """Run one scenario on servers of its own, whose files are thrown away afterwards; Iceberg's with ``catalog``."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="safewrite-perf-") as folder:
-        scenario = SCENARIOS[name](scale, Path(folder))
+        if catalog is None:
+            scenario = SCENARIOS[name](scale, Path(folder))
+        else:
+            small = replace(scale, lone_rows=scale.lone_rows_iceberg)
+            scenario = ICEBERG[name](small, Path(folder), iceberg(catalog.value))
+            scenario = replace(scenario, title=f"{scenario.title} (Iceberg, {catalog} catalog)")
     return replace(scenario, elapsed_s=time.monotonic() - began)
 
 
-def _choose(only: str) -> list[str]:
+def _choose(only: str, known: Iterable[str]) -> list[str]:
     named = [name.strip() for name in only.split(",") if name.strip()]
-    unknown = [name for name in named if name not in SCENARIOS]
+    unknown = [name for name in named if name not in known]
     if unknown:
-        raise typer.BadParameter(
-            f"no scenario is named {', '.join(unknown)}; there are {', '.join(SCENARIOS)}"
-        )
-    return named or list(SCENARIOS)
+        raise typer.BadParameter(f"no scenario is named {', '.join(unknown)}; there are {', '.join(known)}")
+    return named or list(known)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

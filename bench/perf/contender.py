@@ -19,7 +19,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from . import writers
+from .contest import module_of
+from .writers import Append
 
 ERRORS_MAX = 1_000
 """A writer that fails at once, again and again, stops here."""
@@ -64,12 +65,8 @@ def _end_with_parent(parent: int) -> None:
 def _import_and_make_frame(config: dict[str, Any]) -> Any:
     import pyarrow as pa
 
-    if config["arm"] == writers.DELTALAKE:
-        import deltalake  # noqa: F401
-    else:
-        import boto3.session  # noqa: F401
-
-        import safewrite  # noqa: F401
+    writers = module_of(config["writers"])
+    writers.preload(config["arm"])
     # Built without a conversion from pandas: that would start pyarrow's threads before the fork.
     rows = range(config["rows"])
     columns = [list(rows), [1_000_000 * r for r in rows], [f"sensor-{r % 97}" for r in rows]]
@@ -86,6 +83,7 @@ def _be_a_writer(
     answer = Path(config["folder"]) / f"{number}.json"
     try:
         _end_with_parent(parent)
+        writers = module_of(config["writers"])
         append = writers.opened(config["arm"], writers.Place(**config["place"]))
         os.write(ready, b".")
         (start_at,) = struct.unpack("d", os.read(start, 8))
@@ -98,7 +96,7 @@ def _be_a_writer(
     os._exit(code)  # deltalake's runtime is not ended by the interpreter's way out
 
 
-def _append_until(append: writers.Append, frame: Any, start_at: float, window_s: float) -> dict[str, Any]:
+def _append_until(append: Append, frame: Any, start_at: float, window_s: float) -> dict[str, Any]:
     """Begin appends until the window is over, and finish the last one."""
     acks: list[tuple[float, float, int | None]] = []
     errors: Counter[str] = Counter()

@@ -12,7 +12,6 @@ from typing import Any
 from . import writers
 from .figures import Aim, Line, Scenario, at_most, interleave, paired
 from .lab import Lab
-from .lone import TEMPERATURES
 from .scale import Scale
 
 INTERVAL = "10"
@@ -26,7 +25,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
     short, long = scale.log_versions
     with Lab(folder, seaweed=True) as lab:
         frame = writers.make_frame(ROWS)
-        for temperature, opener in TEMPERATURES.items():
+        for temperature, opener in (("warm", writers.opened), ("cold", writers.opening)):
             arms: dict[str, Callable[[], float]] = {}
             for arm in writers.ARMS:
                 for versions in (short, long):

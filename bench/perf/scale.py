@@ -11,6 +11,7 @@ class Scale:
 
     delay_s: float = 0.03
     lone_rows: tuple[int, ...] = (1_000, 100_000)
+    lone_rows_iceberg: tuple[int, ...] = (100,)
     lone_rounds: int = 30
     processes: tuple[int, ...] = (4, 16, 32)
     processes_slow: tuple[int, ...] = (4, 16, 32)
@@ -45,6 +46,7 @@ QUICK = Scale(
 TINY = Scale(
     delay_s=0.001,
     lone_rows=(10,),
+    lone_rows_iceberg=(10,),
     lone_rounds=2,
     processes=(2,),
     processes_slow=(2,),

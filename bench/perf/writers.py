@@ -32,6 +32,16 @@ class Place:
         return asdict(self)
 
 
+def preload(arm: str) -> None:
+    """Import what an arm needs, without a client or a thread."""
+    if arm == DELTALAKE:
+        import deltalake  # noqa: F401
+    else:
+        import boto3.session  # noqa: F401
+
+        import safewrite  # noqa: F401
+
+
 def create(arm: str, place: Place, schema: pa.Schema, *, properties: Mapping[str, str] | None = None) -> None:
     """Create an empty table; for safewrite the lock table too, if it is not there."""
     if arm.startswith(DELTALAKE):
@@ -105,6 +115,11 @@ def schema() -> pa.Schema:
             ("quality", pa.int64()),
         ]
     )
+
+
+def frame_of(rows: int) -> pd.DataFrame:
+    """What the writers are given."""
+    return make_frame(rows)
 
 
 def make_frame(rows: int) -> pd.DataFrame:

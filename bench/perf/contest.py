@@ -1,0 +1,107 @@
+"""Who is compared, where, and against which aims: the same scenarios serve Delta and Iceberg tables."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..stress.proxy import FaultProxy
+from . import writers
+from .iceberg_lab import Catalog, IcebergLab
+from .iceberg_writers import LEASED, PLAIN, PYICEBERG
+from .lab import Lab
+
+
+class Ground(Protocol):
+    """Servers on loopback, near and by a slower way that counts requests."""
+
+    folder: Path
+
+    def place(self, name: str, *, slow: bool = False) -> Any: ...
+
+    def requests(self) -> Counter[str]: ...
+
+    @property
+    def proxy(self) -> FaultProxy: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """The arms of one format.
+
+    ``writers`` is the name of the module beside this one that calls them.  ``beside`` says what the peer
+    does warm and cold, ``attempt_step`` which request each of its attempts makes once; ``queued`` are the
+    arms whose writers take turns, which alone are held to few attempts per ack.
+    """
+
+    writers: str
+    safe: tuple[str, ...]
+    queued: tuple[str, ...]
+    peer: str
+    beside: Mapping[str, str]
+    attempt_step: str
+    lone_ratio_max: float
+    notes: tuple[str, ...]
+    ground: Callable[[Path, float], AbstractContextManager[Ground]]
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Every arm, the peer last."""
+        return (*self.safe, self.peer)
+
+    @property
+    def calls(self) -> Any:
+        """The module that calls them."""
+        return module_of(self.writers)
+
+
+def module_of(name: str) -> Any:
+    """The module of writers of that name."""
+    return importlib.import_module(f".{name}", __package__)
+
+
+DELTA = Contest(
+    writers="writers",
+    safe=writers.SAFE,
+    queued=writers.SAFE,  # without a lock table there is no queue; the aim is the same and is shown as missed
+    peer=writers.DELTALAKE,
+    beside={"warm": "write_deltalake(handle)", "cold": "write_deltalake(uri)"},
+    attempt_step="put_commit",
+    lone_ratio_max=1.0,
+    notes=(
+        (
+            "Medians leave out the appends that write a checkpoint: safewrite's every 10 versions (its default), "
+            "within the append that is due; deltalake's every 100. They show in max."
+        ),
+        (
+            "deltalake has no idempotency key, reads nothing back and verifies nothing; keyed lines are held "
+            "against its plain append."
+        ),
+    ),
+    ground=lambda folder, delay_s: Lab(folder, delay_s=delay_s),
+)
+
+
+def iceberg(catalog: Catalog) -> Contest:
+    """The arms on one kind of catalog; a SQL catalog's writers always have the queue in its database."""
+    return Contest(
+        writers="iceberg_writers",
+        safe=(PLAIN,) if catalog == "sql" else (LEASED, PLAIN),
+        queued=(PLAIN,) if catalog == "sql" else (LEASED,),
+        peer=PYICEBERG,
+        beside={"warm": "Table.append (one handle)", "cold": "load_catalog().load_table().append"},
+        attempt_step="put_manifest_list",
+        lone_ratio_max=1.1,
+        notes=(
+            (
+                "PyIceberg has no idempotency key, checks no data file and looks at nothing afterwards; keyed lines "
+                "are held against its plain append."
+            ),
+        ),
+        ground=lambda folder, delay_s: IcebergLab(folder, catalog, delay_s=delay_s),
+    )
