@@ -21,7 +21,7 @@ from safewrite.cli.verify import verify
 
 app = typer.Typer(
     name="safewrite",
-    help="Look after Delta tables with many writers: find what is unsafe, resolve, repair, verify, stress.",
+    help="Look after Delta and Iceberg tables with many writers: find what is unsafe, resolve, repair, verify, stress.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -10,36 +10,38 @@ from rich.console import Console
 
 from safewrite.cli.shared import (
     EXIT_LOST,
-    ArbiterOption,
     DryRun,
     Endpoint,
-    LockTable,
     OutputOption,
     Region,
     Screen,
     StorageOption,
-    TableArg,
     grid_of,
     options_of,
     plain,
     show_steps,
 )
+from safewrite.cli.target import Target, on_table
 from safewrite.connect import shared_client
 from safewrite.delta import mend
 from safewrite.delta.survey import SCAN_PAGES_MAX, Survey, survey
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, StorageError
 from safewrite.options import DEFAULT_LOCK_TABLE
-from safewrite.protocol.effects import Ok, Outcome, Queue
+from safewrite.protocol.effects import LedgerRecord, Ok, Outcome, Queue
 
 locks = typer.Typer(
     help="Look at the lock table, create it, clear what dropped tables left.", no_args_is_help=True
 )
 
 
-def _look_at_locks(
-    table: str, lock_table: str | None, arbiter: str | None, options: Mapping[str, str]
-) -> Survey:
-    found = survey(table, lock_table=lock_table, arbiter=arbiter, storage_options=options)
+KEYS_MAX = 10_000
+"""Keys of an Iceberg table that are read from its catalog's database."""
+
+
+def _look_at_locks(target: Target) -> Survey:
+    found = survey(
+        target.table, lock_table=target.lock_table, arbiter=target.arbiter, storage_options=target.options
+    )
     if found.lock_table is None:
         raise InvalidInputError(
             f"{found.address.uri} has no lock table (arbiter {found.arbiter}). Nothing was written. Name one with "
@@ -53,14 +55,51 @@ def _look_at_locks(
     return found
 
 
-def _look_at_iceberg(table: str, lock_table: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """What a lock table holds of an Iceberg table: keys whose commit was not noted, and the queue."""
+# --- Iceberg --------------------------------------------------------------------------------------
+def _look_at_uuid(target: Target) -> dict[str, Any]:
+    """What a lock table holds of the Iceberg table with this UUID."""
+    from safewrite.stores.dynamodb import ICEBERG
+
+    client = shared_client("dynamodb", None, target.options)
+    table_id = target.table.removeprefix(ICEBERG)
+    return _in_dynamodb(target.table, client, target.lock_table or DEFAULT_LOCK_TABLE, table_id)
+
+
+def _look_at_catalog(target: Target) -> dict[str, Any]:
+    """What is kept beside the catalog of an Iceberg table: in the lock table, or in the catalog's own database."""
+    connection = target.look()
+    from safewrite.iceberg.audit import read_head
+
+    table_id = read_head(connection).table_id
+    if connection.lock_table is not None:
+        found = _in_dynamodb(connection.name, connection.dynamodb, connection.lock_table, table_id)
+        return found | {"table_id": table_id}
+    if not connection.helpers.ledger:
+        raise InvalidInputError(
+            f"{connection.name} has no ledger and no queue (its UUID is {table_id}). Nothing was written. Name the "
+            "lock table that its writers use with --lock-table; in a SQL catalog the first writer makes both."
+        )
+    from safewrite.stores.sql import SqlLedger, SqlQueue
+
+    engine = connection.catalog.engine  # type: ignore[attr-defined]
+    answer = SqlLedger(engine, table_id).records(KEYS_MAX)
+    if not isinstance(answer, Ok):
+        detail = getattr(answer, "detail", answer)
+        raise StorageError(
+            f"The catalog's database did not answer: {detail}. Nothing was written. Try again."
+        )
+    assert isinstance(answer.value, tuple)
+    records, whole = answer.value
+    document = _document(connection.name, records, whole, SqlQueue(engine, table_id).read())
+    return document | {"lock_table": None, "table_id": table_id}
+
+
+def _in_dynamodb(table: str, client: Any, lock_table: str, table_id: str) -> dict[str, Any]:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from safewrite.stores.dynamodb import ICEBERG, aws_ledger
+    from safewrite.stores.dynamodb import aws_ledger
 
-    client = shared_client("dynamodb", None, options)
-    ledger, queue = aws_ledger(client, lock_table, table.removeprefix(ICEBERG))
+    ledger, queue = aws_ledger(client, lock_table, table_id)
     try:
         records, whole = ledger.records(SCAN_PAGES_MAX)
     except (BotoCoreError, ClientError) as error:
@@ -68,14 +107,19 @@ def _look_at_iceberg(table: str, lock_table: str, options: Mapping[str, str]) ->
             f"The lock table {lock_table!r} cannot be read: {type(error).__name__}: {error}. Nothing was written. "
             "Name the one that the table's writers use with --lock-table, or check region and permissions."
         ) from error
+    return _document(table, records, whole, queue.read()) | {"lock_table": lock_table}
+
+
+def _document(table: str, records: list[LedgerRecord], whole: bool, queue: Outcome) -> dict[str, Any]:
+    """Keys whose commit was not noted, how many others there are, and the queue."""
     opened = [
         {"key": one.key, "base_snapshot": one.base_version, "in_doubt_at": one.in_doubt_at}
         for one in sorted(records, key=lambda one: one.key)
         if one.version is None
     ]
     return {
-        "table": table, "lock_table": lock_table, "open_keys": opened, "committed_keys": len(records) - len(opened),
-        "whole": whole, "queue": _counters(queue.read()),
+        "table": table, "open_keys": opened, "committed_keys": len(records) - len(opened), "whole": whole,
+        "queue": _counters(queue),
     }  # fmt: skip
 
 
@@ -84,7 +128,7 @@ def _show_iceberg(console: Console, found: Mapping[str, Any]) -> None:
     for row in found["open_keys"]:
         grid.add_row(*(plain(str(row[name])) for name in ("key", "base_snapshot", "in_doubt_at")))
     console.print(grid)
-    part = "" if found["whole"] else f" (only {SCAN_PAGES_MAX} pages of the lock table were read)"
+    part = "" if found["whole"] else " (only a part of them was read)"
     console.print(f"{found['committed_keys']} keys with a noted commit{part}")
     console.print(_queue_line(found["queue"]))
 
@@ -100,33 +144,21 @@ def _queue_line(queue: Mapping[str, int]) -> str:
 
 
 @locks.command("list")
-def list_locks(
-    context: typer.Context,
-    table: Annotated[
-        str,
-        typer.Argument(metavar="TABLE", help="s3://bucket/path, or iceberg:UUID for an Iceberg table."),
-    ],
-    *,
-    lock_table: LockTable = None,
-    arbiter: ArbiterOption = None,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = None,
-) -> None:
-    """List the table's entries in the lock table, and its queue of writers."""
+@on_table
+def list_locks(screen: Screen, target: Target) -> None:
+    """List what guards a table: its entries in the lock table, or its keys, and its queue of writers.
+
+    An Iceberg table is named as db.table with --catalog, or, where its UUID is known, as iceberg:UUID.
+    """
     from safewrite.stores.dynamodb import ICEBERG, DynamoDBQueue, spark_path
 
-    screen = Screen(context, output)
-    if table.startswith(ICEBERG):
+    if target.catalog is not None or target.table.startswith(ICEBERG):
         with screen.errors():
-            options = options_of(endpoint_url, region, storage_option)
-            keys = _look_at_iceberg(table, lock_table or DEFAULT_LOCK_TABLE, options)
+            keys = _look_at_uuid(target) if target.catalog is None else _look_at_catalog(target)
         screen.show(keys, lambda console: _show_iceberg(console, keys))
         return
     with screen.errors():
-        options = options_of(endpoint_url, region, storage_option)
-        found = _look_at_locks(table, lock_table, arbiter, options)
+        found = _look_at_locks(target)
         answer = DynamoDBQueue(found.dynamodb, found.lock_table or "", spark_path(found.address.uri)).read()
     queue = _counters(answer)
     entries = [
@@ -183,9 +215,10 @@ def create_lock_table(
 
 
 @locks.command("clear")
+@on_table
 def clear_locks(
-    context: typer.Context,
-    table: TableArg,
+    screen: Screen,
+    target: Target,
     *,
     force: Annotated[
         bool, typer.Option("--force", help="Also the entry of the next version, if its temp file is gone.")
@@ -197,18 +230,15 @@ def clear_locks(
         ),
     ] = None,
     dry_run: DryRun = False,
-    lock_table: LockTable = None,
-    arbiter: ArbiterOption = None,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = None,
 ) -> None:
-    """Remove entries that a dropped table left; entries of versions that the log holds stay."""
-    screen = Screen(context, output)
+    """Remove entries that a dropped Delta table left; entries of versions that the log holds stay.
+
+    Of an Iceberg table there is nothing to clear: its keys expire by themselves.
+    """
     with screen.errors():
-        options = options_of(endpoint_url, region, storage_option)
-        found = _look_at_locks(table, lock_table, arbiter, options)
+        if target.catalog is not None:
+            target.refuse("locks clear")
+        found = _look_at_locks(target)
         if spelling is not None:
             steps = list(mend.clear_spelling(found, spelling, dry_run=dry_run))
         else:

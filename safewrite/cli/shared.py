@@ -36,19 +36,12 @@ class Output(StrEnum):
     JSON = "json"
 
 
-TableArg = Annotated[str, typer.Argument(metavar="TABLE", help="s3://bucket/path, or a local path.")]
 LockTable = Annotated[
     str | None,
     typer.Option(
         "--lock-table",
         envvar="SAFEWRITE_LOCK_TABLE",
-        help="DynamoDB lock table (default: what the table records).",
-    ),
-]
-ArbiterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--arbiter", envvar="SAFEWRITE_ARBITER", help="dynamodb or object-store (default: as recorded)."
+        help="DynamoDB lock table (default: what a Delta table records; none for Iceberg).",
     ),
 ]
 Endpoint = Annotated[
@@ -104,15 +97,21 @@ class Screen:
             raise typer.Exit(EXIT_USAGE if isinstance(error, USAGE) else EXIT_LOST) from error
 
 
+def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """The values of a repeated option that takes KEY=VALUE."""
+    found = {}
+    for text in texts or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+        found[name] = value
+    return found
+
+
 def options_of(
     endpoint_url: str | None, region: str | None, storage_option: Sequence[str] | None
 ) -> dict[str, str]:
-    options = {}
-    for text in storage_option or ():
-        name, separator, value = text.partition("=")
-        if not separator or not name:
-            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--storage-option")
-        options[name] = value
+    options = pairs(storage_option, "--storage-option")
     if endpoint_url:
         options["AWS_ENDPOINT_URL"] = endpoint_url
     if region:
@@ -159,7 +158,7 @@ def show_steps(screen: Screen, table: str, steps: Sequence[Step], nothing: str) 
         if not steps:
             console.print(nothing)
             return
-        grid = grid_of("action", "status", "file", "version", "rows", "detail")
+        grid = grid_of("action", "status", "target", "version", "rows", "detail")
         for step in steps:
             numbers = ("" if number is None else str(number) for number in (step.version, step.rows))
             grid.add_row(step.action, step.status, plain(step.target), *numbers, plain(step.detail))

@@ -8,117 +8,136 @@ import typer
 from rich.console import Console
 
 import safewrite
-from safewrite.cli.shared import (
-    EXIT_LOST,
-    ArbiterOption,
-    DryRun,
-    Endpoint,
-    LockTable,
-    OutputOption,
-    Region,
-    Screen,
-    StorageOption,
-    TableArg,
-    connect_to,
-    grid_of,
-    options_of,
-    plain,
-    show_steps,
-)
+from safewrite.cli.shared import EXIT_LOST, DryRun, Screen, connect_to, grid_of, plain, show_steps
+from safewrite.cli.target import Target, on_table
 from safewrite.connect import probe
 from safewrite.delta import doctor as doctors
 from safewrite.delta import mend
 from safewrite.delta.survey import Survey, survey
 from safewrite.errors import InvalidInputError, TableNotFoundError
-from safewrite.findings import Severity
+from safewrite.findings import Finding, Severity, Step
 from safewrite.protocol.ask import Limits
+from safewrite.receipt import Receipt
 from safewrite.table import Table
 
 
+# --- doctor -------------------------------------------------------------------------------------------
+@on_table
 def doctor(
-    context: typer.Context,
-    table: TableArg,
+    screen: Screen,
+    target: Target,
     *,
-    lock_table: LockTable = None,
-    arbiter: ArbiterOption = None,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    storage_option: StorageOption = None,
     deep: Annotated[
-        bool, typer.Option(help="Look for every data file, and for those that no commit names.")
+        bool, typer.Option(help="Look for every data file; for Delta also for those that no commit names.")
     ] = False,
     probe_store: Annotated[
-        bool, typer.Option("--probe", help="Write scratch objects to see whether the store keeps its word.")
+        bool,
+        typer.Option(
+            "--probe",
+            help="Delta: write scratch objects to see whether the store keeps its word. Iceberg: ask the catalog for a "
+            "commit that it must refuse.",
+        ),
     ] = False,
-    output: OutputOption = None,
 ) -> None:
     """Find what is unsafe about a table, and how to mend it.  Exits with 1 if there is a danger."""
-    screen = Screen(context, output)
+    examine = _examine_delta if target.catalog is None else _examine_iceberg
     with screen.errors():
-        options = options_of(endpoint_url, region, storage_option)
-        found = survey(table, lock_table=lock_table, arbiter=arbiter, storage_options=options)
-        findings = doctors.examine(found, storage_options=options, deep=deep, probe=probe_store)
+        answer, findings = examine(target, deep=deep, probe_store=probe_store)
     counts = {str(level): sum(f.severity is level for f in findings) for level in Severity}
-    answer = {
-        "table": found.address.uri, "version": found.head, "arbiter": found.arbiter, "lock_table": found.lock_table,
-        "counts": counts, "findings": [finding.to_dict() for finding in findings],
-    }  # fmt: skip
+    answer |= {"counts": counts, "findings": [finding.to_dict() for finding in findings]}
 
     def text(console: Console) -> None:
-        console.print(f"{found.address.uri}  version {found.head}  arbiter {found.arbiter}", highlight=False)
-        if not findings:
-            console.print("[green]Nothing unsafe was found.[/green]")
-            return
-        colours = {Severity.DANGER: "bold red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
-        grid = grid_of("severity", "code", "what was found", "how to mend it")
-        for finding in findings:
-            level = f"[{colours[finding.severity]}]{finding.severity}[/]"
-            grid.add_row(level, finding.code, plain(finding.message), plain(finding.mend))
-        console.print(grid)
+        line = f"{answer['table']}  version {answer['version']}  arbiter {answer['arbiter']}"
+        console.print(plain(line), highlight=False)
+        _print_findings(console, findings)
 
     screen.show(answer, text)
     raise typer.Exit(EXIT_LOST if counts["danger"] else 0)
 
 
+def _examine_delta(target: Target, *, deep: bool, probe_store: bool) -> tuple[dict[str, Any], list[Finding]]:
+    found = survey(
+        target.table, lock_table=target.lock_table, arbiter=target.arbiter, storage_options=target.options
+    )
+    findings = doctors.examine(found, storage_options=target.options, deep=deep, probe=probe_store)
+    answer = {
+        "table": found.address.uri, "version": found.head, "arbiter": found.arbiter, "lock_table": found.lock_table,
+    }  # fmt: skip
+    return answer, findings
+
+
+def _examine_iceberg(
+    target: Target, *, deep: bool, probe_store: bool
+) -> tuple[dict[str, Any], list[Finding]]:
+    connection = target.look()
+    from safewrite.iceberg import doctor as iceberg_doctors  # PyIceberg is known to be there now
+
+    found = iceberg_doctors.examine(connection, deep=deep, probe=probe_store)
+    answer = {
+        "table": connection.name, "version": found.version, "arbiter": "catalog", "catalog": connection.kind,
+        "lock_table": connection.lock_table,
+    }  # fmt: skip
+    return answer, found.findings
+
+
+def _print_findings(console: Console, findings: list[Finding]) -> None:
+    if not findings:
+        console.print("[green]Nothing unsafe was found.[/green]")
+        return
+    colours = {Severity.DANGER: "bold red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
+    grid = grid_of("severity", "code", "what was found", "how to mend it")
+    for finding in findings:
+        level = f"[{colours[finding.severity]}]{finding.severity}[/]"
+        grid.add_row(level, finding.code, plain(finding.message), plain(finding.mend))
+    console.print(grid)
+
+
+# --- resolve ------------------------------------------------------------------------------------------
+@on_table
 def resolve(
-    context: typer.Context,
-    table: TableArg,
+    screen: Screen,
+    target: Target,
     *,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The idempotency key of the write.")],
-    lock_table: LockTable = None,
-    arbiter: ArbiterOption = None,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Find out whether a write landed, without writing.
 
     Exits with 0 where that is certain: committed (the receipt), or not committed (outcome not_committed);
     with 1 where it may still land.
     """
-    screen = Screen(context, output)
     with screen.errors():
-        opened = Table(
-            connect_to(table, lock_table, arbiter, options_of(endpoint_url, region, storage_option))
-        )
-        if opened.refresh().version < 0:
-            raise TableNotFoundError(
-                f"There is no Delta table at {opened.uri}. Nothing was written. Check the address."
-            )
-        receipt = opened.resolve(key)
+        place, receipt = (_resolve_delta if target.catalog is None else _resolve_iceberg)(target, key)
+    unit = "version" if target.catalog is None else "snapshot"
     if receipt is None:
-        answer: dict[str, Any] = {"outcome": "not_committed", "table": opened.uri, "key": key}
-        screen.show(answer, lambda console: console.print(f"not committed: {plain(key)} is in no version"))
+        answer: dict[str, Any] = {"outcome": "not_committed", "table": place, "key": key}
+        screen.show(answer, lambda console: console.print(f"not committed: {plain(key)} is in no {unit}"))
         return
     receipt_plain = receipt.to_dict()
-    line = f"committed in version {receipt.version}: {receipt.rows} rows, fingerprint {receipt.fingerprint}"
+    line = f"committed in {unit} {receipt.version}: {receipt.rows} rows, fingerprint {receipt.fingerprint}"
     screen.show(receipt_plain, lambda console: console.print(line, highlight=False))
 
 
+def _resolve_delta(target: Target, key: str) -> tuple[str, Receipt | None]:
+    opened = Table(connect_to(target.table, target.lock_table, target.arbiter, target.options))
+    if opened.refresh().version < 0:
+        raise TableNotFoundError(
+            f"There is no Delta table at {opened.uri}. Nothing was written. Check the address."
+        )
+    return opened.uri, opened.resolve(key)
+
+
+def _resolve_iceberg(target: Target, key: str) -> tuple[str, Receipt | None]:
+    connection = target.look()
+    from safewrite.iceberg.table import IcebergTable
+
+    return connection.name, IcebergTable(connection).refresh().resolve(key)
+
+
+# --- repair -------------------------------------------------------------------------------------------
+@on_table
 def repair(
-    context: typer.Context,
-    table: TableArg,
+    screen: Screen,
+    target: Target,
     *,
     rescue: Annotated[
         bool,
@@ -135,46 +154,82 @@ def repair(
         float,
         typer.Option(envvar="SAFEWRITE_OLDER_THAN_DAYS", help="Age of temp files to sweep, by the store."),
     ] = 7,
+    set_retention: Annotated[
+        bool,
+        typer.Option("--set-retention", help="Iceberg: keep snapshots for 15 days, where it is less."),
+    ] = False,
     dry_run: DryRun = False,
-    lock_table: LockTable = None,
-    arbiter: ArbiterOption = None,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = None,
 ) -> None:
-    """Finish commits that somebody left unfinished; on demand rescue vanished ones and sweep temp files.
+    """Mend what is safe to mend.
 
-    Exits with 1 if something that should be mended could not be.
+    Delta: finish commits that somebody left unfinished; on demand rescue vanished ones and sweep temp
+    files.  Iceberg: on demand let the table keep snapshots for long enough; nothing else of an Iceberg
+    table is mended by itself, for doctor to say what to do.  Exits with 1 if something that should be
+    mended could not be.
     """
-    screen = Screen(context, output)
     with screen.errors():
-        options = options_of(endpoint_url, region, storage_option)
-        connection = connect_to(table, lock_table, arbiter, options)
+        if target.catalog is None:
+            target.refuse(*(["--set-retention"] if set_retention else []))
+            place, steps = _repair_delta(target, rescue, sweep, older_than_days, dry_run)
+        else:
+            given = {"--rescue": rescue, "--sweep": sweep}
+            target.refuse(*(name for name, asked in given.items() if asked))
+            place, steps = _repair_iceberg(target, set_retention, dry_run)
+    show_steps(screen, place, steps, "Nothing to repair.")
 
-        def look() -> Survey:
-            seen = survey(
-                table, lock_table=connection.lock_table, arbiter=connection.name, storage_options=options
-            )  # fmt: skip
-            if seen.entries_error is not None:
-                raise InvalidInputError(
-                    f"The lock table cannot be read: {seen.entries_error}. Nothing was written."
-                )
-            return seen
 
-        found = look()
-        recorded = found.state.properties if found.state is not None else {}
-        if not dry_run:
-            probe(connection, recorded)
-        unfinished = {entry.temp_path for entry in found.entries if not entry.settled}
-        steps = list(mend.finish(found, connection.world, dry_run=dry_run))
-        if rescue:
-            found = look() if steps and not dry_run else found
-            steps += mend.rescue(
-                found, connection.world, arbiter=connection.arbiter, limits=Limits(),
-                leave=unfinished, engine_version=safewrite.__version__, dry_run=dry_run,
-            )  # fmt: skip
-        if sweep:
-            found = look() if steps and not dry_run else found
-            steps += mend.sweep(found, connection.world, older_than_days=older_than_days, dry_run=dry_run)
-    show_steps(screen, connection.address.uri, steps, "Nothing to repair.")
+def _repair_delta(
+    target: Target, rescue: bool, sweep: bool, older_than_days: float, dry_run: bool
+) -> tuple[str, list[Step]]:
+    connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
+
+    def look() -> Survey:
+        seen = survey(
+            target.table, lock_table=connection.lock_table, arbiter=connection.name, storage_options=target.options
+        )  # fmt: skip
+        if seen.entries_error is not None:
+            raise InvalidInputError(
+                f"The lock table cannot be read: {seen.entries_error}. Nothing was written."
+            )
+        return seen
+
+    found = look()
+    recorded = found.state.properties if found.state is not None else {}
+    if not dry_run:
+        probe(connection, recorded)
+    unfinished = {entry.temp_path for entry in found.entries if not entry.settled}
+    steps = list(mend.finish(found, connection.world, dry_run=dry_run))
+    if rescue:
+        found = look() if steps and not dry_run else found
+        steps += mend.rescue(
+            found, connection.world, arbiter=connection.arbiter, limits=Limits(),
+            leave=unfinished, engine_version=safewrite.__version__, dry_run=dry_run,
+        )  # fmt: skip
+    if sweep:
+        found = look() if steps and not dry_run else found
+        steps += mend.sweep(found, connection.world, older_than_days=older_than_days, dry_run=dry_run)
+    return connection.address.uri, steps
+
+
+def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple[str, list[Step]]:
+    connection = target.look()
+    from safewrite.iceberg import retention
+    from safewrite.iceberg.audit import read_head
+    from safewrite.iceberg.creation import KEEP
+    from safewrite.iceberg.heads import table_of
+
+    kept = retention.of(table_of(read_head(connection)).metadata, connection.branch)
+    remembered = connection.helpers.ledger or connection.kind == "sql"
+    if not kept.short or (remembered and not set_retention):
+        return connection.name, []
+    if kept.by_branch:
+        step = Step("set_retention", KEEP, "failed", "the branch has a shorter time of its own: see doctor")
+    elif not set_retention:
+        step = Step(
+            "set_retention", KEEP, "skipped", f"it is {kept.text or 'not set'}: ask by --set-retention"
+        )
+    elif dry_run:
+        step = Step("set_retention", KEEP, "would", f"it is {kept.text or 'not set'}")
+    else:
+        step = retention.raise_it(target.connect())
+    return connection.name, [step]

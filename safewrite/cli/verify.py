@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from safewrite.cli.shared import (
-    EXIT_LOST,
-    ArbiterOption,
-    Endpoint,
-    LockTable,
-    OutputOption,
-    Region,
-    Screen,
-    StorageOption,
-    TableArg,
-    options_of,
-    plain,
-)
+from safewrite.cli.shared import EXIT_LOST, Screen, plain
+from safewrite.cli.target import Target, on_table
 from safewrite.delta import audit as audits
-from safewrite.delta.survey import Survey, survey
+from safewrite.delta.survey import survey
 from safewrite.errors import InvalidInputError
 
+if TYPE_CHECKING:
+    from safewrite.audit import KeyAudit
 
+
+@dataclass(frozen=True, slots=True)
+class Auditor:
+    """One state of a table, of either format, that can be asked for keys and for rows."""
+
+    table: str
+    version: int
+    keys: Callable[[Sequence[str]], KeyAudit]
+    rows: Callable[[tuple[str, ...]], Mapping[str, Sequence[Any]]]
+
+
+@on_table
 def verify(
-    context: typer.Context,
-    table: TableArg,
+    screen: Screen,
+    target: Target,
     *,
     ledger: Annotated[
         list[Path],
@@ -39,24 +43,16 @@ def verify(
             help="What was sent: a file of keys, one per line, or a history of safewrite.testing; may be repeated.",
         ),
     ],
-    lock_table: LockTable = None,
-    arbiter: ArbiterOption = None,
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = None,
 ) -> None:  # fmt: skip
     """Check that everything that was sent is in the table, once.  Exits with 1 if not, or if that is unknown."""
-    screen = Screen(context, output)
     with screen.errors():
-        options = options_of(endpoint_url, region, storage_option)
-        found = survey(table, lock_table=lock_table, arbiter=arbiter, storage_options=options)
+        found = _delta(target) if target.catalog is None else _iceberg(target)
         histories = [path for path in ledger if _is_history(path)]
         sent = [key for path in ledger if path not in histories for key in _keys(path)]
-        answer: dict[str, Any] = {"table": found.address.uri, "version": found.head}
+        answer: dict[str, Any] = {"table": found.table, "version": found.version}
         clean = True
         if sent or not histories:
-            keys = audits.audit_keys(found, sent)
+            keys = found.keys(sent)
             answer, clean = answer | keys.to_dict(), keys.clean
         if histories:
             rows, fine = _verify_rows(found, histories)
@@ -80,6 +76,31 @@ def verify(
     raise typer.Exit(0 if clean else EXIT_LOST)
 
 
+def _delta(target: Target) -> Auditor:
+    found = survey(
+        target.table, lock_table=target.lock_table, arbiter=target.arbiter, storage_options=target.options
+    )
+    return Auditor(
+        found.address.uri,
+        found.head,
+        keys=lambda sent: audits.audit_keys(found, sent),
+        rows=lambda columns: audits.read_rows(found, columns),
+    )
+
+
+def _iceberg(target: Target) -> Auditor:
+    connection = target.look()
+    from safewrite.iceberg import audit  # PyIceberg is known to be there now
+
+    head = audit.read_head(connection)
+    return Auditor(
+        connection.name,
+        head.current if head.current is not None else -1,
+        keys=lambda sent: audit.audit_keys(connection, head, sent),
+        rows=lambda columns: audit.read_rows(head, columns),
+    )
+
+
 def _is_history(path: Path) -> bool:
     with path.open(encoding="utf-8") as file:
         first = next((line for line in file if line.strip()), "")
@@ -93,7 +114,7 @@ def _keys(path: Path) -> list[str]:
     return [line.rstrip("\r\n") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def _verify_rows(found: Survey, histories: Sequence[Path]) -> tuple[dict[str, Any], bool]:
+def _verify_rows(found: Auditor, histories: Sequence[Path]) -> tuple[dict[str, Any], bool]:
     from safewrite.testing import history
     from safewrite.testing.checker import Flaw, Read, check
 
@@ -101,7 +122,7 @@ def _verify_rows(found: Survey, histories: Sequence[Path]) -> tuple[dict[str, An
         writes = history.read_writes(histories)
     except (ValueError, KeyError) as error:
         raise InvalidInputError(f"The history cannot be read: {error}. Nothing was written.") from error
-    columns = audits.read_rows(found, history.COLUMNS)
+    columns = found.rows(history.COLUMNS)
     verdict = check(writes, [Read.of("safewrite", columns)])
     summary = verdict.summary()
     flawed = any(summary[str(flaw)] for flaw in Flaw)

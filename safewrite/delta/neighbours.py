@@ -32,29 +32,12 @@ def lock_table(found: Survey) -> Findings:
 
 
 def _lock_table_itself(found: Survey) -> Findings:
-    from botocore.exceptions import BotoCoreError, ClientError
-
     from safewrite.stores import lock_table as lock_tables
 
     assert found.lock_table is not None
-    try:
-        problems = lock_tables.problems(found.dynamodb, found.lock_table)
-    except (BotoCoreError, ClientError) as error:
-        problems = []
-        yield Finding(
-            WARNING, "lock_table_unreadable", f"The lock table {found.lock_table!r} cannot be described: {error}.",
-            "Allow dynamodb:DescribeTable, DescribeTimeToLive, Query and Scan on it.",
-        )  # fmt: skip
-    for text in problems:
-        if "TTL" in text:
-            mend = f"safewrite locks create --lock-table {found.lock_table} enables it."
-            yield Finding(WARNING, "lock_table_no_ttl", text, mend)
-        else:
-            code = "lock_table_missing" if "does not exist" in text else "lock_table_schema"
-            yield Finding(
-                DANGER, code, text,
-                f"Create it: safewrite locks create --lock-table {found.lock_table} (a wrong one must be renamed).",
-            )  # fmt: skip
+    judged = list(lock_tables.findings(found.dynamodb, found.lock_table))
+    yield from judged
+    problems = [finding for finding in judged if finding.code != "lock_table_unreadable"]
     if found.entries_error is not None and not problems:
         yield Finding(
             DANGER, "lock_table_unreadable", f"Entries cannot be read: {found.entries_error}.",

@@ -33,7 +33,8 @@ _SETTINGS = {
 class Connection:
     """A catalog, and what keeps ledger and queue of its tables.
 
-    ``kind`` is ``rest``, ``glue``, ``sql`` or ``other``.
+    ``kind`` is ``rest``, ``glue``, ``sql`` or ``other``.  ``bare`` says that a SQL catalog's database has no
+    ledger and queue yet.
     """
 
     catalog: Catalog
@@ -42,6 +43,7 @@ class Connection:
     branch: str = MAIN
     lock_table: str | None = None
     dynamodb: Any = None
+    bare: bool = False
 
     @property
     def name(self) -> str:
@@ -51,7 +53,7 @@ class Connection:
     @property
     def helpers(self) -> Helpers:
         """Whether there is a ledger and a queue."""
-        there = self.lock_table is not None or self.kind == "sql"
+        there = self.lock_table is not None or (self.kind == "sql" and not self.bare)
         return Helpers(ledger=there, queue=there)
 
     def world(self, table_id: str | None = None) -> CatalogWorld:
@@ -62,7 +64,7 @@ class Connection:
         queue: LeaseQueue | None = None
         if table_id is not None and self.lock_table is not None:
             ledger, queue = aws_ledger(self.dynamodb, self.lock_table, table_id)
-        elif table_id is not None and self.kind == "sql":
+        elif table_id is not None and self.helpers.ledger:
             from safewrite.stores.sql import SqlLedger, SqlQueue
 
             engine = self.catalog.engine  # type: ignore[attr-defined]
@@ -90,7 +92,7 @@ def connect(
     refuse_unsafe(storage_options)
     name = _identifier(identifier)
     found = _catalog(catalog, storage_options or {})
-    kind = _kind(found)
+    kind = kind_of(found)
     dynamodb = None
     if lock_table is not None:
         from safewrite.stores import lock_table as lock_tables
@@ -104,6 +106,30 @@ def connect(
 
         sql.ensure(found.engine)  # type: ignore[attr-defined]
     return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb)
+
+
+def look(
+    identifier: object,
+    catalog: object,
+    *,
+    lock_table: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Connection:
+    """As :func:`connect`, for who only reads: nothing is made, and a catalog that is unsafe to write to is fine."""
+    name = _identifier(identifier)
+    found = _catalog(catalog, storage_options or {})
+    try:
+        kind = kind_of(found)
+    except UnsafeConfigError:
+        kind = "other"
+    dynamodb, bare = None, False
+    if lock_table is not None:
+        dynamodb = shared_client("dynamodb", None, storage_options)
+    elif kind == "sql":
+        from safewrite.stores import sql
+
+        bare = not sql.there(found.engine)  # type: ignore[attr-defined]
+    return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare)
 
 
 def _identifier(identifier: object) -> tuple[str, ...]:
@@ -171,7 +197,7 @@ def _refuse_hadoop(name: str, given: Mapping[str, Any]) -> None:
         )
 
 
-def _kind(catalog: Catalog) -> str:
+def kind_of(catalog: Catalog) -> str:
     """What kind of compare-and-set the catalog has; refuses those that have none.
 
     Raises:

@@ -187,7 +187,7 @@ def stands(snapshot_id: int, head: Head) -> bool:
 
 def _must_account(named: Write, base: int, head: Head) -> Generator[Effect, Outcome, None]:
     """Refuse to go on where a commit under the key may have landed and been expired since (E2, C1)."""
-    if head.find(naming.KEY, named.key) is not None or _reaches(head, base):
+    if head.find(naming.KEY, named.key) is not None or reaches(head, base):
         return
     for location in tuple(reversed(head.previous))[:METADATA_READ_MAX]:
         outcome = yield ReadMetadata(location, name="recall.read_metadata")
@@ -196,12 +196,12 @@ def _must_account(named: Write, base: int, head: Head) -> Generator[Effect, Outc
         assert isinstance(outcome.value, Head)
         if outcome.value.find(naming.KEY, named.key) is not None:
             raise _expired(named, found=True)
-        if _base(outcome.value) == base or _reaches(outcome.value, base):
+        if _base(outcome.value) == base or reaches(outcome.value, base):
             return
     raise _expired(named, found=False)
 
 
-def _reaches(head: Head, base: int) -> bool:
+def reaches(head: Head, base: int) -> bool:
     """Whether every snapshot since ``base`` is in sight."""
     if base == EMPTY:
         line = list(head.ancestors())
@@ -254,7 +254,7 @@ def resolve(
         summary = head.summaries[found]
         rows, files = int(summary.get(naming.ROWS, 0)), int(summary.get(naming.FILES, 0))
         return Resolved(found, summary.get(naming.FINGERPRINT, ""), rows, files), head
-    batch = _batch_under(key, head)
+    batch = batch_under(key, head)
     if batch is not None:
         return batch, head
     if record is not None and record.version is not None and stands(record.version, head):
@@ -271,7 +271,8 @@ def resolve(
     return None, head
 
 
-def _batch_under(key: str, head: Head) -> Resolved | None:
+def batch_under(key: str, head: Head) -> Resolved | None:
+    """The batch that a key of a stream names, where it is the app's last: the table's properties tell of it."""
     app_id, _, version = key.rpartition("/")
     last = naming.last_batch(head.properties, app_id) if app_id else None
     if last is None or str(last.version) != version or not stands(last.snapshot_id, head):

@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 from safewrite.errors import Kind, StorageError, UnsafeConfigError
+from safewrite.findings import DANGER, WARNING, Finding, Findings
 
 IDENTITY = {"tablePath": {"S": "safewrite:identity"}, "fileName": {"S": "identity"}}
 _KEYS = {"HASH": "tablePath", "RANGE": "fileName"}
@@ -62,6 +63,30 @@ def problems(client: Any, name: str) -> list[str]:
     if ttl.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING") or ttl.get("AttributeName") != "expireTime":
         found.append(f"{name!r} has no TTL on 'expireTime': finished entries and old keys are kept for ever.")
     return found
+
+
+def findings(client: Any, name: str) -> Findings:
+    """What is wrong with the lock table, as doctor reports it."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        texts = problems(client, name)
+    except (BotoCoreError, ClientError) as error:
+        yield Finding(
+            WARNING, "lock_table_unreadable", f"The lock table {name!r} cannot be described: {error}.",
+            "Allow dynamodb:DescribeTable, DescribeTimeToLive, Query and Scan on it.",
+        )  # fmt: skip
+        return
+    for text in texts:
+        if "TTL" in text:
+            mend = f"safewrite locks create --lock-table {name} enables it."
+            yield Finding(WARNING, "lock_table_no_ttl", text, mend)
+        else:
+            code = "lock_table_missing" if "does not exist" in text else "lock_table_schema"
+            yield Finding(
+                DANGER, code, text,
+                f"Create it: safewrite locks create --lock-table {name} (a wrong one must be renamed).",
+            )  # fmt: skip
 
 
 def enable_ttl(client: Any, name: str) -> None:

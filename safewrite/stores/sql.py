@@ -117,6 +117,20 @@ class SqlLedger:
 
         return _perform(self._engine, put, write=True)
 
+    def records(self, limit: int) -> Outcome:
+        """``Ok`` of at most so many of the keys that are remembered, and whether that is all: for ``locks list``."""
+        columns = [
+            ledger_table.c[name] for name in ("key", "base_version", "fingerprint", "version", "in_doubt_at")
+        ]
+        ours = sa.select(*columns).where(ledger_table.c.table_id == self.table_id).limit(limit + 1)
+
+        def read(connection: sa.Connection) -> Outcome:
+            rows = connection.execute(ours).all()
+            found = [LedgerRecord(_unescaped(key), *rest) for key, *rest in rows[:limit]]
+            return Ok((found, len(rows) <= limit))
+
+        return _perform(self._engine, read, write=False)
+
     def _at(self, key: str) -> tuple[sa.ColumnElement[bool], ...]:
         return ledger_table.c.table_id == self.table_id, ledger_table.c.key_digest == _digest(key)
 
@@ -205,10 +219,27 @@ def ensure(engine: sa.Engine) -> bool:
     raise _unusable(engine, outcome)
 
 
+def there(engine: sa.Engine) -> bool:
+    """Whether the two tables are there; nothing is made.
+
+    Raises:
+        StorageError: kind LOCK_TABLE_UNUSABLE; the database does not answer.
+    """
+    outcome = _perform(_one_statement_at_a_time(engine), _find, write=False)
+    if not isinstance(outcome, Ok | Missing):
+        raise _unusable(engine, outcome)
+    return isinstance(outcome, Ok)
+
+
+def _find(connection: sa.Connection) -> Outcome:
+    look = sa.inspect(connection)
+    both = all(look.has_table(table.name) for table in (ledger_table, queue_table))
+    return Ok() if both else Missing()
+
+
 def _check(connection: sa.Connection) -> Outcome:
     """Whether the tables are there; if so no row at all is written, which needs the rights to write one."""
-    look = sa.inspect(connection)
-    if not all(look.has_table(table.name) for table in (ledger_table, queue_table)):
+    if isinstance(_find(connection), Missing):
         return Missing()
     for table in (ledger_table, queue_table):
         columns = list(table.columns)
@@ -350,3 +381,7 @@ def _detail(error: Exception) -> str:
 
 def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:40]
+
+
+def _unescaped(key: str) -> str:
+    return key.encode("ascii").decode("unicode_escape")

@@ -1,0 +1,134 @@
+"""The table that a command is about: the arguments and options that all table commands share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from safewrite.cli.shared import (
+    Endpoint,
+    LockTable,
+    OutputOption,
+    Region,
+    Screen,
+    StorageOption,
+    options_of,
+    pairs,
+)
+from safewrite.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from safewrite.iceberg.connect import Connection
+
+TableArg = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE", help="s3://bucket/path or a local path; db.table for Iceberg, with --catalog."
+    ),
+]
+ArbiterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--arbiter",
+        envvar="SAFEWRITE_ARBITER",
+        help="Delta: dynamodb or object-store (default: as recorded).",
+    ),
+]
+CatalogOption = Annotated[
+    str | None,
+    typer.Option(
+        "--catalog", metavar="NAME", envvar="SAFEWRITE_CATALOG",
+        help="Iceberg: the name of a catalog in PyIceberg's configuration.",
+    ),
+]  # fmt: skip
+CatalogProperty = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--catalog-property", metavar="KEY=VALUE", envvar="SAFEWRITE_CATALOG_PROPERTY",
+        help="Iceberg: a property of the catalog, such as type=rest or uri=...; may be repeated.",
+    ),
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table, and how it is reached.  ``catalog`` (properties, and the name) makes it an Iceberg table."""
+
+    table: str
+    lock_table: str | None
+    arbiter: str | None
+    options: Mapping[str, str]
+    catalog: Mapping[str, str] | None
+
+    def look(self) -> Connection:
+        """Connect to an Iceberg table in order to read.  Raises as ``safewrite.open`` does."""
+        from safewrite.iceberg.connect import look
+
+        return look(self.table, self.catalog, lock_table=self.lock_table, storage_options=self.options)
+
+    def connect(self) -> Connection:
+        """Connect to an Iceberg table in order to write.  Raises as ``safewrite.open`` does."""
+        from safewrite.iceberg.connect import connect
+
+        return connect(self.table, self.catalog, lock_table=self.lock_table, storage_options=self.options)
+
+    def refuse(self, *options: str) -> None:
+        """Raise InvalidInputError if one of these options, which are for the other format, was given."""
+        if options:
+            here, there = ("Iceberg", "Delta") if self.catalog is not None else ("Delta", "Iceberg")
+            raise InvalidInputError(
+                f"{', '.join(options)}: for {there} tables only, and {self.table} is meant as an {here} table "
+                f"({'with' if self.catalog is not None else 'without'} --catalog). Nothing was written."
+            )
+
+
+def _shared(
+    context: typer.Context,
+    table: TableArg,
+    *,
+    catalog: CatalogOption = None,
+    catalog_property: CatalogProperty = None,
+    lock_table: LockTable = None,
+    arbiter: ArbiterOption = None,
+    endpoint_url: Endpoint = None,
+    region: Region = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = None,
+) -> tuple[Screen, Target]:
+    """What every table command is given; its parameters become theirs."""
+    screen = Screen(context, output)
+    named = None
+    if catalog or catalog_property:
+        named = pairs(catalog_property, "--catalog-property") | ({"name": catalog} if catalog else {})
+    with screen.errors():
+        target = Target(table, lock_table, arbiter, options_of(endpoint_url, region, storage_option), named)
+        if named is not None and arbiter is not None:
+            target.refuse("--arbiter")
+    return screen, target
+
+
+def on_table(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the shared arguments and options; it is called with a screen, a target and its own."""
+    shared = inspect.signature(_shared, eval_str=True).parameters
+    _, _, *own = inspect.signature(command, eval_str=True).parameters.values()
+
+    def run(**given: Any) -> None:
+        screen, target = _shared(**{name: given.pop(name) for name in shared})
+        command(screen, target, **given)
+
+    first, last = _split(list(shared.values()))
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    signature = inspect.Signature([*first, *own, *last])
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
+    return run
+
+
+def _split(shared: Sequence[inspect.Parameter]) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
+    """Context and table, which come first, and the options, which follow a command's own."""
+    first = [one for one in shared if one.kind is not one.KEYWORD_ONLY]
+    return first, [one for one in shared if one.kind is one.KEYWORD_ONLY]

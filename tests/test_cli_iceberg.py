@@ -1,0 +1,491 @@
+"""The command line on Iceberg tables: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+
+import safewrite as sw
+from safewrite.iceberg.creation import KEEP
+from safewrite.iceberg.naming import KEY
+from safewrite.protocol.effects import LedgerRecord
+from safewrite.stores.sql import SqlLedger
+from safewrite.testing.history import Event, HistoryFile, make_rows
+from tests.servers import CatalogLab
+from tests.test_cli import frame, keys_file, run, run_json
+
+NAME = "db.orders"
+
+
+@dataclass
+class Place:
+    """A catalog, and how the command line is told of it."""
+
+    catalog: Catalog
+    properties: Mapping[str, str]
+    name: str = NAME
+
+    @property
+    def options(self) -> list[str]:
+        given = [f"{key}={value}" for key, value in self.properties.items()]
+        return [
+            "--catalog",
+            self.catalog.name,
+            *(part for one in given for part in ("--catalog-property", one)),
+        ]
+
+    def open(self, **settings: Any) -> Any:
+        return sw.open(self.name, catalog=self.catalog, **settings)
+
+    def table(self) -> Table:
+        return self.catalog.load_table(self.name)
+
+    def json(self, *command: object) -> tuple[int, Any]:
+        """A command on the table: ``json("doctor", "--deep")`` or ``json("locks", "list")``."""
+        names = 2 if command[0] == "locks" else 1
+        return run_json(*command[:names], self.name, *command[names:], *self.options)
+
+    def text(self, *command: object) -> tuple[int, str]:
+        return run(command[0], self.name, *command[1:], *self.options)
+
+    def findings(self, *options: object) -> dict[str, Any]:
+        """Doctor's findings by their code."""
+        _, answer = self.json("doctor", *options)
+        return {finding["code"]: finding for finding in answer["findings"]}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A SQLite catalog whose table has two appends, of 2 rows and of 1."""
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": (tmp_path / "lake").as_uri(),
+    }
+    catalog = load_catalog("here", **properties)
+    here = Place(catalog, properties)
+    orders = here.open(create=True)
+    orders.append(ids(1, 2), key="event-1")
+    orders.append(ids(3), key="event-2")
+    yield here
+    catalog.close()
+
+
+def ids(*numbers: int) -> pa.Table:
+    return pa.table({"id": pa.array(numbers, pa.int64())})
+
+
+def path_of(location: str) -> Path:
+    return Path(location.removeprefix("file://"))
+
+
+def data_files(table: Table) -> list[Path]:
+    return [path_of(path) for path in table.inspect.files()["file_path"].to_pylist()]
+
+
+def put_metadata(place: Place, change: Callable[[Any], Any]) -> None:
+    """Overwrite the table's metadata file: what a careless writer would have committed."""
+    from pyiceberg.serializers import ToOutputFile
+
+    table = place.table()
+    changed = change(table.metadata)
+    ToOutputFile.table_metadata(changed, table.io.new_output(table.metadata_location), overwrite=True)
+
+
+# --- doctor -----------------------------------------------------------------------------------------
+def test_doctor_says_that_a_sound_table_is_sound(place: Place) -> None:
+    code, printed = place.text("doctor")
+    assert (code, "Nothing unsafe was found." in printed) == (0, True)
+    code, answer = place.json("doctor", "--deep", "--probe")
+    assert (code, answer["findings"]) == (0, [])
+    assert (answer["table"], answer["version"]) == (NAME, place.open().version)
+    assert (answer["arbiter"], answer["catalog"]) == ("catalog", "sql")
+
+
+def test_doctor_of_a_table_without_snapshots_finds_nothing(place: Place) -> None:
+    sw.create("db.empty", ids().schema, catalog=place.catalog)
+    place.name = "db.empty"
+    code, answer = place.json("doctor", "--deep")
+    assert (code, answer["version"], answer["findings"]) == (0, -1, [])
+
+
+def test_a_destroyed_table_is_a_danger_and_the_advice_leads_back(place: Place) -> None:
+    orders = place.open()
+    whole = orders.version
+    orders.append(ids(4, 5), key="event-3")
+    new = set(data_files(place.table())) - set(data_files_at(place, whole))
+    for path in new:
+        path.unlink()
+    code, answer = place.json("doctor")
+    assert code == 1
+    (finding,) = answer["findings"]
+    assert (finding["code"], finding["details"]["whole_snapshot"]) == ("files_missing", whole)
+    assert [path_of(path) for path in finding["details"]["missing"]] == list(new)
+    assert finding["details"]["keys_since"] == ["event-3"]
+    assert f"manage_snapshots().rollback_to_snapshot({whole}).commit()" in finding["mend"]
+    assert f"system.rollback_to_snapshot('{NAME}', {whole})" in finding["mend"]
+
+    orders.refresh().iceberg.manage_snapshots().rollback_to_snapshot(whole).commit()
+    assert list(place.findings("--deep")) == ["rolled_back_keys"]
+    place.open().append(ids(4, 5), key="event-3")
+    assert place.findings("--deep") == {}
+    assert sorted(place.table().scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5]
+
+
+def data_files_at(place: Place, snapshot_id: int) -> list[Path]:
+    tasks = place.table().scan(snapshot_id=snapshot_id).plan_files()
+    return [path_of(task.file.file_path) for task in tasks]
+
+
+def test_a_manifest_list_that_a_cleaning_writer_deleted_is_found(place: Place) -> None:
+    before = place.open().version
+    place.open().append(ids(4), key="event-3")
+    lost = current(place.table()).manifest_list
+    path_of(lost).unlink()
+    details = place.findings()["files_missing"]["details"]
+    assert (details["manifests_missing"], details["whole_snapshot"]) == ([lost], before)
+
+
+def current(table: Table) -> Snapshot:
+    found = table.current_snapshot()
+    assert found is not None
+    return found
+
+
+def test_a_manifest_that_is_garbled_is_found_and_so_is_one_that_is_gone(place: Place) -> None:
+    table = place.table()
+    newest, oldest = (path_of(m.manifest_path) for m in current(table).manifests(table.io))
+    newest.write_bytes(newest.read_bytes()[:50])
+    oldest.unlink()
+    finding = place.findings()["files_missing"]
+    assert [len(finding["details"][name]) for name in ("manifests_garbled", "manifests_missing")] == [1, 1]
+    assert finding["details"]["whole_snapshot"] is None
+    assert "None of the last" in finding["mend"]
+
+
+def test_a_data_file_of_another_size_is_found(place: Place) -> None:
+    with data_files(place.table())[0].open("ab") as file:
+        file.write(b"more")
+    details = place.findings()["files_missing"]["details"]
+    assert (len(details["changed"]), details["missing"]) == (1, [])
+
+
+def test_only_deep_looks_for_every_data_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safewrite.iceberg.damage.SAMPLE", 1)
+    first = min(data_files(place.table()), key=lambda path: path.stat().st_mtime_ns)
+    first.unlink()
+    assert place.findings() == {}
+    assert "files_missing" in place.findings("--deep")
+
+
+def test_a_metadata_file_that_is_gone_is_a_danger(place: Place) -> None:
+    path_of(place.table().metadata_location).unlink()
+    code, answer = place.json("doctor")
+    assert (code, [finding["code"] for finding in answer["findings"]]) == (1, ["metadata_missing"])
+
+
+def test_data_files_that_are_added_twice_are_found(place: Place) -> None:
+    table = place.table()
+    (path, *_) = table.inspect.files()["file_path"].to_pylist()
+    table.add_files([path], check_duplicate_files=False)
+    found = place.findings()
+    assert found["file_added_twice"]["severity"] == "danger"
+    assert list(found["file_added_twice"]["details"]["files"]) == [path]
+
+
+def test_a_key_in_two_snapshots_is_found(place: Place) -> None:
+    place.table().append(ids(1, 2), snapshot_properties={KEY: "event-1", "safewrite.rows": "2"})
+    found = place.findings()
+    assert list(found["key_committed_twice"]["details"]["keys"]) == ["event-1"]
+
+
+def test_times_that_go_back_are_found(place: Place) -> None:
+    def go_back(metadata: Any) -> Any:
+        *earlier, last = metadata.snapshot_log
+        first = SnapshotLogEntry(snapshot_id=earlier[0].snapshot_id, timestamp_ms=last.timestamp_ms + 61_000)
+        return metadata.model_copy(update={"snapshot_log": [first, last]})
+
+    put_metadata(place, go_back)
+    finding = place.findings()["times_go_back"]
+    assert finding["severity"] == "danger"
+    assert finding["details"] == {"log": "snapshot-log", "back_ms": finding["details"]["back_ms"]}
+    assert finding["details"]["back_ms"] >= 61_000
+
+
+def test_times_that_go_back_by_less_than_a_minute_are_fine(place: Place) -> None:
+    def go_back(metadata: Any) -> Any:
+        *earlier, last = metadata.snapshot_log
+        first = SnapshotLogEntry(snapshot_id=earlier[0].snapshot_id, timestamp_ms=last.timestamp_ms + 50_000)
+        return metadata.model_copy(update={"snapshot_log": [first, last]})
+
+    put_metadata(place, go_back)
+    assert place.findings() == {}
+
+
+def test_writers_without_keys_are_worth_knowing_and_no_danger(place: Place) -> None:
+    place.table().append(ids(9))
+    place.table().append(ids(10), snapshot_properties={"engine-name": "spark", "engine-version": "4.0.1"})
+    code, answer = place.json("doctor")
+    (finding,) = answer["findings"]
+    assert (code, finding["code"], finding["severity"]) == (0, "other_writers", "info")
+    assert finding["details"]["engines"]["spark 4.0.1"] == 1
+
+
+def test_few_previous_metadata_files_are_a_warning_where_older_ones_are_deleted(place: Place) -> None:
+    set_properties(place, {"write.metadata.previous-versions-max": "5"})
+    assert place.findings()["few_previous_versions"]["severity"] == "info"
+    set_properties(place, {"write.metadata.delete-after-commit.enabled": "true"})
+    assert place.findings()["few_previous_versions"]["severity"] == "warning"
+
+
+def set_properties(place: Place, properties: dict[str, str]) -> None:
+    with place.table().transaction() as transaction:
+        transaction.set_properties(properties)
+
+
+def test_many_small_manifests_are_worth_knowing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safewrite.iceberg.damage.MANIFESTS", 1)
+    assert place.findings()["many_manifests"]["severity"] == "info"
+
+
+def test_a_first_format_table_is_worth_knowing(place: Place) -> None:
+    place.catalog.create_table("db.old", ids().schema, properties={"format-version": "1"})
+    place.name = "db.old"
+    assert list(place.findings()) == ["format_v1"]
+
+
+def test_a_table_that_is_not_there_is_a_danger(place: Place) -> None:
+    place.name = "db.nothing"
+    code, answer = place.json("doctor")
+    assert (code, [finding["code"] for finding in answer["findings"]]) == (1, ["no_table"])
+
+
+def test_doctor_makes_no_tables_in_the_catalogs_database(tmp_path: Path) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/bare.db", "warehouse": tmp_path.as_uri()}
+    catalog = load_catalog("bare", **properties)
+    catalog.create_namespace("db")
+    catalog.create_table(NAME, ids().schema)
+    bare = Place(catalog, properties)
+    assert bare.findings() == {}
+    assert bare.json("resolve", "event-1") == (
+        0, {"outcome": "not_committed", "table": NAME, "key": "event-1"}
+    )  # fmt: skip
+    assert bare.json("locks", "list")[0] == 2
+    from sqlalchemy import inspect
+
+    assert "safewrite_ledger" not in inspect(catalog.engine).get_table_names()  # type: ignore[attr-defined]
+    catalog.close()
+
+
+# --- resolve ------------------------------------------------------------------------------------------
+def test_resolve_prints_the_receipt_or_that_nothing_was_committed(place: Place) -> None:
+    code, receipt = place.json("resolve", "event-2")
+    assert (code, receipt["version"], receipt["rows"], receipt["key"]) == (
+        0, place.open().version, 1, "event-2"
+    )  # fmt: skip
+    code, answer = place.json("resolve", "event-9")
+    assert (code, answer["outcome"]) == (0, "not_committed")
+    assert "committed in snapshot" in place.text("resolve", "event-1")[1]
+    assert "not committed: event-9 is in no snapshot" in place.text("resolve", "event-9")[1]
+
+
+def test_resolve_exits_with_1_while_a_write_may_still_land(place: Place) -> None:
+    ledger, now = ledger_of(place), place.open().version
+    ledger.intend(LedgerRecord("event-3", now, "v1:1:0", in_doubt_at=now), 1 << 40)
+    code, answer = place.json("resolve", "event-3")
+    assert (code, answer["error"]["kind"]) == (1, "commit_unknown")
+
+
+def ledger_of(place: Place) -> SqlLedger:
+    return SqlLedger(place.catalog.engine, str(place.table().metadata.table_uuid))  # type: ignore[attr-defined]
+
+
+def test_a_table_or_catalog_that_is_not_there_is_wrong_usage(place: Place) -> None:
+    assert run("resolve", NAME, "event-1", "--catalog", "no-such-catalog")[0] == 2
+    assert run("resolve", NAME, "event-1", "--catalog-property", "type")[0] == 2
+    assert run("resolve", "orders", "event-1", *place.options)[0] == 2
+    place.name = "db.nothing"
+    code, answer = place.json("resolve", "event-1")
+    assert (code, answer["error"]["kind"]) == (2, "table_not_found")
+
+
+def test_a_catalog_of_pyicebergs_configuration_is_found_by_its_name(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in place.properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__HERE__{name.upper()}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", configuration())
+    code, receipt = run_json("resolve", NAME, "event-1", "--catalog", "here")
+    assert (code, receipt["rows"]) == (0, 2)
+    code, printed = run("resolve", NAME, "event-1", env={"SAFEWRITE_CATALOG": "here"})
+    assert (code, "committed in snapshot" in printed) == (0, True)
+
+
+def configuration() -> Any:
+    from pyiceberg.utils.config import Config
+
+    return Config()
+
+
+# --- repair -------------------------------------------------------------------------------------------
+def test_repair_raises_the_retention_only_if_asked(place: Place) -> None:
+    set_properties(place, {KEEP: "1000"})
+    assert place.text("repair")[1].strip() == "Nothing to repair."  # a SQL catalog has a ledger
+    code, plan = place.json("repair", "--set-retention", "--dry-run")
+    assert (code, [step["status"] for step in plan["steps"]]) == (0, ["would"])
+    assert place.table().properties[KEEP] == "1000"
+    code, done = place.json("repair", "--set-retention")
+    assert (code, [step["status"] for step in done["steps"]]) == (0, ["done"])
+    assert place.table().properties[KEEP] == str(15 * 24 * 3600 * 1000)
+    assert place.text("repair", "--set-retention")[1].strip() == "Nothing to repair."
+
+
+def test_options_of_the_other_format_are_wrong_usage(place: Place, tmp_path: Path) -> None:
+    for option in ("--rescue", "--sweep"):
+        code, answer = place.json("repair", option)
+        assert (code, answer["error"]["kind"]) == (2, "invalid_input")
+    assert place.json("doctor", "--arbiter", "dynamodb")[0] == 2
+    assert place.json("locks", "clear")[0] == 2
+    sw.open(tmp_path / "delta", create=True).append(ids(1))
+    code, answer = run_json("repair", tmp_path / "delta", "--set-retention")
+    assert (code, answer["error"]["kind"]) == (2, "invalid_input")
+
+
+# --- locks --------------------------------------------------------------------------------------------
+def test_locks_list_shows_ledger_and_queue_of_a_sql_catalog(place: Place) -> None:
+    ledger_of(place).intend(LedgerRecord("event\n3", -1, "v1:1:0"), 1 << 40)
+    code, listed = place.json("locks", "list")
+    assert code == 0
+    assert listed["open_keys"] == [{"key": "event\n3", "base_snapshot": -1, "in_doubt_at": None}]
+    assert (listed["committed_keys"], listed["whole"], listed["lock_table"]) == (2, True, None)
+    assert listed["queue"] == {"serving": 0, "next": 0}
+    code, printed = run("locks", "list", NAME, *place.options)
+    assert (code, "2 keys with a noted commit" in printed) == (0, True)
+
+
+# --- verify -------------------------------------------------------------------------------------------
+def test_verify_counts_keys_that_are_there_once(place: Place, tmp_path: Path) -> None:
+    code, answer = place.json("verify", "--ledger", keys_file(tmp_path, "event-1", "event-2"))
+    assert (code, answer["clean"], answer["version"]) == (0, True, place.open().version)
+    assert answer["keys"] == {"present": 2, "rows": 3, "lost": 0, "doubled": 0, "torn": 0, "unknown": 0}
+
+
+def test_verify_exits_with_1_for_a_lost_a_doubled_and_a_torn_key(place: Place, tmp_path: Path) -> None:
+    place.table().append(ids(1, 2), snapshot_properties={KEY: "event-1", "safewrite.rows": "2"})
+    place.table().append(ids(7), snapshot_properties={KEY: "event-3", "safewrite.rows": "5"})
+    sent = keys_file(tmp_path, "event-1", "event-3", "event-9")
+    code, answer = place.json("verify", "--ledger", sent)
+    assert code == 1
+    assert answer["examples"] == {"lost": ["event-9"], "doubled": ["event-1"], "torn": ["event-3"]}
+
+
+def test_an_overwrite_that_kept_rows_is_not_torn(place: Place, tmp_path: Path) -> None:
+    place.open().overwrite(ids(1), where="id = 1", key="event-3")
+    place.open().delete("id = 2", key="event-4")
+    sent = keys_file(tmp_path, "event-1", "event-2", "event-3", "event-4")
+    code, answer = place.json("verify", "--ledger", sent)
+    assert (code, answer["clean"]) == (0, True)
+
+
+def test_verify_asks_the_ledger_where_snapshots_were_expired(place: Place, tmp_path: Path) -> None:
+    place.open().append(ids(5, 6, 7), txn=("stream", 4))
+    place.open().append(ids(8), key="event-3")
+    table = place.table()
+    gone = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != current(table).snapshot_id]
+    table.maintenance.expire_snapshots().by_ids(gone).commit()
+    sent = keys_file(tmp_path, "event-1", "event-3", "event-9", "stream/4")
+    code, answer = place.json("verify", "--ledger", sent)
+    assert (code, answer["examples"]) == (1, {"unknown": ["event-9"]})
+    assert (answer["keys"]["present"], answer["keys"]["rows"]) == (3, 6)
+
+
+@pytest.fixture
+def history(place: Place, tmp_path: Path) -> Path:
+    """The history of two acked appends of a stress run to a partitioned table."""
+    place.name = "db.stress"
+    table = place.open(create=True, partition_by=["day"])
+    path = tmp_path / "writer-1.jsonl"
+    file = HistoryFile(path)
+    for seq in range(2):
+        made = make_rows(1, 1, seq, 20, key=f"key-{seq}")
+        file.invoke(made, kind="safewrite", attempt=1)
+        receipt = table.append(frame(made), key=f"key-{seq}")
+        file.record(Event.OK, writer=1, seq=seq, key=f"key-{seq}", version=receipt.version)
+    file.close()
+    return path
+
+
+def test_verify_compares_every_row_of_a_history(place: Place, history: Path) -> None:
+    code, answer = place.json("verify", "--ledger", history)
+    assert (code, answer["clean"]) == (0, True)
+    assert (answer["rows"]["acked_rows"], answer["rows"]["lost"]) == (40, 0)
+
+
+def test_verify_finds_rows_of_a_history_that_are_lost_and_that_are_there_twice(
+    place: Place, history: Path
+) -> None:
+    place.open().delete("seq = 1", key="undone")
+    place.open().append(frame(make_rows(1, 1, 0, 20, key="key-0")), key="another")
+    code, answer = place.json("verify", "--ledger", history)
+    assert (code, answer["rows"]["lost"], answer["rows"]["doubled"]) == (1, 20, 20)
+
+
+def test_verify_exits_with_1_where_a_file_cannot_be_read(place: Place, history: Path) -> None:
+    data_files(place.table())[0].unlink()
+    code, answer = place.json("verify", "--ledger", history)
+    assert (code, answer["error"]["kind"]) == (1, "data_file_damaged")
+
+
+# --- real catalogs ----------------------------------------------------------------------------------------
+def lab_place(lab: CatalogLab) -> Place:
+    return Place(lab.load(), lab.direct, f"{lab.namespace}.orders")
+
+
+def test_every_command_works_on_a_catalog_in_postgresql(
+    catalog_lab: Callable[[Any], CatalogLab], tmp_path: Path
+) -> None:
+    place = lab_place(catalog_lab("sql"))
+    place.open(create=True).append(ids(1, 2), key="event-1")
+    assert place.json("doctor", "--deep", "--probe")[1]["findings"] == []
+    assert place.json("resolve", "event-1")[1]["rows"] == 2
+    assert place.json("verify", "--ledger", keys_file(tmp_path, "event-1"))[0] == 0
+    assert place.json("locks", "list")[1]["committed_keys"] == 1
+    assert place.json("repair")[1]["steps"] == []
+
+
+def test_a_glue_catalog_without_a_ledger_must_keep_snapshots(
+    catalog_lab: Callable[[Any], CatalogLab], dynamodb_table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = catalog_lab("glue")
+    for own, theirs in (
+        ("AWS_ENDPOINT_URL", "glue.endpoint"),
+        ("AWS_REGION", "glue.region"),
+        ("AWS_ACCESS_KEY_ID", "glue.access-key-id"),
+        ("AWS_SECRET_ACCESS_KEY", "glue.secret-access-key"),
+    ):
+        monkeypatch.setenv(own, lab.direct[theirs])
+    place = lab_place(lab)
+    place.open(create=True, lock_table=dynamodb_table).append(ids(1, 2), key="event-1")
+    assert place.findings("--deep", "--probe") == {}
+    set_properties(place, {KEEP: "1000"})
+    assert place.findings()["retention_too_short"]["severity"] == "danger"
+    with_ledger = place.findings("--lock-table", dynamodb_table)
+    assert [(code, one["severity"]) for code, one in with_ledger.items()] == [
+        ("lock_table_no_ttl", "warning")
+    ]
+    assert place.json("repair")[1]["steps"][0]["status"] == "skipped"
+    assert place.json("repair", "--set-retention")[1]["steps"][0]["status"] == "done"
+    assert place.findings() == {}
+
+    assert place.json("locks", "list")[0] == 2
+    code, listed = place.json("locks", "list", "--lock-table", dynamodb_table)
+    assert (code, listed["committed_keys"], listed["open_keys"]) == (0, 1, [])
+    assert place.findings("--lock-table", "nowhere")["lock_table_missing"]["severity"] == "danger"
