@@ -25,8 +25,6 @@ from typing import Protocol
 
 from safewrite.errors import (
     CommitUnknownError,
-    ConflictError,
-    ForeignWriterError,
     RetriesExhaustedError,
     TableNotFoundError,
 )
@@ -34,7 +32,6 @@ from safewrite.protocol import lease
 from safewrite.protocol.ask import Limits, ask, overdue, unanswered
 from safewrite.protocol.effects import (
     Backoff,
-    Busy,
     Effect,
     Exists,
     Failed,
@@ -43,6 +40,14 @@ from safewrite.protocol.effects import (
     Outcome,
     Together,
     Unknown,
+)
+from safewrite.protocol.failures import (
+    clobbered,
+    gone,
+    replaced,
+    rolled_back,
+    unaccounted,
+    undecided,
 )
 from safewrite.protocol.head import Head
 
@@ -170,7 +175,7 @@ def settle(
         StorageError: the catalog refused the request for another reason; nothing was committed.
     """
     swap = SwapTable(change, name="swap.commit")
-    accepted = in_doubt = False
+    accepted = in_doubt = unseen = False
     outcome: Outcome = Unknown("never asked")
     for attempt in range(1, limits.asks + 1):
         if not accepted:
@@ -182,13 +187,15 @@ def settle(
         settled = yield from _judge(change, looked, accepted, in_doubt)
         if settled is not None:
             return replace(settled, closed=accepted, in_doubt=in_doubt)
-        if isinstance(outcome, Failed) and not in_doubt and isinstance(looked, Ok):
+        # A request that arrived twice is applied and then refused: only the base itself shows that it was not.
+        unseen = not _is_base(change, looked) and (unseen or isinstance(outcome, Exists))
+        if isinstance(outcome, Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):
             raise unanswered(swap, outcome)
         if attempt < limits.asks:
             if (yield from overdue(limits, started_s)):
                 break
             yield Backoff(attempt, name="swap.backoff")
-    raise _undecided(swap, outcome, accepted or in_doubt)
+    raise undecided(swap, outcome, accepted or in_doubt or unseen)
 
 
 def _look(accepted: bool, closing: tuple[Effect, ...]) -> Generator[Effect, Outcome, Outcome]:
@@ -202,21 +209,26 @@ def _look(accepted: bool, closing: tuple[Effect, ...]) -> Generator[Effect, Outc
     return first
 
 
+def _is_base(change: Change, looked: Outcome) -> bool:
+    """Whether a look that decided nothing showed what the change waits for."""
+    return isinstance(looked, Ok) and isinstance(looked.value, Head) and change.may_land_on(looked.value)
+
+
 def _judge(
     change: Change, looked: Outcome, accepted: bool, in_doubt: bool
 ) -> Generator[Effect, Outcome, Settled | None]:
     """What a look at the table says of the change; None if it does not decide."""
     if isinstance(looked, Missing):
-        raise _gone(change, accepted or in_doubt)
+        raise gone(accepted or in_doubt)
     if not isinstance(looked, Ok):
         return None
     head = looked.value
     assert isinstance(head, Head)
     if head.table_id != change.base.table_id:
-        raise _replaced(accepted or in_doubt)
+        raise replaced(accepted or in_doubt)
     if change.landed_in(head):
         if not change.stands_in(head):
-            raise _rolled_back()
+            raise rolled_back()
         return Settled(True, head)
     if change.may_land_on(head):
         return None
@@ -226,7 +238,7 @@ def _judge(
     if landed:
         return Settled(True, head)
     if accepted:
-        raise _clobbered()
+        raise clobbered()
     return Settled(False, head)
 
 
@@ -234,19 +246,25 @@ def _landed_before(change: Change, head: Head) -> Generator[Effect, Outcome, boo
     """Whether the change landed and was expired since; None if that cannot be told."""
     if change.accounted_in(head):
         return False
-    if change.base.location not in head.previous:
+    between = yield from _between(change.base, head)
+    return None if between is None else any(change.landed_in(earlier) for earlier in between)
+
+
+def _between(base: Head, head: Head) -> Generator[Effect, Outcome, list[Head] | None]:
+    """All that the table was after ``base`` and before ``head``; None if that cannot be read any more."""
+    if base.location not in head.previous:
         return None
-    since = head.previous[head.previous.index(change.base.location) + 1 :]
+    since = head.previous[head.previous.index(base.location) + 1 :]
     if len(since) > METADATA_READ_MAX:
         return None
+    found = []
     for location in reversed(since):
         outcome = yield ReadMetadata(location, name="swap.read_metadata")
         if not isinstance(outcome, Ok):
             return None
         assert isinstance(outcome.value, Head)
-        if change.landed_in(outcome.value):
-            return True
-    return False
+        found.append(outcome.value)
+    return found
 
 
 def settle_creation(
@@ -334,16 +352,23 @@ class _Turn:
         """What ends our turn, to be done once."""
         return () if self.ticket is None else (lease.pass_turn(self.ticket),)
 
+    def close(self) -> Generator[Effect, Outcome, None]:
+        """End our turn, where no answer of the catalog was there to end it with."""
+        if self.ticket is not None:
+            yield lease.pass_turn(self.ticket)
+
 
 def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Generator[Effect, Outcome, Swapped]:
     started_s = yield from lease.now()
+    seen = done.head
     if queue_first and (yield from turn.wait()):
         done.head = yield from load(turn.limits)
     while True:
-        done.snapshot_id = plan.examine(done.head)
+        done.snapshot_id = yield from _examine(plan, seen, done.head)
+        seen = done.head
         if done.snapshot_id is not None:
             done.already = True
-            yield from turn.closing()
+            yield from turn.close()
             return done
         yield from _check_patience(done, turn.limits, started_s)
         done.attempts += 1
@@ -353,7 +378,7 @@ def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Genera
         if settled.landed:
             done.change = change
             if not settled.closed:
-                yield from turn.closing()
+                yield from turn.close()
             return done
         if not settled.in_doubt:
             done.lost.append(change)
@@ -361,6 +386,20 @@ def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Genera
         if not (yield from turn.wait()):
             yield Backoff(min(done.attempts, 6), name="swap.spread")
         done.head = yield from load(turn.limits)
+
+
+def _examine(plan: Plan, seen: Head, head: Head) -> Generator[Effect, Outcome, int | None]:
+    """The snapshot that carries the write in a head, or in any state since the last one that was examined.
+
+    Another attempt under the same key may have landed in between, and been expired.
+    """
+    found = plan.examine(head)
+    if found is not None or head.accounts_since(seen):
+        return found
+    between = yield from _between(seen, head)
+    if between is None:
+        raise unaccounted()
+    return next((at for earlier in between if (at := plan.examine(earlier)) is not None), None)
 
 
 def load(limits: Limits) -> Generator[Effect, Outcome, Head]:
@@ -391,59 +430,3 @@ def _check_patience(done: Swapped, limits: Limits, started_s: float) -> Generato
             "could land. Nothing was committed. Call again with the same key, raise the limits, or write "
             "less often; lock_table= lets writers take turns."
         )
-
-
-# --- the errors ------------------------------------------------------------------------------------
-def _undecided(swap: SwapTable, outcome: Outcome, in_doubt: bool) -> Exception:
-    if in_doubt:
-        return CommitUnknownError(
-            "The catalog did not say whether the commit landed, and its metadata does not tell. The rows "
-            "may be, or become, part of the table; no file was deleted. Call again with the same key, or "
-            "resolve(key), to decide."
-        )
-    if isinstance(outcome, Exists | Busy):
-        return RetriesExhaustedError(
-            "The catalog refused the commit again and again, though its base is still the table: other writers "
-            "keep changing the table's properties, or the catalog is overloaded. Nothing was committed. Call "
-            "again with the same key."
-        )
-    return unanswered(swap, outcome)
-
-
-def _gone(change: Change, in_doubt: bool) -> Exception:
-    if in_doubt:
-        return CommitUnknownError(
-            "The catalog did not say whether the commit landed, and the table is not there under its name any "
-            "more: it was dropped or renamed. No file was deleted. Look for the table, then call again with "
-            "the same key."
-        )
-    return TableNotFoundError(
-        "The table was dropped or renamed while this write was under way. Nothing was committed. Look for "
-        "the table, then call again with the same key."
-    )
-
-
-def _replaced(in_doubt: bool) -> Exception:
-    text = (
-        "The table was dropped and created anew while this write was under way: the rows are not in the new "
-        "table. Open it again and call with the same key."
-    )
-    if in_doubt:
-        text += " They may have been part of the dropped one."
-    return ConflictError(text)
-
-
-def _rolled_back() -> Exception:
-    return ForeignWriterError(
-        "The commit landed, and another writer rolled the table back past it before it could be "
-        "acknowledged. The rows are not in the current table. Find out who rolled it back; call again with "
-        "the same key to write them anew."
-    )
-
-
-def _clobbered() -> Exception:
-    return ForeignWriterError(
-        "The catalog accepted the commit, and its snapshot is not in the table's history: the catalog does "
-        "not compare before it sets, or another writer replaces metadata without it. The rows of this write "
-        "may be lost, and those of others. Stop the other writers and check the catalog."
-    )

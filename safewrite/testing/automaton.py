@@ -228,7 +228,9 @@ def _noted(sent: list[Outcome], outcome: Outcome) -> Outcome:
 
 
 # --- the state of a generator as a value -------------------------------------------------------------
-_ITERATORS: tuple[type, ...] = (type(iter(range(0))), type(iter(())), type(iter([])), zip, enumerate)
+_ITERATORS: tuple[type, ...] = (
+    type(iter(range(0))), type(iter(())), type(iter([])), zip, enumerate, reversed
+)  # fmt: skip
 _CODE = (CodeType, FrameType, BuiltinFunctionType, ModuleType, type)
 
 

@@ -7,12 +7,13 @@ what never changes) are not interleaved: they commute with everything others do.
 
 Invariants, by the number of the promise (design, section 2):
 
-- *doubled* (1, 3): a key of safewrite is in at most one commit file;
+- *doubled* (1, 3): a key of safewrite is in at most one commit file, or snapshot of an Iceberg branch;
 - *lost* (1): an acked key is in the version that the ack names;
 - *zombie* (2): an attempt that ended in ``NotCommittedError`` is in no commit file, ever;
 - *hole*: versions are contiguous from 0;
 - *replaced*: a commit file never changes (except where a peer in the model replaces them);
 - *alarm*: no error that accuses others, or safewrite itself, without cause;
+- *unreadable*: nothing that a snapshot names was deleted;
 - *stuck*: from wherever all processes have ended, started again they decide their writes, and a new
   writer commits.
 """
@@ -23,8 +24,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from safewrite.testing.models import MODELS
+from safewrite.testing import models
+from safewrite.testing.catalog_models import CATALOG_MODELS, CatalogModel
+from safewrite.testing.models import Model
 from safewrite.testing.search import Explorer, Report
+
+MODELS: dict[str, Model | CatalogModel] = {**models.MODELS, **CATALOG_MODELS}
+"""All models, of Delta and of Iceberg."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

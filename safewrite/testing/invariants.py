@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from safewrite.errors import Kind, SafewriteError
 from safewrite.protocol.effects import Effect
 from safewrite.stores.world import run
 from safewrite.testing.automaton import Acked, Broken, Down, InDoubt, Node, NotCommitted
 from safewrite.testing.immutable import Store
-from safewrite.testing.models import Model
 from safewrite.testing.rows import parse, safewrite
+
+if TYPE_CHECKING:
+    from safewrite.testing.models import Model
 
 FORESEEN = {Kind.STORAGE.value, Kind.RETRIES_EXHAUSTED.value}
 """``NotCommittedError`` kinds that faults and contention alone may cause."""

@@ -11,6 +11,7 @@ from safewrite.protocol.commit import Arbiter
 from safewrite.testing import peers
 from safewrite.testing.automaton import Program
 from safewrite.testing.immutable import Store
+from safewrite.testing.invariants import Judge
 from safewrite.testing.rows import safewrite
 
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
@@ -72,6 +73,10 @@ class Model:
     def first(self) -> Store:
         """The stores at the start: a table of one version, or nothing."""
         return Store(((claims.commit_path(0), FIRST),)) if self.exists else Store()
+
+    def judge(self) -> Judge:
+        """What its states are held against."""
+        return Judge(self)
 
     def start(self, slot: int, incarnation: int) -> Program:
         """The program of a process, at its first start or at a later one with the same key."""

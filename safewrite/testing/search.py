@@ -7,21 +7,24 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from safewrite.protocol import effects as fx
 from safewrite.protocol.commit import version_of
-from safewrite.protocol.effects import Busy, Effect, Failed, Ok, Outcome, Unknown
+from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Unknown
+from safewrite.protocol.head import Head
+from safewrite.protocol.swap import SwapTable
 from safewrite.testing.automaton import Automaton, Down, InDoubt, Interned
-from safewrite.testing.immutable import Copy, OverwriteEntry, Store
-from safewrite.testing.invariants import Judge
-from safewrite.testing.models import Model
+from safewrite.testing.catalogs import Expire, RollBack, SetProperty, SwapLocation
+from safewrite.testing.immutable import Copy, OverwriteEntry
 from safewrite.testing.rows import parse
+from safewrite.testing.space import Space
 
-FAULTS = ("crash", "lost-before", "lost-after", "resent", "late", "busy", "denied", "expire")
+FAULTS = ("crash", "lost-before", "lost-after", "resent", "late", "busy", "denied", "conflict", "expire")
 """What may go wrong: the process is killed; a request is lost, or its answer; it is performed twice, or
-later than its answer is given up; refused for now (409, throttling); refused for good (403); or a
-completed lock-table entry is removed by its time to live (A9, A11)."""
+later than its answer is given up; refused for now (409, throttling); refused for good (403); a catalog
+calls a conflict what it has not performed; or a completed lock-table entry is removed by its time to
+live (A9, A11)."""
 
 _WRITES = (
     fx.Put,
@@ -35,7 +38,13 @@ _WRITES = (
     fx.Delete,
     Copy,
     OverwriteEntry,
+    SwapTable,
+    SwapLocation,
+    Expire,
+    RollBack,
+    SetProperty,
 )
+_SWAPS = (SwapTable, SwapLocation)
 _LEDGER = (fx.LedgerGet, fx.LedgerIntend, fx.LedgerCommit)
 State: TypeAlias = tuple[int, ...]
 """``(store, requests under way, faults left, node of process 0, node of process 1, ...)``, all numbers."""
@@ -84,7 +93,7 @@ class Explorer:
 
     def __init__(
         self,
-        model: Model,
+        model: Space,
         faults: int,
         *,
         seed: int | None = None,
@@ -95,11 +104,11 @@ class Explorer:
         self.faults = faults
         self.kinds = frozenset(kinds)
         self._rng = None if seed is None else random.Random(seed)
-        self._judge = Judge(model)
+        self._judge = model.judge()
         self._automaton = Automaton(model.start, merging=merging)
         self._nodes = self._automaton.nodes
         self._effects = self._automaton.effects.values
-        self._stores = Interned[Store]()
+        self._stores = Interned[Any]()
         self._outcomes = Interned[Outcome]()
         self._pending = Interned[tuple[int, ...]]()
         self._moves: dict[tuple[int, int], list[Move]] = {}
@@ -241,6 +250,8 @@ class Explorer:
                 move("busy", Busy(), store),
                 move("denied", Failed(), store),
             ]
+            if isinstance(effect, _SWAPS):
+                moves.append(move("conflict", Exists(), store))
             if not isinstance(effect, fx.Put) or version_of(effect.path) is not None:
                 moves.append(Move("late", unknown, store, True, ""))
         distinct = {(m.outcome, m.store, m.late): m for m in reversed(moves)}
@@ -263,7 +274,7 @@ class Explorer:
             self._private[store, effect] = known
         return known and not (late and isinstance(self._effects[effect], _LEDGER))
 
-    def _unnoticed(self, store: Store, effect: Effect) -> bool:
+    def _unnoticed(self, store: Any, effect: Effect) -> bool:
         match effect:
             case fx.Put(path):
                 return version_of(path) is None
@@ -364,6 +375,9 @@ class Explorer:
 
 
 def _told(outcome: Outcome) -> str:
+    if isinstance(outcome, Ok) and isinstance(outcome.value, Head):
+        head = outcome.value
+        return f"Ok({head.location}: {' <- '.join(map(str, head.ancestors()))})"
     if isinstance(outcome, Ok) and isinstance(outcome.value, bytes):
         return f"Ok({' '.join(parse(outcome.value)) or 'another body'})"
     return "Ok()" if outcome == Ok() else str(outcome)
