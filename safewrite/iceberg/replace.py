@@ -129,6 +129,7 @@ class ReplacePlan(AppendPlan):
             return _Rest(removed=False)
         if left == 0:
             return _Rest(removed=True)
+        _refuse_misread(task, schema)
         rest = pa.concat_tables(list(rows.tables())).filter(stays)
         staging = Staging(self.limits)
         yield from staging.upload(self._encode(rest, head, schema))
@@ -215,6 +216,31 @@ class ReplacePlan(AppendPlan):
 def named_replace(named: Write, predicate: Predicate, operation: str = "overwrite") -> Write:
     """The write with a fingerprint that covers what is removed too, so that a repeat is the same operation."""
     return replace(named, fingerprint=f"{named.fingerprint}:{digest(predicate, operation).hex()}")
+
+
+def _refuse_misread(task: FileScanTask, schema: pa.Schema) -> None:
+    """PyIceberg (0.12.0) reads a list or map of structs that is NULL as an empty one (H5).
+
+    Raises:
+        UnsupportedTableError: rows of a file would be written anew with such a change.
+    """
+    names = [field.name for field in schema if _holds_structs(field.type)]
+    if names:
+        raise UnsupportedTableError(
+            f"Some rows of {task.file.file_path} match and some stay, but column {names[0]!r} has lists or maps of "
+            "structs, which PyIceberg reads as empty where they are NULL: the rows that stay would be altered. "
+            "Nothing was committed. Remove whole partitions or all rows, or delete these rows with Spark."
+        )
+
+
+def _holds_structs(kind: pa.DataType) -> bool:
+    """Whether there is a list or map whose values are structs, at any depth."""
+    if pa.types.is_struct(kind):
+        return any(_holds_structs(kind.field(i).type) for i in range(kind.num_fields))
+    if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
+        return False
+    inner = kind.item_type if pa.types.is_map(kind) else kind.value_type
+    return pa.types.is_struct(inner) or _holds_structs(inner)
 
 
 def _unplanned(effect: Effect, outcome: Outcome) -> Exception:
