@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyiceberg.table import Table
-    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
 MAIN = "main"
@@ -18,16 +17,12 @@ _NOTHING: dict[str, str] = {}
 
 
 def head_of(table: Table, branch: str = MAIN) -> Head:
-    """What a loaded table shows of a branch."""
-    return head_of_metadata(table.metadata, table.metadata_location, branch, raw=table)
-
-
-def head_of_metadata(metadata: TableMetadata, location: str, branch: str = MAIN, raw: object = None) -> Head:
-    """What a metadata file shows of a branch."""
+    """What a table shows of a branch."""
+    metadata = table.metadata
     ref = metadata.refs.get(branch)
     return Head(
         table_id=str(metadata.table_uuid),
-        location=location,
+        location=table.metadata_location,
         current=ref.snapshot_id if ref is not None else None,
         parents={s.snapshot_id: s.parent_snapshot_id for s in metadata.snapshots},
         sequences={s.snapshot_id: s.sequence_number or 0 for s in metadata.snapshots},
@@ -35,7 +30,7 @@ def head_of_metadata(metadata: TableMetadata, location: str, branch: str = MAIN,
         properties=metadata.properties,
         last_sequence=getattr(metadata, "last_sequence_number", 0),  # v1 has none
         previous=tuple(entry.metadata_file for entry in metadata.metadata_log),
-        raw=raw,
+        raw=table,
     )
 
 

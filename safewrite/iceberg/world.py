@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from safewrite.iceberg.answers import file_meaning, meaning
 from safewrite.iceberg.effects import PlanFiles, ReadRows
 from safewrite.iceberg.files import FileStore
-from safewrite.iceberg.heads import MAIN, head_of, head_of_metadata, table_of
+from safewrite.iceberg.heads import MAIN, head_of, table_of
 from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Failed, Missing, Ok, Outcome
 from safewrite.protocol.swap import CreateTable, LoadTable, ReadMetadata, SwapTable
@@ -77,12 +77,15 @@ class CatalogWorld(World):
 
     def _read_metadata(self, location: str) -> Outcome:
         from pyiceberg.serializers import FromInputFile
+        from pyiceberg.table import Table
 
+        file_io = self._file_io()
         try:
-            metadata = FromInputFile.table_metadata(self._file_io().new_input(location))
+            metadata = FromInputFile.table_metadata(file_io.new_input(location))
         except Exception as error:  # noqa: BLE001 - as above
             return file_meaning(error)
-        return Ok(head_of_metadata(metadata, location, self.branch))
+        # A plan examines earlier states as it does the current one, so they are tables too.
+        return Ok(head_of(Table(self.identifier, metadata, location, file_io, self.catalog), self.branch))
 
     def _swap(self, table: Table, change: SnapshotChange | MarkedChange | Creation) -> Outcome:
         try:
