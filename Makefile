@@ -14,6 +14,7 @@ LOCK := $(UV) pip compile --quiet --python-version 3.11 --python $(PY) --generat
 ARMS := deltalake-0.22 awswrangler
 
 JARS := $(or $(SAFEWRITE_JARS),jars)
+LOGSTORE := safewrite/spark/jars/safewrite-logstore.jar
 
 # loadgroup: the tests that share one Spark go to one worker, and go first.
 PYTEST_ARGS ?= -n 2 --dist loadgroup
@@ -33,7 +34,7 @@ install: .venv/.installed ## Build .venv from the locks, with safewrite itself e
 arms: $(ARMS:%=.envs/%/.installed) ## Build the environments of the naive writers (.envs/NAME)
 
 .PHONY: jars
-jars: $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied ## Copy the jars of Spark and of Iceberg's REST catalog, with Maven
+jars: $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Copy the jars of Spark and of Iceberg's REST catalog, build our own, with Maven
 
 .PHONY: lock
 lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes newer versions)
@@ -82,7 +83,7 @@ bench: install arms ## Latency and throughput side by side with deltalake; repor
 	@$(PY) -m bench.perf $(BENCH_ARGS)
 
 .PHONY: build
-build: install ## Wheel and source distribution in dist/
+build: install $(LOGSTORE) ## Wheel and source distribution in dist/
 	$(UV) build --python $(PY) --no-build-isolation --quiet
 	@ls dist
 
@@ -133,10 +134,21 @@ $(JARS)/spark/.copied: tests/spark/pom.xml | check-java
 $(JARS)/iceberg-rest/.copied: bench/java/iceberg-rest/pom.xml | check-java
 	$(copy-jars)
 
+# Part of the wheel.
+$(LOGSTORE): safewrite/spark/java/pom.xml $(wildcard safewrite/spark/java/src/main/java/io/safewrite/*.java) | check-java
+	$(need-maven)
+	@built=$$(mktemp -d); trap 'rm -rf "$$built"' EXIT; \
+		mvn -q -B -f $< package -Dbuilt="$$built"; \
+		mkdir -p $(@D); mv "$$built/$(@F)" $@
+
+define need-maven
+@command -v mvn >/dev/null || { \
+	echo 'Maven, which fetches and builds jars, was not found. Install it: apt-get install maven' >&2; exit 1; }
+endef
+
 # The folder appears when it is whole: a cut download must not pass for the jars.
 define copy-jars
-@command -v mvn >/dev/null || { \
-	echo 'Maven, which fetches the jars once, was not found. Install it: apt-get install maven' >&2; exit 1; }
+$(need-maven)
 @rm -rf $(@D) $(@D).partial
 @mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D)).partial
 @mv $(@D).partial $(@D)

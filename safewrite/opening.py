@@ -64,8 +64,12 @@ class Opened:
     mixed: bool
 
 
-def open_state(connection: Connection, world: Performer, limits: Limits, *, strict: bool) -> Opened:
+def open_state(
+    connection: Connection, world: Performer, limits: Limits, *, strict: bool, foreign: bool = False
+) -> Opened:
     """Read the table and refuse what would not be safe.
+
+    ``foreign``: another engine makes the commits and knows the table's features itself.
 
     Raises:
         UnsafeConfigError, UnsupportedTableError, StorageError: as for ``safewrite.open``.
@@ -77,7 +81,7 @@ def open_state(connection: Connection, world: Performer, limits: Limits, *, stri
         path = connection.lock_path
         choose_spelling(connection, recorded, ours=newest is not None, others=other is not None)
         newest = newest if connection.lock_path == path else other
-    if state is not None:
+    if state is not None and not foreign:
         check_table(state)
     if connection.name == "object-store" and "safewrite.arbiter" not in recorded:
         _refuse_guarded(connection, world)

@@ -47,7 +47,17 @@ from safewrite.protocol.effects import (
     Unknown,
 )
 
-__all__ = ["Arbiter", "Candidate", "Found", "Landed", "commit", "look", "version_of"]
+__all__ = [
+    "Arbiter",
+    "Candidate",
+    "Found",
+    "Landed",
+    "check_patience",
+    "commit",
+    "look",
+    "try_version",
+    "version_of",
+]
 
 
 @dataclass(slots=True)
@@ -117,10 +127,10 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
             yield from leave_queue(state)
             return Landed(found.version, state.attempts, not found.own, state.contended, state.mixed)
         now_s = yield from lease.now()
-        _check_patience(state, now_s - state.started_s)
+        check_patience(state, now_s - state.started_s)
         state.attempts += 1
         version = state.seen + 1
-        if (yield from _try_version(state, version, now_s)):
+        if (yield from try_version(state, version, now_s)):
             return Landed(version, state.attempts, False, state.contended, state.mixed)
         state.contended, state.fresh = True, False
         if state.ticket is None and not (yield from queue(state)):
@@ -140,7 +150,7 @@ def _spread(state: Try, version: int, lost_s: float) -> Backoff:
     return Backoff(state.attempts, ceiling_s, name="commit.backoff")
 
 
-def _check_patience(state: Try, elapsed_s: float) -> None:
+def check_patience(state: Try, elapsed_s: float) -> None:
     """Give up only between attempts, when nothing is in doubt (C8, M28)."""
     if state.attempts >= state.limits.attempts or elapsed_s > state.limits.timeout_s:
         raise RetriesExhaustedError(
@@ -158,7 +168,7 @@ def _recheck(state: Try, now_s: float) -> Steps:
         state.checked_s = now_s
 
 
-def _try_version(state: Try, version: int, now_s: float) -> Generator[Effect, Outcome, bool]:
+def try_version(state: Try, version: int, now_s: float) -> Generator[Effect, Outcome, bool]:
     """Try to become ``version``: True if we are, False if it is certainly another's."""
     body = state.candidate.body(version)
     if not state.arbiter.lock_table:

@@ -1,0 +1,15 @@
+"""Spark sessions whose Delta commits go through safewrite.
+
+Plain Delta code (``df.write``, ``MERGE INTO``, ``OPTIMIZE``) is then as safe as safewrite's own writers, and
+beside them::
+
+    builder = safewrite.spark.configure(SparkSession.builder, lock_table="delta_log", jars="jars/spark")
+    spark = safewrite.spark.attach(builder.getOrCreate())
+"""
+
+from __future__ import annotations
+
+from safewrite.spark.jars import jars_from, logstore_jar, packages
+from safewrite.spark.session import attach, conf, configure, landed
+
+__all__ = ["attach", "conf", "configure", "jars_from", "landed", "logstore_jar", "packages"]
