@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
+from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
 from safewrite.iceberg.creation import KEEP
@@ -19,85 +15,15 @@ from safewrite.iceberg.naming import KEY
 from safewrite.protocol.effects import LedgerRecord
 from safewrite.stores.sql import SqlLedger
 from safewrite.testing.history import Event, HistoryFile, make_rows
+from tests.iceberg.command_line import NAME, Place, current, data_files, ids, set_properties, sqlite_place
 from tests.servers import CatalogLab
 from tests.test_cli import frame, keys_file, run, run_json
-
-NAME = "db.orders"
-
-
-@dataclass
-class Place:
-    """A catalog, and how the command line is told of it."""
-
-    catalog: Catalog
-    properties: Mapping[str, str]
-    name: str = NAME
-
-    @property
-    def options(self) -> list[str]:
-        given = [f"{key}={value}" for key, value in self.properties.items()]
-        return [
-            "--catalog",
-            self.catalog.name,
-            *(part for one in given for part in ("--catalog-property", one)),
-        ]
-
-    def open(self, **settings: Any) -> Any:
-        return sw.open(self.name, catalog=self.catalog, **settings)
-
-    def table(self) -> Table:
-        return self.catalog.load_table(self.name)
-
-    def json(self, *command: object) -> tuple[int, Any]:
-        """A command on the table: ``json("doctor", "--deep")`` or ``json("locks", "list")``."""
-        names = 2 if command[0] == "locks" else 1
-        return run_json(*command[:names], self.name, *command[names:], *self.options)
-
-    def text(self, *command: object) -> tuple[int, str]:
-        return run(command[0], self.name, *command[1:], *self.options)
-
-    def findings(self, *options: object) -> dict[str, Any]:
-        """Doctor's findings by their code."""
-        _, answer = self.json("doctor", *options)
-        return {finding["code"]: finding for finding in answer["findings"]}
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    """A SQLite catalog whose table has two appends, of 2 rows and of 1."""
-    properties = {
-        "type": "sql",
-        "uri": f"sqlite:///{tmp_path}/catalog.db",
-        "warehouse": (tmp_path / "lake").as_uri(),
-    }
-    catalog = load_catalog("here", **properties)
-    here = Place(catalog, properties)
-    orders = here.open(create=True)
-    orders.append(ids(1, 2), key="event-1")
-    orders.append(ids(3), key="event-2")
-    yield here
-    catalog.close()
-
-
-def ids(*numbers: int) -> pa.Table:
-    return pa.table({"id": pa.array(numbers, pa.int64())})
-
-
-def path_of(location: str) -> Path:
-    return Path(location.removeprefix("file://"))
-
-
-def data_files(table: Table) -> list[Path]:
-    return [path_of(path) for path in table.inspect.files()["file_path"].to_pylist()]
-
-
-def put_metadata(place: Place, change: Callable[[Any], Any]) -> None:
-    """Overwrite the table's metadata file: what a careless writer would have committed."""
-    from pyiceberg.serializers import ToOutputFile
-
-    table = place.table()
-    changed = change(table.metadata)
-    ToOutputFile.table_metadata(changed, table.io.new_output(table.metadata_location), overwrite=True)
+    with sqlite_place(tmp_path) as here:
+        yield here
 
 
 # --- doctor -----------------------------------------------------------------------------------------
@@ -115,151 +41,6 @@ def test_doctor_of_a_table_without_snapshots_finds_nothing(place: Place) -> None
     place.name = "db.empty"
     code, answer = place.json("doctor", "--deep")
     assert (code, answer["version"], answer["findings"]) == (0, -1, [])
-
-
-def test_a_destroyed_table_is_a_danger_and_the_advice_leads_back(place: Place) -> None:
-    orders = place.open()
-    whole = orders.version
-    orders.append(ids(4, 5), key="event-3")
-    new = set(data_files(place.table())) - set(data_files_at(place, whole))
-    for path in new:
-        path.unlink()
-    code, answer = place.json("doctor")
-    assert code == 1
-    (finding,) = answer["findings"]
-    assert (finding["code"], finding["details"]["whole_snapshot"]) == ("files_missing", whole)
-    assert [path_of(path) for path in finding["details"]["missing"]] == list(new)
-    assert finding["details"]["keys_since"] == ["event-3"]
-    assert f"manage_snapshots().rollback_to_snapshot({whole}).commit()" in finding["mend"]
-    assert f"system.rollback_to_snapshot('{NAME}', {whole})" in finding["mend"]
-
-    orders.refresh().iceberg.manage_snapshots().rollback_to_snapshot(whole).commit()
-    assert list(place.findings("--deep")) == ["rolled_back_keys"]
-    place.open().append(ids(4, 5), key="event-3")
-    assert place.findings("--deep") == {}
-    assert sorted(place.table().scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5]
-
-
-def data_files_at(place: Place, snapshot_id: int) -> list[Path]:
-    tasks = place.table().scan(snapshot_id=snapshot_id).plan_files()
-    return [path_of(task.file.file_path) for task in tasks]
-
-
-def test_a_manifest_list_that_a_cleaning_writer_deleted_is_found(place: Place) -> None:
-    before = place.open().version
-    place.open().append(ids(4), key="event-3")
-    lost = current(place.table()).manifest_list
-    path_of(lost).unlink()
-    details = place.findings()["files_missing"]["details"]
-    assert (details["manifests_missing"], details["whole_snapshot"]) == ([lost], before)
-
-
-def current(table: Table) -> Snapshot:
-    found = table.current_snapshot()
-    assert found is not None
-    return found
-
-
-def test_a_manifest_that_is_garbled_is_found_and_so_is_one_that_is_gone(place: Place) -> None:
-    table = place.table()
-    newest, oldest = (path_of(m.manifest_path) for m in current(table).manifests(table.io))
-    newest.write_bytes(newest.read_bytes()[:50])
-    oldest.unlink()
-    finding = place.findings()["files_missing"]
-    assert [len(finding["details"][name]) for name in ("manifests_garbled", "manifests_missing")] == [1, 1]
-    assert finding["details"]["whole_snapshot"] is None
-    assert "None of the last" in finding["mend"]
-
-
-def test_a_data_file_of_another_size_is_found(place: Place) -> None:
-    with data_files(place.table())[0].open("ab") as file:
-        file.write(b"more")
-    details = place.findings()["files_missing"]["details"]
-    assert (len(details["changed"]), details["missing"]) == (1, [])
-
-
-def test_only_deep_looks_for_every_data_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safewrite.iceberg.damage.SAMPLE", 1)
-    first = min(data_files(place.table()), key=lambda path: path.stat().st_mtime_ns)
-    first.unlink()
-    assert place.findings() == {}
-    assert "files_missing" in place.findings("--deep")
-
-
-def test_a_metadata_file_that_is_gone_is_a_danger(place: Place) -> None:
-    path_of(place.table().metadata_location).unlink()
-    code, answer = place.json("doctor")
-    assert (code, [finding["code"] for finding in answer["findings"]]) == (1, ["metadata_missing"])
-
-
-def test_data_files_that_are_added_twice_are_found(place: Place) -> None:
-    table = place.table()
-    (path, *_) = table.inspect.files()["file_path"].to_pylist()
-    table.add_files([path], check_duplicate_files=False)
-    found = place.findings()
-    assert found["file_added_twice"]["severity"] == "danger"
-    assert list(found["file_added_twice"]["details"]["files"]) == [path]
-
-
-def test_a_key_in_two_snapshots_is_found(place: Place) -> None:
-    place.table().append(ids(1, 2), snapshot_properties={KEY: "event-1", "safewrite.rows": "2"})
-    found = place.findings()
-    assert list(found["key_committed_twice"]["details"]["keys"]) == ["event-1"]
-
-
-def test_times_that_go_back_are_found(place: Place) -> None:
-    def go_back(metadata: Any) -> Any:
-        *earlier, last = metadata.snapshot_log
-        first = SnapshotLogEntry(snapshot_id=earlier[0].snapshot_id, timestamp_ms=last.timestamp_ms + 61_000)
-        return metadata.model_copy(update={"snapshot_log": [first, last]})
-
-    put_metadata(place, go_back)
-    finding = place.findings()["times_go_back"]
-    assert finding["severity"] == "danger"
-    assert finding["details"] == {"log": "snapshot-log", "back_ms": finding["details"]["back_ms"]}
-    assert finding["details"]["back_ms"] >= 61_000
-
-
-def test_times_that_go_back_by_less_than_a_minute_are_fine(place: Place) -> None:
-    def go_back(metadata: Any) -> Any:
-        *earlier, last = metadata.snapshot_log
-        first = SnapshotLogEntry(snapshot_id=earlier[0].snapshot_id, timestamp_ms=last.timestamp_ms + 50_000)
-        return metadata.model_copy(update={"snapshot_log": [first, last]})
-
-    put_metadata(place, go_back)
-    assert place.findings() == {}
-
-
-def test_writers_without_keys_are_worth_knowing_and_no_danger(place: Place) -> None:
-    place.table().append(ids(9))
-    place.table().append(ids(10), snapshot_properties={"engine-name": "spark", "engine-version": "4.0.1"})
-    code, answer = place.json("doctor")
-    (finding,) = answer["findings"]
-    assert (code, finding["code"], finding["severity"]) == (0, "other_writers", "info")
-    assert finding["details"]["engines"]["spark 4.0.1"] == 1
-
-
-def test_few_previous_metadata_files_are_a_warning_where_older_ones_are_deleted(place: Place) -> None:
-    set_properties(place, {"write.metadata.previous-versions-max": "5"})
-    assert place.findings()["few_previous_versions"]["severity"] == "info"
-    set_properties(place, {"write.metadata.delete-after-commit.enabled": "true"})
-    assert place.findings()["few_previous_versions"]["severity"] == "warning"
-
-
-def set_properties(place: Place, properties: dict[str, str]) -> None:
-    with place.table().transaction() as transaction:
-        transaction.set_properties(properties)
-
-
-def test_many_small_manifests_are_worth_knowing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safewrite.iceberg.damage.MANIFESTS", 1)
-    assert place.findings()["many_manifests"]["severity"] == "info"
-
-
-def test_a_first_format_table_is_worth_knowing(place: Place) -> None:
-    place.catalog.create_table("db.old", ids().schema, properties={"format-version": "1"})
-    place.name = "db.old"
-    assert list(place.findings()) == ["format_v1"]
 
 
 def test_a_table_that_is_not_there_is_a_danger(place: Place) -> None:
@@ -338,14 +119,14 @@ def configuration() -> Any:
 # --- repair -------------------------------------------------------------------------------------------
 def test_repair_raises_the_retention_only_if_asked(place: Place) -> None:
     set_properties(place, {KEEP: "1000"})
-    assert place.text("repair")[1].strip() == "Nothing to repair."  # a SQL catalog has a ledger
+    assert place.text("repair")[1].startswith("Nothing to repair.")  # a SQL catalog has a ledger
     code, plan = place.json("repair", "--set-retention", "--dry-run")
     assert (code, [step["status"] for step in plan["steps"]]) == (0, ["would"])
     assert place.table().properties[KEEP] == "1000"
     code, done = place.json("repair", "--set-retention")
     assert (code, [step["status"] for step in done["steps"]]) == (0, ["done"])
     assert place.table().properties[KEEP] == str(15 * 24 * 3600 * 1000)
-    assert place.text("repair", "--set-retention")[1].strip() == "Nothing to repair."
+    assert place.text("repair", "--set-retention")[1].startswith("Nothing to repair.")
 
 
 def test_options_of_the_other_format_are_wrong_usage(place: Place, tmp_path: Path) -> None:

@@ -162,20 +162,24 @@ def repair(
 ) -> None:
     """Mend what is safe to mend.
 
-    Delta: finish commits that somebody left unfinished; on demand rescue vanished ones and sweep temp
-    files.  Iceberg: on demand let the table keep snapshots for long enough; nothing else of an Iceberg
-    table is mended by itself, for doctor to say what to do.  Exits with 1 if something that should be
-    mended could not be.
+    Delta: finish commits that somebody left unfinished; on demand rescue vanished ones and sweep temp files.
+
+    Iceberg: on demand let the table keep snapshots for long enough, and nothing else; doctor says how to
+    mend the rest.
+
+    Exits with 1 if something that should be mended could not be.
     """
     with screen.errors():
         if target.catalog is None:
             target.refuse(*(["--set-retention"] if set_retention else []))
             place, steps = _repair_delta(target, rescue, sweep, older_than_days, dry_run)
+            nothing = "Nothing to repair."
         else:
             given = {"--rescue": rescue, "--sweep": sweep}
             target.refuse(*(name for name, asked in given.items() if asked))
             place, steps = _repair_iceberg(target, set_retention, dry_run)
-    show_steps(screen, place, steps, "Nothing to repair.")
+            nothing = "Nothing to repair. Of an Iceberg table it mends the retention only; doctor says what else is wrong."
+    show_steps(screen, place, steps, nothing)
 
 
 def _repair_delta(
@@ -213,6 +217,7 @@ def _repair_delta(
 
 def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple[str, list[Step]]:
     connection = target.look()
+    from safewrite.iceberg import mend as iceberg_mend
     from safewrite.iceberg import retention
     from safewrite.iceberg.audit import read_head
     from safewrite.iceberg.creation import KEEP
@@ -231,5 +236,5 @@ def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple
     elif dry_run:
         step = Step("set_retention", KEEP, "would", f"it is {kept.text or 'not set'}")
     else:
-        step = retention.raise_it(target.connect())
+        step = iceberg_mend.set_retention(target.connect())
     return connection.name, [step]

@@ -7,11 +7,10 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
-from safewrite.iceberg import partitions
+from safewrite.iceberg import partitions, retention
 from safewrite.iceberg.creation import KEEP
 from safewrite.iceberg.heads import table_of
 from safewrite.protocol.head import Head
-from safewrite.stores.world import LEDGER_TTL_S
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -46,22 +45,22 @@ def _check_retention(connection: Connection, head: Head, *, strict: bool) -> Non
     """Keys are remembered by snapshots, unless there is a ledger (E4)."""
     if connection.helpers.ledger:
         return
-    text = head.properties.get(KEEP)
-    if text is None and not strict:
+    kept = retention.of(table_of(head).metadata, connection.branch)
+    if kept.text is None and not strict:
         log.warning(
             "%s does not say how long it keeps snapshots (%s); Iceberg's own default is 5 days, writes may be "
             "repeated for 14. Set it to %d or more, or open the table with lock_table= for a ledger of keys.",
             connection.name,
             KEEP,
-            LEDGER_TTL_S * 1000,
+            retention.HORIZON_MS,
             extra={"table": connection.name, "kind": Kind.RETENTION_TOO_SHORT.value},
         )
         return
-    if text is None or int(text) < LEDGER_TTL_S * 1000:
+    if kept.short:
         raise UnsafeConfigError(
-            f"{connection.name} keeps snapshots for {text or 'an unknown number of'} ms ({KEEP}), less than the "
-            f"{LEDGER_TTL_S * 1000} ms (14 days) in which a write may be repeated: a key could be forgotten and "
-            "its rows doubled. Nothing was written. Raise the property, or open the table with lock_table= "
+            f"{connection.name} keeps snapshots for {kept.text or 'an unknown number of'} ms ({KEEP}), less than the "
+            f"{retention.HORIZON_MS} ms (14 days) in which a write may be repeated: a key could be forgotten and "
+            "its rows doubled. Nothing was written. Raise that, or open the table with lock_table= "
             "for a ledger of keys.",
             kind=Kind.RETENTION_TOO_SHORT,
         )

@@ -100,12 +100,17 @@ def _way_back(connection: Connection, whole: int | None, keys: list[str]) -> str
             f"{first}None of the last {SNAPSHOTS_MAX} snapshots that the table remembers is whole either: delete the "
             f"lost files from the table's metadata, and write their rows again. {find}"
         )
-    again = f" and write again, under the same keys, what came later: {', '.join(keys[:5])}" if keys else ""
-    more = f" ... ({len(keys)} keys in all)" if len(keys) > 5 else ""
+    more = f" ... ({len(keys)} in all)" if len(keys) > 5 else ""
+    again = (
+        " Then write again what came later, under the same keys, before those snapshots are expired: "
+        f"{', '.join(keys[:5])}{more}."
+        if keys
+        else ""
+    )
     return (
-        f"{first}Else roll back to snapshot {whole}, which is whole{again}{more}. With PyIceberg: "
+        f"{first}Else roll back to snapshot {whole}, which is whole. With PyIceberg: "
         f"safewrite.open({connection.name!r}, catalog=...).iceberg.manage_snapshots().rollback_to_snapshot({whole})"
-        f".commit(); with Spark: CALL <catalog>.system.rollback_to_snapshot('{connection.name}', {whole}). {find}"
+        f".commit(); with Spark: CALL <catalog>.system.rollback_to_snapshot('{connection.name}', {whole}).{again} {find}"
     )
 
 

@@ -246,7 +246,8 @@ def _taken_back(metadata: TableMetadata, head: Head) -> Findings:
         yield Finding(
             INFO, "rolled_back_keys",
             f"{len(gone)} committed keys are in snapshots that were rolled back: their rows are not in the table.",
-            "If that was not meant for these rows, write them again, under the same keys.",
+            "If that was not meant for these rows, write them again, under the same keys, before those snapshots are "
+            "expired.",
             {"keys": gone[:EXAMPLES], "count": len(gone)},
         )  # fmt: skip
 
