@@ -6,6 +6,7 @@ look, a wrong "failed" at worst an early error, for the metadata is looked at be
 
 from __future__ import annotations
 
+from safewrite.errors import UnsafeConfigError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
 
 _REFUSED_CODES = {
@@ -38,6 +39,8 @@ def meaning(error: Exception) -> Outcome:
         | iceberg.OAuthError
         | iceberg.ValidationError,
     ):
+        return Failed(detail)
+    if isinstance(error, UnsafeConfigError):  # our own guard: the request was not sent
         return Failed(detail)
     if type(error) is ValueError:  # PyIceberg's checks before it asks; subclasses may come from an answer
         return Failed(detail)

@@ -24,6 +24,7 @@ from pyiceberg.exceptions import (
 
 from safewrite.errors import CommitUnknownError, NotCommittedError
 from safewrite.iceberg.change import Creation, bind, branch_of, creation
+from safewrite.iceberg.guard import guard
 from safewrite.iceberg.world import CatalogWorld
 from safewrite.protocol import lease
 from safewrite.protocol.ask import Limits
@@ -74,6 +75,7 @@ class SafeCatalog(_Base):  # type: ignore[misc]
 
     def __init__(self, inner: Catalog, *, limits: Limits | None = None) -> None:
         super().__init__(inner.name, **inner.properties)
+        guard(inner)
         self.inner = inner
         self.limits = limits or Limits()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import uuid
 from collections import Counter
 from collections.abc import Mapping
@@ -27,6 +28,10 @@ from tests.integration.places import LEASE_S, once, rows
 from tests.servers import CatalogLab
 
 KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
+FAULTS = int(os.environ.get("SAFEWRITE_FAULTS", "10"))
+"""How often a fault hits each catalog."""
+LONG = FAULTS >= 100
+"""Whether this is the long form (SAFEWRITE_FAULTS=100): every point, and more processes."""
 
 _catalogs: dict[str, Catalog] = {}
 
@@ -41,10 +46,9 @@ class Place:
     lock_table: str | None = None
 
     # --- other ways to it ---------------------------------------------------------------------
-    def through(self, lab: CatalogLab, **properties: str) -> Place:
-        """The same table, by way of the lab's proxies; ``properties`` of the catalog have ``_`` for ``.``."""
-        more = {name.replace("__", "."): value for name, value in properties.items()}
-        return replace(self, properties={**lab.proxied, **more})
+    def through(self, lab: CatalogLab, properties: Mapping[str, str] | None = None) -> Place:
+        """The same table by way of the lab's proxies, with further ``properties`` of the catalog."""
+        return replace(self, properties={**lab.proxied, **(properties or {})})
 
     def another(self) -> Place:
         """A place for another table in the same catalog."""

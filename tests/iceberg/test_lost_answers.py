@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from safewrite.iceberg.table import IcebergTable
 from safewrite.testing.faults import FaultKind, Rule, Step
-from tests.iceberg.places import Place, check
+from tests.iceberg.places import FAULTS, Place, check
 from tests.integration.places import rows
 from tests.servers import CatalogLab, PlannedPgProxy, PlannedProxy
 
-FAULTS = int(os.environ.get("SAFEWRITE_FAULTS", "10"))
-"""How often each fault hits each catalog; SAFEWRITE_FAULTS=100 is the long form."""
 APPENDS_MAX = 4 * FAULTS
 
 PERFORMED = (
