@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 import sys
@@ -13,8 +14,10 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from . import plan, report, run, stage
+from ..catalogs import CatalogKind
+from . import menu, plan, report, run, stage
 from .progress import Progress
+from .spark_reader import JARS
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -33,7 +36,18 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     rows: Annotated[
         int, typer.Option(envvar="SAFEWRITE_ROWS", min=1, max=10_000, help="Rows of each append.")
     ] = 400,
-    table_format: Annotated[Literal["delta"], typer.Option("--format", envvar="SAFEWRITE_FORMAT")] = "delta",
+    table_format: Annotated[
+        menu.Format | None,
+        typer.Option(
+            "--format",
+            envvar="SAFEWRITE_FORMAT",
+            help="Left out: Delta, and a short run of Iceberg on PostgreSQL at its end.",
+        ),
+    ] = None,
+    catalog: Annotated[
+        CatalogKind | None,
+        typer.Option(envvar="SAFEWRITE_CATALOG", help="One catalog of Iceberg; left out: all, each shorter."),
+    ] = None,
     arbiter: Annotated[
         Literal["dynamodb", "object-store", "both"],
         typer.Option(envvar="SAFEWRITE_ARBITER", help="Which safewrite arms run, unless --arms says so."),
@@ -43,13 +57,13 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         typer.Option(envvar="SAFEWRITE_STORE", help="The local S3 that is started."),
     ] = "ministack",
     arms: Annotated[
-        str, typer.Option(envvar="SAFEWRITE_ARMS", help=f"Comma-separated, of: {', '.join(plan.ARMS)}.")
+        str, typer.Option(envvar="SAFEWRITE_ARMS", help=f"Comma-separated, of: {', '.join(menu.ARMS)}.")
     ] = "",
     table: Annotated[
         str | None,
         typer.Option(
             envvar="SAFEWRITE_TABLE",
-            help="s3://bucket/path of your own, where tables are made and left; no server is started.",
+            help="s3://bucket/path of your own, where Delta tables are made and left; no server is started.",
         ),
     ] = None,
     endpoint: Annotated[
@@ -84,6 +98,10 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     soak: Annotated[
         bool, typer.Option(help="The long form: 100 times the appends, every kill point 20 times.")
     ] = False,
+    spark: Annotated[
+        bool | None,
+        typer.Option(help="Read Iceberg tables by Spark too (default: where its jars are, by make jars)."),
+    ] = None,
     out: Annotated[Path, typer.Option(envvar="SAFEWRITE_OUT", help="Folder of the reports.")] = Path(
         "out/stress"
     ),
@@ -95,21 +113,21 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
 
     Exit code: 0 valid; 1 invalid, or unknown because the run proves nothing; 2 wrong usage; 130 ended by Ctrl-C.
     """
-    chosen = _choose(arms, arbiter, own=table is not None)
+    chosen = _choose(arms, table_format, arbiter, catalog, own=table is not None)
     factor = plan.SOAK_FACTOR if soak else 1
     settings = plan.Settings(
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
         writers=writers, appends=appends * factor, rows=rows, store=store, arms=chosen, pause_s=pause_s, lease_s=lease_s,
         arm_limit_s=limit_s * factor, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
         proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
-        steps=_names(steps),
+        steps=_names(steps), spark=_has_spark() if spark is None else spark,
     )  # fmt: skip
     settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
     console = Console(stderr=json_output)
     if not console.is_terminal:
         console = Console(stderr=json_output, width=200)  # a log file has no width of its own
     folder = _folder(out, settings.seed)
-    console.print(f"format {table_format}, seed {settings.seed}, files in {folder}", highlight=False)
+    console.print(f"seed {settings.seed}, arms {', '.join(chosen)}, files in {folder}", highlight=False)
     try:
         with Progress(console, quiet=json_output) as progress:
             result = run.run(settings, folder, progress.tick)
@@ -125,14 +143,25 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     raise typer.Exit(0 if result.judgement.valid else 1)
 
 
-def _choose(arms: str, arbiter: str, *, own: bool) -> tuple[str, ...]:
+def _choose(
+    arms: str, table_format: menu.Format | None, arbiter: str, catalog: CatalogKind | None, *, own: bool
+) -> tuple[str, ...]:
+    if table_format == "delta" and catalog is not None:
+        raise typer.BadParameter("--catalog is for Iceberg tables: leave out --format delta")
     named = _names(arms)
-    unknown = [name for name in named if name not in plan.ARMS]
+    unknown = [name for name in named if name not in menu.ARMS]
     if unknown:
-        raise typer.BadParameter(f"no arm is named {', '.join(unknown)}; there are {', '.join(plan.ARMS)}")
-    safe = tuple(name for name in plan.SAFE_ARMS if arbiter in ("both", name.removeprefix("safewrite-")))
-    # Nobody's own bucket is used to lose rows in, unless asked for by name.
-    return named or (safe if own else safe + plan.NAIVE_ARMS)
+        raise typer.BadParameter(f"no arm is named {', '.join(unknown)}; there are {', '.join(menu.ARMS)}")
+    chosen = named or menu.choose(table_format, arbiter=arbiter, catalog=catalog, own=own)
+    iceberg = [name for name in chosen if menu.is_iceberg(name)]
+    if own and iceberg:
+        raise typer.BadParameter(f"--table is for Delta tables; {', '.join(iceberg)} need the local servers")
+    return chosen
+
+
+def _has_spark() -> bool:
+    jars = JARS.glob("iceberg-spark-runtime-*.jar")
+    return importlib.util.find_spec("pyspark") is not None and any(jars)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -141,7 +170,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _rows_wanted(settings: plan.Settings) -> int:
     """75 % of the rows that safewrite's writers are to append: those without a key never ack after a kill."""
-    planned = [w for name in settings.arms for w in plan.make_arm(name, settings).writers if w.judged]
+    planned = [w for name in settings.arms for w in menu.make_arm(name, settings).writers if w.judged]
     return int(0.75 * sum(writer.appends * writer.rows for writer in planned))
 
 

@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import duckdb
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
-
 from safewrite.testing.checker import Flaw, Judgement, Read, Verdict, check, judge
-from safewrite.testing.history import Event, make_rows, read_events, read_writes
+from safewrite.testing.history import Event, Write, read_events, read_writes
 
-from . import readers
-from .arms import common
+from .delta_ground import DeltaGround
 from .fleet import RUNNING, Fleet, Tally, WriterSpec
-from .plan import ArmPlan, Settings, WriterPlan, make_arm, place_traps
-from .proxy import FaultProxy
+from .ground import Counts, FinalReads, Ground, UnreadableTableError, Way
+from .iceberg_ground import IcebergGround
+from .menu import make_arm
+from .plan import ArmPlan, Settings, WriterPlan, place_traps
 from .stage import Stage, python_of
 
 LIVE_READ_EVERY_S = 15.0
@@ -41,13 +38,16 @@ class ArmResult:
     verdict: Verdict
     judgement: Judgement
     tally: Tally
-    faults: Counter[tuple[str, str]]
-    peer_faults: Counter[tuple[str, str]]
+    faults: Counts
+    peer_faults: Counts
     events: list[dict[str, Any]]
     versions: int
     live_reads: int
     steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    chores: list[dict[str, Any]] = field(default_factory=list)
+    destroyed: str = ""
+    """Why no reader can read the table any more, if none can."""
 
     def of_judged(self, writer: int) -> bool:
         """Whether a writer's rows are judged."""
@@ -68,62 +68,11 @@ class ArmResult:
     @property
     def label(self) -> str:
         """One word: a naive arm is to be bitten, the others are judged."""
+        if self.plan.naive and self.destroyed:
+            return "table destroyed"
         if self.plan.naive:
             return "bitten" if self.bitten else "unharmed"
         return str(self.judgement)
-
-
-# --- tables ---------------------------------------------------------------------------------------
-def create_table(arm: ArmPlan, uri: str, stage: Stage, settings: Settings) -> None:
-    """Create the arm's empty table, by safewrite where safewrite is judged, else by deltalake."""
-    schema = common.to_arrow(make_rows(0, 0, 0, 1)).schema
-    options = stage.cloud.storage_options()
-    if arm.arbiter is None:
-        config = {"delta.enableChangeDataFeed": "true"} if arm.change_feed else None
-        DeltaTable.create(uri, schema, partition_by=["day"], storage_options=options, configuration=config)
-        return
-    import safewrite as sw
-
-    chosen = _arbiter(arm, settings)
-    sw.create(uri, schema=schema, partition_by=["day"], storage_options=options, **chosen)
-
-
-def _arbiter(arm: ArmPlan, settings: Settings) -> dict[str, Any]:
-    return (
-        {"arbiter": "object-store"} if arm.arbiter == "object-store" else {"lock_table": settings.lock_table}
-    )
-
-
-def rehearse(arm: ArmPlan, uri: str, stage: Stage, settings: Settings) -> dict[str, tuple[str, ...]]:
-    """The names of the effects of one lone append, by how it is identified: these are the kill points."""
-    import safewrite as sw
-
-    create_table(arm, uri, stage, settings)
-    chosen = _arbiter(arm, settings)
-    identities: dict[str, dict[str, Any]] = {
-        "key": {"key": "rehearsal"}, "txn": {"txn": ("rehearsal", 0)}, "none": {},
-    }  # fmt: skip
-    steps = {}
-    for number, (identity, name) in enumerate(identities.items()):
-        table = sw.open(uri, storage_options=stage.cloud.storage_options(), **chosen)
-        names = _note_names(table.world)
-        table.append(common.to_arrow(make_rows(0, 0, number, 5)), **name)
-        steps[identity] = tuple(names)
-    return steps
-
-
-def _note_names(world: Any) -> dict[str, None]:
-    """Note the name of every effect that the world performs from now on."""
-    perform = world.perform
-    names: dict[str, None] = {}
-
-    def noted(effect: Any) -> Any:
-        if effect.name and not effect.name.endswith(".backoff"):
-            names.setdefault(effect.name)
-        return perform(effect)
-
-    world.perform = noted
-    return names
 
 
 # --- one arm ------------------------------------------------------------------------------------------
@@ -140,11 +89,10 @@ class ArmRun:
         self.stage = stage
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.uri = f"s3://{stage.bucket}/{stage.prefix}{folder.name}-{name}"
         self.arm = make_arm(name, settings)
+        make_ground = DeltaGround if self.arm.catalog is None else IcebergGround
+        self.ground: Ground = make_ground(self.arm, settings, stage, self.folder)
         self.steps: dict[str, tuple[str, ...]] = {}
-        options = stage.cloud.storage_options()
-        self.place = readers.Place(self.uri, options, stage.cloud.boto3_client("s3"))
         self._live: list[Read] = []
         self._read_errors: list[str] = []
 
@@ -164,23 +112,22 @@ class ArmRun:
     def _execute(self, tick: Callable[[Fleet], None]) -> ArmResult:
         self._check_not_stopped()
         if self.arm.arbiter is not None:
-            self.steps = rehearse(self.arm, self.uri + "-rehearsal", self.stage, self.settings)
+            self.steps = self.ground.rehearse()
             self.arm = place_traps(self.arm, self.steps, self.settings)
-        create_table(self.arm, self.uri, self.stage, self.settings)
+        self.ground.create()
         with contextlib.ExitStack() as stack:
-            ours = self._proxy(stack, "faults", self.arm.faults, self.arm.fault_plan(self.settings.seed))
-            theirs = self._proxy(
-                stack, "peer-faults", self.arm.peer_faults, self.arm.peer_plan(self.settings.seed)
-            )
-            specs = [self._spec(writer, ours if writer.judged else theirs) for writer in self.arm.writers]
+            seed = self.settings.seed
+            ours = self.ground.way(stack, "faults", self.arm.faults, seed)
+            theirs = self.ground.way(stack, "peer-faults", self.arm.peer_faults, seed + 1)
+            specs = [self._spec(writer, ours if writer.ours else theirs) for writer in self.arm.writers]
             fleet = Fleet(specs, self.folder, pause_s=self.settings.pause_s, stop=self._stop)
             with fleet, self._reading(fleet):
                 elapsed_s = fleet.run(time_limit_s=self.settings.arm_limit_s, tick=tick)
-            counts = [Counter() if proxy is None else _plain(proxy.counts()) for proxy in (ours, theirs)]
-            events = [] if ours is None else ours.events()
+            counts = ours.counts(), theirs.counts()
+            events = ours.events()
         self._check_not_stopped()
         tick(fleet)
-        result = self._judge(fleet, elapsed_s, counts[0], counts[1], events)
+        result = self._judge(fleet, elapsed_s, *counts, events)
         fleet.state = result.label
         tick(fleet)
         return result
@@ -189,35 +136,12 @@ class ArmRun:
         if self._stop.is_set():
             raise StoppedError("the run was ended early")
 
-    def _proxy(
-        self, stack: contextlib.ExitStack, name: str, rules: Sequence[Any], plan: Any
-    ) -> FaultProxy | None:
-        if not rules or not self.stage.can_proxy:
-            return None
-        options = self.stage.cloud.storage_options()
-        return stack.enter_context(
-            FaultProxy(
-                self.stage.cloud.endpoint_url,
-                self.folder,
-                plan=plan,
-                name=name,
-                dynamodb_upstream=options.get("AWS_ENDPOINT_URL_DYNAMODB"),
-            )
-        )
-
-    def _spec(self, writer: WriterPlan, proxy: FaultProxy | None) -> WriterSpec:
-        options = dict(self.place.storage_options)
-        if proxy is not None:
-            options |= {
-                "AWS_ENDPOINT_URL": proxy.endpoint_url,
-                "AWS_ENDPOINT_URL_DYNAMODB": proxy.endpoint_url,
-            }
+    def _spec(self, writer: WriterPlan, way: Way) -> WriterSpec:
         config = {
             "kind": writer.kind, "arm": self.arm.name, "writer": writer.number, "seed": self.settings.seed,
-            "appends": writer.appends, "rows": writer.rows, "table": self.uri, "lock_table": self.settings.lock_table,
-            "storage_options": {**options, **dict(writer.storage)}, "traps": list(writer.traps),
-            "history": str(self.folder / f"writer-{writer.number}.history.jsonl"),
-            "time_limit_s": self.settings.arm_limit_s, **dict(writer.habits),
+            "appends": writer.appends, "rows": writer.rows, "arbiter": self.arm.arbiter,
+            "traps": list(writer.traps), "history": str(self.folder / f"writer-{writer.number}.history.jsonl"),
+            "time_limit_s": self.settings.arm_limit_s, **self.ground.config(writer, way), **dict(writer.habits),
         }  # fmt: skip
         return WriterSpec(writer.kind, python_of(writer.environment), writer.program, config)
 
@@ -230,7 +154,7 @@ class ArmRun:
             while not over.wait(LIVE_READ_EVERY_S):
                 if fleet.start_file.exists():
                     try:
-                        self._live.append(readers.read_now(self.place))
+                        self._live.append(self.ground.read_now())
                     except Exception as error:  # noqa: BLE001 - a reader that fails is a finding, not an end
                         self._read_errors.append(f"a read during the run failed: {error}")
 
@@ -245,50 +169,71 @@ class ArmRun:
                 thread.join(timeout=60)
 
     def _judge(
-        self,
-        fleet: Fleet,
-        elapsed_s: float,
-        faults: Counter[Any],
-        peer_faults: Counter[Any],
-        events: list[Any],
+        self, fleet: Fleet, elapsed_s: float, faults: Counts, peer_faults: Counts, events: list[Any]
     ) -> ArmResult:
         writes = read_writes(fleet.histories)
-        errors = [*fleet.errors, *self._read_errors]
-        replay, log = readers.Replay(), None
+        errors = [*fleet.errors, *self._read_errors, *self._strange(writes)]
+        destroyed = ""
         try:
-            replay = readers.replay_log(self.place)
-            replayed, log = readers.read_replay(self.place, replay)
-            finals = [replayed, *self._other_reads()]
-        except (readers.UnreadableTableError, DeltaError, duckdb.Error) as error:
+            final = self.ground.read_all(self.folder / "files")
+        except UnreadableTableError as error:
             # What cannot be read is lost: an empty read says so, row by row.
+            destroyed = str(error)
             errors.append(f"the table is unreadable: {error}")
-            finals = [Read("unreadable", (), (), ())]
-        verdict = check(writes, [*self._live, *finals], log=log)
-        ledger_events = [e for path in fleet.histories for e in read_events(path) if e["event"] in _MARKED]
+            final = FinalReads([Read("unreadable", (), (), ())])
+        verdict = check(writes, [*self._live, *final.reads], log=final.log)
+        said = [event for path in fleet.histories for event in read_events(path)]
+        marked = [event for event in said if event["event"] in _MARKED]
+        chores = [event for event in said if event["event"] == Event.CHORE]
         # What was said on a pipe may be cut by the kill; the ledger is not.
-        for event, counter in ((Event.KILL, fleet.tally.kills), (Event.PAUSE, fleet.tally.pauses)):
+        for kind, counter in ((Event.KILL, fleet.tally.kills), (Event.PAUSE, fleet.tally.pauses)):
             counter.clear()
-            counter.update(f"{e['step']}:{e['when']}" for e in ledger_events if e["event"] == event)
-        fired = self._fired(fleet, faults)
+            counter.update(f"{e['step']}:{e['when']}" for e in marked if e["event"] == kind)
+        fired = {**self._fired(fleet, faults), **self._chores_done(chores)}
         judged = {writer.number for writer in self.arm.writers if writer.judged}
         judgement = judge(verdict, fired=fired, of=lambda w: w in judged or not judged)
+        flaws = [*final.flaws, *self._lost_by_us(verdict)]
+        if flaws:
+            judgement = Judgement(False, (*flaws, *judgement.reasons))
         gaps = [f"{writer} did not finish" for writer in _unfinished(fleet)]
         if (errors or gaps) and judgement.valid:
             judgement = Judgement(None, (*judgement.reasons, *errors, *gaps))
-        marks = [{**e, "source": "ledger"} for e in ledger_events] + [
-            {**e, "source": "proxy"} for e in events
-        ]
+        marks = [{**e, "source": "ledger"} for e in marked] + [{**e, "source": "proxy"} for e in events]
         return ArmResult(
-            self.arm, self.uri, elapsed_s, verdict, judgement, fleet.tally, faults, peer_faults, marks,
-            replay.versions, len(self._live), self.steps, errors,
+            self.arm, self.ground.table, elapsed_s, verdict, judgement, fleet.tally, faults, peer_faults, marks,
+            final.versions, len(self._live), self.steps, errors, chores, destroyed,
         )  # fmt: skip
 
-    def _other_reads(self) -> list[Read]:
-        if self.arm.change_feed:
-            return [readers.read_change_feed(self.place)]
-        return [readers.read_deltalake(self.place), readers.read_duckdb(self.place, self.folder / "files")]
+    def _strange(self, writes: list[Write]) -> list[str]:
+        """Errors of safewrite that are none of its own: it has one of its kind for every answer."""
+        judged = {writer.number for writer in self.arm.writers if writer.judged}
+        return [
+            f"writer {write.writer}, append {write.seq}: {error}"
+            for write in writes
+            if write.writer in judged
+            for error in write.errors
+            if "[" not in error.partition(":")[0]
+        ]
 
-    def _fired(self, fleet: Fleet, faults: Counter[tuple[str, str]]) -> dict[str, int]:
+    def _lost_by_us(self, verdict: Verdict) -> list[str]:
+        """Acked rows of PyIceberg beside us: it loses none by itself, so the loss would be ours.
+
+        What a peer doubles by a blind retry is its own affair, and so is what deltalake's peers do.
+        """
+        if self.arm.catalog is None or self.arm.naive:
+            return []
+        peers = {writer.number for writer in self.arm.writers if not writer.ours}
+        lost = verdict.counts(lambda writer: writer in peers)[Flaw.LOST]
+        return [f"{lost} acked rows of the peers are lost"] if lost else []
+
+    def _chores_done(self, chores: list[dict[str, Any]]) -> dict[str, int]:
+        """How often each planned chore was done."""
+        planned = [writer.number for writer in self.arm.writers if writer.chores]
+        done = Counter(event["writer"] for event in chores if event["done"])
+        kinds = {writer.number: writer.kind for writer in self.arm.writers}
+        return {kinds[number]: done[number] for number in planned}
+
+    def _fired(self, fleet: Fleet, faults: Counts) -> dict[str, int]:
         """How often each planned class fired: proxy faults by kind, kills by step, pauses."""
         fired: dict[str, int] = {}
         if self.stage.can_proxy:
@@ -305,10 +250,6 @@ class ArmRun:
 
 
 _MARKED = (Event.KILL, Event.PAUSE, Event.RESUME)
-
-
-def _plain(counts: Counter[Any]) -> Counter[tuple[str, str]]:
-    return Counter({(str(step), str(kind)): count for (step, kind), count in counts.items()})
 
 
 def _unfinished(fleet: Fleet) -> list[str]:

@@ -12,9 +12,10 @@ import asyncio
 import re
 import struct
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from safewrite.testing.faults import FaultKind, FaultPlan, Faults, Request, Step
@@ -40,6 +41,9 @@ _STEPS: Sequence[tuple[re.Pattern[str], Step]] = [
         ("(INSERT INTO|UPDATE|SELECT .*FROM)", "safewrite_queue", Step.LEASE),
     )
 ]
+
+STEPS = frozenset(step for _, step in _STEPS)
+"""The steps of an Iceberg commit that are a database's to take."""
 
 _CUTTING = frozenset({FaultKind.LOST_ANSWER, FaultKind.CUT, FaultKind.LATE})
 _PERFORMED_FIRST = frozenset(
@@ -248,6 +252,7 @@ class PgProxy:
         self.set_plan(plan or FaultPlan())
         self._fired: Counter[tuple[Step, FaultKind]] = Counter()
         self._requests: Counter[Step] = Counter()
+        self._events: list[dict[str, Any]] = []
         self._thread = threading.Thread(target=self._run, name="pgproxy", daemon=True)
         self._started = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -278,12 +283,17 @@ class PgProxy:
         """How many queries there were for each step, faulty or not."""
         return self._requests.copy()
 
+    def events(self) -> list[dict[str, Any]]:
+        """Every fault that has fired: ``t`` (wall ms), step, kind."""
+        return self._events.copy()
+
     def decide(self, request: Request, step: Step) -> Fault | None:
         """Count a query and tell the fault that hits it, if any; for the proxy's own thread."""
         self._requests[step] += 1
         fault = self._faults.decide(request, step)
         if fault is not None:
             self._fired[fault.step, fault.kind] += 1
+            self._events.append({"t": time.time_ns() // 1_000_000, "step": fault.step, "kind": fault.kind})
         return fault
 
     def start(self) -> Self:

@@ -33,14 +33,14 @@ def _svg(figure: Figure, salt: str) -> Markup:
 
 
 def _colours(arm: ArmResult) -> dict[str, str]:
-    kinds = list(dict.fromkeys(writer.kind for writer in arm.plan.writers))
+    kinds = list(dict.fromkeys(writer.kind for writer in arm.plan.writers if not writer.chores))
     return {kind: _KINDS[index % len(_KINDS)] for index, kind in enumerate(kinds)}
 
 
 def timeline(arm: ArmResult) -> Markup:
     """One line per writer: acked commits, kills, pauses; below, every fault that the proxy injected."""
     with mpl.rc_context(_STYLE):
-        writers = [writer.number for writer in arm.plan.writers]
+        writers = [writer.number for writer in arm.plan.writers if not writer.chores]
         line = {number: len(writers) - index for index, number in enumerate(writers)}
         faults = [event for event in arm.events if event["source"] == "proxy"]
         kinds = sorted({event["kind"] for event in faults}, reverse=True)

@@ -24,9 +24,7 @@ from deltalake import DeltaTable
 from safewrite.testing.checker import Log, Read
 from safewrite.testing.history import COLUMNS
 
-
-class UnreadableTableError(RuntimeError):
-    """A reader cannot make sense of the table: every acked row counts as lost."""
+from .ground import UnreadableTableError
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from safewrite.testing.checker import Flaw
+from safewrite.testing.faults import FaultKind, Step
 from safewrite.testing.history import Write
 
 from . import plots
@@ -30,6 +31,8 @@ NOT_TESTED = (
     "S3 Express, bucket lifecycle rules, versioned buckets",
     "Lambda freezes of an hour; the longest pause here is the one named above",
     "loss of the machine itself (power, page cache): processes are killed, the kernel lives",
+    "AWS's own Glue and S3 Tables, REST catalogs other than Iceberg's own adapter, PostgreSQL behind a pooler or a failover",
+    "deletion of the files of expired snapshots while writers are at work",
 )
 
 
@@ -63,10 +66,13 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
     return {
         "name": arm.plan.name, "title": arm.plan.title, "naive": arm.plan.naive, "table": arm.table,
         "verdict": arm.label, "reasons": list(arm.judgement.reasons) if not arm.plan.naive else [],
-        "processes": len(arm.plan.writers), "kinds": dict(Counter(writer.kind for writer in arm.plan.writers)),
+        "processes": len(arm.plan.writers),
+        "kinds": dict(Counter(writer.kind for writer in arm.plan.writers if not writer.chores)),
         "elapsed_s": round(arm.elapsed_s, 1), "versions": arm.versions, "live_reads": arm.live_reads,
         "rows": arm.verdict.summary(counted),
         "peers": arm.verdict.summary(lambda w: w not in judged) if judged else None,
+        "catalog": arm.plan.catalog, "destroyed": arm.destroyed, "chores": _chores(arm),
+        "conflicts": arm.faults[Step.CATALOG_COMMIT, FaultKind.PRECONDITION_412],
         "by_kind": {kind: _speed(writes_of, arm.elapsed_s) for kind, writes_of in _by_kind(arm).items()},
         **_speed(writes, arm.elapsed_s),
         "faults": _matrix(arm.faults), "peer_faults": _matrix(arm.peer_faults),
@@ -75,6 +81,16 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
         "bitten": arm.bitten, "steps": {identity: list(names) for identity, names in arm.steps.items()}, "errors": arm.errors,
         "examples": arm.verdict.examples(3, counted),
     }  # fmt: skip
+
+
+def _chores(arm: ArmResult) -> list[dict[str, Any]]:
+    """What looked after the table: how often each chore was done, and how often rivals or faults prevented it."""
+    rounds: dict[str, list[bool]] = {}
+    for event in arm.chores:
+        rounds.setdefault(event["chore"], []).append(event["done"])
+    return [
+        {"chore": chore, "done": sum(done), "failed": len(done) - sum(done)} for chore, done in rounds.items()
+    ]
 
 
 def _by_kind(arm: ArmResult) -> dict[str, list[Write]]:
@@ -165,7 +181,7 @@ def _cells(arm: dict[str, Any]) -> dict[str, object]:
     rows = arm["rows"]
     flaws = {name: rows[name] for name in ("torn", "altered", "phantom", "zombie")}
     return {
-        "verdict": arm["verdict"], "processes": arm["processes"], "kinds": len(arm["kinds"]),
+        "verdict": "destroyed" if arm["destroyed"] else arm["verdict"], "processes": arm["processes"], "kinds": len(arm["kinds"]),
         "acked rows": f"{rows['acked_rows']:,}", "lost": f"{rows['lost']:,}",
         "doubled": f"{max(rows['doubled'], rows['recommitted']):,}", **flaws, "unknown": rows["unknown"],
         "acks/s": f"{arm['commits_per_s']:.1f}", "tries/ack": arm["attempts_per_ack"] or "–",

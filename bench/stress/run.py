@@ -18,7 +18,8 @@ from safewrite.testing.checker import Judgement
 
 from .arm import ArmResult, ArmRun, StoppedError
 from .fleet import Fleet
-from .plan import SOAK_FACTOR, ArmPlan, Settings, make_arm
+from .menu import make_arm
+from .plan import SOAK_FACTOR, ArmPlan, Settings
 from .stage import ROOT, open_stage, python_of
 
 
@@ -78,6 +79,8 @@ class Result:
         words += [f"--{name.replace('_', '-')} {getattr(s, name)}" for name in changed]
         if soak:
             words.append("--soak")
+        if not s.spark and any(arm.plan.catalog for arm in self.arms):
+            words.append("--no-spark")
         if s.steps:
             words.append(f"--steps {','.join(s.steps)}")
         if s.table is None and not s.proxy:
@@ -145,6 +148,7 @@ def facts() -> dict[str, str]:
         "deltalake",
         "duckdb",
         "pyarrow",
+        "pyiceberg",
         "pandas",
         "polars",
         "boto3",

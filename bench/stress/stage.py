@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import servers
+from .. import catalogs, servers
+from ..catalogs import CatalogKind
 from . import readers
+from .menu import make_arm
 from .plan import MAIN, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +31,8 @@ class Stage:
     bucket: str
     prefix: str
     can_proxy: bool
+    catalogs: Mapping[CatalogKind, str] = field(default_factory=dict)
+    """Where the catalogs answer that are needed."""
 
 
 @contextlib.contextmanager
@@ -48,7 +52,24 @@ def open_stage(settings: Settings, folder: Path) -> Iterator[Stage]:
             store.boto3_client("s3").create_bucket(Bucket=bucket)
         cloud = servers.Cloud(store, ministack)
         servers.create_lock_table(cloud.boto3_client("dynamodb"), settings.lock_table)
-        yield Stage(cloud, bucket, "", can_proxy=settings.proxy)
+        kinds = {kind for name in settings.arms if (kind := make_arm(name, settings).catalog) is not None}
+        uris = {kind: _start_catalog(kind, cloud, bucket, folder, stack) for kind in sorted(kinds)}
+        yield Stage(cloud, bucket, "", can_proxy=settings.proxy, catalogs=uris)
+
+
+def _start_catalog(
+    kind: CatalogKind, cloud: servers.Cloud, bucket: str, folder: Path, stack: contextlib.ExitStack
+) -> str:
+    """Start what serves a catalog; where it answers."""
+    if kind == "glue":
+        return cloud.dynamodb.endpoint_url
+    postgres = stack.enter_context(catalogs.Postgres(folder / kind))
+    if kind == "sql":
+        return postgres.database()
+    rest = catalogs.IcebergRest(
+        folder / kind, s3=cloud.s3, warehouse=f"s3://{bucket}/rest", jdbc_uri=postgres.jdbc_database()
+    )
+    return stack.enter_context(rest).uri
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ class Event(StrEnum):
     RESUME = "resume"  # ... and runs again
     START = "start"  # a process of this writer begins
     DONE = "done"  # the writer has nothing left to do
+    CHORE = "chore"  # a round of what looks after the table: done, or what became of it
 
 
 class HistoryFile:

@@ -37,6 +37,14 @@ def _load_history() -> ModuleType:
 
 history = _load_history()
 
+OPEN_TRIES_MAX = 20
+ICEBERG_MODULES = {
+    "sql": ("pyiceberg.catalog.sql", "pyiceberg.io.pyarrow", "psycopg2"),
+    "rest": ("pyiceberg.catalog.rest", "pyiceberg.io.pyarrow"),
+    "glue": ("pyiceberg.catalog.glue", "pyiceberg.io.pyarrow"),
+}
+"""What a writer of Iceberg imports before its work begins, by the type of its catalog."""
+
 
 class NotWrittenError(Exception):
     """The library promises that nothing of this call is or will be in the table."""
@@ -106,6 +114,42 @@ class Writer:
         sys.stderr.flush()
         os._exit(code)
 
+    def run_chore(self, chore: str, do: Callable[[int], str | None]) -> None:
+        """Do a chore so many times as the plan says; one that fails is written down and is no end."""
+        code = 0
+        try:
+            self.wait_for_the_start()
+            stop_at = time.time() + self.config["time_limit_s"]
+            rounds = self.config["appends"]
+            for round_ in range(4 * rounds):  # some are lost to rivals and faults
+                time.sleep(self.config["think_s"])
+                done = self._chore(chore, round_, do)
+                rounds -= done
+                if not rounds or time.time() > stop_at:
+                    break
+            self.ledger.record(history.Event.DONE, kind=self.kind, writer=self.number)
+            self.say("done")
+        except BaseException:  # noqa: BLE001 - whatever it is, the exit code and the log tell it
+            traceback.print_exc()
+            code = 3
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    def _chore(self, chore: str, round_: int, do: Callable[[int], str | None]) -> bool:
+        """Do it once and note what became of it; None says that there was nothing to do."""
+        head = {"kind": self.kind, "writer": self.number, "chore": chore, "round": round_}
+        try:
+            what = do(round_)
+        except Exception as error:  # noqa: BLE001 - every error is an answer, and goes into the ledger
+            self.ledger.record(history.Event.CHORE, **head, done=False, what=describe(error))
+            traceback.print_exc()
+            return False
+        if what is None:
+            return False
+        self.ledger.record(history.Event.CHORE, **head, done=True, what=what)
+        return True
+
     def _one(self, seq: int, append: Callable[[list[Any], str | None], dict[str, Any]]) -> None:
         answers = (history.Event.OK, history.Event.FAIL, history.Event.INFO)
         mine = [
@@ -140,6 +184,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - every error is an answer, and goes into the ledger
             self.ledger.record(history.Event.INFO, **head, error=describe(error))
             self.say("info", rows[0].seq)
+            traceback.print_exc()
             return self.config.get("on_unknown", "give up") == "retry"
         self.trap(rows[0].seq, "caller.record_ack", "before")
         elapsed_s = time.monotonic() - began
@@ -193,6 +238,26 @@ def in_children(work: Callable[[], None]) -> None:
         if code != -signal.SIGKILL:
             os._exit(code if code >= 0 else 1)
         print("restart", flush=True)
+
+
+def open_by_safewrite(config: dict[str, Any]) -> Any:
+    """Open the table; faults may hit an open too, and nothing is at stake then."""
+    import safewrite as sw
+
+    options: dict[str, Any] = {"lease_s": config["lease_s"]}
+    options |= {name: config[name] for name in ("catalog", "storage_options") if name in config}
+    if config.get("arbiter") == "object-store":
+        options["arbiter"] = "object-store"
+    elif config.get("lock_table"):
+        options["lock_table"] = config["lock_table"]
+    for attempt in range(OPEN_TRIES_MAX):
+        try:
+            return sw.open(config["table"], **options)
+        except (sw.StorageError, sw.CommitUnknownError):
+            if attempt == OPEN_TRIES_MAX - 1:
+                raise
+            time.sleep(0.1 * (attempt + 1))
+    raise AssertionError("the loop returns or raises")
 
 
 def to_arrow(rows: list[Any]) -> Any:

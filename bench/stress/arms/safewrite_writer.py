@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +16,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 import common
 
 import safewrite as sw
-
-OPEN_TRIES_MAX = 20
-
-
-def open_table(config: dict[str, Any]) -> Any:
-    """Open the table; faults may hit an open too, and nothing is at stake then."""
-    options: dict[str, Any] = {"storage_options": config["storage_options"], "lease_s": config["lease_s"]}
-    if config["arbiter"] == "object-store":
-        options["arbiter"] = "object-store"
-    else:
-        options["lock_table"] = config["lock_table"]
-    for attempt in range(OPEN_TRIES_MAX):
-        try:
-            return sw.open(config["table"], **options)
-        except (sw.StorageError, sw.CommitUnknownError):
-            if attempt == OPEN_TRIES_MAX - 1:
-                raise
-            time.sleep(0.1 * (attempt + 1))
-    raise AssertionError("the loop returns or raises")
 
 
 def set_traps(world: Any, writer: common.Writer) -> None:
@@ -69,13 +49,15 @@ def to_frame(rows: list[Any], frame: str) -> Any:
 def work(config: dict[str, Any]) -> None:
     """Append by safewrite until the plan is done."""
     writer = common.Writer(config)
-    table = open_table(config)
+    table = common.open_by_safewrite(config)
     set_traps(table.world, writer)
 
     def append(rows: list[Any], key: str | None) -> dict[str, Any]:
         name: dict[str, Any] = {"key": key} if key is not None else {}
         if config.get("txn"):
             name = {"txn": (f"{config['arm']}-{writer.number}", rows[0].seq)}
+        if "schema_mode" in config:
+            name["schema_mode"] = config["schema_mode"]
         try:
             receipt = table.append(to_frame(rows, config["frame"]), **name)
         except sw.NotCommittedError as error:
@@ -91,6 +73,8 @@ def main() -> None:
     config = common.read_config()
     importlib.import_module(config["frame"].replace("arrow", "pyarrow"))
     importlib.import_module("boto3.session")
+    for module in common.ICEBERG_MODULES[config["catalog"]["type"]] if "catalog" in config else ():
+        importlib.import_module(module)
     common.in_children(lambda: work(config))
 
 

@@ -1,0 +1,199 @@
+"""The arms on Delta tables: safewrite's under every class of fault, and naive writers that must show loss."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from safewrite.testing.faults import FaultKind, Rule, Step
+
+from .plan import FAULT_CLASSES, OLD, PEER_THINK_S, WRANGLER, ArmPlan, Settings, WriterPlan
+
+
+# --- faults -------------------------------------------------------------------------------------
+def safewrite_faults(seed: int) -> tuple[Rule, ...]:
+    """Every class that the promise must survive; rates are per request, a few faults for each append.
+
+    Each class is placed once by the seed among the first requests too, so that none stays away by chance.
+    """
+    rng = random.Random(f"{seed}/faults")
+    commit, lock = (Step.PUT_COMMIT,), (Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY)
+    data = (Step.PUT_DATA, Step.PUT_TEMP)
+    ledger = (Step.PUT_LEDGER, Step.UPDATE_LEDGER)
+    late = {"delay_s": 0.6}
+    # No two on one request, for the first rule would take it.
+    places = rng.sample(range(1, 2 * len(FAULT_CLASSES) + 1), len(FAULT_CLASSES))
+    once = [
+        Rule(kind=kind, steps=(Step.PUT_DATA,) if kind is FaultKind.TRUNCATE_BODY else commit, method="PUT",
+             nth=nth, **(late if kind in (FaultKind.LATE, FaultKind.DELAY) else {}))
+        for kind, nth in zip(FAULT_CLASSES, places, strict=True)
+    ]  # fmt: skip
+    return (
+        *once,
+        Rule(kind=FaultKind.LOST_ANSWER, steps=commit, probability=0.06),
+        Rule(kind=FaultKind.LOST_ANSWER_500, steps=commit, probability=0.05),
+        Rule(kind=FaultKind.PRECONDITION_412, steps=commit, probability=0.05),
+        Rule(kind=FaultKind.CONFLICT_409, steps=commit, probability=0.05),
+        Rule(kind=FaultKind.LATE, steps=commit, probability=0.02, delay_s=0.6),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(*data, *lock, *ledger), probability=0.02),
+        Rule(kind=FaultKind.LOST_ANSWER_500, steps=(*data, *lock, *ledger), probability=0.02),
+        Rule(kind=FaultKind.PRECONDITION_412, steps=(Step.DDB_PUT_ENTRY, Step.PUT_LEDGER), probability=0.02),
+        Rule(kind=FaultKind.THROTTLE, steps=(*lock, *ledger, *data), probability=0.02),
+        Rule(kind=FaultKind.TRUNCATE_BODY, steps=(Step.PUT_DATA,), method="PUT", probability=0.01),
+        Rule(kind=FaultKind.ERROR_500, probability=0.005),
+        Rule(kind=FaultKind.ERROR_503, probability=0.005),
+        Rule(kind=FaultKind.CUT, probability=0.005),
+        Rule(kind=FaultKind.DELAY, probability=0.02, delay_s=0.25),
+    )
+
+
+def peer_faults() -> tuple[Rule, ...]:
+    """What deltalake as a peer meets: enough to trouble it, not to stop it."""
+    return (
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,), probability=0.03),
+        Rule(kind=FaultKind.ERROR_503, probability=0.005),
+        Rule(kind=FaultKind.DELAY, probability=0.02, delay_s=0.25),
+    )
+
+
+# --- arms ---------------------------------------------------------------------------------------
+_PANDAS = ("safewrite pandas, key", {"frame": "pandas", "keyed": True, "on_unknown": "retry"})
+_POLARS = ("safewrite polars, txn", {"frame": "polars", "txn": True, "on_unknown": "retry"})
+_ARROW = ("safewrite Arrow, no key", {"frame": "arrow", "on_restart": "give up"})
+_PEER = "deltalake 1.6 conditional PUT (peer)"
+
+
+def _safewrite(
+    settings: Settings, base: int, arbiter: str, writers: int, appends: int
+) -> tuple[WriterPlan, ...]:
+    peers = max(1, writers // 4)
+    kinds = [(_PANDAS, _POLARS, _PANDAS, _ARROW)[index % 4] for index in range(writers - peers)]
+    common = {"arbiter": arbiter, "on_error": "retry", "calls_max": 12, "lease_s": settings.lease_s}
+    ours = tuple(
+        WriterPlan(
+            base + index,
+            kind,
+            "safewrite_writer.py",
+            judged=True,
+            appends=appends,
+            rows=settings.rows,
+            habits=tuple({**habits, **common}.items()),
+        )
+        for index, (kind, habits) in enumerate(kinds)
+    )
+    theirs = tuple(
+        WriterPlan(
+            base + 50 + index,
+            _PEER,
+            "deltalake_put.py",
+            appends=appends,
+            rows=50,
+            habits=(("think_s", PEER_THINK_S),),
+        )
+        for index in range(peers)
+    )
+    return ours + theirs
+
+
+def _unsafe_rename(base: int) -> tuple[WriterPlan, ...]:
+    unsafe = (("AWS_S3_ALLOW_UNSAFE_RENAME", "true"),)
+    return tuple(
+        WriterPlan(
+            base + i, "deltalake 0.22.3, unsafe rename", "deltalake_put.py", OLD, appends=8, storage=unsafe
+        )
+        for i in range(8)
+    )
+
+
+def _mixed_fleet(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
+    lock = (("AWS_S3_LOCKING_PROVIDER", "dynamodb"), ("DELTA_DYNAMO_TABLE_NAME", settings.lock_table))
+    old = tuple(
+        WriterPlan(
+            base + i, "deltalake 0.22.3, lock table", "deltalake_put.py", OLD, appends=12, storage=lock
+        )
+        for i in range(4)
+    )
+    new = tuple(
+        WriterPlan(base + 50 + i, "deltalake 1.6, conditional PUT", "deltalake_put.py", appends=12)
+        for i in range(4)
+    )
+    return old + new
+
+
+def _lost_answer(base: int) -> tuple[WriterPlan, ...]:
+    return tuple(
+        WriterPlan(base + i, "deltalake 1.6, lost answers", "deltalake_put.py", appends=8) for i in range(3)
+    )
+
+
+def _wrangler(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
+    killed = ({"seq": 2, "step": "caller.record_ack", "when": "before", "action": "kill"},)
+    habits = (
+        ("lock_table", settings.lock_table),
+        ("on_error", "retry"),
+        ("on_unknown", "retry"),
+        ("calls_max", 5),
+    )
+    return tuple(
+        WriterPlan(
+            base + i,
+            "awswrangler, lock table",
+            "wrangler.py",
+            WRANGLER,
+            appends=5,
+            traps=killed,
+            habits=habits,
+        )
+        for i in range(4)
+    )
+
+
+SAFE_ARMS = ("safewrite-dynamodb", "safewrite-object-store")
+NAIVE_ARMS = ("unsafe-rename", "mixed-fleet", "lost-answer", "awswrangler")
+
+
+def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
+    """The plan of one arm, whose writers are numbered from ``base``, before kills are placed."""
+    slow = (
+        Rule(kind=FaultKind.DELAY, steps=(Step.PUT_COMMIT, Step.LIST_LOG), probability=0.2, delay_s=0.03),
+    )
+    lost = (Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,), every=3),)
+    few = max(5, settings.writers // 2)
+    match name:
+        case "safewrite-dynamodb":
+            writers = _safewrite(settings, base, "dynamodb", settings.writers, settings.appends)
+            title = "safewrite, DynamoDB arbiter"
+            return ArmPlan(name, title, writers, safewrite_faults(settings.seed), peer_faults(), "dynamodb")
+        case "safewrite-object-store":
+            writers = _safewrite(settings, base, "object-store", few, max(3, settings.appends // 2))
+            title = "safewrite, object-store arbiter"
+            return ArmPlan(
+                name,
+                title,
+                writers,
+                _without_lock(safewrite_faults(settings.seed)),
+                peer_faults(),
+                "object-store",
+            )
+        case "unsafe-rename":
+            return ArmPlan(name, "deltalake 0.22.3 with unsafe rename", _unsafe_rename(base), naive=True)
+        case "mixed-fleet":
+            title = "Half on the lock table (0.22.3), half by conditional PUT (1.6)"
+            return ArmPlan(name, title, _mixed_fleet(settings, base), peer_faults=slow, naive=True)
+        case "lost-answer":
+            title = "deltalake 1.6 under lost answers, read by its change feed"
+            return ArmPlan(name, title, _lost_answer(base), peer_faults=lost, naive=True, change_feed=True)
+        case "awswrangler":
+            title = "awswrangler, killed after the commit and run again"
+            return ArmPlan(name, title, _wrangler(settings, base), naive=True)
+    raise ValueError(f"no Delta arm is named {name!r}")
+
+
+def _without_lock(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The same rules where no DynamoDB is asked."""
+    return tuple(
+        replace(rule, steps=kept)
+        for rule in rules
+        if (kept := tuple(s for s in rule.steps if not s.startswith("ddb_"))) or not rule.steps
+    )
