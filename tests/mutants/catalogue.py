@@ -390,7 +390,7 @@ def copy_package(to: Path) -> None:
     """Copy what killers need: the package, and the tests that are killers."""
     ignored = shutil.ignore_patterns("*.tmp", ".hypothesis")
     shutil.copytree(ROOT / "safewrite", to / "safewrite", ignore=ignored)
-    for folder in ("frames", "delta", "mutants", "stateful"):
+    for folder in ("frames", "delta", "iceberg", "mutants", "stateful"):
         shutil.copytree(ROOT / "tests" / folder, to / "tests" / folder, ignore=ignored)
     shutil.copy(ROOT / "tests" / "__init__.py", to / "tests")
     shutil.copy(ROOT / "pyproject.toml", to)

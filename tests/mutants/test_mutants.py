@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.catalogue import MUTANTS, PROTOCOL, Killer, Mutant, copy_package, mutate, run
+from tests.mutants.iceberg import ICEBERG_MUTANTS
 
-KILLERS = list(dict.fromkeys(mutant.killer for mutant in MUTANTS))
+ALL = (*MUTANTS, *ICEBERG_MUTANTS)
+KILLERS = list(dict.fromkeys(mutant.killer for mutant in ALL))
 
 
 @pytest.mark.parametrize("killer", KILLERS, ids=str)
@@ -19,7 +21,7 @@ def test_the_killer_passes_on_the_code_as_it_is(killer: Killer, tmp_path: Path) 
     assert code == 0, printed
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.id)
 def test_the_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
     copy_package(tmp_path)
     mutate(mutant, tmp_path)
@@ -38,3 +40,8 @@ def test_a_mutant_whose_text_has_gone_is_an_error(tmp_path: Path) -> None:
 def test_every_protection_of_delta_appends_has_a_mutant() -> None:
     wanted = {*(f"M{n}" for n in (*range(1, 10), 11, 12, 13, 21, 22, 23, 24, 27, 28, 30))}
     assert {mutant.id.partition("-")[0] for mutant in MUTANTS} == wanted
+
+
+def test_every_protection_that_iceberg_has_of_its_own_has_a_mutant() -> None:
+    named = {mutant.id.partition("-")[0] for mutant in ICEBERG_MUTANTS}
+    assert named >= {"M14", "M16", "M27", "M28"}

@@ -1,0 +1,311 @@
+"""One commit through a catalog: what it asks for, what it believes, what it leaves alone; races without threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import safewrite as sw
+from safewrite.errors import (
+    CommitUnknownError,
+    ForeignWriterError,
+    Kind,
+    ReplayMismatchError,
+    RetriesExhaustedError,
+    StorageError,
+)
+from safewrite.iceberg.change import SnapshotChange
+from safewrite.iceberg.table import IcebergTable
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Exists, Failed, Ok, Outcome, Put, Unknown, WallClock
+from safewrite.protocol.swap import LoadTable, SwapTable
+from safewrite.stores.world import Performer
+from safewrite.testing.steps import Answers, At, Recorder, Stepwise
+
+LIMITS = Limits(attempts=3, asks=2)
+
+
+def rows(*ids: int) -> pa.Table:
+    """A frame with these ids."""
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    made = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    yield made
+    made.engine.dispose()
+
+
+@pytest.fixture
+def table(catalog: SqlCatalog) -> IcebergTable:
+    made = sw.open("db.orders", catalog=catalog, create=True)
+    assert isinstance(made, IcebergTable)
+    made.append(rows(0), key="first")
+    made.limits = made._drafts.limits = LIMITS
+    made.world.sleep = lambda _: None  # type: ignore[attr-defined]
+    return made
+
+
+def ids(catalog: SqlCatalog) -> list[int]:
+    """What a plain reader finds."""
+    found: list[int] = catalog.load_table("db.orders").scan().to_arrow().column("id").to_pylist()
+    return sorted(found)
+
+
+def rival(catalog: SqlCatalog, *numbers: int) -> Callable[[], None]:
+    """Another writer's append, by plain PyIceberg."""
+    return lambda: catalog.load_table("db.orders").append(rows(*numbers))
+
+
+def expire(catalog: SqlCatalog) -> None:
+    """Remove all snapshots but the newest, as PyIceberg does."""
+    known = catalog.load_table("db.orders")
+    old = [one.snapshot_id for one in known.snapshots() if one != known.current_snapshot()]
+    known.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+class Late(Stepwise):
+    """Keeps the first compare-and-set of a call back, and answers nothing."""
+
+    def __init__(self, world: Performer) -> None:
+        super().__init__(world)
+        self.kept: list[Effect] = []
+
+    def _step(self, step: str, effect: Effect) -> Outcome:
+        if not isinstance(effect, SwapTable):
+            return self.world.perform(effect)
+        self.kept.append(effect)
+        return Unknown("no answer in time")
+
+
+class Changes(Stepwise):
+    """Notes every change that is asked for."""
+
+    def __init__(self, world: Performer) -> None:
+        super().__init__(world)
+        self.asked: list[SnapshotChange] = []
+
+    def _step(self, step: str, effect: Effect) -> Outcome:
+        if isinstance(effect, SwapTable):
+            assert isinstance(effect.change, SnapshotChange)
+            self.asked.append(effect.change)
+        return self.world.perform(effect)
+
+
+# --- what a commit is bound to -------------------------------------------------------------------------
+def test_a_rival_costs_an_attempt_and_no_rows(table: IcebergTable, catalog: SqlCatalog) -> None:
+    table.world = At(table.world, "swap.commit", "before", rival(catalog, 7))
+    receipt = table.append(rows(1, 2), key="event")
+    assert (receipt.outcome.value, receipt.attempts) == ("committed", 2)
+    assert ids(catalog) == [0, 1, 2, 7]
+
+
+def test_a_write_keeps_one_snapshot_id_through_all_attempts(table: IcebergTable, catalog: SqlCatalog) -> None:
+    changes = Changes(At(table.world, "swap.commit", "before", rival(catalog, 7)))
+    table.world = changes
+    receipt = table.append(rows(1), key="event")
+    assert [change.snapshot_ids for change in changes.asked] == [(receipt.version,)] * 2
+
+
+def test_the_key_is_in_the_very_commit(table: IcebergTable, catalog: SqlCatalog) -> None:
+    table.world = Answers(table.world, "ledger.commit", perform=False)
+    first = table.append(rows(1), key="event")
+    again = sw.open("db.orders", catalog=catalog).append(rows(1), key="event")
+    assert (again.outcome.value, again.version) == ("already_committed", first.version)
+    assert ids(catalog) == [0, 1]
+
+
+def test_time_in_the_table_never_goes_back(table: IcebergTable, catalog: SqlCatalog) -> None:
+    class Slow(Stepwise):
+        def _step(self, step: str, effect: Effect) -> Outcome:
+            return Ok(1_000) if isinstance(effect, WallClock) else self.world.perform(effect)
+
+    before = catalog.load_table("db.orders").metadata.last_updated_ms
+    table.world = Slow(table.world)
+    table.append(rows(1), key="event")
+    current = catalog.load_table("db.orders").current_snapshot()
+    assert current is not None
+    assert current.timestamp_ms >= before
+
+
+def test_an_overwrite_is_planned_anew_on_a_rivals_snapshot(table: IcebergTable, catalog: SqlCatalog) -> None:
+    table.world = At(table.world, "swap.commit", "before", rival(catalog, 7))
+    table.overwrite(rows(9), key="event")
+    assert ids(catalog) == [9]
+
+
+@pytest.mark.parametrize("damage", ["removed", "truncated"])
+def test_a_data_file_that_was_damaged_before_the_commit_is_noticed(
+    table: IcebergTable, catalog: SqlCatalog, damage: str
+) -> None:
+    class Vacuum(Stepwise):
+        def _step(self, step: str, effect: Effect) -> Outcome:
+            done = self.world.perform(effect)
+            if isinstance(effect, Put) and effect.path.endswith(".parquet"):
+                path = Path(effect.path.removeprefix("file://"))
+                path.unlink() if damage == "removed" else path.write_bytes(effect.body[:-9])
+            return done
+
+    table.world = Vacuum(table.world)
+    with pytest.raises(StorageError) as told:
+        table.append(rows(1), key="event")
+    assert told.value.kind is Kind.DATA_FILE_DAMAGED
+    assert ids(catalog) == [0]
+
+
+# --- what is believed ----------------------------------------------------------------------------------
+def test_a_lost_answer_is_settled_by_a_look(table: IcebergTable, catalog: SqlCatalog) -> None:
+    recorder = Recorder(Answers(table.world, "swap.commit"))
+    table.world = recorder
+    receipt = table.append(rows(1), key="event")
+    assert (receipt.outcome.value, receipt.attempts) == ("committed", 1)
+    assert [step for step in recorder.steps if step.startswith("swap.")] == ["swap.commit", "swap.look"]
+    assert ids(catalog) == [0, 1]
+
+
+def test_a_conflict_of_ones_own_commit_is_settled_by_a_look(table: IcebergTable, catalog: SqlCatalog) -> None:
+    table.world = Answers(table.world, "swap.commit", Exists())
+    assert table.append(rows(1), key="event").outcome.value == "committed"
+    assert ids(catalog) == [0, 1]
+
+
+def test_a_conflict_after_which_nobody_could_look_is_in_doubt(
+    table: IcebergTable, catalog: SqlCatalog
+) -> None:
+    table.world = Answers(Answers(table.world, "swap.commit", Exists()), "swap.look", Unknown(""))
+    with pytest.raises(CommitUnknownError):
+        table.append(rows(1), key="event")
+    assert ids(catalog) == [0, 1]
+
+
+def test_an_acceptance_that_the_table_does_not_show_is_no_commit(table: IcebergTable) -> None:
+    table.world = Answers(table.world, "swap.commit", Ok(), perform=False)
+    with pytest.raises(CommitUnknownError):
+        table.append(rows(1), key="event")
+
+
+def test_an_accepted_commit_that_was_set_over_is_an_alarm(table: IcebergTable, catalog: SqlCatalog) -> None:
+    lying = Answers(table.world, "swap.commit", Ok(), perform=False)
+    table.world = At(lying, "swap.commit", "after", rival(catalog, 7))
+    with pytest.raises(ForeignWriterError):
+        table.append(rows(1), key="event")
+
+
+def test_a_commit_that_was_expired_before_anybody_looked_is_a_commit(
+    table: IcebergTable, catalog: SqlCatalog
+) -> None:
+    def meddle() -> None:
+        rival(catalog, 7)()
+        expire(catalog)
+
+    table.world = At(Answers(table.world, "swap.commit"), "swap.commit", "after", meddle)
+    assert table.append(rows(1), key="event").outcome.value == "committed"
+    assert ids(catalog) == [0, 1, 7]
+
+
+def test_another_attempt_that_was_expired_between_two_looks_is_found(
+    table: IcebergTable, catalog: SqlCatalog
+) -> None:
+    other = sw.open("db.orders", catalog=catalog)
+
+    def meddle() -> None:
+        other.append(rows(1), key="event")
+        rival(catalog, 7)()
+        expire(catalog)
+
+    table.world = At(table.world, "swap.commit", "before", meddle)
+    assert table.append(rows(1), key="event").outcome.value == "already_committed"
+    assert ids(catalog) == [0, 1, 7]
+
+
+def test_a_commit_that_was_rolled_back_before_its_ack_is_not_acked(
+    table: IcebergTable, catalog: SqlCatalog
+) -> None:
+    base = table.version
+
+    def roll_back() -> None:
+        catalog.load_table("db.orders").manage_snapshots().rollback_to_snapshot(base).commit()
+
+    table.world = At(table.world, "swap.commit", "after", roll_back)
+    with pytest.raises(ForeignWriterError, match="rolled the table back"):
+        table.append(rows(1), key="event")
+
+
+def test_giving_up_is_an_error(table: IcebergTable, catalog: SqlCatalog) -> None:
+    class Busybody(Stepwise):
+        def _step(self, step: str, effect: Effect) -> Outcome:
+            if isinstance(effect, SwapTable):
+                rival(catalog, 7)()
+            return self.world.perform(effect)
+
+    table.world = Busybody(table.world)
+    with pytest.raises(RetriesExhaustedError):
+        table.append(rows(1), key="event")
+    assert ids(catalog) == [0, 7, 7, 7]
+
+
+def test_a_refusal_for_good_is_an_error_at_once(table: IcebergTable, catalog: SqlCatalog) -> None:
+    recorder = Recorder(Answers(table.world, "swap.commit", Failed("forbidden"), perform=False))
+    table.world = recorder
+    with pytest.raises(StorageError, match="forbidden"):
+        table.append(rows(1), key="event")
+    assert [step for step in recorder.steps if step.startswith("swap.")] == ["swap.commit", "swap.look"]
+
+
+# --- what is left alone ----------------------------------------------------------------------------------
+def test_a_commit_in_doubt_may_land_later_and_is_whole(table: IcebergTable, catalog: SqlCatalog) -> None:
+    inner = table.world
+    late = Late(inner)
+    table.world = late
+    with pytest.raises(CommitUnknownError) as told:
+        table.append(rows(1, 2), key="event")
+    assert told.value.key == "event"
+    assert ids(catalog) == [0]
+    assert inner.perform(late.kept[0]) == Ok()
+    assert ids(catalog) == [0, 1, 2]
+    again = sw.open("db.orders", catalog=catalog).append(rows(1, 2), key="event")
+    assert again.outcome.value == "already_committed"
+    with pytest.raises(ReplayMismatchError):
+        sw.open("db.orders", catalog=catalog).append(rows(3), key="event")
+
+
+def test_a_commit_in_doubt_cannot_land_once_its_retry_has(table: IcebergTable, catalog: SqlCatalog) -> None:
+    inner = table.world
+    late = Late(inner)
+    table.world = late
+    with pytest.raises(CommitUnknownError):
+        table.append(rows(1), key="event")
+    sw.open("db.orders", catalog=catalog).append(rows(1), key="event")
+    assert inner.perform(late.kept[0]) == Exists()
+    assert ids(catalog) == [0, 1]
+
+
+def test_a_late_commit_is_refused_even_on_a_table_that_was_rolled_back_to_its_base(
+    table: IcebergTable, catalog: SqlCatalog
+) -> None:
+    inner, base = table.world, table.version
+    late = Late(inner)
+    table.world = At(late, "swap.commit", "after", rival(catalog, 7))
+    with pytest.raises(CommitUnknownError):
+        table.append(rows(1), key="event")
+    known = catalog.load_table("db.orders")
+    known.manage_snapshots().rollback_to_snapshot(base).commit()
+    assert isinstance(inner.perform(LoadTable()), Ok)
+    assert isinstance(inner.perform(late.kept[0]), Failed)
+    assert ids(catalog) == [0]
+
+
+def test_the_turn_in_the_queue_ends_with_a_commit_whose_answer_was_lost(
+    table: IcebergTable, catalog: SqlCatalog
+) -> None:
+    table._queue_first = 1
+    recorder = Recorder(Answers(table.world, "swap.commit"))
+    table.world = recorder
+    assert table.append(rows(1), key="event").outcome.value == "committed"
+    assert recorder.steps[-1].startswith("ledger.")
+    assert [step for step in recorder.steps if step.startswith("lease.")] == ["lease.take", "lease.pass"]

@@ -1,0 +1,199 @@
+"""The protections of Iceberg commits: each mutant takes one away, and its killer must notice."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue import Killer, Mutant, model
+
+OWN = Killer("pytest", ("-q", "-p", "no:cacheprovider", "--noconftest", "tests/iceberg/test_protocol.py"))
+"""Scenarios of single commits on a SQLite catalog; a mutant says which of them must fail."""
+SWAP, APPEND = "protocol/swap.py", "iceberg/append.py"
+CLEAN_UP = (
+    (
+        "    raise undecided(swap, outcome, accepted or in_doubt or unseen)\n",
+        (
+            "    from safewrite.protocol.effects import Delete\n"
+            "    for path in change.written:\n        yield Delete(path)\n"
+            "    raise undecided(swap, outcome, accepted or in_doubt or unseen)\n"
+        ),
+    ),
+)
+
+ICEBERG_MUTANTS = (
+    Mutant(
+        "M14",
+        "the files of a change in doubt",
+        SWAP,
+        CLEAN_UP,
+        model("iceberg-two", 2),
+        "unreadable:",
+    ),
+    Mutant(
+        "M14-late",
+        "the same, in a table's own files",
+        SWAP,
+        CLEAN_UP,
+        OWN,
+        "test_a_commit_in_doubt_may_land_later_and_is_whole",
+    ),
+    Mutant(
+        "M16",
+        "planning anew on a new base",
+        "iceberg/replace.py",
+        (
+            (
+                "        yield from self._plan(head)\n        kept",
+                "        if not self.attempt:\n            yield from self._plan(head)\n        kept",
+            ),
+        ),
+        OWN,
+        "test_an_overwrite_is_planned_anew_on_a_rivals_snapshot",
+    ),
+    Mutant(
+        "M28",
+        "the error when all attempts are used up",
+        SWAP,
+        (
+            (
+                "            yield lease.pass_turn(state.ticket)\n        raise\n",
+                (
+                    "            yield lease.pass_turn(state.ticket)\n"
+                    "        return Swapped(head, 0, 0, already=True, contended=True)\n"
+                ),
+            ),
+        ),
+        OWN,
+        "test_giving_up_is_an_error",
+    ),
+    Mutant(
+        "no-verify",
+        "the look after an acceptance",
+        SWAP,
+        (
+            (
+                "        looked = yield from _look(accepted, closing)\n",
+                (
+                    "        if accepted:\n            return Settled(True, change.base)\n"
+                    "        looked = yield from _look(accepted, closing)\n"
+                ),
+            ),
+        ),
+        OWN,
+        "test_an_accepted_commit_that_was_set_over_is_an_alarm",
+    ),
+    Mutant(
+        "no-ancestor",
+        "that a snapshot must be in the branch's history",
+        "iceberg/change.py",
+        (("        return head.is_current(self.snapshot_ids[-1])\n", "        return True\n"),),
+        OWN,
+        "test_a_commit_that_was_rolled_back_before_its_ack_is_not_acked",
+    ),
+    Mutant(
+        "no-account",
+        "the account of expired snapshots in a verdict",
+        SWAP,
+        (("    if change.accounted_in(head):\n", "    if True:\n"),),
+        model("iceberg-expire", 1),
+        "alarm:",
+    ),
+    Mutant(
+        "no-account-between",
+        "the account of what another attempt did between two looks",
+        SWAP,
+        (("    if found is not None or head.accounts_since(seen):\n", "    if True:\n"),),
+        OWN,
+        "test_another_attempt_that_was_expired_between_two_looks_is_found",
+    ),
+    Mutant(
+        "no-doubt",
+        "the doubt after a conflict that no look explained",
+        SWAP,
+        (("accepted or in_doubt or unseen)", "accepted or in_doubt)"),),
+        model("iceberg-set-sql", 2),
+        "zombie:",
+    ),
+    Mutant(
+        "no-read-back",
+        "the look after a lost answer",
+        SWAP,
+        (
+            (
+                "        if isinstance(outcome, Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):\n",
+                "        if isinstance(outcome, Failed | Unknown):\n",
+            ),
+        ),
+        model("iceberg-two", 1),
+        "zombie:",
+    ),
+    Mutant(
+        "own-conflict",
+        "own-commit detection after a conflict",
+        SWAP,
+        (("    if change.landed_in(head):\n        if not", "    if False:\n        if not"),),
+        model("iceberg-two", 1),
+        "alarm:",
+    ),
+    Mutant(
+        "turn",
+        "the end of a turn after a lost answer",
+        SWAP,
+        (
+            (
+                "        if self.ticket is not None:\n            yield lease.pass_turn(self.ticket)\n\n",
+                "        yield from self.closing()\n\n",
+            ),
+        ),
+        OWN,
+        "test_the_turn_in_the_queue_ends_with_a_commit_whose_answer_was_lost",
+    ),
+    Mutant(
+        "key",
+        "the key in the commit itself",
+        "iceberg/naming.py",
+        (("            KEY: self.key,\n", ""),),
+        OWN,
+        "test_the_key_is_in_the_very_commit",
+    ),
+    Mutant(
+        "snapshot-id",
+        "one snapshot id for all attempts",
+        APPEND,
+        (
+            (
+                "        self.bound = head\n",
+                "        self.bound = head\n        self.snapshot_id = table_of(head).metadata.new_snapshot_id()\n",
+            ),
+        ),
+        OWN,
+        "test_a_write_keeps_one_snapshot_id_through_all_attempts",
+    ),
+    Mutant(
+        "requirement",
+        "that a commit requires its base",
+        APPEND,
+        (
+            (
+                '        AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": head.current}),\n',
+                "",
+            ),
+        ),
+        OWN,
+        "test_a_rival_costs_an_attempt_and_no_rows",
+    ),
+    Mutant(
+        "time",
+        "the order of snapshots in time",
+        "iceberg/manifests.py",
+        (("max(now_ms, metadata.last_updated_ms)", "now_ms"),),
+        OWN,
+        "test_time_in_the_table_never_goes_back",
+    ),
+    Mutant(
+        "M27-iceberg",
+        "the look at the data files before the commit",
+        "iceberg/staging.py",
+        (("        marks = self._marks if due else []\n", "        marks: list[_Mark] = []\n"),),
+        OWN,
+        "test_a_data_file_that_was_damaged_before_the_commit_is_noticed",
+    ),
+)
