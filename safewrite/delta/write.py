@@ -78,35 +78,21 @@ def _write(  # noqa: PLR0917 - one caller, just above
     queue_first: bool,
     fresh: bool,
 ) -> Generator[Effect, Outcome, Done]:
-    named = candidate.write
-    generated_base = keys.base_of_generated(named.key)
-    seen = candidate.accounted if generated_base is None else min(generated_base, candidate.accounted)
-    record = LedgerRecord(named.key, seen, named.fingerprint)
-    if named.txn is not None:
-        done = yield from _recall_txn(candidate, limits)
-        if done is not None:
-            return done
-    elif generated_base != candidate.accounted:
-        record, ours = yield from keys.intend(record, limits)
-        if record.version is not None:
-            if (yield from stands(record, record.version, limits)):
-                keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
-                return Done(record.version, True, named.rows, 0, 0, candidate.state)
-            record = LedgerRecord(named.key, -1, named.fingerprint)
-        if not ours or generated_base is not None:
-            # An earlier call began under this key: look for its commit before uploading anything.
-            seen = min(seen, record.base_version)
-            found, seen = yield from look(candidate, seen, arbiter=arbiter, limits=limits)
-            fresh = True
-            if found is not None:
-                return (yield from _already(candidate, found, record, limits, attempts=0))
+    recalled = yield from recall(candidate, arbiter=arbiter, limits=limits)
+    if recalled.done is not None:
+        return recalled.done
     files = yield from stage(encode(), candidate.timestamp_ms, limits)
     candidate.files = files
-    candidate.write = named = replace(named, files=len(files))
-    record = replace(record, fingerprint=named.fingerprint)
+    candidate.write = named = replace(candidate.write, files=len(files))
+    record = replace(recalled.record, fingerprint=named.fingerprint)
     try:
         landed = yield from commit(
-            candidate, seen, arbiter=arbiter, limits=limits, queue_first=queue_first, fresh=fresh
+            candidate,
+            recalled.seen,
+            arbiter=arbiter,
+            limits=limits,
+            queue_first=queue_first,
+            fresh=fresh or recalled.looked,
         )
     except CommitUnknownError as error:
         if error.version is not None:
@@ -114,13 +100,57 @@ def _write(  # noqa: PLR0917 - one caller, just above
         raise
     if landed.already:
         found = Found(landed.version, own=False)
-        return (yield from _already(candidate, found, record, limits, attempts=landed.attempts))
-    return (yield from _committed(candidate, landed, record, limits))
+        return (yield from found_again(candidate, found, record, limits, attempts=landed.attempts))
+    return (yield from committed(candidate, landed, record, limits))
 
 
-def _committed(
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What is known of a write before anything of it is uploaded.
+
+    ``done`` says that it was written before.  Else every commit after ``seen`` may still be it; ``looked``
+    says that ``seen`` was the newest version a moment ago.
+    """
+
+    record: LedgerRecord
+    seen: int
+    looked: bool = False
+    done: Done | None = None
+
+
+def recall(
+    candidate: AppendCandidate, *, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, Recalled]:
+    """Find out whether an earlier call wrote this, and say in the ledger that this one is about to."""
+    named = candidate.write
+    generated_base = keys.base_of_generated(named.key)
+    seen = candidate.accounted if generated_base is None else min(generated_base, candidate.accounted)
+    record = LedgerRecord(named.key, seen, named.fingerprint)
+    if named.txn is not None:
+        return Recalled(record, seen, done=(yield from _recall_txn(candidate, limits)))
+    if generated_base == candidate.accounted:
+        return Recalled(record, seen)
+    record, ours = yield from keys.intend(record, limits)
+    if record.version is not None:
+        if (yield from stands(record, record.version, limits)):
+            keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
+            done = Done(record.version, True, named.rows, 0, 0, candidate.state)
+            return Recalled(record, seen, done=done)
+        record = LedgerRecord(named.key, -1, named.fingerprint)
+    if ours and generated_base is None:
+        return Recalled(record, seen)
+    # An earlier call began under this key: look for its commit before uploading anything.
+    found, seen = yield from look(candidate, min(seen, record.base_version), arbiter=arbiter, limits=limits)
+    if found is None:
+        return Recalled(record, seen, looked=True)
+    done = yield from found_again(candidate, found, record, limits, attempts=0)
+    return Recalled(record, seen, looked=True, done=done)
+
+
+def committed(
     candidate: AppendCandidate, landed: Landed, record: LedgerRecord, limits: Limits
 ) -> Generator[Effect, Outcome, Done]:
+    """What there is to do and to say once this call's commit stands."""
     named = candidate.write
     if _in_ledger(named):
         yield from keys.remember(record, landed.version, limits)
@@ -137,9 +167,10 @@ def _committed(
     )
 
 
-def _already(
+def found_again(
     candidate: AppendCandidate, found: Found, record: LedgerRecord, limits: Limits, *, attempts: int
 ) -> Generator[Effect, Outcome, Done]:
+    """What there is to do and to say where an earlier call's commit stands."""
     if _in_ledger(candidate.write):
         # The intent may be of an earlier call with other rows, which never landed; the log bears out ours.
         landed = replace(record, fingerprint=candidate.write.fingerprint)

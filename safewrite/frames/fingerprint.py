@@ -38,18 +38,23 @@ _M1, _M2, _M3, _M4 = (
     np.uint64(n) for n in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93, 0xFF51AFD7ED558CCD)
 )
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_TEXT = re.compile(r"v1:(\d+):([0-9a-f]{32})")
+_TEXT = re.compile(r"(v1|spark1):(\d+):([0-9a-f]{32})")
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Number of rows and 128-bit digest; ``str()`` gives ``v1:<rows>:<hex>``."""
+    """Number of rows and 128-bit digest; ``str()`` gives ``v1:<rows>:<hex>``.
+
+    ``kind`` says whose hash it is: ``v1`` of this module, or ``spark1``, computed by Spark.  Those of two
+    kinds are never equal.
+    """
 
     rows: int
     digest: str
+    kind: str = "v1"
 
     def __str__(self) -> str:
-        return f"v1:{self.rows}:{self.digest}"
+        return f"{self.kind}:{self.rows}:{self.digest}"
 
     @classmethod
     def parse(cls, text: str) -> Fingerprint:
@@ -57,7 +62,7 @@ class Fingerprint:
         match = _TEXT.fullmatch(text)
         if match is None:
             raise InvalidInputError(f"{text!r} is no fingerprint of the form v1:<rows>:<32 hex digits>.")
-        return cls(int(match[1]), match[2])
+        return cls(int(match[2]), match[3], match[1])
 
     @property
     def int63(self) -> int:

@@ -98,6 +98,14 @@ def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effec
 
 def must_match(key: str, committed: str, offered: str, version: int) -> None:
     """A key that was committed before is a repeat only with the same rows (promise 6, E2, M12)."""
+    if committed and committed.partition(":")[0] != offered.partition(":")[0]:
+        raise ReplayMismatchError(
+            f"Key {key!r} was committed in version {version} by another engine (fingerprint {committed}; these "
+            f"rows: {offered}): Spark hashes rows otherwise than frames are hashed in Python, so it cannot be told "
+            "whether they are the same. The earlier rows stand, none of these were written. Repeat the write with "
+            "the engine that made it, or give new data a key of their own.",
+            key=key,
+        )
     if committed != offered:
         raise ReplayMismatchError(
             f"Key {key!r} was committed in version {version} with other rows (fingerprint {committed}; "
