@@ -31,6 +31,8 @@ def meaning(error: Exception) -> Outcome:
         return Exists()
     if isinstance(error, iceberg.NoSuchTableError | iceberg.NoSuchNamespaceError):
         return Missing()
+    if type(error) is iceberg.RESTError and "NoSuchTableException" in detail:  # 404, which has no class there
+        return Missing()
     if isinstance(
         error,
         iceberg.BadRequestError

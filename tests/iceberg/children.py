@@ -6,8 +6,11 @@ catalog before it forks, and lets go of every connection, so that no two childre
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet  # noqa: F401 - imported before the fork
@@ -65,6 +68,49 @@ class Task:
         if self.point is not None:
             table.world = self.kind(table.world, *side_of(self.point))
         return VERBS[self.verb](table, self.number, **self.naming)
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """So many processes at once, each with so many keyed appends of one row; outcomes go to files in ``folder``."""
+
+    place: Place
+    processes: int
+    appends: int
+    folder: Path
+
+    def run(self) -> None:
+        """Fork, and wait for all of them."""
+        children = [self._fork(worker) for worker in range(1, self.processes + 1)]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        assert not any(codes), codes
+
+    def _fork(self, worker: int) -> int:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                self._work(worker)
+                code = 0
+            finally:
+                os._exit(code)
+        return child
+
+    def _work(self, worker: int) -> None:
+        table = self.place.open()
+        with (self.folder / f"{worker}.jsonl").open("w") as history:
+            for number in range(worker * MOVED, worker * MOVED + self.appends):
+                history.write(json.dumps([number, _outcome(table, number)]) + "\n")
+
+
+def _outcome(table: IcebergTable, number: int) -> str:
+    try:
+        table.append(rows(number), key=f"event-{number}")
+    except sw.NotCommittedError:
+        return "refused"
+    except sw.CommitUnknownError:
+        return "unknown"
+    return "acked"
 
 
 def set_scene(table: IcebergTable) -> None:

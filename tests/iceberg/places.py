@@ -41,12 +41,12 @@ class Place:
     """Everything that a process needs to open one table."""
 
     kind: CatalogKind
-    properties: Mapping[str, str]
+    properties: Mapping[str, Any]
     name: str
     lock_table: str | None = None
 
     # --- other ways to it ---------------------------------------------------------------------
-    def through(self, lab: CatalogLab, properties: Mapping[str, str] | None = None) -> Place:
+    def through(self, lab: CatalogLab, properties: Mapping[str, Any] | None = None) -> Place:
         """The same table by way of the lab's proxies, with further ``properties`` of the catalog."""
         return replace(self, properties={**lab.proxied, **(properties or {})})
 

@@ -113,7 +113,7 @@ def test_a_writer_killed_inside_the_catalogs_commit_is_once_or_not_at_all(
     proxy.plan(Rule(kind=kind, steps=(step,), delay_s=0.3 if late else 0.0))
     naming = {"key": f"event-{FIRST}"}
     assert nursery.killed(
-        Task(place.through(lab, {"glue.max-retries": "1"}), "append", FIRST, naming, "swap.commit:after")
+        Task(place.through(lab, {"glue.max-retries": 1}), "append", FIRST, naming, "swap.commit:after")
     )
     assert proxy.fired() > before
     proxy.clear()

@@ -1,0 +1,120 @@
+"""Users' own PyIceberg calls on tables of a ``SafeCatalog``, whose commit's answer is lost or turned into a conflict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
+
+from safewrite.iceberg.catalog import SafeCatalog
+from safewrite.testing.faults import FaultKind, Rule, Step
+from tests.iceberg.places import Place, check
+from tests.integration.places import once, rows
+from tests.servers import CatalogLab
+
+LOST = pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.PRECONDITION_412], ids=str)
+"""412: a conflict, as a client that repeats a request by itself sees it (C3)."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call, the ids that it leaves of 1 and 2, and how many snapshots it adds."""
+
+    act: Callable[[Table], object]
+    left: tuple[int, ...]
+    snapshots: int = 1
+
+
+def _update_schema(table: Table) -> None:
+    with table.update_schema() as update:
+        update.add_column("note", StringType())
+
+
+def _set_properties(table: Table) -> None:
+    with table.transaction() as transaction:
+        transaction.set_properties(owner="me")
+
+
+def _expire(table: Table) -> None:
+    oldest = min(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+    table.maintenance.expire_snapshots().by_id(oldest.snapshot_id).commit()
+
+
+def _append_and_change(table: Table) -> None:
+    with table.transaction() as transaction:
+        transaction.set_properties(owner="me")
+        transaction.append(rows(3))
+
+
+CALLS = {
+    "append": Call(lambda table: table.append(rows(3)), (1, 2, 3)),
+    "overwrite": Call(lambda table: table.overwrite(rows(3), overwrite_filter="id = 2"), (1, 3), 2),
+    "delete": Call(lambda table: table.delete("id = 2"), (1,)),
+    "upsert": Call(lambda table: table.upsert(_changed(), join_cols=["id"]), (1, 2, 3), 3),
+    "update_schema": Call(_update_schema, (1, 2), 0),
+    "set_properties": Call(_set_properties, (1, 2), 0),
+    "expire_snapshots": Call(_expire, (1, 2), -1),
+    "transaction": Call(_append_and_change, (1, 2, 3)),
+}
+
+
+def _changed() -> pa.Table:
+    return pa.table({"id": pa.array([2, 3], pa.int64()), "value": ["new", "v3"]})
+
+
+@LOST
+@pytest.mark.parametrize("name", CALLS)
+def test_a_users_call_whose_answer_is_lost_is_done_once(
+    lab: CatalogLab, place: Place, name: str, kind: FaultKind
+) -> None:
+    """C1, M14: it is done once, is told so, and PyIceberg's clean-up removes nothing that is in use."""
+    place.create(1)
+    place.open().append(rows(2), key="second")
+    call = CALLS[name]
+    table = place.through(lab).safe()
+    before = lab.commits.fired()
+    lab.commits.plan(Rule(kind=kind, steps=(Step.CATALOG_COMMIT,), nth=1))
+    call.act(table)
+    assert lab.commits.fired() - before == 1
+    lab.commits.clear()
+    check(place, *call.left)
+    after = place.plain()
+    assert len(after.snapshots()) == 2 + call.snapshots
+    assert table.metadata_location == after.metadata_location
+    if name == "update_schema":
+        assert after.schema().column_names == ["id", "value", "note"]
+    if name in ("set_properties", "transaction"):
+        assert after.properties["owner"] == "me"
+    place.open().append(rows(9) if name != "update_schema" else _wide(9), key="next")
+    assert place.ids() == Counter((*call.left, 9))
+
+
+def _wide(number: int) -> pa.Table:
+    return rows(number).append_column("note", pa.array(["x"]))
+
+
+@LOST
+def test_a_table_that_is_made_with_rows_in_it_is_made_once(
+    lab: CatalogLab, place: Place, kind: FaultKind
+) -> None:
+    """CREATE TABLE AS SELECT: the table and its first snapshot in one commit."""
+    catalog = SafeCatalog(place.through(lab).catalog())
+    steps = (Step.CATALOG_COMMIT,) if lab.kind == "rest" else (Step.CATALOG_CREATE,)
+    # A REST catalog is asked to stage the table first, which makes nothing.
+    before = lab.commits.fired()
+    lab.commits.plan(Rule(kind=kind, steps=steps, nth=1))
+    with catalog.create_table_transaction(place.name, rows(1).schema) as transaction:
+        transaction.append(rows(1, 2))
+    assert lab.commits.fired() - before == 1
+    lab.commits.clear()
+    check(place, 1, 2)
+    assert len(place.plain().snapshots()) == 1
+    with pytest.raises(TableAlreadyExistsError):
+        SafeCatalog(place.catalog()).create_table(place.name, rows(1).schema)
+    assert place.ids() == once(1, 2)
