@@ -79,7 +79,7 @@ class Postgres(Server):
         return f"postgresql+psycopg2://{_USER}@127.0.0.1:{self.port}/{database}"
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
-        programs = _postgres_programs()
+        programs = postgres_programs()
         as_user = _unprivileged()
         self._data = self._make_data(programs, as_user)
         settings = {
@@ -128,7 +128,7 @@ class Postgres(Server):
             connection.close()
 
 
-def _postgres_programs() -> Path:
+def postgres_programs() -> Path:
     """The folder with ``postgres`` and ``initdb``; Debian keeps it off the PATH, newest version last."""
     versions = [path for path in _DEBIAN_BIN.glob("*/bin") if (path / "initdb").exists()]
     if versions:

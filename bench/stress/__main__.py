@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from .. import catalogs, servers
 from ..catalogs import CatalogKind
 from . import menu, plan, report, run, stage
 from .progress import Progress
@@ -114,6 +115,9 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     Exit code: 0 valid; 1 invalid, or unknown because the run proves nothing; 2 wrong usage; 130 ended by Ctrl-C.
     """
     chosen = _choose(arms, table_format, arbiter, catalog, own=table is not None)
+    gap = "" if arms or table_format or catalog else _iceberg_gap()
+    if gap:
+        chosen = tuple(name for name in chosen if not menu.is_iceberg(name))
     factor = plan.SOAK_FACTOR if soak else 1
     settings = plan.Settings(
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
@@ -126,6 +130,8 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     console = Console(stderr=json_output)
     if not console.is_terminal:
         console = Console(stderr=json_output, width=200)  # a log file has no width of its own
+    if gap:
+        console.print(f"[yellow]Iceberg is left out: {gap}[/yellow]")
     folder = _folder(out, settings.seed)
     console.print(f"seed {settings.seed}, arms {', '.join(chosen)}, files in {folder}", highlight=False)
     try:
@@ -157,6 +163,17 @@ def _choose(
     if own and iceberg:
         raise typer.BadParameter(f"--table is for Delta tables; {', '.join(iceberg)} need the local servers")
     return chosen
+
+
+def _iceberg_gap() -> str:
+    """What is missing for the short run of Iceberg on PostgreSQL that a usual run ends with."""
+    if importlib.util.find_spec("pyiceberg") is None or importlib.util.find_spec("psycopg2") is None:
+        return "pip install 'safewrite[iceberg]' psycopg2-binary"
+    try:
+        catalogs.postgres_programs()
+    except servers.ServerError as error:
+        return str(error)
+    return ""
 
 
 def _has_spark() -> bool:

@@ -16,8 +16,8 @@ SAFE_ARMS = tuple(f"safewrite-{kind}" for kind in KINDS)
 LAST_ATTEMPT = {kind: f"last-attempt-{kind}" for kind in KINDS if kind != "sql"}
 """Catalogs that answer over HTTP can call a conflict what has landed; PostgreSQL's errors are none to PyIceberg."""
 NAIVE_ARMS = (*(f"pyiceberg-{kind}" for kind in KINDS), *LAST_ATTEMPT.values())
-CHORES = {"compact": 6, "expire": 8, "evolve": 1}
-"""What looks after the table while writers are at work, and how often."""
+CHORES = ("compact", "expire", "evolve")
+"""What looks after the table while writers are at work; the last of them once, the others time and again."""
 ATTEMPTS = 5
 """How often PyIceberg tries a commit: once, and ``commit.retry.num-retries`` times (default 4) again."""
 
@@ -38,15 +38,19 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
     """Every class, each placed once by the seed among the first commits (a torn upload, among the first files)."""
     rng = random.Random(f"{seed}/faults")
     late = {"delay_s": 0.6}
-    places = rng.sample(range(1, 2 * len(CLASSES) + 1), len(CLASSES))
+    of_commits = [kind for kind in CLASSES if kind is not FaultKind.TRUNCATE_BODY]
+    # After those of the last attempt, and no two on one request, for the first rule would take it.
+    first = 2 + ATTEMPTS
+    places = rng.sample(range(first, first + len(of_commits) * 3 // 2), len(of_commits))
     once = [
-        Rule(kind=kind, steps=(Step.PUT_DATA,) if kind is FaultKind.TRUNCATE_BODY else _COMMIT,
-             method="PUT" if kind is FaultKind.TRUNCATE_BODY else "", nth=nth,
-             **(late if kind in (FaultKind.LATE, FaultKind.DELAY) else {}))
-        for kind, nth in zip(CLASSES, places, strict=True)
-    ]  # fmt: skip
+        Rule(kind=kind, steps=_COMMIT, nth=nth, **(late if kind in (FaultKind.LATE, FaultKind.DELAY) else {}))
+        for kind, nth in zip(of_commits, places, strict=True)
+    ]
+    torn = Rule(kind=FaultKind.TRUNCATE_BODY, steps=(Step.PUT_DATA,), method="PUT", nth=rng.randrange(1, 8))
     return (
+        *last_attempt_faults(),
         *once,
+        torn,
         Rule(kind=FaultKind.LOST_ANSWER, steps=_COMMIT, probability=0.06),
         Rule(kind=FaultKind.LOST_ANSWER_500, steps=_COMMIT, probability=0.04),
         Rule(kind=FaultKind.LOST_ANSWER_504, steps=_COMMIT, probability=0.03),
@@ -103,7 +107,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
     kind = next(kind for kind in KINDS if kind == last)
     match what:
         case "safewrite":
-            faults = last_attempt_faults() + safewrite_faults(settings.seed)
+            faults = safewrite_faults(settings.seed)
             return ArmPlan(
                 name, f"safewrite on Iceberg, {TITLES[kind]}", _safewrite(settings, base),
                 faults, peer_faults(kind), arbiter="catalog", catalog=kind,
@@ -111,7 +115,12 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
         case "pyiceberg":
             title = f"PyIceberg, {TITLES[kind]}: lost answers and kills, called again"
             return ArmPlan(
-                name, title, _naive(base), peer_faults=naive_faults(kind), catalog=kind, naive=True
+                name,
+                title,
+                _naive(base, min(6, settings.writers)),
+                peer_faults=naive_faults(kind),
+                catalog=kind,
+                naive=True,
             )
         case "last-attempt":
             title = f"PyIceberg, {TITLES[kind]}: the last attempt lands and is called a conflict"
@@ -126,7 +135,7 @@ _USER: tuple[tuple[str, Any], ...] = (("on_unknown", "retry"), ("calls_max", 3))
 """The habit of most callers: an exception is no success, so call again."""
 
 
-def _naive(base: int) -> tuple[WriterPlan, ...]:
+def _naive(base: int, count: int) -> tuple[WriterPlan, ...]:
     killed = ({"seq": 2, "step": CALLER_STEP, "when": "before", "action": "kill"},)
     return tuple(
         WriterPlan(
@@ -137,7 +146,7 @@ def _naive(base: int) -> tuple[WriterPlan, ...]:
             traps=killed if number < 2 else (),
             habits=_USER,
         )
-        for number in range(6)
+        for number in range(count)
     )
 
 
@@ -168,12 +177,13 @@ def _safewrite(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
     )  # fmt: skip
     keepers = tuple(
         WriterPlan(
-            base + 80 + number, f"chores: {chore}", "caretaker.py", chores=True, appends=rounds,
+            base + 80 + number, f"chores: {chore}", "caretaker.py", chores=True,
+            appends=1 if chore == "evolve" else max(2, appends // 2),
             habits=(
                 ("chore", chore), ("think_s", 1.0), ("lease_s", settings.lease_s), ("kept_s", 2 * settings.pause_s),
                 ("of_writers", [base, base + len(ours)]),
             ),
         )
-        for number, (chore, rounds) in enumerate(CHORES.items())
+        for number, chore in enumerate(CHORES)
     )  # fmt: skip
     return ours + theirs + keepers

@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench.stress import plan
+from bench.stress import delta_arms, iceberg_arms, menu, plan
 from bench.stress.__main__ import app
 from bench.stress.arm import ArmResult
 from bench.stress.fleet import Tally
-from bench.stress.plan import ARMS, NAIVE_ARMS, SAFE_ARMS, Settings, make_arm, place_traps
+from bench.stress.menu import ARMS, NAIVE_ARMS, SAFE_ARMS, make_arm
+from bench.stress.plan import Settings, place_traps
 from bench.stress.run import Result
 from safewrite.testing.checker import Judgement, Read, check, judge
 from safewrite.testing.history import COLUMNS, Row, Write, make_rows
@@ -193,7 +194,12 @@ def test_the_default_run_is_as_large_as_promised() -> None:
     main = make_arm("safewrite-dynamodb", settings)
     assert len(main.writers) >= 16
     assert len({writer.kind for writer in main.writers}) >= 3
-    rows = [w.rows * w.appends for name in SAFE_ARMS for w in make_arm(name, settings).writers if w.judged]
+    rows = [
+        w.rows * w.appends
+        for name in delta_arms.SAFE_ARMS
+        for w in make_arm(name, settings).writers
+        if w.judged
+    ]
     assert sum(rows) * 0.75 >= 50_000
 
 
@@ -201,6 +207,30 @@ def test_the_object_store_arm_plans_no_fault_that_cannot_fire() -> None:
     arm = make_arm("safewrite-object-store", Settings(seed=1))
     assert not [rule for rule in arm.faults if any(step.startswith("ddb_") for step in rule.steps)]
     assert {rule.kind for rule in arm.faults} == set(plan.FAULT_CLASSES)
+
+
+def test_a_run_that_names_nothing_ends_with_a_short_pair_on_iceberg() -> None:
+    chosen = menu.choose(None)
+    assert chosen == (*delta_arms.SAFE_ARMS, *delta_arms.NAIVE_ARMS, "safewrite-sql", "pyiceberg-sql")
+    assert not any(menu.is_iceberg(name) for name in menu.choose("delta"))
+    short = make_arm("safewrite-sql", Settings(seed=1, arms=chosen)).writers[0].appends
+    assert short < make_arm("safewrite-sql", Settings(seed=1, arms=("safewrite-sql",))).writers[0].appends
+
+
+def test_iceberg_without_a_catalog_is_all_catalogs_and_with_one_that_alone() -> None:
+    assert set(menu.choose("iceberg")) == set(iceberg_arms.SAFE_ARMS + iceberg_arms.NAIVE_ARMS)
+    assert menu.choose(None, catalog="glue") == ("safewrite-glue", "pyiceberg-glue", "last-attempt-glue")
+
+
+def test_nobody_loses_rows_in_a_store_of_ones_own_unless_asked_for() -> None:
+    assert menu.choose(None, own=True) == delta_arms.SAFE_ARMS
+
+
+@pytest.mark.parametrize("name", iceberg_arms.SAFE_ARMS)
+def test_safewrite_meets_the_fault_that_destroys_the_table_of_a_naive_writer(name: str) -> None:
+    arm = make_arm(name, Settings(seed=1))
+    assert set(iceberg_arms.last_attempt_faults()) <= set(arm.faults)
+    assert {rule.kind for rule in arm.faults} == set(iceberg_arms.CLASSES)
 
 
 def test_writer_numbers_of_all_arms_differ() -> None:
@@ -269,6 +299,8 @@ def test_an_unfired_fault_or_too_few_rows_leave_the_run_unknown() -> None:
     ("options", "said"),
     [
         (["--arms", "no-such-arm"], "no arm is named"),
+        (["--format", "delta", "--catalog", "rest"], "--format delta"),
+        (["--table", "s3://bucket/path", "--catalog", "sql"], "need the local servers"),
         (["--table", "bucket/path", "--no-proxy"], "s3://bucket/path"),
         (["--table", "s3://bucket/path", "--proxy"], "--no-proxy"),
     ],
