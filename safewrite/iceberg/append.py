@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.errors import ConflictError, Kind
 from safewrite.iceberg.change import SnapshotChange
+from safewrite.iceberg.checks import check_format
 from safewrite.iceberg.heads import MAIN, table_of
 from safewrite.iceberg.manifests import added_manifest, live_manifests, manifest_list, snapshot
 from safewrite.iceberg.naming import Write, find
@@ -57,9 +58,11 @@ class AppendPlan:
         Raises:
             ReplayMismatchError: the key is there with other rows.
             ConflictError: kind SCHEMA_CHANGED; the files must be made anew (H9).
+            UnsupportedTableError: the table has become of a format version that is not written.
         """
         found = find(head, self.write)
         if found is None:
+            check_format(head)
             check_unchanged(self.planned, head)
         return found
 

@@ -30,15 +30,26 @@ def check_table(connection: Connection, head: Head, *, strict: bool) -> None:
         UnsupportedTableError: a format version that PyIceberg does not write.
         UnsafeConfigError: keys would be forgotten too soon, or the catalog does not compare before it sets.
     """
+    check_format(head)
     metadata = table_of(head).metadata
-    if metadata.format_version not in (1, 2):
-        raise UnsupportedTableError(
-            f"{connection.name} has format version {metadata.format_version}; safewrite writes 1 and 2. Nothing "
-            "was written. Write it with an engine that knows this version, or create it with format-version 2."
-        )
     partitions.check(metadata.specs().values(), metadata.schema())
     _check_retention(connection, head, strict=strict)
     probe(connection.catalog, connection.kind, head)
+
+
+def check_format(head: Head) -> None:
+    """Refuse what PyIceberg does not write; a table can become that at any time.
+
+    Raises:
+        UnsupportedTableError: a format version other than 1 and 2.
+    """
+    table = table_of(head)
+    if table.metadata.format_version not in (1, 2):
+        raise UnsupportedTableError(
+            f"{'.'.join(table.name())} has format version {table.metadata.format_version}; safewrite writes 1 and "
+            "2. Nothing was written. Write it with an engine that knows this version, or create it with "
+            "format-version 2."
+        )
 
 
 def _check_retention(connection: Connection, head: Head, *, strict: bool) -> None:
