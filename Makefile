@@ -11,7 +11,7 @@ UV := UV_PYTHON_DOWNLOADS=never .envs/uv/bin/uv
 # The locks name neither an index nor a machine; annotations say who asked for what.
 LOCK := $(UV) pip compile --quiet --python-version 3.11 --python $(PY) --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header $(if $(UPGRADE),--upgrade)
-ARMS := deltalake-0.22 awswrangler
+ARMS := deltalake-0.22 awswrangler pyiceberg-0.11
 
 JARS := $(or $(SAFEWRITE_JARS),jars)
 LOGSTORE := safewrite/spark/jars/safewrite-logstore.jar
