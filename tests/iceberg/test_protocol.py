@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table.update import SetSnapshotRefUpdate
 
 import safewrite as sw
 from safewrite.errors import (
@@ -22,7 +23,7 @@ from safewrite.iceberg.change import SnapshotChange
 from safewrite.iceberg.table import IcebergTable
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Exists, Failed, Ok, Outcome, Put, Unknown, WallClock
-from safewrite.protocol.swap import LoadTable, SwapTable
+from safewrite.protocol.swap import SwapTable
 from safewrite.stores.world import Performer
 from safewrite.testing.steps import Answers, At, Recorder, Stepwise
 
@@ -67,6 +68,13 @@ def expire(catalog: SqlCatalog) -> None:
     known = catalog.load_table("db.orders")
     old = [one.snapshot_id for one in known.snapshots() if one != known.current_snapshot()]
     known.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def roll_back(catalog: SqlCatalog, snapshot_id: int) -> None:
+    """Set the branch back to an older snapshot, as an operator does."""
+    ref = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
+    back = SetSnapshotRefUpdate.model_validate(ref)
+    catalog.commit_table(catalog.load_table("db.orders"), (), (back,))
 
 
 class Late(Stepwise):
@@ -227,11 +235,7 @@ def test_a_commit_that_was_rolled_back_before_its_ack_is_not_acked(
     table: IcebergTable, catalog: SqlCatalog
 ) -> None:
     base = table.version
-
-    def roll_back() -> None:
-        catalog.load_table("db.orders").manage_snapshots().rollback_to_snapshot(base).commit()
-
-    table.world = At(table.world, "swap.commit", "after", roll_back)
+    table.world = At(table.world, "swap.commit", "after", lambda: roll_back(catalog, base))
     with pytest.raises(ForeignWriterError, match="rolled the table back"):
         table.append(rows(1), key="event")
 
@@ -293,9 +297,7 @@ def test_a_late_commit_is_refused_even_on_a_table_that_was_rolled_back_to_its_ba
     table.world = At(late, "swap.commit", "after", rival(catalog, 7))
     with pytest.raises(CommitUnknownError):
         table.append(rows(1), key="event")
-    known = catalog.load_table("db.orders")
-    known.manage_snapshots().rollback_to_snapshot(base).commit()
-    assert isinstance(inner.perform(LoadTable()), Ok)
+    roll_back(catalog, base)
     assert isinstance(inner.perform(late.kept[0]), Failed)
     assert ids(catalog) == [0]
 
