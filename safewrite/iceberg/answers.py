@@ -6,6 +6,8 @@ look, a wrong "failed" at worst an early error, for the metadata is looked at be
 
 from __future__ import annotations
 
+from typing import Any
+
 from safewrite.errors import UnsafeConfigError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
 
@@ -23,7 +25,18 @@ _BUSY_TEXTS = ("database is locked", "deadlock detected", "could not serialize a
 
 
 def meaning(error: Exception) -> Outcome:
-    """The outcome that an exception of a catalog call stands for."""
+    """The outcome that an exception of a catalog call stands for.
+
+    A refusal says nothing of earlier requests: if the client sent the call more than once by itself (botocore
+    does, ten times for PyIceberg's Glue catalog), one without an answer may still be on its way.
+    """
+    outcome = _meaning(error)
+    if isinstance(outcome, Exists | Busy | Failed) and _metadata(error).get("RetryAttempts", 0):
+        return Unknown(f"{type(error).__name__} after repeats: {error}"[:500])
+    return outcome
+
+
+def _meaning(error: Exception) -> Outcome:
     from pyiceberg import exceptions as iceberg
 
     detail = f"{type(error).__name__}: {error}"[:500]
@@ -67,11 +80,22 @@ def file_meaning(error: Exception) -> Outcome:
 
 
 def _aws_code(error: Exception) -> str:
-    """The service's code of a botocore error, if it is one; PyIceberg may have wrapped it."""
+    """The service's code of a botocore error, if it is one."""
+    return str(_response(error).get("Error", {}).get("Code", ""))
+
+
+def _metadata(error: Exception) -> dict[str, Any]:
+    """How botocore came by a response, if it is an error of its."""
+    found: dict[str, Any] = _response(error).get("ResponseMetadata", {})
+    return found
+
+
+def _response(error: Exception) -> dict[str, Any]:
+    """The response of a botocore error, if it is one; PyIceberg may have wrapped it."""
     seen: BaseException | None = error
     while seen is not None:
         response = getattr(seen, "response", None)
         if isinstance(response, dict):
-            return str(response.get("Error", {}).get("Code", ""))
+            return response
         seen = seen.__cause__
-    return ""
+    return {}

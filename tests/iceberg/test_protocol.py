@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from botocore.exceptions import ClientError
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 import safewrite as sw
@@ -19,10 +22,11 @@ from safewrite.errors import (
     RetriesExhaustedError,
     StorageError,
 )
+from safewrite.iceberg.answers import meaning
 from safewrite.iceberg.change import SnapshotChange
 from safewrite.iceberg.table import IcebergTable
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Exists, Failed, Ok, Outcome, Put, Unknown, WallClock
+from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Put, Unknown, WallClock
 from safewrite.protocol.swap import SwapTable
 from safewrite.stores.world import Performer
 from safewrite.testing.steps import Answers, At, Recorder, Stepwise
@@ -311,3 +315,20 @@ def test_the_turn_in_the_queue_ends_with_a_commit_whose_answer_was_lost(
     assert table.append(rows(1), key="event").outcome.value == "committed"
     assert recorder.steps[-1].startswith("ledger.")
     assert [step for step in recorder.steps if step.startswith("lease.")] == ["lease.take", "lease.pass"]
+
+
+# --- what an exception means -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "code", ["ConcurrentModificationException", "ThrottlingException", "AccessDeniedException"]
+)
+def test_a_refusal_of_a_request_that_was_sent_twice_leaves_the_first_in_doubt(code: str) -> None:
+    def refused(repeats: int) -> Exception:
+        details: Any = {"Error": {"Code": code}, "ResponseMetadata": {"RetryAttempts": repeats}}
+        wrapped = (
+            CommitFailedException("conflict") if code.startswith("Concurrent") else RuntimeError("refused")
+        )
+        wrapped.__cause__ = ClientError(details, "UpdateTable")
+        return wrapped
+
+    assert isinstance(meaning(refused(0)), Exists | Busy | Failed)
+    assert isinstance(meaning(refused(1)), Unknown)
