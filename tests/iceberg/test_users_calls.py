@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import TableAlreadyExistsError
+from pyiceberg.exceptions import CommitStateUnknownException, TableAlreadyExistsError
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
+import safewrite as sw
 from safewrite.iceberg.catalog import SafeCatalog
+from safewrite.protocol.ask import Limits
 from safewrite.testing.faults import FaultKind, Rule, Step
 from tests.iceberg.places import Place, check
 from tests.integration.places import once, rows
@@ -118,3 +120,29 @@ def test_a_table_that_is_made_with_rows_in_it_is_made_once(
     with pytest.raises(TableAlreadyExistsError):
         SafeCatalog(place.catalog()).create_table(place.name, rows(1).schema)
     assert place.ids() == once(1, 2)
+
+
+def test_a_users_append_in_doubt_deletes_nothing_and_says_so_in_pyicebergs_words(
+    lab: CatalogLab, place: Place
+) -> None:
+    """C1, M14: the commit landed, its answer was lost, and no look is answered."""
+    place.create(1)
+    catalog = SafeCatalog(
+        place.through(lab, {"glue.max-retries": 1}).catalog(), limits=Limits(asks=2, timeout_s=20)
+    )
+    table = catalog.load_table(place.name)
+    loads = 1 if lab.kind == "rest" else 2  # before the first commit: ours, and that of PyIceberg's client
+    fine = [
+        Rule(kind=FaultKind.DELAY, steps=(Step.CATALOG_LOAD,), nth=number + 1, delay_s=0.001)
+        for number in range(loads)
+    ]
+    lab.commits.plan(
+        *fine,
+        Rule(kind=FaultKind.CUT, steps=(Step.CATALOG_LOAD,)),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.CATALOG_COMMIT,)),
+    )
+    with pytest.raises(CommitStateUnknownException) as caught:
+        table.append(rows(2))
+    assert isinstance(caught.value, sw.CommitUnknownError)
+    lab.commits.clear()
+    check(place, 1, 2)
