@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from safewrite.connect import Connection
 from safewrite.delta import creation, features
 from safewrite.delta.candidate import AppendCandidate, Write
 from safewrite.delta.state import TableState
 from safewrite.errors import InternalError, InvalidInputError
-from safewrite.frames import Prepared, prepare
+from safewrite.frames import Fingerprint, Prepared, prepare
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.stores.world import LEDGER_TTL_S
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from safewrite.delta.datafiles import DataFile
     from safewrite.delta.overwrite import OverwriteCandidate
     from safewrite.frames.where import Where
+
+
+class Counted(Protocol):
+    """Rows that were counted and fingerprinted: a prepared frame, or a batch of Spark's."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
 
 
 @dataclass
@@ -52,7 +62,7 @@ class Drafts:
         return prepare(data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode)
 
     def name(
-        self, prepared: Prepared, state: TableState | None, key: str | None, txn: tuple[str, int] | None
+        self, prepared: Counted, state: TableState | None, key: str | None, txn: tuple[str, int] | None
     ) -> Write:
         """Name the write by the caller's key or batch, or by a generated key.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from safewrite.connect import Connection, check_arbiter
+from safewrite.connect import PROPERTY_ARBITER, Connection, check_arbiter
 from safewrite.delta import creation
 from safewrite.delta.candidate import AppendCandidate
 from safewrite.delta.state import TableState, load
@@ -22,6 +22,7 @@ from safewrite.errors import (
     TableNotFoundError,
     WouldAlterError,
 )
+from safewrite.frames.source import is_spark
 from safewrite.opening import already_there, check_table, open_state, remember
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from safewrite.delta.datafiles import DataFile
+    from safewrite.frames.where import Where
 
 T = TypeVar("T")
 log = logging.getLogger("safewrite")
@@ -127,7 +129,8 @@ class Table:
         """Append rows, exactly once.
 
         Args:
-            data: pandas, Arrow or polars frame, or a list of dicts; columns are matched by name.
+            data: pandas, Arrow or polars frame, a list of dicts, or a Spark DataFrame of a session that
+                was set up with ``safewrite.spark``; columns are matched by name.
             key: what names this write, such as an event id: a repeat with the same key and rows
                 returns the first receipt (``already_committed``), with other rows it raises.
             txn: ``(app_id, version)`` of a stream's batch, instead of a key.
@@ -141,6 +144,8 @@ class Table:
             ForeignWriterError: someone replaced our commit.
         """
         started_s = time.monotonic()
+        if is_spark(data):
+            return self._spark(data, "append", None, key, txn, schema_mode)
 
         def attempt() -> Receipt:
             try:
@@ -178,7 +183,8 @@ class Table:
         """Replace the rows for which ``where`` is true (all rows without it) by ``data``, in one commit.
 
         Rows that other writers append meanwhile and that match are replaced too, as if they had come
-        just before.
+        just before.  Where Spark writes, Delta decides that: without ``where`` they may stay, as if they had
+        come just after.
 
         Args:
             data: as for :meth:`append`; every row must satisfy ``where``, as in Delta's replaceWhere.
@@ -195,6 +201,8 @@ class Table:
             ForeignWriterError: as for :meth:`append`.
         """
         started_s = time.monotonic()
+        if is_spark(data):
+            return self._spark(data, "overwrite", where, key, txn, schema_mode)
 
         def attempt() -> Receipt:
             self.refresh()
@@ -310,6 +318,49 @@ class Table:
             queue_first=self._queue_first > 0,
         )
         return self._receipt(self._run(steps), candidate, started_s)
+
+    def _spark(  # noqa: PLR0917 - the arguments of append and overwrite, from there alone
+        self,
+        frame: Any,
+        mode: Literal["append", "overwrite"],
+        where: Where | None,
+        key: str | None,
+        txn: tuple[str, int] | None,
+        schema_mode: Literal["merge"] | None,
+    ) -> Receipt:
+        """Let Spark write the rows, and its commit come past the one protocol."""
+        from safewrite.spark import delta as spark
+
+        started_s = time.monotonic()
+
+        def attempt() -> Receipt:
+            state = self._ready_for_spark(lambda: spark.new_schema(frame))
+            place = spark.Place(
+                self.connection,
+                self.world,
+                state,
+                self._arbiter(),
+                self.limits,
+                self._drafts.new_id,
+                name=lambda batch: self._drafts.name(batch, state, key, txn),
+            )
+            done, candidate = spark.write(frame, place, spark.Operation(mode, where, schema_mode))
+            return self._receipt(done, candidate, started_s)
+
+        return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
+
+    def _ready_for_spark(self, schema: Callable[[], pa.Schema]) -> TableState:
+        """The table as it is now, made if it may be, with its arbiter on record: Delta's commits record none."""
+        if self._state is None:
+            try:
+                self._create(schema())
+            except ConflictError:
+                log.info("another writer made the table", extra={"table": self.uri})
+        state = self.refresh()._existing()  # noqa: SLF001 - its own
+        if self.arbiter == "local" or PROPERTY_ARBITER in state.properties:
+            return state
+        self.append(state.schema.empty_table())
+        return self._existing()
 
     def _repeated(self, data: Any, key: str | None, txn: tuple[str, int] | None) -> Receipt | None:
         """The receipt of rows that were committed before the table's schema outgrew them, if they were.

@@ -93,6 +93,11 @@ def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
         return _from_columns(data, target)
     if isinstance(data, (list, tuple)):
         return _from_list(data, target)
+    if is_spark(data):
+        raise InvalidInputError(
+            "A Spark DataFrame is written by Spark, with append(), overwrite() or a sink of the table. Nothing was "
+            "written here. For another call, collect it first if it is small: frame.toArrow()."
+        )
     module = type(data).__module__.partition(".")[0]
     name = type(data).__name__
     if module == "pandas" and name == "DataFrame":
@@ -110,6 +115,12 @@ def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
         f"A {type(data).__module__}.{name} is no table. Nothing was written. Pass a pandas, pyarrow or "
         "polars table, a list of dicts, or a dict of columns."
     )
+
+
+def is_spark(data: object) -> bool:
+    """Whether ``data`` is a Spark DataFrame, which only Spark itself can write."""
+    kind = type(data)
+    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql")
 
 
 def _from_arrow(table: pa.Table) -> Frame:

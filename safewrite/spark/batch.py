@@ -11,14 +11,14 @@ compared with that of a pandas or Arrow frame, and says so by its name.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, SafewriteError
+from safewrite.frames.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,74 +30,63 @@ _LOW_BITS = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Rows that are computed and kept.
+class Check:
+    """A condition, in Spark's SQL, that no row may satisfy; ``refusal`` is told how many of how many do."""
 
-    ``nulls`` counts NULL in the columns that were asked for; ``outside`` the rows for which the condition
-    is not true.
-    """
+    condition: str
+    refusal: Callable[[int, int], SafewriteError]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that are computed, checked and kept."""
 
     frame: DataFrame
     rows: int
-    fingerprint: str
-    nulls: dict[str, int]
-    outside: int
-
-    @property
-    def int63(self) -> int:
-        """A stable number of 63 bits made of the fingerprint, for places that hold an integer."""
-        hashed = hashlib.blake2b(self.fingerprint.encode(), digest_size=8).digest()
-        return int.from_bytes(hashed, "big") >> 1
+    fingerprint: Fingerprint
 
 
 @contextmanager
-def computed(frame: DataFrame, *, required: Sequence[str] = (), where: str | None = None) -> Iterator[Batch]:
+def computed(frame: DataFrame, checks: Sequence[Check] = ()) -> Iterator[Batch]:
     """Compute ``frame`` once and keep it until the end of the block.
-
-    ``required`` are columns in which NULL is counted; ``where`` is a condition in Spark's SQL.
 
     Raises:
         InvalidInputError: a column has a type whose values cannot be compared.
+        SafewriteError: the refusal of a check.
     """
     kept = frame.localCheckpoint(eager=False)
     try:
-        yield _counted(kept, required, where)
+        yield _counted(kept, checks)
     finally:
         # Freed now: Spark itself would wait until the collectors of both languages have come round.
         kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001 - PySpark has no other way
 
 
-def column(name: str) -> Column:
-    """A column by its very name, dots and all."""
-    import pyspark.sql.functions as f
-
-    return f.col("`" + name.replace("`", "``") + "`")
+def quoted(name: str) -> str:
+    """A column's very name in Spark's SQL, dots and all."""
+    return "`" + name.replace("`", "``") + "`"
 
 
-def _counted(frame: DataFrame, required: Sequence[str], where: str | None) -> Batch:
+def _counted(frame: DataFrame, checks: Sequence[Check]) -> Batch:
     """One pass over the rows.  Sums are made of 32-bit halves: they stay exact for two billion rows."""
     import pyspark.sql.functions as f
 
     hashes = [_row_hash(frame, lane).alias(lane) for lane in _LANES]
-    outside = f.lit(False) if where is None else ~f.coalesce(f.expr(where), f.lit(False))
-    nulls = [column(name).isNull().alias(f"null_{number}") for number, name in enumerate(required)]
+    flags = [f.expr(check.condition).alias(f"bad_{number}") for number, check in enumerate(checks)]
     halves = [
         f.sum(half)
         for lane in _LANES
         for half in (f.shiftrightunsigned(f.col(lane), 32), f.col(lane).bitwiseAND(f.lit(_LOW_BITS)))
     ]
-    flags = [f.count_if(f.col(f"null_{number}")) for number in range(len(required))]
-    found = (
-        frame.select(*hashes, outside.alias("outside"), *nulls)
-        .agg(f.count(f.lit(1)), f.count_if(f.col("outside")), *halves, *flags)
-        .collect()[0]
-    )
+    counts = [f.count_if(f.col(f"bad_{number}")) for number in range(len(checks))]
+    found = frame.select(*hashes, *flags).agg(f.count(f.lit(1)), *halves, *counts).collect()[0]
     rows = int(found[0])
-    high_a, low_a, high_b, low_b = (int(half or 0) for half in found[2:6])
+    for check, count in zip(checks, found[5:], strict=True):
+        if count:
+            raise check.refusal(count, rows)
+    high_a, low_a, high_b, low_b = (int(half or 0) for half in found[1:5])
     sums = ((high << 32) + low for high, low in ((high_a, low_a), (high_b, low_b)))
-    digest = "".join(f"{one % 2**64:016x}" for one in sums)
-    counts = dict(zip(required, map(int, found[6:]), strict=True))
-    return Batch(frame, rows, f"{KIND}:{rows}:{digest}", counts, int(found[1]))
+    return Batch(frame, rows, Fingerprint(rows, "".join(f"{one % 2**64:016x}" for one in sums), KIND))
 
 
 # --- hashes -----------------------------------------------------------------------------------------
@@ -105,7 +94,10 @@ def _row_hash(frame: DataFrame, lane: str) -> Column:
     """Cells are hashed with their columns' names, so their order does not matter."""
     import pyspark.sql.functions as f
 
-    cells = [_cell(column(field.name), field.dataType, f"{lane}\x1f{field.name}") for field in frame.schema.fields]
+    cells = [
+        _cell(f.col(quoted(field.name)), field.dataType, f"{lane}\x1f{field.name}")
+        for field in frame.schema.fields
+    ]
     return f.xxhash64(f.lit(lane), reduce(lambda one, other: one.bitwiseXOR(other), cells))
 
 
@@ -113,7 +105,9 @@ def _cell(values: Column, kind: DataType, seed: str) -> Column:
     """The hash of a value; 0 for NULL, which Spark's own hash passes over together with its place."""
     import pyspark.sql.functions as f
 
-    return f.when(values.isNull(), f.lit(0).cast("long")).otherwise(f.xxhash64(f.lit(seed), *_plain(values, kind, seed)))
+    return f.when(values.isNull(), f.lit(0).cast("long")).otherwise(
+        f.xxhash64(f.lit(seed), *_plain(values, kind, seed))
+    )
 
 
 def _plain(values: Column, kind: DataType, seed: str) -> Sequence[Column]:
@@ -136,7 +130,9 @@ def _plain(values: Column, kind: DataType, seed: str) -> Sequence[Column]:
         case t.BooleanType() | t.DateType() | t.TimestampType() | t.TimestampNTZType():
             return (f.lit(kind.typeName()), values)
         case t.StructType():
-            return [_cell(values.getField(one.name), one.dataType, f"{seed}\x1f{one.name}") for one in kind.fields]
+            return [
+                _cell(values.getField(one.name), one.dataType, f"{seed}\x1f{one.name}") for one in kind.fields
+            ]
         case t.ArrayType():
             return f.size(values), f.transform(values, lambda one: _cell(one, kind.elementType, seed))
         case t.MapType():

@@ -24,6 +24,7 @@ from safewrite.options import Address, parse_address
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.candidate import Arbiter
 from safewrite.protocol.place import place, settle
+from safewrite.spark import naming
 from safewrite.spark.options import HadoopConf, joined
 from safewrite.stores.world import Performer, run
 
@@ -60,9 +61,14 @@ class SparkTable:
     def commit(self, version: int, body: bytes) -> bool:
         """Make ``body`` the commit of ``version``: True if it is, False if the version is another's.
 
+        A write of safewrite's own gets its name put into it first.
+
         Raises:
             SafewriteError: as ``safewrite.protocol.place.place``; or the table refuses this session's arbiter.
         """
+        return naming.commit(version, body, self._place, lambda steps: run(steps, self.world))
+
+    def _place(self, version: int, body: bytes) -> bool:
         transaction = transaction_of(body)
         with self._guard:
             self._know_up_to(version - 1)

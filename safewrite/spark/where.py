@@ -6,16 +6,18 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Predicate
+from safewrite.spark.batch import Check, quoted
 
 
 def to_sql(predicate: Predicate) -> str:
     """The predicate as a condition that Spark and Delta's ``replaceWhere`` understand."""
     match predicate:
         case Compare(column=name, op=op, value=value):
-            return f"{_name(name)} {op} {_literal(value)}"
+            return f"{quoted(name)} {op} {_literal(value)}"
         case IsNull(column=name):
-            return f"{_name(name)} IS NULL"
+            return f"{quoted(name)} IS NULL"
         case Constant(value=value):
             return str(value).upper()
         case Not(part=part):
@@ -26,8 +28,16 @@ def to_sql(predicate: Predicate) -> str:
             return " OR ".join(f"({to_sql(part)})" for part in parts)
 
 
-def _name(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
+def inside(predicate: Predicate) -> Check:
+    """That every row is one which the overwrite would replace; see ``safewrite.frames.replacing.check_rows``."""
+
+    def refusal(outside: int, rows: int) -> InvalidInputError:
+        return InvalidInputError(
+            f"{outside} of {rows} rows do not satisfy where= ({predicate}), so a repeat would not replace them. "
+            "Nothing was written. Filter the rows, or widen where=."
+        )
+
+    return Check(f"NOT coalesce({to_sql(predicate)}, FALSE)", refusal)
 
 
 def _literal(value: Any) -> str:
