@@ -101,11 +101,18 @@ def connect(
         if create_lock_table:
             lock_tables.ensure(dynamodb, lock_table)
         lock_tables.identity(dynamodb, lock_table)
-    elif kind == "sql":
+    bare = _in_memory(found)
+    if kind == "sql" and lock_table is None and not bare:
         from safewrite.stores import sql
 
         sql.ensure(found.engine)  # type: ignore[attr-defined]
-    return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb)
+    return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare)
+
+
+def _in_memory(catalog: Any) -> bool:
+    """Whether a SQL catalog lives in SQLite's memory, which every thread has its own of: no ledger can be there."""
+    url = getattr(getattr(catalog, "engine", None), "url", None)
+    return url is not None and url.drivername.startswith("sqlite") and url.database in (None, "", ":memory:")
 
 
 def look(
