@@ -85,7 +85,7 @@ def place(
         CommitUnknownError: an answer stayed lost; the commit may stand or come to stand.
         ForeignWriterError: our bytes were replaced after the store had accepted them.
     """
-    candidate = _Fixed(body, version, table_id, body.__eq__)
+    candidate = _Fixed(body, version, table_id, lambda there: there == body)
     state = Try(candidate, version - 1, arbiter, limits, ticket=ticket)  # type: ignore[arg-type]
     try:
         landed = yield from _place(state, version)

@@ -133,11 +133,16 @@ def landed(session: SparkSession, table: str, version: int, transaction: str) ->
     A commit that was left half-way is finished.  None: nobody has that version yet, so a late request may
     still take it; ask again, or let anybody commit to the table, which decides it.
     """
+    return hook_of(session).commits.table(table).settle(version, transaction)
+
+
+def hook_of(session: SparkSession) -> CommitHook:
+    """What ``attach`` gave to a session's Java process."""
     _jvm(session)
     hook = _hooks.get(session.sparkContext._gateway)  # noqa: SLF001
     if hook is None:
-        raise InvalidInputError("Call safewrite.spark.attach(session) first. Nothing was looked at.")
-    return hook.commits.table(table).settle(version, transaction)
+        raise InvalidInputError("Call safewrite.spark.attach(session) first. Nothing was done.")
+    return hook
 
 
 # --- settings -----------------------------------------------------------------------------------

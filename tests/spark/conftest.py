@@ -9,8 +9,10 @@ from contextlib import ExitStack
 import pytest
 
 from bench.catalogs import CatalogKind, catalog_properties
-from bench.servers import Ministack
-from tests.servers import catalog_uri
+from bench.servers import Ministack, create_lock_table
+from tests.integration.places import Place
+from tests.servers import PlannedProxy, catalog_uri
+from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
@@ -36,6 +38,30 @@ def lakes(
             return known[kind]
 
         yield lake
+
+
+@pytest.fixture(scope="session")
+def shore(spark: Spark, ministack: Ministack) -> tuple[str, str]:
+    """A bucket that Spark finds, and a lock table, for the Delta tables of all tests."""
+    bucket = f"spark-delta-{uuid.uuid4().hex[:8]}"
+    ministack.boto3_client("s3").create_bucket(Bucket=bucket)
+    spark.reach(bucket, ministack.endpoint_url)
+    return bucket, create_lock_table(ministack.boto3_client("dynamodb"), f"locks-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def hooked(
+    spark: Spark, ministack: Ministack, shore: tuple[str, str], fault_proxy: PlannedProxy
+) -> Callable[[str], HookedTable]:
+    """``hooked("dynamodb")``, ``("object-store")``: where no table has been yet; Spark's commits go by the proxy."""
+    bucket, lock_table = shore
+
+    def make(arbiter: str) -> HookedTable:
+        locks = lock_table if arbiter == "dynamodb" else None
+        place = Place(f"s3://{bucket}/{uuid.uuid4().hex[:8]}", arbiter, ministack.storage_options(), locks)
+        return HookedTable(spark, place, fault_proxy)
+
+    return make
 
 
 def _made(

@@ -15,14 +15,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from bench.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from bench.stress.spark_reader import EXTENSIONS, catalog_settings
+from safewrite.spark import conf
 
 ROOT = Path(__file__).parents[2]
 JARS = Path(os.environ.get("SAFEWRITE_JARS", ROOT / "jars")).resolve() / "spark"
 
 
 class Spark:
-    """Reads and writes Delta tables in local folders and Iceberg tables of catalogs, one task at a time."""
+    """Reads and writes Delta tables and Iceberg tables of catalogs, one task at a time.
+
+    Delta commits to local folders are Spark's own; those to S3 go through safewrite once it is attached.
+    """
 
     def __init__(self, folder: Path) -> None:
         from pyspark.sql import SparkSession
@@ -46,7 +51,7 @@ class Spark:
 
         gateway = SparkContext._gateway
         assert gateway is not None
-        with _careless():
+        with self.careless():
             self.session.stop()
             gateway.shutdown()
         gateway.proc.stdin.close()  # the JVM ends with its standard input
@@ -61,14 +66,20 @@ class Spark:
         for key, value in catalog_settings(name, properties).items():
             self.session.conf.set(key, value)
 
+    def reach(self, bucket: str, endpoint_url: str) -> None:
+        """Find a bucket at a server, from now on."""
+        hadoop = self.session.sparkContext._jsc.hadoopConfiguration()
+        for key, value in s3a_settings(endpoint_url).items():
+            hadoop.set(f"fs.s3a.bucket.{bucket}.{key}", value)
+
     def sql(self, text: str) -> pa.Table:
         """Run one query; its rows as an Arrow table."""
-        with _careless():
+        with self.careless():
             return self.session.sql(text).toArrow()
 
     def run(self, statement: str) -> None:
         """Run a statement whose result does not matter."""
-        with _careless():
+        with self.careless():
             self.session.sql(statement).collect()
 
     def read(self, root: Path | str, order: str = "id") -> pa.Table:
@@ -104,9 +115,18 @@ class Spark:
 
     def write(self, root: Path | str, data: pa.Table, *, mode: str = "append", **options: Any) -> None:
         """Write rows as a Spark job does."""
-        with _careless():
+        with self.careless():
             frame = self.session.createDataFrame(data).coalesce(1)
             frame.write.format("delta").mode(mode).options(**options).save(str(root))
+
+    @staticmethod
+    @contextlib.contextmanager
+    def careless() -> Iterator[None]:
+        """PySpark leaves the sockets of results to the garbage collector, which warns; ours must be clean."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            yield
+            gc.collect()
 
     @contextlib.contextmanager
     def setting(self, name: str, value: str) -> Iterator[None]:
@@ -128,20 +148,23 @@ def source(table: Path | str) -> str:
     return f"delta.`{table}`" if "/" in str(table) else str(table)
 
 
-@contextlib.contextmanager
-def _careless() -> Iterator[None]:
-    """PySpark leaves the sockets of results to the garbage collector, which warns; ours must be clean."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        yield
-        gc.collect()
+def s3a_settings(endpoint_url: str) -> dict[str, str]:
+    """What S3A needs to know of a server of the tests, without its prefix ``fs.s3a.``."""
+    return {
+        "endpoint": endpoint_url,
+        "endpoint.region": REGION,
+        "access.key": ACCESS_KEY_ID,
+        "secret.key": SECRET_ACCESS_KEY,
+        "path.style.access": "true",
+        "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    }
 
 
 def _settings(folder: Path, jars: list[Path]) -> dict[str, str]:
+    ours = conf(jars=jars)
     return {
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.sql.extensions": f"io.delta.sql.DeltaSparkSessionExtension,{EXTENSIONS}",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **ours,
+        "spark.sql.extensions": f"{ours['spark.sql.extensions']},{EXTENSIONS}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",

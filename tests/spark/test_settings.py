@@ -1,0 +1,213 @@
+"""Settings of a Spark session, its jars, and what is refused before anything is written; no Java runs here."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import types
+import xml.etree.ElementTree as ET
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import safewrite as sw
+from safewrite.spark import attach, conf, configure, jars, jars_from, logstore_jar, options, packages
+from safewrite.spark.commits import parse_commit_path, transaction_of
+from tests.spark.session import JARS
+
+HERE = Path(__file__).parent
+JAVA = HERE.parents[1] / "safewrite" / "spark" / "java"
+
+
+def test_the_settings_name_the_log_store_for_every_spelling_of_s3_and_never_for_all_schemes() -> None:
+    found = conf(lock_table="locks")
+    for scheme in ("s3", "s3a", "s3n"):
+        assert found[f"spark.delta.logStore.{scheme}.impl"] == "io.safewrite.SafewriteLogStore"
+    assert "spark.delta.logStore.class" not in found
+    assert "spark.delta.logStore.file.impl" not in found
+    assert found["spark.safewrite.lockTable"] == "locks"
+    assert found["spark.jars"] == str(logstore_jar())
+    assert "spark.delta.logStore.file.impl" in conf(local_files=True)
+
+
+def test_iceberg_catalogs_bring_their_extension_and_their_properties() -> None:
+    found = conf(iceberg={"prod": {"type": "rest", "uri": "http://127.0.0.1:1"}}, delta=False)
+    assert (
+        found["spark.sql.extensions"] == "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    )
+    assert found["spark.sql.catalog.prod.uri"] == "http://127.0.0.1:1"
+    assert not any("logStore" in name or name == "spark.jars" for name in found)
+
+
+def test_a_lock_table_with_the_object_store_as_arbiter_is_refused() -> None:
+    with pytest.raises(sw.InvalidInputError, match="one arbiter"):
+        conf(lock_table="locks", arbiter="object-store")
+
+
+def test_jars_and_extensions_that_a_builder_has_already_stay() -> None:
+    builder = SparkSession.Builder().config("spark.jars", "mine.jar").config("spark.sql.extensions", "mine.X")
+    configured: Any = configure(builder)
+    assert configured._options["spark.jars"] == f"mine.jar,{logstore_jar()}"
+    assert configured._options["spark.sql.extensions"] == "mine.X,io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_without_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(sw.MissingExtraError, match="openjdk-17"):
+        configure(SparkSession.Builder())
+
+
+def test_the_pinned_jars_are_those_that_the_tests_run_with(tmp_path: Path) -> None:
+    found = jars_from(JARS, iceberg=True)
+    assert {path.name for path in JARS.glob("*.jar")} - {path.name for path in found} == {
+        "postgresql-42.7.7.jar"
+    }
+    space = {"m": "http://maven.apache.org/POM/4.0.0"}
+    named = {node.text for node in ET.parse(HERE / "pom.xml").iterfind(".//m:artifactId", space)}
+    assert {name.split(":")[1] for name in packages(iceberg=True)} <= named
+
+
+def test_a_missing_jar_is_named_with_the_command_that_fetches_it(tmp_path: Path) -> None:
+    for path in jars_from(JARS, s3=False)[1:]:
+        (tmp_path / path.name).symlink_to(path)
+    with pytest.raises(sw.MissingExtraError) as raised:
+        jars_from(tmp_path, s3=False)
+    commands = re.findall(r"mvn dependency:copy -Dartifact=(\S+)", str(raised.value))
+    assert commands == ["io.delta:delta-spark_4.1_2.13:4.4.0"]
+
+
+def test_a_jar_with_other_bytes_is_refused(tmp_path: Path) -> None:
+    for path in jars_from(JARS, s3=False):
+        shutil.copy(path, tmp_path)
+    with (tmp_path / "delta-storage-4.4.0.jar").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(sw.UnsafeConfigError, match=r"delta-storage-4\.4\.0\.jar"):
+        jars_from(tmp_path, s3=False)
+
+
+def test_our_jar_missing_damaged_or_of_another_version_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(jars, "_HERE", tmp_path)
+    with pytest.raises(sw.MissingExtraError, match="make jars"):
+        logstore_jar()
+    (tmp_path / "jars").mkdir()
+    path = tmp_path / "jars" / "safewrite-logstore.jar"
+    path.write_bytes(b"torn")
+    with pytest.raises(sw.MissingExtraError, match="damaged"):
+        logstore_jar()
+    with zipfile.ZipFile(path, "w") as jar:
+        jar.writestr(
+            "META-INF/MANIFEST.MF", "Implementation-Title: safewrite-logstore\nImplementation-Version: 0\n"
+        )
+    with pytest.raises(sw.MissingExtraError, match="another version"):
+        logstore_jar()
+
+
+def test_the_jar_is_what_its_source_gives_byte_for_byte(tmp_path: Path) -> None:
+    command = ["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "package", f"-Dbuilt={tmp_path}"]
+    subprocess.run(command, check=True, timeout=300)
+    assert (tmp_path / "safewrite-logstore.jar").read_bytes() == logstore_jar().read_bytes()
+
+
+class _Connect:
+    """A session as Spark Connect's client has it."""
+
+
+_Connect.__module__ = "pyspark.sql.connect.session"
+
+
+def test_a_spark_connect_session_is_refused() -> None:
+    with pytest.raises(sw.InvalidInputError, match=r"Spark Connect.*Nothing was written"):
+        attach(_Connect())  # type: ignore[arg-type]
+
+
+def _session(settings: dict[str, str], *, jar: bool = True) -> Any:
+    """A session that is all settings."""
+    kind = type("JavaClass" if jar else "JavaPackage", (), {})
+    jvm = types.SimpleNamespace(
+        io=types.SimpleNamespace(safewrite=types.SimpleNamespace(SafewriteLogStore=kind()))
+    )
+    return types.SimpleNamespace(
+        sparkContext=types.SimpleNamespace(_jvm=jvm, getConf=lambda: types.SimpleNamespace(get=settings.get))
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        conf() | {"spark.delta.logStore.s3.impl": "io.delta.storage.S3SingleDriverLogStore"},
+        conf() | {"spark.delta.logStore.class": "io.delta.storage.S3SingleDriverLogStore"},
+    ],
+    ids=["none", "another for s3", "one for all"],
+)
+def test_a_session_whose_commits_would_go_past_safewrite_is_refused(settings: dict[str, str]) -> None:
+    with pytest.raises(sw.UnsafeConfigError, match=r"past safewrite: spark\.delta\.logStore"):
+        attach(_session(settings))
+
+
+def test_a_session_without_our_jar_is_refused() -> None:
+    with pytest.raises(sw.MissingExtraError, match="without safewrite's jar"):
+        attach(_session(conf(), jar=False))
+
+
+HADOOP = {
+    "fs.s3a.endpoint": "127.0.0.1:9000",
+    "fs.s3a.connection.ssl.enabled": "false",
+    "fs.s3a.access.key": "general",
+    "fs.s3a.secret.key": "secret",
+    "fs.s3a.session.token": "token",
+    "fs.s3a.bucket.special.access.key": "special",
+    "fs.s3a.bucket.amazon.endpoint": "s3.eu-west-1.amazonaws.com",
+    "fs.s3a.endpoint.region": "eu-west-1",
+}
+
+
+def test_commits_go_where_s3a_takes_the_data() -> None:
+    assert options.from_hadoop(HADOOP.get, "any") == {
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9000",
+        "AWS_ACCESS_KEY_ID": "general",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_SESSION_TOKEN": "token",
+        "AWS_REGION": "eu-west-1",
+    }
+    assert options.from_hadoop(HADOOP.get, "special")["AWS_ACCESS_KEY_ID"] == "special"
+    assert "AWS_ENDPOINT_URL_S3" not in options.from_hadoop(HADOOP.get, "amazon")
+
+
+def test_credentials_that_the_caller_names_are_not_mixed_with_the_sessions() -> None:
+    given = {
+        "aws_access_key_id": "mine",
+        "aws_secret_access_key": "own",
+        "aws_endpoint_url": "http://127.0.0.1:1",
+    }
+    assert options.joined(HADOOP.get, "any", given) == {
+        "AWS_ACCESS_KEY_ID": "mine",
+        "AWS_SECRET_ACCESS_KEY": "own",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_REGION": "eu-west-1",
+    }
+
+
+@pytest.mark.parametrize("root", ["s3a://lake/a b/t", "file:/data/t", "s3://lake/_delta_log/t"])
+def test_a_commits_path_is_taken_apart(root: str) -> None:
+    assert parse_commit_path(f"{root}/_delta_log/{7:020d}.json") == (root, 7)
+
+
+@pytest.mark.parametrize("path", ["s3a://lake/t/00000000000000000007.json", "s3a://lake/t/_delta_log/7.json"])
+def test_a_path_that_is_no_commits_is_an_error(path: str) -> None:
+    with pytest.raises(sw.InternalError, match="no commit file"):
+        parse_commit_path(path)
+
+
+def test_the_transaction_of_a_commit_is_found_behind_other_actions() -> None:
+    body = b'{"protocol":{"minReaderVersion":1}}\n{"commitInfo":{"operation":"WRITE","txnId":"abc"}}\n'
+    assert transaction_of(body) == "abc"
+    assert transaction_of(b'{"add":{"path":"x"}}\n') is None
+    assert transaction_of(b'{"commitInfo":{"operation":"WRITE"}}\n') is None
