@@ -163,8 +163,8 @@ def _recall(
     if generated_base is not None:
         # An earlier call of this process or another drew the key, and its answer was lost.
         head = yield from load(limits)
-        yield from _must_account(named, generated_base, head)
-        return None, head
+        earlier = yield from _landed_and_expired(named.key, generated_base, head)
+        return None, head if earlier is None else _as_done(earlier, named, head)
     if not helpers.ledger:
         return None, head
     record, ours = yield from keys.intend(LedgerRecord(named.key, _base(head), named.fingerprint), limits)
@@ -176,8 +176,12 @@ def _recall(
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
             return record, Done(record.version, True, named.rows, 0, 0, head)
         return LedgerRecord(named.key, _base(head), named.fingerprint), head
-    yield from _must_account(named, record.base_version, head)
-    return record, head
+    earlier = yield from _landed_and_expired(named.key, record.base_version, head)
+    if earlier is None:
+        return record, head
+    done = _as_done(earlier, named, head)
+    yield from keys.remember(replace(record, fingerprint=named.fingerprint), earlier.snapshot_id, limits)
+    return record, done
 
 
 def stands(snapshot_id: int, head: Head) -> bool:
@@ -185,20 +189,34 @@ def stands(snapshot_id: int, head: Head) -> bool:
     return snapshot_id not in head.parents or head.is_current(snapshot_id)
 
 
-def _must_account(named: Write, base: int, head: Head) -> Generator[Effect, Outcome, None]:
-    """Refuse to go on where a commit under the key may have landed and been expired since (E2, C1)."""
-    if head.find(naming.KEY, named.key) is not None or reaches(head, base):
-        return
+def _landed_and_expired(key: str, base: int, head: Head) -> Generator[Effect, Outcome, Resolved | None]:
+    """A commit under the key that an earlier state shows, where its snapshot was expired since (E2, C1).
+
+    None where there is none, or where ``head`` itself shows it.  One that was rolled back is none.
+
+    Raises:
+        CommitUnknownError: the states that would show it are not to be had.
+    """
+    if head.find(naming.KEY, key) is not None or reaches(head, base):
+        return None
     for location in tuple(reversed(head.previous))[:METADATA_READ_MAX]:
         outcome = yield ReadMetadata(location, name="recall.read_metadata")
         if not isinstance(outcome, Ok):
             break
-        assert isinstance(outcome.value, Head)
-        if outcome.value.find(naming.KEY, named.key) is not None:
-            raise _expired(named, found=True)
-        if _base(outcome.value) == base or reaches(outcome.value, base):
-            return
-    raise _expired(named, found=False)
+        state = outcome.value
+        assert isinstance(state, Head)
+        found = state.find(naming.KEY, key)
+        if found is not None:
+            return _carried(state, found)
+        rolled_back = any(summary.get(naming.KEY) == key for summary in state.summaries.values())
+        if rolled_back or _base(state) == base or reaches(state, base):
+            return None
+    raise _expired(key)
+
+
+def _as_done(earlier: Resolved, named: Write, head: Head) -> Done:
+    keys.must_match(named.key, earlier.fingerprint, named.fingerprint, earlier.snapshot_id)
+    return Done(earlier.snapshot_id, True, earlier.rows, earlier.files, 0, head)
 
 
 def reaches(head: Head, base: int) -> bool:
@@ -209,17 +227,13 @@ def reaches(head: Head, base: int) -> bool:
     return head.is_current(base)
 
 
-def _expired(named: Write, *, found: bool) -> CommitUnknownError:
-    what = (
-        "did commit, and its snapshot was expired since"
-        if found
-        else "may have committed, and the snapshots that would show it were expired"
-    )
+def _expired(key: str) -> CommitUnknownError:
     return CommitUnknownError(
-        f"An earlier call with key {named.key!r} {what}, so its rows cannot be compared with these. Nothing was "
-        "written by this call. Look whether the rows are in the table; if not, write them under another key. "
-        "Keep snapshots for longer than writes are repeated, or give the table lock_table= for its ledger.",
-        key=named.key,
+        f"An earlier call with key {key!r} may have committed, and the snapshots that would show it were expired. "
+        "Nothing was written by this call. Look whether the rows are in the table; if not, write them under "
+        "another key. Keep snapshots for longer than writes are repeated, or give the table lock_table= for "
+        "its ledger.",
+        key=key,
     )
 
 
@@ -251,9 +265,7 @@ def resolve(
     head = yield from load(limits)
     found = head.find(naming.KEY, key)
     if found is not None:
-        summary = head.summaries[found]
-        rows, files = int(summary.get(naming.ROWS, 0)), int(summary.get(naming.FILES, 0))
-        return Resolved(found, summary.get(naming.FINGERPRINT, ""), rows, files), head
+        return _carried(head, found), head
     batch = batch_under(key, head)
     if batch is not None:
         return batch, head
@@ -267,8 +279,15 @@ def resolve(
             key=key,
         )
     if record is not None and record.version is None:
-        yield from _must_account(Write(key, record.fingerprint, 0), record.base_version, head)
+        return (yield from _landed_and_expired(key, record.base_version, head)), head
     return None, head
+
+
+def _carried(head: Head, snapshot_id: int) -> Resolved:
+    """What a snapshot says of the write that it carries."""
+    summary = head.summaries[snapshot_id]
+    rows, files = int(summary.get(naming.ROWS, 0)), int(summary.get(naming.FILES, 0))
+    return Resolved(snapshot_id, summary.get(naming.FINGERPRINT, ""), rows, files)
 
 
 def batch_under(key: str, head: Head) -> Resolved | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.errors import ReplayMismatchError
 from safewrite.iceberg.table import IcebergTable
 from tests.iceberg.tables import Warehouse, warehouse
 
@@ -40,3 +42,47 @@ def test_a_writer_goes_on_after_rivals_have_expired_the_snapshot_it_knew(lake: W
     receipt = late.append(rows(4), key="four")
     assert receipt.attempts == 2
     assert sorted(late.iceberg.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
+
+
+class CrashError(Exception):
+    """Stands for the end of a process."""
+
+
+def crash_before(table: IcebergTable, step: str) -> None:
+    perform = table.world.perform
+
+    def crashing(effect: Any) -> Any:
+        if effect.name == step:
+            raise CrashError
+        return perform(effect)
+
+    table.world.perform = crashing  # type: ignore[method-assign]
+
+
+def lost_and_expired(lake: Warehouse) -> IcebergTable:
+    """A table with a write whose caller died before anyone noted that it landed, and whose snapshot is gone."""
+    table = opened(lake)
+    table.append(rows(0))
+    dying = opened(lake)
+    crash_before(dying, "ledger.commit")
+    with pytest.raises(CrashError):
+        dying.append(rows(1), key="one")
+    table.refresh().append(rows(2))
+    table.refresh().iceberg.maintenance.expire_snapshots().older_than(dt.datetime.now(dt.UTC)).commit()
+    return opened(lake)
+
+
+def test_a_repeat_finds_its_commit_in_the_metadata_before_the_expiry(lake: Warehouse) -> None:  # E2
+    table = lost_and_expired(lake)
+    found = table.resolve("one")
+    assert found is not None
+    for _ in range(2):  # by the old metadata, then by the ledger
+        receipt = table.append(rows(1), key="one")
+        assert (receipt.outcome, receipt.version) == (sw.Outcome.ALREADY_COMMITTED, found.version)
+    assert sorted(table.refresh().iceberg.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_other_rows_under_the_key_of_an_expired_commit_are_refused(lake: Warehouse) -> None:
+    table = lost_and_expired(lake)
+    with pytest.raises(ReplayMismatchError):
+        table.append(rows(7), key="one")
