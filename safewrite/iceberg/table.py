@@ -290,6 +290,14 @@ class IcebergTable:
         for turn in range(1, RESTAGES + 1):
             try:
                 return attempt()
+            except WouldAlterError:
+                # What was seen a moment ago may be older than a column that came since.
+                before = self._head
+                if before is None:
+                    raise
+                self._see(self._run(load(self.limits)))
+                if turn == RESTAGES or self._existing().location == before.location:
+                    raise
             except ConflictError as error:
                 if error.kind not in kinds or turn == RESTAGES:
                     raise

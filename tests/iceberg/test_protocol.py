@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyiceberg.types import LongType
 
 import safewrite as sw
 from safewrite.errors import (
@@ -21,6 +22,7 @@ from safewrite.errors import (
     ReplayMismatchError,
     RetriesExhaustedError,
     StorageError,
+    WouldAlterError,
 )
 from safewrite.iceberg.answers import meaning
 from safewrite.iceberg.change import SnapshotChange
@@ -168,6 +170,17 @@ def test_a_data_file_that_was_damaged_before_the_commit_is_noticed(
         table.append(rows(1), key="event")
     assert told.value.kind is Kind.DATA_FILE_DAMAGED
     assert ids(catalog) == [0]
+
+
+def test_a_column_that_came_a_moment_ago_is_no_reason_to_refuse(
+    table: IcebergTable, catalog: SqlCatalog
+) -> None:
+    with catalog.load_table("db.orders").update_schema() as update:
+        update.add_column("more", LongType())
+    table.append(rows(1).append_column("more", rows(5)["id"]), key="event")
+    assert ids(catalog) == [0, 1]
+    with pytest.raises(WouldAlterError):
+        table.append(rows(2).append_column("surplus", rows(5)["id"]), key="misfit")
 
 
 # --- what is believed ----------------------------------------------------------------------------------
