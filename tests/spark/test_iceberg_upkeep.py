@@ -1,0 +1,134 @@
+"""Spark's upkeep of Iceberg tables beside safewrite's appends, and what it makes of wrong clocks."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+import safewrite as sw
+from bench.catalogs import CatalogKind
+from bench.servers import Ministack
+from safewrite.iceberg.table import IcebergTable
+from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
+from tests.spark.lake import Lake
+from tests.spark.session import Spark
+from tests.spark.test_iceberg_writers import OURS, appending, ours, rows, settings
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+HOUR_S = 3600.0
+
+
+@pytest.mark.parametrize("kind", ["sql", "rest"])
+def test_upkeep_beside_appends_loses_no_row_and_forgets_no_key(
+    spark: Spark,
+    lakes: Callable[[CatalogKind], Lake],
+    ministack: Ministack,
+    dynamodb_table: str,
+    kind: CatalogKind,
+) -> None:
+    """Keys outlive the snapshots that carried them: in the catalog's database, or in the lock table."""
+    lake = lakes(kind)
+    options: dict[str, Any] = {}
+    if kind == "rest":
+        options = {"lock_table": dynamodb_table, "storage_options": ministack.storage_options()}
+    table = lake.create(rows().schema, properties=settings("copy-on-write"), **options)
+    table.append(rows(0), key="first")
+    for number in range(1, 4):
+        table.append(rows(number))
+    with appending(lake, table, **options):
+        for _ in range(2):
+            rewrite(spark, lake, table)
+    expected = OURS + Counter(range(4))
+    assert spark.ids({"t": lake.sql(table)}) == {"t": expected}
+    snapshots = spark.sql(f"SELECT * FROM {lake.sql(table)}.snapshots")
+    assert snapshots.num_rows < len(OURS) / 2
+    again = lake.open(table.uri, **options)
+    receipts = [again.append(rows(0), key="first"), again.append(rows(ours(0, 0), ours(0, 0) + 1), key="0-0")]
+    assert [receipt.outcome for receipt in receipts] == ["already_committed"] * 2
+    with pytest.raises(sw.ReplayMismatchError):
+        again.append(rows(77), key="first")
+    assert orphans(spark, lake, table), "files that upkeep replaced"
+    assert spark.ids({"t": lake.sql(table)}) == {"t": expected}
+
+
+def rewrite(spark: Spark, lake: Lake, table: IcebergTable) -> None:
+    """All that a nightly job does; snapshots are expired as early as can be."""
+    call, name = f"CALL {lake.name}.system", f"table => '{table.uri}'"
+    spark.run(
+        f"{call}.rewrite_data_files({name}, options => map('min-input-files', '2', "
+        "'max-concurrent-file-group-rewrites', '1'))"
+    )
+    spark.run(f"{call}.rewrite_manifests({name})")
+    spark.run(
+        f"{call}.expire_snapshots({name}, older_than => TIMESTAMP'2100-01-01 00:00:00', retain_last => 1)"
+    )
+    spark.run(f"{call}.remove_orphan_files({name}, prefix_listing => true)")
+
+
+def orphans(spark: Spark, lake: Lake, table: IcebergTable) -> list[str]:
+    """Remove, while nobody writes, whatever Java's library takes for no part of the table, however young."""
+    jvm = spark.session.sparkContext._jvm
+    actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark.session._jsparkSession)
+    java = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        spark.session._jsparkSession, lake.sql(table)
+    )
+    older_than_ms = int((time.time() + HOUR_S) * 1000)
+    action = actions.deleteOrphanFiles(java).usePrefixListing(True).olderThan(older_than_ms)
+    return list(action.execute().orphanFileLocations())
+
+
+# --- clocks ---------------------------------------------------------------------------------------
+class Behind:
+    """A world whose wall clock is an hour late."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+
+    def perform(self, effect: Effect) -> Outcome:
+        outcome: Outcome = self.world.perform(effect)
+        if not isinstance(effect, WallClock):
+            return outcome
+        assert isinstance(outcome, Ok)
+        assert isinstance(outcome.value, int)
+        return Ok(outcome.value - int(HOUR_S * 1000))
+
+
+def test_a_writer_whose_clock_is_an_hour_late_does_not_make_the_table_unreadable(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake]
+) -> None:
+    """A10: Java's library reads no table whose history goes back by more than a minute."""
+    lake = lakes("sql")
+    table = lake.create(rows().schema)
+    table.append(rows(1))
+    late = lake.open(table.uri)
+    late.world = Behind(late.world)
+    late.append(rows(2))
+    table.append(rows(3))
+    assert spark.ids({"t": lake.sql(table)}) == {"t": Counter([1, 2, 3])}
+
+
+def test_pyiceberg_by_itself_makes_it_unreadable(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the test above says nothing."""
+    lake = lakes("sql")
+    table = lake.create(rows().schema)
+    table.append(rows(1))
+    plain = lake.load().load_table(table.uri)
+    now = time.time
+    with monkeypatch.context() as patch:
+        patch.setattr("pyiceberg.table.snapshots.time.time", lambda: now() - HOUR_S)
+        plain.append(rows(2))
+    with plain.io.new_input(plain.metadata_location).open() as file:
+        metadata = file.read().decode()
+    # Read by the parser alone: a table's load goes through twenty attempts, for a minute and more.
+    parser = spark.session.sparkContext._jvm.org.apache.iceberg.TableMetadataParser
+    with pytest.raises((PySparkException, Py4JError), match="Expected sorted snapshot log entries"):
+        parser.fromJson(metadata)
