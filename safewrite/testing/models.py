@@ -12,7 +12,7 @@ from safewrite.testing import peers
 from safewrite.testing.automaton import Program
 from safewrite.testing.immutable import Store
 from safewrite.testing.invariants import Judge
-from safewrite.testing.rows import safewrite
+from safewrite.testing.rows import engine, safewrite
 
 PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
 FIRST = b'{"commitInfo":{}}\n'
@@ -33,7 +33,7 @@ class Writer:
     @property
     def ours(self) -> bool:
         """Whether its acks are safewrite's."""
-        return self.program == "safewrite"
+        return self.program in ("safewrite", "engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,8 @@ class Model:
         writer, attempt = self.writers[slot], f"{slot}.{incarnation}"
         if writer.program in PEERS:
             return PEERS[writer.program](writer.key, attempt)
+        if writer.program == "engine":
+            return engine(writer.key, f"{slot}.0", self.arbiter, again=incarnation > 0)
         return safewrite(
             writer.key,
             attempt,
@@ -103,6 +105,7 @@ SEALED = Arbiter(True, sealed=True)
 _ONE, _TWO = Writer("safewrite", _generated(1)), Writer("safewrite", _generated(2), fresh=True)
 _PUT, _SPARK = Writer("conditional-put", "put", restarts=0), Writer("spark", "spark", restarts=0)
 _OLD = Writer("old-locks", "old", restarts=0)
+_ENGINE = Writer("engine", "engine")
 _SAME = Writer("safewrite", "event")
 
 MODELS = {
@@ -183,6 +186,26 @@ MODELS = {
         ),
         Model("sealed", "two writers, lock table, sealed claims", (_ONE, _TWO), SEALED, 1, 2),
         Model("sealed-spark", "sealed claims beside Spark", (_TWO, _SPARK), SEALED, 1, 2),
+        Model("engine", "Spark through the hook beside safewrite, lock table", (_TWO, _ENGINE), LOCKS, 1, 2),
+        Model(
+            "engine-lease",
+            "the same with a ticket queue, in which Spark keeps its turn from try to try",
+            (replace(_ONE, queue_first=True), _ENGINE),
+            LEASED,
+            1,
+            1,
+        ),
+        Model(
+            "engine-put",
+            "Spark through the hook beside a conditional-PUT writer, object store alone",
+            (_ENGINE, _PUT),
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model(
+            "engines", "two Spark drivers through the hook", (_ENGINE, replace(_ENGINE, key="b")), LOCKS, 1, 2
+        ),
         Model(
             "three-locks",
             "three writers, lock table",

@@ -14,6 +14,7 @@ from safewrite.protocol import claim as claims
 from safewrite.protocol.ask import Limits, ask
 from safewrite.protocol.commit import Arbiter, Found, version_of
 from safewrite.protocol.effects import Effect, Get, List, Ok, Outcome
+from safewrite.protocol.place import place
 from safewrite.testing.automaton import Program
 
 LIMITS = Limits(attempts=3, asks=2, timeout_s=1e9, lease_s=3.0, recheck_s=1e9)
@@ -120,6 +121,28 @@ def safewrite(
             seen, table_id = yield from _opened(attempt)
             continue
         return done.version
+
+
+def engine(key: str, attempt: str, arbiter: Arbiter, *, again: bool) -> Program:
+    """A write of another engine, such as Spark: it reads what is new and asks for the next version, until it has one.
+
+    It does not know its own commit when it meets it.  Started again it looks for it and goes on with the
+    same bytes, as a caller does who was left in doubt.
+    """
+    body, seen, ticket = body_of(key, attempt), -1, None
+    while True:
+        newest = yield from head()
+        for version in range(seen + 1, newest + 1):
+            there = yield from ask(Get(claims.commit_path(version), name="engine.read"), LIMITS)
+            if not isinstance(there, Ok):
+                raise StorageError("A commit could not be read.")
+            if again and there.value == body:
+                return version
+        seen = newest
+        placed = yield from place(body, seen + 1, "table", arbiter=arbiter, limits=LIMITS, ticket=ticket)
+        if placed.landed:
+            return seen + 1
+        ticket = placed.ticket
 
 
 def _opened(attempt: str) -> Generator[Effect, Outcome, tuple[int, str]]:
