@@ -1,0 +1,122 @@
+"""Stress runs on Iceberg tables end to end, small: every catalog, and one with a protection taken out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, get_args
+
+import pytest
+
+from bench.catalogs import CatalogKind
+from bench.stress import iceberg_arms
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
+NAIVE = {"rest": "last-attempt-rest", "glue": "last-attempt-glue", "sql": "pyiceberg-sql"}
+TINY = (
+    "--seed", "3", "--writers", "3", "--appends", "4", "--rows", "20", "--pause-s", "1", "--limit-s", "120",
+    "--steps", "swap.commit", "--no-spark", "--min-rows", "100",
+)  # fmt: skip
+FLAWS = ("lost", "doubled", "torn", "altered", "phantom", "zombie", "recommitted", "misreported", "disagreed")
+
+
+def stress(folder: Path, *options: str, checkout: Path = ROOT) -> tuple[int, dict[str, Any], str]:
+    """Run the command; its exit code, its report, and the page."""
+    command = [sys.executable, "-m", "bench.stress", "--json", "--out", str(folder), *TINY, *options]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFEWRITE_")}
+    jars = {"SAFEWRITE_JARS": os.environ.get("SAFEWRITE_JARS", str(ROOT / "jars"))}
+    done = subprocess.run(
+        command, cwd=checkout, env={**clean, **jars, "PYTHONPATH": str(checkout)}, capture_output=True,
+        text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    (page,) = folder.glob("*/report.html")
+    return done.returncode, json.loads(done.stdout), page.read_text()
+
+
+@cache
+def tiny(kind: CatalogKind) -> tuple[int, dict[str, Any], str]:
+    """Two writers of safewrite, one of PyIceberg and three chores on one table; a naive arm beside it."""
+    return stress(Path(mkdtemp(prefix="stress-")), "--arms", f"safewrite-{kind},{NAIVE[kind]}")
+
+
+def arm(report: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [arm for arm in report["arms"] if arm["name"] == name]
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_safewrite_loses_and_doubles_nothing_in_any_catalog(kind: CatalogKind) -> None:
+    code, report, _ = tiny(kind)
+    safe = arm(report, f"safewrite-{kind}")
+    assert {name: safe["rows"][name] for name in FLAWS} == dict.fromkeys(FLAWS, 0)
+    assert (code, report["verdict"], report["reasons"]) == (0, "valid", [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_table_was_looked_after_and_others_wrote_to_it_meanwhile(kind: CatalogKind) -> None:
+    safe = arm(tiny(kind)[1], f"safewrite-{kind}")
+    assert all(chore["done"] for chore in safe["chores"])
+    assert {chore["chore"] for chore in safe["chores"]} == set(iceberg_arms.CHORES)
+    assert safe["peers"]["acked_rows"] > 0
+    assert safe["peers"]["lost"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_class_of_fault_and_every_planned_kill_came(kind: CatalogKind) -> None:
+    safe = arm(tiny(kind)[1], f"safewrite-{kind}")
+    kinds = {kind for by_kind in safe["faults"].values() for kind in by_kind}
+    assert set(map(str, iceberg_arms.CLASSES)) <= kinds
+    assert safe["kills"] == {"swap.commit:after": 1, "swap.commit:before": 1}
+    assert sum(safe["pauses"].values()) == 2
+
+
+@pytest.mark.parametrize("kind", ["rest", "glue"])
+def test_the_fault_that_destroys_the_table_of_pyiceberg_leaves_ours_readable(kind: CatalogKind) -> None:
+    _, report, page = tiny(kind)
+    assert arm(report, NAIVE[kind])["verdict"] == "table destroyed"
+    assert "table destroyed" in page
+    safe = arm(report, f"safewrite-{kind}")
+    assert safe["conflicts"] > 0
+    assert not safe["destroyed"]
+
+
+def test_callers_of_pyiceberg_that_call_again_double_rows() -> None:
+    naive = arm(tiny("sql")[1], NAIVE["sql"])
+    assert naive["verdict"] == "bitten"
+    assert naive["rows"]["doubled"] > 0
+
+
+def test_the_report_names_the_catalog_and_how_to_run_it_again() -> None:
+    _, report, page = tiny("sql")
+    assert arm(report, "safewrite-sql")["catalog"] == "sql"
+    assert "catalog: sql" in page
+    assert report["replay"].endswith("--no-spark --steps swap.commit --arms safewrite-sql,pyiceberg-sql")
+
+
+BLINDERS = {
+    "iceberg/append.py": ("found = find(head, self.write)\n", "found = None\n"),
+    "protocol/swap.py": ("    if change.landed_in(head):\n", "    if accepted and change.landed_in(head):\n"),
+}
+"""Whoever gets no clear answer does not look for a commit of its own, neither by its id nor by its key (M5)."""
+
+
+def test_a_run_without_the_look_for_ones_own_commit_is_invalid(tmp_path: Path) -> None:
+    checkout = tmp_path / "mutant"
+    for package in ("safewrite", "bench"):
+        shutil.copytree(ROOT / package, checkout / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, (sound, blind) in BLINDERS.items():
+        module = checkout / "safewrite" / name
+        text = module.read_text()
+        assert text.count(sound) == 1
+        module.write_text(text.replace(sound, blind))
+    code, report, _ = stress(tmp_path, "--arms", "safewrite-sql", checkout=checkout)
+    assert (code, report["verdict"]) == (1, "INVALID")
+    assert any("doubled" in reason for reason in report["reasons"])
