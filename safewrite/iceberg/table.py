@@ -288,15 +288,15 @@ class IcebergTable:
     def _restaging(self, attempt: Callable[[], Receipt], *kinds: Kind) -> Receipt:
         """Plan and stage again when another writer changed what the plan stood on (H9, C9)."""
         for turn in range(1, RESTAGES + 1):
+            before = None if self._head is None else self._head.location
             try:
                 return attempt()
             except WouldAlterError:
                 # What was seen a moment ago may be older than a column that came since.
-                before = self._head
-                if before is None:
+                if self._head is None or turn == RESTAGES:
                     raise
                 self._see(self._run(load(self.limits)))
-                if turn == RESTAGES or self._existing().location == before.location:
+                if self._existing().location == before:
                     raise
             except ConflictError as error:
                 if error.kind not in kinds or turn == RESTAGES:
