@@ -36,6 +36,14 @@ ICEBERG_MUTANTS = (
         "test_a_commit_in_doubt_may_land_later_and_is_whole",
     ),
     Mutant(
+        "M15",
+        "the version id in every update of a Glue table",
+        "iceberg/guard.py",
+        (('    if not params.get("VersionId"):\n', "    if False:\n"),),
+        Killer("pytest", ("-q", "-p", "no:cacheprovider", "--noconftest", "tests/iceberg/test_guard.py")),
+        "test_an_update_without_a_version_id_is_not_sent",
+    ),
+    Mutant(
         "M16",
         "planning anew on a new base",
         "iceberg/replace.py",
