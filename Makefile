@@ -25,7 +25,7 @@ BENCH_ARGS ?=
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: .venv/.installed ## Build .venv from the locks, with safewrite itself editable
@@ -81,6 +81,10 @@ model: install ## Exhaustive exploration of interleavings and faults (MODEL_ARGS
 .PHONY: bench
 bench: install arms ## Latency and throughput side by side with deltalake; report in out/ (BENCH_ARGS)
 	@$(PY) -m bench.perf $(BENCH_ARGS)
+
+.PHONY: bench-spark
+bench-spark: install $(JARS)/spark/.copied $(LOGSTORE) ## Appends of Spark through safewrite beside Delta's own log store (BENCH_ARGS)
+	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
 
 .PHONY: build
 build: install $(LOGSTORE) ## Wheel and source distribution in dist/

@@ -19,7 +19,7 @@ from safewrite.connect import (
 from safewrite.delta import log
 from safewrite.delta.state import TableState, load
 from safewrite.errors import InternalError
-from safewrite.opening import open_state
+from safewrite.opening import open_state, remember
 from safewrite.options import Address, parse_address
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.candidate import Arbiter
@@ -88,6 +88,7 @@ class SparkTable:
                 self._turns[transaction] = (placed.ticket, time.monotonic())
             if placed.landed and self._state is not None and self._state.version == version - 1:
                 self._state = self._state.advance(version, log.parse(body, version))
+                remember(self.connection, self._state, body)  # from here the next look reads on
         return placed.landed
 
     def _know_up_to(self, version: int) -> None:

@@ -114,16 +114,16 @@ def attach(
     given = any(value is not None for value in (lock_table, arbiter, storage_options, boto3_session))
     if lock_table is None and arbiter is None:
         lock_table, arbiter = _named_arbiter(session)
-    gateway = session.sparkContext._gateway  # noqa: SLF001 - PySpark's own foreachBatch takes it so
+    context = session.sparkContext
     with _guard:
-        if not given and gateway in _hooks:
+        if not given and context in _hooks:
             return session
         settings = Settings(lock_table, arbiter, storage_options, boto3_session)
-        hadoop = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001
         hook = CommitHook(Commits(settings, hadoop.get))
-        _start_callbacks(gateway)
+        _start_callbacks(context._gateway)  # noqa: SLF001 - as PySpark's own foreachBatch
         jvm.io.safewrite.SafewriteLogStore.setHook(hook)
-        _hooks[gateway] = hook
+        _hooks[context] = hook
     return session
 
 
@@ -137,9 +137,9 @@ def landed(session: SparkSession, table: str, version: int, transaction: str) ->
 
 
 def hook_of(session: SparkSession) -> CommitHook:
-    """What ``attach`` gave to a session's Java process."""
+    """What ``attach`` gave to a session's driver."""
     _jvm(session)
-    hook = _hooks.get(session.sparkContext._gateway)  # noqa: SLF001
+    hook = _hooks.get(session.sparkContext)
     if hook is None:
         raise InvalidInputError("Call safewrite.spark.attach(session) first. Nothing was done.")
     return hook
@@ -174,13 +174,22 @@ def _check_java() -> None:
 
 
 # --- the running session ----------------------------------------------------------------------------
-def _jvm(session: SparkSession) -> Any:
+def check_classic(session: SparkSession) -> None:
+    """Refuse a session whose Java process is elsewhere.
+
+    Raises:
+        InvalidInputError: this is a Spark Connect session.
+    """
     if type(session).__module__.startswith("pyspark.sql.connect"):
         raise InvalidInputError(
             "This is a Spark Connect session: its driver, where commits are made, runs elsewhere and cannot "
             "call this Python. Nothing was written. Run the job in the driver itself (spark-submit, a Glue or "
-            "EMR job, a classic cluster), or write with safewrite.open(...).append(frame)."
+            "EMR job, a classic cluster), or write few rows with safewrite.open(...).append(frame.toArrow())."
         )
+
+
+def _jvm(session: SparkSession) -> Any:
+    check_classic(session)
     jvm = session.sparkContext._jvm  # noqa: SLF001
     if type(jvm.io.safewrite.SafewriteLogStore).__name__ != "JavaClass":  # type: ignore[union-attr]
         raise MissingExtraError(

@@ -151,6 +151,19 @@ MUTANTS = (
         "zombie:",
     ),
     Mutant(
+        "M4-engine",
+        "the error for an answer that stayed lost: Spark is told that the version is another's",
+        "protocol/place.py",
+        (
+            (
+                "    except Exception:\n        yield from leave_queue(state)\n        raise\n",
+                "    except Exception:\n        landed = False\n",
+            ),
+        ),
+        model("engine", 1),
+        "doubled",
+    ),
+    Mutant(
         "M5",
         "own-commit detection",
         PROTOCOL,
