@@ -30,6 +30,7 @@ from safewrite.protocol.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.receipt import Outcome as ReceiptOutcome
 from safewrite.receipt import Receipt
+from safewrite.sink import Sink, sink
 from safewrite.stores.world import Performer, run
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Table:
         self._queue_first = 0
         self._known_s: float | None = None
         self._mixed = False
+        self.reopen: Callable[[], Table] | None = None
+        """Opens the table anew, in this process or another; None where that needs what does not travel."""
 
     # --- what it is -------------------------------------------------------------------------------
     @property
@@ -257,6 +260,26 @@ class Table:
             return None
         version, entry = found
         return Receipt.recalled(self.uri, version, {**entry, "key": key}, time.monotonic() - started_s)
+
+    def sink(
+        self,
+        mode: Literal["append", "overwrite"] = "append",
+        *,
+        app_id: str,
+        schema_mode: Literal["merge"] | None = None,
+    ) -> Sink:
+        """What ``foreachBatch`` of a Spark stream calls: ``stream.writeStream.foreachBatch(table.sink(app_id="orders"))``.
+
+        Each batch is one commit, in the table exactly once: a replay is known by ``app_id`` and its epoch, and
+        by its rows.
+
+        Args:
+            mode: ``"append"``, or ``"overwrite"`` to put each batch in the place of all rows.
+            app_id: names the stream, as long as its checkpoint lives.  It has no default: two streams must not
+                share one, and a stream whose checkpoint was deleted counts from 0 again and needs a new one.
+            schema_mode: as for :meth:`append`.
+        """
+        return sink(self.reopen, mode, app_id, schema_mode)
 
     def checkpoint(self) -> bool:
         """Make a checkpoint of the newest version, unless there is one; True if it was made."""

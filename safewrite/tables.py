@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from safewrite.connect import connect
@@ -81,10 +82,16 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             raise InvalidInputError(
                 "arbiter= is for Delta tables; an Iceberg table's arbiter is its catalog."
             )
+        first = {
+            "partition_by": partition_by,
+            "sort_by": sort_by,
+            "properties": dict(properties or {}),
+            "location": location,
+        }
         return _open_iceberg(
             uri,
             catalog,
-            first=(partition_by, sort_by, dict(properties or {}), location) if create else None,
+            first=first if create else None,
             limits=limits,
             target_file_size=target_file_size,
             strict=strict,
@@ -113,7 +120,29 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
         first=creation.Plan(tuple(partition_by), dict(properties or {})) if create else None,
     )
     table._open(strict=strict)  # noqa: SLF001 - the other half of the constructor
+    if boto3_session is None:
+        table.reopen = partial(
+            _opened_again,
+            table.uri,
+            lock_table=lock_table,
+            arbiter=arbiter,
+            create=create,
+            partition_by=tuple(partition_by),
+            properties=dict(properties or {}),
+            storage_options=dict(storage_options or {}) or None,
+            target_file_size=target_file_size,
+            checkpoints=checkpoints,
+            **_limits(limits),
+        )
     return table
+
+
+def _opened_again(uri: Any, **settings: Any) -> Any:
+    return open(uri, **settings)
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    return {"attempts_max": limits.attempts, "timeout_s": limits.timeout_s, "lease_s": limits.lease_s}
 
 
 def create(uri: Any, schema: pa.Schema, *, catalog: Any = None, **settings: Any) -> Table | IcebergTable:
@@ -136,10 +165,11 @@ def _open_iceberg(
     identifier: Any,
     catalog: Any,
     *,
-    first: tuple[Any, Any, dict[str, str], str | None] | None,
+    first: dict[str, Any] | None,
     limits: Limits,
     target_file_size: int | None,
     strict: bool,
+    boto3_session: boto3.Session | None,
     **settings: Any,
 ) -> IcebergTable:
     try:
@@ -151,10 +181,34 @@ def _open_iceberg(
             f"catalog= needs PyIceberg: pip install 'safewrite[iceberg]' ({error}). Nothing was written."
         ) from error
     table = IcebergTable(
-        connect_iceberg(identifier, catalog, create_lock_table=first is not None, **settings),
+        connect_iceberg(
+            identifier, catalog, create_lock_table=first is not None, boto3_session=boto3_session, **settings
+        ),
         limits=limits,
         target_file_size=target_file_size,
-        first=iceberg_creation.Plan(*first) if first is not None else None,
+        first=iceberg_creation.Plan(**first) if first is not None else None,
     )
     table._open(strict=strict)  # noqa: SLF001 - the other half of the constructor
+    if boto3_session is None:
+        table.reopen = partial(
+            _opened_again,
+            identifier,
+            catalog=_portable(catalog),
+            create=first is not None,
+            target_file_size=target_file_size,
+            **(first or {}),
+            **settings,
+            **_limits(limits),
+        )
     return table
+
+
+def _portable(catalog: Any) -> Any:
+    """A catalog as a name or as properties, which can be sent to another process."""
+    from pyiceberg.catalog import Catalog
+
+    from safewrite.iceberg.catalog import SafeCatalog
+
+    if isinstance(catalog, SafeCatalog):
+        catalog = catalog.inner
+    return {"name": catalog.name, **catalog.properties} if isinstance(catalog, Catalog) else catalog

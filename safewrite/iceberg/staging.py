@@ -27,13 +27,18 @@ TAIL_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
+class Mark:
     """What the end of an uploaded file must look like."""
 
     path: str
     size: int
     tail_bytes: int
     tail_digest: bytes
+
+    @classmethod
+    def of(cls, path: str, size: int, tail: bytes) -> Mark:
+        """The mark of a file of ``size`` bytes that ends so."""
+        return cls(path, size, len(tail), hashlib.sha256(tail).digest())
 
 
 @dataclass
@@ -42,7 +47,7 @@ class Staging:
 
     limits: Limits
     data_files: list[DataFile] = field(default_factory=list)
-    _marks: list[_Mark] = field(default_factory=list, repr=False)
+    _marks: list[Mark] = field(default_factory=list, repr=False)
     _checked_s: float | None = None
 
     def upload(self, files: Iterable[StagedFile]) -> Generator[Effect, Outcome, None]:
@@ -107,16 +112,16 @@ def perform_all(
     return found
 
 
-def _mark(file: StagedFile) -> _Mark:
+def _mark(file: StagedFile) -> Mark:
     body = file.body
     if body[-4:] != b"PAR1" or len(body) != file.data_file.file_size_in_bytes:
         raise InternalError(f"{file.path} is no whole Parquet file. Nothing was committed; please report it.")
     footer_bytes = int.from_bytes(body[-8:-4], "little") + 8
     tail = body[-min(footer_bytes, TAIL_BYTES_MAX) :]
-    return _Mark(file.path, len(body), len(tail), hashlib.sha256(tail).digest())
+    return Mark.of(file.path, len(body), tail)
 
 
-def _intact(mark: _Mark, outcome: Outcome) -> bool:
+def _intact(mark: Mark, outcome: Outcome) -> bool:
     if not isinstance(outcome, Ok):
         return False
     tail = outcome.value
@@ -124,7 +129,7 @@ def _intact(mark: _Mark, outcome: Outcome) -> bool:
     return tail.size == mark.size and hashlib.sha256(tail.data).digest() == mark.tail_digest
 
 
-def _damaged(mark: _Mark, outcome: Outcome) -> StorageError:
+def _damaged(mark: Mark, outcome: Outcome) -> StorageError:
     tail = outcome.value if isinstance(outcome, Ok) else None
     found = f"{tail.size} bytes" if isinstance(tail, Tail) else "nothing"
     return StorageError(

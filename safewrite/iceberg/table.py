@@ -14,13 +14,14 @@ from safewrite.errors import (
     TableNotFoundError,
     WouldAlterError,
 )
+from safewrite.frames.source import is_spark
 from safewrite.iceberg import creation
 from safewrite.iceberg.catalog import SafeCatalog
 from safewrite.iceberg.checks import check_table
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.drafts import Drafts, inferred_schema
 from safewrite.iceberg.heads import table_of
-from safewrite.iceberg.schema import arrow_schema
+from safewrite.iceberg.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.write import Done, WritePlan, resolve, write
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
@@ -29,11 +30,14 @@ from safewrite.protocol.head import Head
 from safewrite.protocol.swap import load
 from safewrite.receipt import Outcome as ReceiptOutcome
 from safewrite.receipt import Receipt
+from safewrite.sink import Sink, sink
 from safewrite.stores.world import Performer, run
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table as PyIcebergTable
+
+    from safewrite.frames.where import Where
 
 
 T = TypeVar("T")
@@ -72,6 +76,8 @@ class IcebergTable:
         self._head: Head | None = None
         self._known_s: float | None = None
         self._queue_first = 0
+        self.reopen: Callable[[], IcebergTable] | None = None
+        """Opens the table anew, in this process or another; None where that needs what does not travel."""
 
     # --- what it is -------------------------------------------------------------------------------
     @property
@@ -130,8 +136,12 @@ class IcebergTable:
         key: str | None = None,
         txn: tuple[str, int] | None = None,
         schema_mode: Literal["merge"] | None = None,
+        spark_catalog: str | None = None,
     ) -> Receipt:
         """Append rows, exactly once; arguments and errors are those of ``safewrite.Table.append``.
+
+        ``spark_catalog`` is for a Spark DataFrame: what its session calls the table's catalog, if several
+        of the session's catalogs know the table.
 
         Raises:
             WouldAlterError, InvalidInputError: before anything was uploaded.
@@ -141,6 +151,8 @@ class IcebergTable:
             ForeignWriterError: the catalog accepted the commit, and it is not in the table.
         """
         _check_mode(schema_mode)
+        if is_spark(data):
+            return self._spark(data, "append", None, (key, txn), schema_mode, spark_catalog)
         started_s = self._now_s()
 
         def attempt() -> Receipt:
@@ -166,18 +178,22 @@ class IcebergTable:
         key: str | None = None,
         txn: tuple[str, int] | None = None,
         schema_mode: Literal["merge"] | None = None,
+        spark_catalog: str | None = None,
     ) -> Receipt:
         """Replace the rows for which ``where`` is true (all rows without it) by ``data``, in one snapshot.
 
         What is replaced is decided on the very snapshot that the new one follows, so rows that other
         writers append meanwhile and that match are replaced too, as if they had come just before (C9).
-        Arguments and errors are those of ``safewrite.Table.overwrite``.
+        Arguments and errors are those of ``safewrite.Table.overwrite``; ``spark_catalog`` as for
+        :meth:`append`.
         """
         from safewrite.frames.replacing import EVERYTHING, check_rows
         from safewrite.frames.where import parse
         from safewrite.iceberg.replace import named_replace
 
         _check_mode(schema_mode)
+        if is_spark(data):
+            return self._spark(data, "overwrite", where, (key, txn), schema_mode, spark_catalog)
         started_s = self._now_s()
 
         def attempt() -> Receipt:
@@ -245,6 +261,18 @@ class IcebergTable:
             fingerprint=found.fingerprint,
         )
 
+    def sink(
+        self,
+        mode: Literal["append", "overwrite"] = "append",
+        *,
+        app_id: str,
+        schema_mode: Literal["merge"] | None = None,
+        spark_catalog: str | None = None,
+    ) -> Sink:
+        """What ``foreachBatch`` of a Spark stream calls; see ``safewrite.Table.sink`` and :meth:`append`."""
+        extra = {} if spark_catalog is None else {"spark_catalog": spark_catalog}
+        return sink(self.reopen, mode, app_id, schema_mode, extra)
+
     # --- opening ----------------------------------------------------------------------------------
     def _open(self, *, strict: bool) -> None:
         try:
@@ -305,6 +333,44 @@ class IcebergTable:
                 check_table(self.connection, self._existing(), strict=False)
                 self._queue_first = QUEUE_MEMORY
         raise AssertionError("unreachable")
+
+    def _spark(  # noqa: PLR0917 - the arguments of append and overwrite, from there alone
+        self,
+        frame: Any,
+        mode: Literal["append", "overwrite"],
+        where: Where | None,
+        name: tuple[str | None, tuple[str, int] | None],
+        schema_mode: Literal["merge"] | None,
+        spark_catalog: str | None,
+    ) -> Receipt:
+        """Let Spark write the files, and commit them as those of any other frame."""
+        from safewrite.iceberg import spark
+        from safewrite.spark.batch import computed
+
+        started_s = self._now_s()
+
+        def attempt() -> Receipt:
+            head = self._fresh_head(None if self._head else spark.empty_like(frame))
+            likely = spark_catalog, self.connection.catalog.name
+            there = spark.find(frame, self.connection.identifier, head, *likely)
+            if schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
+                return attempt()
+            spark.check_layout(there, head)
+            job = spark.job(frame, there, mode=mode, where=where, schema_mode=schema_mode)
+            with computed(job.rows.frame, job.checks) as batch:
+                plan = job.plan(batch, head, self._drafts, name)
+                return self._write(plan, lambda: job.files(batch, head), head, started_s)
+
+        return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
+
+    def _add_columns(self, new: pa.Schema) -> bool:
+        """Add columns in a commit of its own: Spark can only write files for columns that the table has."""
+        if not new.names:
+            return False
+        with self.iceberg.update_schema() as update:
+            update.union_by_name(iceberg_schema(new))
+        self.refresh()
+        return True
 
     def _repeated(
         self, data: Any, head: Head, key: str | None, txn: tuple[str, int] | None

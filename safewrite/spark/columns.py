@@ -21,7 +21,7 @@ from safewrite.spark.batch import Check, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _INTEGERS = tuple(_DIGITS)
@@ -64,7 +64,7 @@ def conformed(
     """
     from pyspark.sql.pandas.types import from_arrow_type
 
-    found = _to_arrow(frame.schema)
+    found = arrow_schema(frame.schema)
     # An empty frame of these types goes through all checks of names, NULL and meaning.
     prepared = prepare(found.empty_table(), target, partition_by=tuple(partition_by), schema_mode=schema_mode)
     there = set(found.names)
@@ -80,7 +80,12 @@ def conformed(
     return Conformed(frame.select(*chosen), prepared.schema, prepared.added)
 
 
-def _to_arrow(schema: Any) -> pa.Schema:
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's types in Arrow.
+
+    Raises:
+        InvalidInputError: a type that no table has.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -98,7 +103,7 @@ def new_schema(frame: DataFrame) -> pa.Schema:
     Raises:
         InvalidInputError: names or types that no table has.
     """
-    return canonical_schema(_to_arrow(_nullable(frame.schema)))
+    return canonical_schema(arrow_schema(_nullable(frame.schema)))
 
 
 def _column(field: pa.Field, kind: DataType, present: DataType | None) -> Column:
@@ -111,7 +116,7 @@ def _column(field: pa.Field, kind: DataType, present: DataType | None) -> Column
     return (values if same else values.cast(_nullable(kind))).alias(field.name)
 
 
-def _nullable(kind: Any) -> DataType:
+def _nullable(kind: Any) -> Any:
     """The type with NULL allowed at every depth: a cast that forbids it is none of Spark's."""
     from pyspark.sql import types as t
 
@@ -122,7 +127,7 @@ def _nullable(kind: Any) -> DataType:
             return t.ArrayType(_nullable(kind.elementType))
         case t.MapType():
             return t.MapType(_nullable(kind.keyType), _nullable(kind.valueType))
-    return kind  # type: ignore[no-any-return]
+    return kind
 
 
 def _null(name: str) -> Check:

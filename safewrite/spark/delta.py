@@ -195,6 +195,8 @@ def _check_session(session: SparkSession, connection: Connection) -> None:
             "The session sets spark.databricks.delta.commitInfo.enabled=false, so its commits can carry no key. Nothing "
             "was written. Unset it."
         )
+    # Delta's checksum files would list the transactions without ours, which are added behind its back.
+    session.conf.set("spark.databricks.delta.setTransactionsInCrc.writeOnCommit", "false")
     given = [name for name in _TXN_SETTINGS if session.conf.get(name, None) is not None]
     if given:
         raise UnsafeConfigError(

@@ -1,0 +1,111 @@
+"""A table as the end of a Spark stream: what ``foreachBatch`` calls, each batch in the table exactly once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from safewrite.errors import InvalidInputError
+from safewrite.receipt import Receipt
+
+log = logging.getLogger("safewrite")
+
+
+class _Table(Protocol):
+    """What a sink asks of a table."""
+
+    def append(self, data: Any, *, txn: tuple[str, int], **settings: Any) -> Receipt: ...
+
+    def overwrite(self, data: Any, *, txn: tuple[str, int], **settings: Any) -> Receipt: ...
+
+
+@dataclass
+class _Live:
+    """What a sink has opened and done in this process; it does not travel with it."""
+
+    table: _Table | None = None
+    receipt: Receipt | None = None
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Writes the batches of one stream: ``stream.writeStream.foreachBatch(sink)``.
+
+    Spark calls it again with a batch that it is not sure of; ``(app_id, epoch_id)`` in the commit itself
+    makes the second call find the first.  It holds no connection: each process that it is sent to opens the
+    table for itself, as ``safewrite.open`` did.
+    """
+
+    reopen: Callable[[], Any]
+    app_id: str
+    mode: Literal["append", "overwrite"] = "append"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of each ``append`` or ``overwrite``."""
+    _live: _Live = field(default_factory=_Live, init=False, repr=False, compare=False)
+
+    def __call__(self, batch_df: Any, epoch_id: int) -> None:
+        """Write one batch; returns None, as Spark expects, and keeps ``last_receipt``.
+
+        Raises:
+            ReplayMismatchError: the epoch was written before with other rows.  Nothing was written.  Where the
+                stream's checkpoint was deleted, start it under a new ``app_id``.
+            SafewriteError: as ``append`` and ``overwrite``; Spark ends the query and, once restarted, calls again
+                with the same batch.
+        """
+        if self._live.table is None:
+            self._live.table = self.reopen()
+        write = self._live.table.append if self.mode == "append" else self._live.table.overwrite
+        receipt = write(batch_df, txn=(self.app_id, int(epoch_id)), **self.settings)
+        self._live.receipt = receipt
+        log.info(
+            "batch %d of %s: %s, %d rows in version %d of %s",
+            epoch_id,
+            self.app_id,
+            receipt.outcome.value,
+            receipt.rows,
+            receipt.version,
+            receipt.table,
+            extra={"receipt": receipt.to_dict(), "app_id": self.app_id, "epoch_id": int(epoch_id)},
+        )
+
+    @property
+    def last_receipt(self) -> Receipt | None:
+        """The receipt of the last batch that was written in this process."""
+        return self._live.receipt
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reopen, self.app_id, self.mode, self.settings)
+
+
+def sink(
+    reopen: Callable[[], Any] | None,
+    mode: Literal["append", "overwrite"],
+    app_id: object,
+    schema_mode: Literal["merge"] | None,
+    extra: Mapping[str, Any] | None = None,
+) -> Sink:
+    """A sink whose arguments were looked at.
+
+    Raises:
+        InvalidInputError: one of them cannot be.
+    """
+    if reopen is None:
+        raise InvalidInputError(
+            "This table cannot be opened again by another process: it was not made with safewrite.open() or "
+            "safewrite.create(), or with boto3_session=, which does not travel. Nothing was written. Open it with "
+            "storage_options= or settings of the environment."
+        )
+    if mode not in ("append", "overwrite"):
+        raise InvalidInputError(
+            f"A sink's mode is 'append' or 'overwrite', not {mode!r}. Nothing was written."
+        )
+    if schema_mode not in (None, "merge"):
+        raise InvalidInputError(f"schema_mode is None or 'merge', not {schema_mode!r}. Nothing was written.")
+    if not isinstance(app_id, str) or not app_id.strip():
+        raise InvalidInputError(
+            f"app_id names the stream, for as long as its checkpoint lives: a non-empty text, not {app_id!r:.80}. "
+            "Nothing was written."
+        )
+    return Sink(reopen, app_id, mode, {"schema_mode": schema_mode, **(extra or {})})

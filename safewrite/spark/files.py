@@ -1,0 +1,170 @@
+"""Data files of an Iceberg table, written by Iceberg's own Java library in Spark and committed by nobody.
+
+Iceberg rewrites files (compaction) in two halves: Spark writes new ones and leaves their list with a
+coordinator in the driver, and someone else commits them.  We are that someone: the first half is used as
+it is, by its public classes, so a batch costs the table no commit, branch or snapshot beside its own.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from safewrite.errors import InvalidInputError, MissingExtraError, StorageError
+from safewrite.spark.batch import quoted
+from safewrite.spark.columns import arrow_schema, conformed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CATALOG = "spark.sql.catalog."
+_CLASSES = ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg.spark.SparkSessionCatalog")
+_MANIFEST_VERSION = 2
+
+
+@dataclass(frozen=True)
+class SparkIceberg:
+    """A table as the session's Iceberg library has loaded it."""
+
+    session: SparkSession
+    table: Any
+    name: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Spark sees them, in Arrow."""
+        from pyspark.sql.types import StructType
+
+        kind = self._java.org.apache.iceberg.spark.SparkSchemaUtil.convert(self.table.schema())
+        return arrow_schema(StructType.fromJson(json.loads(kind.json())))
+
+    def new_columns(self, frame: DataFrame) -> pa.Schema:
+        """The columns of a frame that the table does not have.
+
+        Raises:
+            WouldAlterError, InvalidInputError: the others do not fit.
+        """
+        return pa.schema(conformed(frame, self.schema, schema_mode="merge").added)
+
+    @property
+    def layout(self) -> tuple[str, int, int, int]:
+        """Of which table, and by which schema, partitioning and sort order files are written."""
+        table = self.table
+        uuid_, schema, spec, order = table.uuid(), table.schema(), table.spec(), table.sortOrder()
+        return str(uuid_), int(schema.schemaId()), int(spec.specId()), int(order.orderId())
+
+    def write(self, frame: DataFrame) -> bytes:
+        """Write the rows; returns a manifest of the new files.
+
+        Raises:
+            StorageError: Spark could not write them; nothing was committed.
+        """
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        with self._group() as group:
+            writer = frame.write.format("iceberg").mode("append")
+            # Iceberg before 1.12 goes by this option, later ones by the group's place in the cache.
+            writer = writer.option("rewritten-file-scan-task-set-id", group)
+            # NULL was looked for in the rows; what their plan says of it does not matter.
+            writer = writer.option("check-nullability", str(self._nested_required()).lower())
+            try:
+                writer.save(group)
+                return self._manifest(group)
+            except (PySparkException, Py4JError) as error:
+                raise StorageError(
+                    f"Spark could not write the data files of {self.name}: {str(error).partition(chr(10))[0]}. Nothing "
+                    "was committed. If it was the environment, call again with the same key."
+                ) from error
+
+    @property
+    def _java(self) -> Any:
+        return self.session.sparkContext._jvm  # noqa: SLF001 - as safewrite.spark.session
+
+    @contextmanager
+    def _group(self) -> Iterator[str]:
+        """Announce a group of files to the coordinator, and forget it in the end."""
+        group = f"safewrite-{uuid.uuid4()}"
+        spark = self._java.org.apache.iceberg.spark
+        spark.SparkTableCache.get().add(group, self.table)
+        try:
+            yield group
+        finally:
+            spark.SparkTableCache.get().remove(group)
+            spark.FileRewriteCoordinator.get().clearRewrite(self.table, group)
+
+    def _manifest(self, group: str) -> bytes:
+        iceberg = self._java.org.apache.iceberg
+        files = iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(self.table, group)
+        body = iceberg.inmemory.InMemoryOutputFile("files.avro")
+        writer = iceberg.ManifestFiles.write(_MANIFEST_VERSION, self.table.spec(), body, None)
+        for one in files:
+            writer.add(one)
+        writer.close()
+        return bytes(body.toByteArray())
+
+    def _nested_required(self) -> bool:
+        return any(_has_required(field.type) for field in self.schema)
+
+
+def find(
+    session: SparkSession, identifier: tuple[str, ...], table_id: str, *, named: str | None, likely: str
+) -> SparkIceberg:
+    """The table in the session's catalog ``named``, or in the first that knows a table of this very UUID.
+
+    Raises:
+        InvalidInputError: there is none.
+        MissingExtraError: the session has no Iceberg.
+    """
+    settings = {key: value for key, value in session.conf.getAll.items() if key.startswith(_CATALOG)}
+    known = [key.removeprefix(_CATALOG) for key, value in settings.items() if value in _CLASSES]
+    order = [named] if named is not None else sorted(known, key=lambda name: name != likely)
+    tried = []
+    for name in order:
+        found = _load(session, (name, *identifier))
+        if isinstance(found, SparkIceberg) and found.layout[0] == table_id:
+            return found
+        tried.append(f"{name} ({found if isinstance(found, str) else 'another table of that name'})")
+    raise InvalidInputError(
+        f"The Spark session does not know {'.'.join(identifier)}: {'; '.join(tried) or 'it has no Iceberg catalog'}. "
+        "Nothing was written. Set up the same catalog in the session (safewrite.spark.conf(iceberg={...})), and say "
+        "spark_catalog= if several could be it."
+    )
+
+
+def _load(session: SparkSession, path: tuple[str, ...]) -> SparkIceberg | str:
+    """The table, or why not."""
+    from py4j.protocol import Py4JError
+
+    spark = session.sparkContext._jvm.org.apache.iceberg.spark  # type: ignore[union-attr]  # noqa: SLF001
+    if type(spark.Spark3Util).__name__ != "JavaClass":
+        raise MissingExtraError(
+            "This Spark session runs without Iceberg's jar. Nothing was written. Start it with the settings of "
+            "safewrite.spark.conf(iceberg={...}, jars=...)."
+        )
+    name = ".".join(map(quoted, path))
+    try:
+        table = spark.Spark3Util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
+        table.refresh()
+    except Py4JError as error:
+        return str(getattr(error, "java_exception", error)).partition("\n")[0]
+    return SparkIceberg(session, table, name)
+
+
+def _has_required(kind: pa.DataType) -> bool:
+    """Whether something in a nested type must not be NULL, keys of maps apart."""
+    if pa.types.is_struct(kind):
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+    elif pa.types.is_list(kind):
+        fields = [kind.value_field]
+    elif pa.types.is_map(kind):
+        fields = [kind.item_field]
+    else:
+        return False
+    return any(not field.nullable or _has_required(field.type) for field in fields)
