@@ -45,8 +45,10 @@ class Place:
 
 def preload(arm: str) -> None:
     """Import what an arm needs, without a client or a thread."""
-    import pyiceberg.catalog
-    import pyiceberg.table  # noqa: F401
+    import pyiceberg.catalog.glue
+    import pyiceberg.catalog.rest
+    import pyiceberg.catalog.sql
+    import pyiceberg.io.pyarrow  # noqa: F401
 
     if arm != PYICEBERG:
         import boto3.session  # noqa: F401

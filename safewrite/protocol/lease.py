@@ -27,6 +27,10 @@ from safewrite.protocol.effects import (
 PACE_S = 0.05
 """First guess of how long one turn takes; the queue's own movement corrects it."""
 POLL_S_MIN, POLL_S_MAX = 0.01, 1.0
+NEXT_S_MAX = 0.05
+"""How long the writer that is next may sleep between two looks."""
+QUICKEST_S = 0.1
+"""Nobody sleeps for so long that turns of this length would come to ours meanwhile, whatever the pace was."""
 
 
 def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
@@ -42,8 +46,7 @@ def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
     started_s = moved_s = yield from now()
     read_s, first, pace_s = started_s, queue.serving, PACE_S
     while queue.serving < ticket:
-        left_s = pace_s * (ticket - queue.serving) - (read_s - moved_s)
-        yield Sleep(_pause_s(left_s, pace_s), name="lease.wait")
+        yield Sleep(_pause_s(ticket - queue.serving, pace_s, read_s - moved_s), name="lease.wait")
         answer = yield ReadQueue(name="lease.read")
         read_s = yield from now()
         if not isinstance(answer, Ok):
@@ -61,9 +64,18 @@ def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
     return ticket
 
 
-def _pause_s(left_s: float, pace_s: float) -> float:
-    """Most of the time that is left, for a turn that is overslept keeps everybody waiting; then short naps."""
-    return min(POLL_S_MAX, max(POLL_S_MIN, 0.7 * left_s, 0.15 * pace_s))
+def _pause_s(ahead: int, pace_s: float, unmoved_s: float) -> float:
+    """How long to sleep with so many turns ahead of ours.
+
+    A turn that is overslept keeps everybody waiting, and makes the pace that it is guessed from slower
+    yet.  So whoever is next takes short naps, as the only one; the others sleep most of the time until
+    they are next.
+    """
+    nap_s = max(POLL_S_MIN, 0.15 * pace_s)
+    if ahead <= 1:
+        return min(NEXT_S_MAX, nap_s)
+    guess_s = max(nap_s, 0.7 * (pace_s * (ahead - 1) - unmoved_s))
+    return min(POLL_S_MAX, QUICKEST_S * (ahead - 1), guess_s)
 
 
 def pass_turn(ticket: int) -> PassTurn:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Protocol
 
 from safewrite.errors import (
@@ -360,7 +361,7 @@ class _Turn:
 
 def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Generator[Effect, Outcome, Swapped]:
     started_s = yield from lease.now()
-    seen = done.head
+    seen = tried = done.head
     if queue_first and (yield from turn.wait()):
         done.head = yield from load(turn.limits)
     while True:
@@ -372,6 +373,7 @@ def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Genera
             return done
         yield from _check_patience(done, turn.limits, started_s)
         done.attempts += 1
+        began_s = yield from lease.now()
         change = yield from plan.stage(done.head)
         settled = yield from settle(change, turn.limits, started_s, turn.closing())
         done.head = settled.head
@@ -384,8 +386,21 @@ def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Genera
             done.lost.append(change)
         done.contended = True
         if not (yield from turn.wait()):
-            yield Backoff(min(done.attempts, 6), name="swap.spread")
+            lost_s = (yield from lease.now()) - began_s
+            yield _spread(done, tried, lost_s)
+        tried = seen
         done.head = yield from load(turn.limits)
+
+
+def _spread(done: Swapped, tried: Head, lost_s: float) -> Backoff:
+    """Wait so long that about one of us tries at a time: as many lost tries' time as there are rivals.
+
+    How many snapshots landed since the try before says how many rivals there are; with none in sight
+    yet, the number of lost attempts does.
+    """
+    rivals = sum(1 for _ in takewhile(lambda at: at != tried.current, done.head.ancestors()))
+    ceiling_s = lost_s * (1 + max(rivals, done.attempts))
+    return Backoff(done.attempts, ceiling_s, name="swap.spread")
 
 
 def _examine(plan: Plan, seen: Head, head: Head) -> Generator[Effect, Outcome, int | None]:

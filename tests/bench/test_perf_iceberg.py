@@ -1,0 +1,147 @@
+"""The bench beside PyIceberg: tiny runs give whole figures, and an append makes so many requests and no more."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+
+import safewrite as sw
+from bench.perf import contention, iceberg_writers, lone, writers
+from bench.perf.contest import DELTA, iceberg
+from bench.perf.iceberg_lab import IcebergLab
+from bench.perf.scale import TINY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from bench.catalogs import CatalogKind
+    from bench.perf.figures import Scenario
+    from tests.servers import CatalogLab
+
+LEASED, PLAIN, PYICEBERG = iceberg_writers.LEASED, iceberg_writers.PLAIN, iceberg_writers.PYICEBERG
+
+
+def is_plain(scenario: Scenario) -> bool:
+    """Whether the figures survive a trip through JSON."""
+    plain = scenario.to_dict()
+    return bool(json.loads(json.dumps(plain)) == plain)
+
+
+def test_the_lone_append_is_timed_and_counted_beside_pyicebergs(tmp_path: Path) -> None:
+    scenario = lone.run(replace(TINY, lone_rows=TINY.lone_rows_iceberg), tmp_path, iceberg("glue"))
+    assert is_plain(scenario)
+    assert {line.arm for line in scenario.lines} == {
+        LEASED,
+        PLAIN,
+        PYICEBERG,
+        f"{LEASED}, keyed",
+        f"{PLAIN}, keyed",
+    }
+    for line in scenario.lines:
+        assert all(math.isfinite(value) and value > 0 for value in line.values), line
+        assert (line.peer is None) == (line.arm == PYICEBERG)
+        if "away" in line.case:
+            assert line.extra["requests_by_step"]["catalog_commit"] == 1
+    # Two temperatures, near and far, with a lock table and without.
+    assert len(scenario.aims) == 8
+    assert {aim.limit for aim in scenario.aims} == {1.1}
+
+
+def test_contention_acks_every_append_and_counts_the_attempts_of_all(tmp_path: Path) -> None:
+    scenario = contention.run(replace(TINY, processes=()), tmp_path, iceberg("glue"))
+    assert is_plain(scenario)
+    assert scenario.broken == ()
+    assert {line.arm for line in scenario.lines} == {LEASED, PLAIN, PYICEBERG}
+    for line in scenario.lines:
+        assert line.extra["acked"] > 0
+        assert line.extra["attempts/ack"] >= 1
+        assert line.extra["requests_by_step"]["put_manifest_list"] >= 1
+    held = [aim.text for aim in scenario.aims if "attempts per ack" in aim.text]
+    assert len(held) == 1, "only writers that take turns are held to few attempts"
+    assert LEASED in held[0]
+
+
+def test_tables_of_a_sql_catalog_take_appends_near_and_by_the_slow_way(tmp_path: Path) -> None:
+    with IcebergLab(tmp_path, "sql", delay_s=0.001) as lab:
+        for slow in (False, True):
+            for arm in (PLAIN, LEASED, PYICEBERG):
+                place = lab.place(arm, slow=slow)
+                iceberg_writers.create(arm, place, iceberg_writers.schema())
+                iceberg_writers.opening(arm, place)(iceberg_writers.frame_of(7), None)
+                assert iceberg_writers.rows_in(place) == 7
+        assert lab.requests()["sql"] > 0
+
+
+def test_the_contests_name_their_peers_last_and_hold_no_arm_twice() -> None:
+    for contest in (DELTA, iceberg("sql"), iceberg("rest"), iceberg("glue")):
+        assert contest.arms[-1] == contest.peer
+        assert len(set(contest.arms)) == len(contest.arms)
+        assert set(contest.queued) <= set(contest.safe)
+        assert contest.calls.schema() == writers.schema()
+
+
+# --- requests of one append -----------------------------------------------------------------------
+OURS = {
+    "put_data": 1,
+    "get_data": 1,  # the look at its footer
+    "get_manifest_list": 1,
+    "put_manifest": 1,
+    "put_manifest_list": 1,
+}
+"""What safewrite itself asks of S3; the metadata file is written and read by PyIceberg or by the catalog."""
+
+
+def requests_of(lab: CatalogLab, append: Callable[[], Any]) -> Counter[str]:
+    """Requests that one call made, by what they are for."""
+    before = seen(lab)
+    append()
+    return seen(lab) - before
+
+
+def seen(lab: CatalogLab) -> Counter[str]:
+    found = Counter({str(step): count for step, count in lab.proxy.requests().items()})
+    if lab.commits is not lab.proxy:
+        found["sql"] = lab.commits.requests().total()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["sql", "rest", "glue"])
+def test_an_append_makes_five_requests_for_its_files_and_no_more_in_all_than_pyiceberg(
+    kind: CatalogKind, catalog_lab: Callable[[CatalogKind], CatalogLab]
+) -> None:
+    lab = catalog_lab(kind)
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+    table = sw.create(f"{lab.namespace}.ours", rows.schema, catalog={"name": "lab", **lab.proxied})
+    catalog = load_catalog("lab", **lab.proxied)
+    theirs = catalog.create_table(f"{lab.namespace}.theirs", rows.schema)
+    table.append(rows)
+    theirs.append(rows)
+
+    counted = requests_of(lab, lambda: table.append(rows))
+    assert {step: counted[step] for step in OURS} == OURS
+    if kind == "rest":
+        assert counted == {**OURS, "catalog_commit": 1, "catalog_load": 1}
+    assert counted.total() <= requests_of(lab, lambda: theirs.append(rows)).total()
+
+
+def test_a_key_costs_two_more_requests_where_there_is_a_ledger(
+    catalog_lab: Callable[[CatalogKind], CatalogLab], dynamodb_table: str
+) -> None:
+    lab = catalog_lab("rest")
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+    table = sw.create(
+        f"{lab.namespace}.keyed", rows.schema, catalog={"name": "lab", **lab.proxied}, lock_table=dynamodb_table,
+        storage_options=lab.proxy.storage_options(),
+    )  # fmt: skip
+    table.append(rows)
+    plain = requests_of(lab, lambda: table.append(rows))
+    keyed = requests_of(lab, lambda: table.append(rows, key="event-1"))
+    assert keyed - plain == {"put_ledger": 2}, "the intent before, the result after"
