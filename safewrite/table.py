@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from safewrite.connect import PROPERTY_ARBITER, Connection, check_arbiter
@@ -13,7 +14,7 @@ from safewrite.delta import creation
 from safewrite.delta.candidate import AppendCandidate
 from safewrite.delta.state import TableState, load
 from safewrite.delta.write import Done, resolve, write
-from safewrite.drafts import Drafts
+from safewrite.drafts import Counted, Drafts
 from safewrite.errors import (
     ConflictError,
     Kind,
@@ -154,7 +155,8 @@ class Table:
             try:
                 prepared = self._drafts.prepare(data, self._state, schema_mode)
             except WouldAlterError:
-                repeated = self._repeated(data, key, txn)
+                merged = partial(self._drafts.prepare, data, self._state, "merge")
+                repeated = self._repeated(merged, key, txn)
                 if repeated is None:
                     raise
                 return repeated
@@ -367,7 +369,14 @@ class Table:
                 self._drafts.new_id,
                 name=lambda batch: self._drafts.name(batch, state, key, txn),
             )
-            done, candidate = spark.write(frame, place, spark.Operation(mode, where, schema_mode))
+            try:
+                done, candidate = spark.write(frame, place, spark.Operation(mode, where, schema_mode))
+            except WouldAlterError:
+                merged = partial(spark.counted, frame, state)
+                repeated = self._repeated(merged, key, txn) if mode == "append" else None
+                if repeated is None:
+                    raise
+                return repeated
             return self._receipt(done, candidate, started_s)
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
@@ -385,7 +394,9 @@ class Table:
         self.append(state.schema.empty_table())
         return self._existing()
 
-    def _repeated(self, data: Any, key: str | None, txn: tuple[str, int] | None) -> Receipt | None:
+    def _repeated(
+        self, counted: Callable[[], Counted], key: str | None, txn: tuple[str, int] | None
+    ) -> Receipt | None:
         """The receipt of rows that were committed before the table's schema outgrew them, if they were.
 
         Columns that were added since do not change a fingerprint, so the repeat can be recognised.
@@ -393,8 +404,7 @@ class Table:
         if key is None and txn is None:
             return None
         try:
-            prepared = self._drafts.prepare(data, self._state, "merge")
-            named = self._drafts.name(prepared, self._state, key, txn)
+            named = self._drafts.name(counted(), self._state, key, txn)
         except NotCommittedError:
             return None
         found = self.resolve(named.key)

@@ -23,7 +23,7 @@ from safewrite.protocol import lease
 from safewrite.protocol.effects import Effect, GetTail, Ok, Outcome, Tail
 from safewrite.protocol.head import Head
 from safewrite.spark import files
-from safewrite.spark.batch import Batch, Check
+from safewrite.spark.batch import Batch, Check, computed
 from safewrite.spark.columns import Conformed, conformed, new_schema
 from safewrite.spark.files import SparkIceberg
 from safewrite.spark.session import check_classic
@@ -112,6 +112,12 @@ def job(
         predicate = EVERYTHING if where is None else parse(where, rows.schema)
         checks += [] if where is None else [inside(predicate)]
     return Job(spark, rows, checks, predicate)
+
+
+def counted(frame: DataFrame, spark: SparkIceberg) -> Batch:
+    """The frame's fingerprint with NULL in the columns that it lacks; its rows are not kept."""
+    with computed(conformed(frame, spark.schema, schema_mode="merge").frame) as batch:
+        return batch
 
 
 def check_layout(spark: SparkIceberg, head: Head) -> None:

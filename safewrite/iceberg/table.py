@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from safewrite.errors import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table as PyIcebergTable
 
+    from safewrite.drafts import Counted
     from safewrite.frames.where import Where
 
 
@@ -160,7 +162,8 @@ class IcebergTable:
             try:
                 prepared, evolution = self._drafts.prepare(data, head, schema_mode)
             except WouldAlterError:
-                repeated = self._repeated(data, head, key, txn)
+                merged = partial(self._merged, data, head)
+                repeated = self._repeated(merged, head, key, txn)
                 if repeated is None:
                     raise
                 return repeated
@@ -356,7 +359,13 @@ class IcebergTable:
             if schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
                 return attempt()
             spark.check_layout(there, head)
-            job = spark.job(frame, there, mode=mode, where=where, schema_mode=schema_mode)
+            try:
+                job = spark.job(frame, there, mode=mode, where=where, schema_mode=schema_mode)
+            except WouldAlterError:
+                repeated = self._repeated(partial(spark.counted, frame, there), head, *name)
+                if repeated is None or mode != "append":
+                    raise
+                return repeated
             with computed(job.rows.frame, job.checks) as batch:
                 plan = job.plan(batch, head, self._drafts, name)
                 return self._write(plan, lambda: job.files(batch, head), head, started_s)
@@ -372,15 +381,22 @@ class IcebergTable:
         self.refresh()
         return True
 
+    def _merged(self, data: Any, head: Head) -> Counted:
+        return self._drafts.prepare(data, head, "merge")[0]
+
     def _repeated(
-        self, data: Any, head: Head, key: str | None, txn: tuple[str, int] | None
+        self,
+        counted: Callable[[], Counted],
+        head: Head,
+        key: str | None,
+        txn: tuple[str, int] | None,
     ) -> Receipt | None:
         """The receipt of rows that were committed before the table's schema outgrew them, if they were."""
         if key is None and txn is None:
             return None
         try:
-            prepared, _ = self._drafts.prepare(data, head, "merge")
-            named = self._drafts.name(str(prepared.fingerprint), prepared.rows, head, key, txn)
+            rows = counted()
+            named = self._drafts.name(str(rows.fingerprint), rows.rows, head, key, txn)
         except NotCommittedError:
             return None
         found = self.resolve(named.key)

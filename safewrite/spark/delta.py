@@ -106,6 +106,13 @@ def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, S
         return _once(candidate, place, writer), candidate
 
 
+def counted(frame: DataFrame, state: TableState) -> Batch:
+    """The frame's fingerprint with NULL in the columns that it lacks; its rows are not kept."""
+    shaped = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode="merge")
+    with computed(shaped.frame) as batch:
+        return batch
+
+
 def _once(candidate: SparkCandidate, place: Place, writer: DataFrameWriter) -> Done:
     try:
         recalled = run(recall(candidate, arbiter=place.arbiter, limits=place.limits), place.world)
@@ -205,4 +212,4 @@ def _check_session(session: SparkSession, connection: Connection) -> None:
         )
 
 
-__all__ = ["Operation", "Place", "new_schema", "write"]
+__all__ = ["Operation", "Place", "counted", "new_schema", "write"]
