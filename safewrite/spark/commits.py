@@ -86,10 +86,21 @@ class SparkTable:
             self._mixed |= placed.mixed
             if placed.ticket is not None and transaction is not None:
                 self._turns[transaction] = (placed.ticket, time.monotonic())
-            if placed.landed and self._state is not None and self._state.version == version - 1:
-                self._state = self._state.advance(version, log.parse(body, version))
-                remember(self.connection, self._state, body)  # from here the next look reads on
+            if placed.landed:
+                self._move_on(version, body)
         return placed.landed
+
+    def _move_on(self, version: int, body: bytes) -> None:
+        """Take our own commit into account, so that the next look need not read it."""
+        commit, state = log.parse(body, version), self._state
+        if state is not None and state.version == version - 1:
+            state = state.advance(version, commit)
+        elif version == 0 and commit.protocol and commit.metadata:
+            state = TableState(0, commit.protocol, commit.metadata)
+        else:
+            return  # another thread of the session has looked meanwhile
+        self._state = state
+        remember(self.connection, state, body)
 
     def _know_up_to(self, version: int) -> None:
         """Read what others committed, and whether the table is still for this arbiter (A16).

@@ -77,7 +77,7 @@ def test_checkpoints_and_checksums_are_written_as_delta_writes_them(hooked: Hook
 def test_a_version_that_a_rival_takes_is_examined_and_the_next_one_taken(hooked: Hooked) -> None:
     """The rival comes between Spark's reading and its commit: an append is no conflict."""
     table = hooked("dynamodb")
-    table.write(1)
+    table.place.open(create=True).append(rows(1), key="one")
     hook = table.hook()
     hook.world = trap = At(
         hook.world, "commit.entries", "before", lambda: table.place.open().append(rows(2), key="rival")
@@ -90,12 +90,12 @@ def test_a_version_that_a_rival_takes_is_examined_and_the_next_one_taken(hooked:
 def test_a_row_that_a_rival_deleted_is_not_updated_back_into_the_table(hooked: Hooked) -> None:
     """Delta finds the conflict itself, for it is told that its version is taken; nothing is committed."""
     table = hooked("dynamodb")
-    table.write(1, 2)
+    table.place.open(create=True).append(rows(1, 2), key="one")
     hook = table.hook()
     hook.world = At(
         hook.world, "commit.entries", "before", lambda: table.place.open().delete("id = 1", key="rival")
     )
-    with pytest.raises(Exception, match="DELTA_CONCURRENT"):
+    with pytest.raises(Py4JJavaError, match="DELTA_CONCURRENT"):
         table.run("UPDATE {t} SET value = 'back' WHERE id = 1")
     assert visible(table.readers()) == once(2)
 

@@ -1,0 +1,62 @@
+"""Spark beside other writers of one table: nothing is lost, nothing is there twice, and Spark gets its turn."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.integration.places import once, rows, visible
+from tests.spark import driver, pandas_writer
+from tests.spark.hooked import HookedTable
+
+pytestmark = pytest.mark.xdist_group("spark")
+Hooked = Callable[[str], HookedTable]
+
+WRITERS, APPENDS, SPARK_APPENDS = 4, 15, 6
+
+
+@pytest.mark.parametrize("arbiter", ["dynamodb", "object-store"])
+def test_four_processes_of_pandas_beside_spark_lose_and_double_nothing(hooked: Hooked, arbiter: str) -> None:
+    table = hooked(arbiter)
+    table.place.open(create=True).append(rows(0), key="first")
+    parts = [range(1000 * n, 1000 * n + APPENDS) for n in range(1, WRITERS + 1)]
+    writers = [pandas_writer.start(table.place, ids) for ids in parts]
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write(b"go\n")
+        writer.stdin.flush()
+    spark_ids = range(1, SPARK_APPENDS + 1)
+    for number in spark_ids:
+        table.write(number)
+    for writer in writers:
+        writer.communicate()
+    assert [writer.returncode for writer in writers] == [0] * WRITERS
+    expected = once(0, *spark_ids, *(number for ids in parts for number in ids))
+    assert visible(table.readers()) == expected
+    assert len(table.place.commits()) == expected.total()
+
+
+@pytest.mark.parametrize("arbiter", ["dynamodb", "object-store"])
+def test_threads_of_one_driver_lose_and_double_nothing(hooked: Hooked, arbiter: str) -> None:
+    table = hooked(arbiter)
+    table.write(0)
+    session, ids = table.spark.session, range(1, 9)
+    texts = [f"INSERT INTO delta.`{table.uri}` VALUES ({number}, 'v{number}')" for number in ids]
+    with table.spark.careless(), ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda text: session.sql(text).collect(), texts))
+    assert visible(table.readers()) == once(0, *ids)
+
+
+def test_a_driver_killed_after_its_claim_is_finished_by_the_next_pandas_writer(hooked: Hooked) -> None:
+    """A5: the driver, with its Java process, is gone between PREPARE and COMMIT; nobody was told of its rows."""
+    table = hooked("dynamodb")
+    table.write(1)
+    killed = driver.append(table.place, (2,), kill_at="commit.put_commit:before")
+    assert killed == -signal.SIGKILL
+    assert visible(table.readers()) == once(1)
+    assert table.place.entries()[-1]["complete"]["S"] == "false"
+    table.place.open().append(rows(3), key="pandas")
+    assert visible(table.readers()) == once(1, 2, 3)
