@@ -11,6 +11,7 @@ import pytest
 
 from bench.perf import __main__ as perf
 from bench.perf import contention, lone, report, writers
+from bench.perf.contest import DELTA
 from bench.perf.figures import Aim, Line, Scenario, at_least, at_most, interleave, paired
 from bench.perf.lab import Lab
 from bench.perf.log_length import make_table
@@ -124,20 +125,23 @@ def cell(**fields: object) -> dict[str, object]:
 )
 def test_a_row_that_is_not_safe_fails_the_bench(bad: dict[str, object]) -> None:
     good = {arm: [cell()] for arm in writers.ARMS}
-    assert contention._broken("case", good) == []
-    assert contention._broken("case", {**good, writers.DYNAMODB: [cell(), bad]}) != []
+    assert contention._broken("case", good, DELTA) == []
+    assert contention._broken("case", {**good, writers.DYNAMODB: [cell(), bad]}, DELTA) != []
 
 
 def test_errors_of_the_peer_are_shown_and_break_nothing() -> None:
     good = {arm: [cell()] for arm in writers.ARMS}
     assert (
-        contention._broken("case", {**good, writers.DELTALAKE: [cell(errors={"CommitFailedError": 9})]}) == []
+        contention._broken(
+            "case", {**good, writers.DELTALAKE: [cell(errors={"CommitFailedError": 9})]}, DELTA
+        )
+        == []
     )
 
 
 def test_the_page_is_self_contained_and_says_missed() -> None:
     safe = line(writers.DYNAMODB, peer="deltalake", ratios=(1.5, 2.5), extra={"requests": 9})
-    aims = tuple(lone._aims([safe]))
+    aims = tuple(lone._aims([safe], DELTA))
     scenario = Scenario(
         name="lone", title="A <lone> append", measures="ms", lines=(line(writers.DELTALAKE), safe), aims=aims,
         notes=("a note",),
