@@ -21,6 +21,8 @@ from .. import servers
 
 ARMS = Path(__file__).resolve().parent / "arms"
 RESTARTS_MAX = 60
+READY_LIMIT_S = 300.0
+"""Twenty writers that each import PyIceberg and pandas are a minute of CPU before the first is at work."""
 STARTING, RUNNING, READING = "starting", "running", "reading back"
 
 
@@ -185,7 +187,7 @@ class Fleet:
             time.sleep(0.05)
         return time.monotonic() - began
 
-    def _wait_until_ready(self, tick: Callable[[Fleet], None], limit_s: float = 120) -> None:
+    def _wait_until_ready(self, tick: Callable[[Fleet], None], limit_s: float = READY_LIMIT_S) -> None:
         deadline = time.monotonic() + limit_s
         while self.tally.ready < len(self.specs):
             dead = [p for p in self._processes.values() if p.popen.poll() is not None]

@@ -85,7 +85,7 @@ class Writer:
         """Say ``ready`` and wait for the start line, so that all begin to contend at once."""
         self.ledger.record(history.Event.START, kind=self.kind, writer=self.number)
         self.say("ready")
-        deadline = time.monotonic() + self.config.get("start_wait_s", 120)
+        deadline = time.monotonic() + self.config.get("start_wait_s", 300)
         while not Path(self.config["start_file"]).exists():
             if time.monotonic() > deadline:
                 raise TimeoutError("the start signal did not come")
