@@ -40,6 +40,8 @@ def _meaning(error: Exception) -> Outcome:
     from pyiceberg import exceptions as iceberg
 
     detail = f"{type(error).__name__}: {error}"[:500]
+    if isinstance(error, iceberg.CommitFailedException) and "table metadata is missing" in detail:
+        return Missing()  # PyIceberg looked before it asked, and found no table
     if isinstance(error, iceberg.CommitFailedException | iceberg.TableAlreadyExistsError):
         return Exists()
     if isinstance(error, iceberg.NoSuchTableError | iceberg.NoSuchNamespaceError):

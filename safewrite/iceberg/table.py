@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from safewrite.errors import (
+    CommitUnknownError,
     ConflictError,
     InvalidInputError,
     Kind,
@@ -23,7 +24,7 @@ from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.drafts import Drafts, inferred_schema
 from safewrite.iceberg.heads import table_of
 from safewrite.iceberg.schema import arrow_schema, iceberg_schema
-from safewrite.iceberg.write import Done, WritePlan, resolve, write
+from safewrite.iceberg.write import Done, WritePlan, check_doubt, resolve, write
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Now, Ok, Outcome
@@ -78,6 +79,8 @@ class IcebergTable:
         self._head: Head | None = None
         self._known_s: float | None = None
         self._queue_first = 0
+        self._doubts: dict[str, Head | None] = {}
+        """Keys of attempts that ended in doubt, with the base that they waited for."""
         self.reopen: Callable[[], IcebergTable] | None = None
         """Opens the table anew, in this process or another; None where that needs what does not travel."""
 
@@ -240,6 +243,10 @@ class IcebergTable:
     def resolve(self, key: str) -> Receipt | None:
         """Find out, without writing, whether a write landed: its receipt, or None if it did not.
 
+        That an attempt ended in doubt is known from the ledger (``lock_table=``, SQL catalogs); without one
+        only the object that made the attempt knows of it, and another one may answer None while a lost
+        request is still on its way.
+
         Raises:
             CommitUnknownError: it may still land; write again with the same key to decide.
             StorageError: the catalog gave no answer.
@@ -251,6 +258,7 @@ class IcebergTable:
         found, head = self._run(resolve(key, helpers=self.connection.helpers, limits=self.limits))
         self._see(head)
         if found is None:
+            check_doubt(self._doubts.get(key), head, key)
             return None
         return Receipt(
             outcome=ReceiptOutcome.ALREADY_COMMITTED,
@@ -304,17 +312,19 @@ class IcebergTable:
         head: Head,
         started_s: float,
     ) -> Receipt:
-        done = self._run(
-            write(
-                plan,
-                encode,
-                head,
-                helpers=self.connection.helpers,
-                limits=self.limits,
-                queue_first=self._queue_first > 0,
-            )
+        steps = write(
+            plan,
+            encode,
+            head,
+            helpers=self.connection.helpers,
+            limits=self.limits,
+            queue_first=self._queue_first > 0,
         )
-        return self._receipt(done, plan, started_s)
+        try:
+            return self._receipt(self._run(steps), plan, started_s)
+        except CommitUnknownError:
+            self._doubts[plan.write.key] = plan.bound
+            raise
 
     def _restaging(self, attempt: Callable[[], Receipt], *kinds: Kind) -> Receipt:
         """Plan and stage again when another writer changed what the plan stood on (H9, C9)."""

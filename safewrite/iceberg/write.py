@@ -273,11 +273,7 @@ def resolve(
         rows = int(record.fingerprint.split(":")[1])
         return Resolved(record.version, record.fingerprint, rows, 0), head
     if record is not None and record.version is None and record.in_doubt_at == _base(head):
-        raise CommitUnknownError(
-            f"The write with key {key!r} is not in the table, and may still land: an attempt ended in doubt and "
-            "nobody has changed the table since. Append the same rows with the same key to decide.",
-            key=key,
-        )
+        raise _may_land(key)
     if record is not None and record.version is None:
         return (yield from _landed_and_expired(key, record.base_version, head)), head
     return None, head
@@ -288,6 +284,20 @@ def _carried(head: Head, snapshot_id: int) -> Resolved:
     summary = head.summaries[snapshot_id]
     rows, files = int(summary.get(naming.ROWS, 0)), int(summary.get(naming.FILES, 0))
     return Resolved(snapshot_id, summary.get(naming.FINGERPRINT, ""), rows, files)
+
+
+def check_doubt(base: Head | None, head: Head, key: str) -> None:
+    """Raise if an attempt that ended in doubt on ``base`` may still land on ``head``."""
+    if base is not None and base.table_id == head.table_id and base.current == head.current:
+        raise _may_land(key)
+
+
+def _may_land(key: str) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"The write with key {key!r} is not in the table, and may still land: an attempt ended in doubt and "
+        "nobody has changed the table since. Append the same rows with the same key to decide.",
+        key=key,
+    )
 
 
 def batch_under(key: str, head: Head) -> Resolved | None:

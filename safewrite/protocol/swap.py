@@ -185,11 +185,12 @@ def settle(
             in_doubt = in_doubt or isinstance(outcome, Unknown)
         looked = yield from _look(accepted, closing)
         closing = () if accepted else closing
-        settled = yield from _judge(change, looked, accepted, in_doubt)
+        # A request that arrived twice is applied and then refused: only the base itself shows that it was not.
+        unseen = unseen or isinstance(outcome, Exists)
+        settled = yield from _judge(change, looked, accepted, in_doubt or unseen)
         if settled is not None:
             return replace(settled, closed=accepted, in_doubt=in_doubt)
-        # A request that arrived twice is applied and then refused: only the base itself shows that it was not.
-        unseen = not _is_base(change, looked) and (unseen or isinstance(outcome, Exists))
+        unseen = unseen and not _is_base(change, looked)
         if isinstance(outcome, Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):
             raise unanswered(swap, outcome)
         if attempt < limits.asks:
