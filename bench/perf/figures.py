@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,10 +116,14 @@ def at_least(text: str, limit: float, measured: float) -> Aim:
 
 
 def paired(values: Sequence[float], others: Sequence[float]) -> tuple[float, ...]:
-    """Ratios round by round."""
-    return tuple(
-        value / other if other else float("inf") for value, other in zip(values, others, strict=True)
-    )
+    """Ratios round by round; nothing beside nothing is alike, and no aim is met by it."""
+    return tuple(_ratio(value, other) for value, other in zip(values, others, strict=True))
+
+
+def _ratio(value: float, other: float) -> float:
+    if other:
+        return value / other
+    return math.inf if value else 1.0
 
 
 def interleave(arms: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:

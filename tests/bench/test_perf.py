@@ -97,6 +97,7 @@ def test_arms_take_turns_and_each_is_first_as_often() -> None:
 def test_ratios_are_of_the_same_round() -> None:
     assert paired([2.0, 9.0], [1.0, 3.0]) == (2.0, 3.0)
     assert paired([1.0], [0.0]) == (math.inf,)
+    assert paired([0.0], [0.0]) == (1.0,)
 
 
 @pytest.mark.parametrize(
