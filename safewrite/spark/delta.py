@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from safewrite.connect import Connection
-from safewrite.delta.candidate import Write
+from safewrite.delta.candidate import AppendCandidate, Write
 from safewrite.delta.overwrite import named as named_overwrite
 from safewrite.delta.state import TableState
 from safewrite.delta.write import Done, Recalled, committed, found_again, recall
+from safewrite.delta.write import write as commit_write
 from safewrite.errors import (
     CommitUnknownError,
     ConflictError,
@@ -34,6 +35,7 @@ from safewrite.spark.naming import Pending, SparkCandidate
 from safewrite.spark.session import LOG_STORE, attach
 from safewrite.spark.where import inside, to_sql
 from safewrite.stores.world import Performer, run
+from safewrite.version import __version__
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -156,6 +158,17 @@ def _settled(waiting: Pending, recalled: Recalled, failure: Exception | None, pl
         if isinstance(error, CommitUnknownError) and error.version is not None:
             run(keys.doubt(record, error.version, limits), place.world)
         raise error from failure
+    if failure is None and candidate.write.rows == 0:
+        # Delta makes no commit where nothing changes; the name of the write must be in the log all the same.
+        empty = AppendCandidate(
+            commit_id=candidate.commit_id,
+            write=candidate.write,
+            timestamp_ms=candidate.timestamp_ms,
+            limits=limits,
+            state=candidate.state,
+            engine_version=__version__,
+        )
+        return run(commit_write(empty, lambda: (), arbiter=place.arbiter, limits=limits), place.world)
     if failure is None:
         raise InternalError(
             "Delta reported a commit that did not come past safewrite's log store. Look at the table's history before "

@@ -141,6 +141,7 @@ def find(
 def _load(session: SparkSession, path: tuple[str, ...]) -> SparkIceberg | str:
     """The table, or why not."""
     from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
     spark = session.sparkContext._jvm.org.apache.iceberg.spark  # type: ignore[union-attr]  # noqa: SLF001
     if type(spark.Spark3Util).__name__ != "JavaClass":
@@ -152,8 +153,8 @@ def _load(session: SparkSession, path: tuple[str, ...]) -> SparkIceberg | str:
     try:
         table = spark.Spark3Util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
         table.refresh()
-    except Py4JError as error:
-        return str(getattr(error, "java_exception", error)).partition("\n")[0]
+    except (PySparkException, Py4JError) as error:
+        return str(error).partition("\n")[0]
     return SparkIceberg(session, table, name)
 
 

@@ -1,0 +1,128 @@
+"""Fingerprints of Spark's rows: equal for equal rows in any order, and for no others; rows computed once (E5)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from safewrite.errors import InvalidInputError
+from safewrite.frames.predicate import truths
+from safewrite.frames.where import parse
+from safewrite.spark.batch import Check, computed
+from safewrite.spark.where import to_sql
+from tests.spark.session import Spark
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+ROWS = (
+    "SELECT * FROM VALUES "
+    "(1, 'a', double('NaN'), array(1, null), map('x', 1, 'y', 2), named_struct('p', 1, 'q', null), 1.50, true), "
+    "(2, null, -0.0D, array(null, 1), map('y', 2, 'x', 1), null, -2.25, null) t(i, s, d, a, m, st, n, b)"
+)
+
+
+def prints(spark: Spark, *queries: str) -> list[str]:
+    found = []
+    for query in queries:
+        with spark.careless(), computed(spark.session.sql(query)) as batch:
+            found.append(str(batch.fingerprint))
+    return found
+
+
+def test_order_partitions_widths_and_new_columns_of_null_change_nothing(spark: Spark) -> None:
+    alike = prints(
+        spark,
+        ROWS,
+        f"SELECT b, n, st, m, a, d, s, i FROM ({ROWS}) ORDER BY i DESC",
+        f"SELECT /*+ REPARTITION(3) */ * FROM ({ROWS})",
+        f"SELECT * EXCEPT (i), CAST(i AS BIGINT) AS i FROM ({ROWS})",
+        f"SELECT *, CAST(NULL AS STRING) AS later FROM ({ROWS})",
+        f"SELECT * EXCEPT (d), d * CAST(1 AS FLOAT) AS d FROM ({ROWS})",
+    )
+    assert len(set(alike)) == 1
+    assert alike[0].startswith("spark1:2:")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("SELECT 1 AS a, NULL AS b", "SELECT NULL AS a, 1 AS b"),
+        ("SELECT array(1, NULL) AS a", "SELECT array(NULL, 1) AS a"),
+        ("SELECT array(1, NULL) AS a", "SELECT array(1) AS a"),
+        ("SELECT CAST(array() AS ARRAY<INT>) AS a", "SELECT CAST(NULL AS ARRAY<INT>) AS a"),
+        ("SELECT '' AS a", "SELECT CAST(NULL AS STRING) AS a"),
+        ("SELECT map('k', 1, 'l', 2) AS a", "SELECT map('k', 2, 'l', 1) AS a"),
+        ("SELECT named_struct('p', 1, 'q', 2) AS a", "SELECT named_struct('p', 2, 'q', 1) AS a"),
+        ("SELECT 1 AS a UNION ALL SELECT 1", "SELECT 1 AS a"),
+        ("SELECT 1 AS a UNION ALL SELECT 1", "SELECT 2 AS a UNION ALL SELECT 2"),
+        ("SELECT 'a' COLLATE UTF8_LCASE AS a", "SELECT 'A' COLLATE UTF8_LCASE AS a"),
+        ("SELECT 1 AS a, 2 AS b UNION ALL SELECT 3, 4", "SELECT 1 AS a, 4 AS b UNION ALL SELECT 3, 2"),
+        ("SELECT TIMESTAMP '2026-01-01' AS a", "SELECT TIMESTAMP_NTZ '2026-01-01' AS a"),
+    ],
+)
+def test_other_rows_have_another_fingerprint(spark: Spark, one: str, other: str) -> None:
+    assert len(set(prints(spark, one, other))) == 2
+
+
+def test_what_is_counted_is_what_is_kept_and_then_it_is_freed(spark: Spark) -> None:
+    """E5: a plan that would give other rows each time is run once."""
+    kept = spark.session.sparkContext._jsc.getPersistentRDDs()
+    before = kept.size()
+    with spark.careless(), computed(spark.session.sql("SELECT id, rand() AS salt FROM range(100)")) as batch:
+        first, second = batch.frame.collect(), batch.frame.collect()
+        assert spark.session.sparkContext._jsc.getPersistentRDDs().size() == before + 1
+        with computed(batch.frame) as again:
+            assert again.fingerprint == batch.fingerprint
+    assert first == second
+    assert spark.session.sparkContext._jsc.getPersistentRDDs().size() == before
+
+
+def test_a_check_that_some_row_fails_refuses_all_and_frees_the_rows(spark: Spark) -> None:
+    before = spark.session.sparkContext._jsc.getPersistentRDDs().size()
+    check = Check("id > 7", lambda bad, rows: InvalidInputError(f"{bad} of {rows}"))
+    with (
+        spark.careless(),
+        pytest.raises(InvalidInputError, match=r"^2 of 10$"),
+        computed(spark.session.range(10), [check]),
+    ):
+        pytest.fail("the rows were let through")
+    assert spark.session.sparkContext._jsc.getPersistentRDDs().size() == before
+
+
+def test_predicates_in_sparks_sql_choose_the_rows_that_they_choose_in_arrow(spark: Spark) -> None:
+    data = pa.table(
+        {
+            "id": list(range(6)),
+            "te xt": ["it's", "a\\b", "`q`", None, "", "ä"],
+            "x": [1.5, float("nan"), -0.0, None, float("inf"), 2.0],
+            "n": pa.array(
+                [Decimal("1.10"), None, Decimal("-2.20"), Decimal(0), None, None], pa.decimal128(9, 2)
+            ),
+            "day": [dt.date(2026, 1, 1), None, dt.date(1, 1, 1), dt.date(9999, 12, 31), None, None],
+            "at": pa.array([0, 1, None, 10**15, -1, None], pa.timestamp("us", "UTC")),
+            "wall": pa.array([0, 1, None, 10**15, -1, None], pa.timestamp("us")),
+        }
+    )
+    filters = [
+        [("te xt", "=", "it's")],
+        [("te xt", "=", "a\\b")],
+        [("te xt", "!=", "`q`")],
+        [("x", ">", 1.5)],
+        [("x", "<=", 0.0)],
+        [("n", "=", Decimal("1.10"))],
+        [("n", "<", Decimal("0.5"))],
+        [("day", ">=", dt.date(2026, 1, 1))],
+        [("at", ">=", dt.datetime(1970, 1, 1, tzinfo=dt.UTC))],
+        [("wall", "<", dt.datetime(1970, 1, 1))],  # noqa: DTZ001
+        [("id", "in", [1, 2]), ("te xt", "!=", "")],
+    ]
+    with spark.careless():
+        frame = spark.session.createDataFrame(data)
+        for filter_ in filters:
+            predicate = parse(filter_, data.schema)
+            expected = data.filter(truths(predicate, data))["id"].to_pylist()
+            found = frame.where(to_sql(predicate)).select("id").toArrow()["id"].to_pylist()
+            assert sorted(found) == expected, filter_

@@ -1,0 +1,247 @@
+"""Spark DataFrames in ``append`` and ``overwrite``, of both formats: once, by name, never altered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import safewrite as sw
+from bench.catalogs import CatalogKind
+from safewrite.iceberg.table import IcebergTable
+from safewrite.testing.steps import Answers, At
+from tests.integration.places import once, rows
+from tests.spark.ends import End, delta, iceberg
+from tests.spark.hooked import HookedTable
+from tests.spark.lake import Lake
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture(params=["delta", "rest"])
+def end(
+    request: pytest.FixtureRequest,
+    hooked: Callable[[str], HookedTable],
+    lakes: Callable[[CatalogKind], Lake],
+) -> End:
+    """A new table of each format."""
+    return delta(hooked("dynamodb")) if request.param == "delta" else iceberg(lakes("rest"))
+
+
+def test_a_key_is_written_once_and_known_by_its_rows(end: End) -> None:
+    with end.spark.careless():
+        first = end.open().append(end.frame(1, 2, 3), key="k")
+        again = end.open().append(end.frame(3, 2, 1).coalesce(1), key="k")
+        with pytest.raises(sw.ReplayMismatchError, match="other rows"):
+            end.open().append(end.frame(1, 2), key="k")
+    assert (first.outcome, first.rows, first.attempts) == (sw.Outcome.COMMITTED, 3, 1)
+    assert first.files >= 1
+    assert again.outcome is sw.Outcome.ALREADY_COMMITTED
+    assert (again.version, again.fingerprint) == (first.version, first.fingerprint)
+    resolved = end.open().resolve("k")
+    assert resolved is not None
+    assert (resolved.version, resolved.fingerprint) == (first.version, first.fingerprint)
+    assert end.ids() == once(1, 2, 3)
+
+
+def test_a_key_that_another_engine_committed_cannot_be_compared_and_is_no_repeat(end: End) -> None:
+    with end.spark.careless():
+        end.open().append(end.frame(1), key="by spark")
+        end.open().append(rows(2), key="by arrow")
+        with pytest.raises(sw.ReplayMismatchError, match="by another engine"):
+            end.open().append(rows(1), key="by spark")
+        with pytest.raises(sw.ReplayMismatchError, match="by another engine"):
+            end.open().append(end.frame(2), key="by arrow")
+    assert end.ids() == once(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "said"),
+    [
+        (["id"], sw.WouldAlterError, "'value' of the table is missing"),
+        (["id", "value", "1 AS more"], sw.WouldAlterError, "'more' is not in the table and would be dropped"),
+        (["id AS ID", "value"], sw.WouldAlterError, "the table has 'id'"),
+        (["id", "value", "value AS VALUE"], sw.InvalidInputError, "differs only in case"),
+        (["CAST(id AS DOUBLE) AS id", "value"], sw.WouldAlterError, "does not hold every value"),
+        (["CAST(id AS DECIMAL(19, 0)) AS id", "value"], sw.WouldAlterError, "does not hold every value"),
+        (["value AS id", "CAST(id AS STRING) AS value"], sw.WouldAlterError, "never turned from one into"),
+        (["id", "array(value) AS value"], sw.WouldAlterError, "convert the column yourself"),
+        (["id", "INTERVAL '1' DAY AS value"], sw.WouldAlterError, "value"),
+    ],
+)
+def test_what_would_lose_or_change_a_value_is_refused_before_anything_is_written(
+    end: End, columns: list[str], error: type[sw.SafewriteError], said: str
+) -> None:
+    before = end.versions()
+    with end.spark.careless(), pytest.raises(error, match=said):
+        end.open().append(end.frame(1).selectExpr(*columns), key="k")
+    assert end.versions() == before
+    assert end.open().resolve("k") is None
+
+
+def test_columns_go_by_name_and_narrow_types_are_widened(end: End) -> None:
+    with end.spark.careless():
+        receipt = end.open().append(
+            end.frame(1, 2).selectExpr("value", "CAST(id AS SMALLINT) AS id"), key="k"
+        )
+        again = end.open().append(end.frame(1, 2), key="k")
+        found = end.spark.session.sql(f"SELECT value FROM {end.source} WHERE id = 2").collect()
+    assert again.version == receipt.version
+    assert [row.value for row in found] == ["v2"]
+
+
+def test_new_columns_come_with_schema_mode_merge_and_old_rows_are_still_a_repeat(end: End) -> None:
+    with end.spark.careless():
+        first = end.open().append(end.frame(1), key="k")
+        end.open().append(end.frame(2).selectExpr("*", "id * 2 AS twice"), schema_mode="merge")
+        again = end.open().append(end.frame(1), key="k")
+        found = end.spark.session.sql(f"SELECT twice FROM {end.source} ORDER BY id").collect()
+    assert again.outcome is sw.Outcome.ALREADY_COMMITTED
+    assert again.version == first.version
+    assert [row.twice for row in found] == [None, 4]
+
+
+def test_overwrite_replaces_the_rows_for_which_where_is_true_once(end: End) -> None:
+    with end.spark.careless():
+        end.open().append(end.frame(1, 2, 3, 4))
+        first = end.open().overwrite(end.frame(1, 9), where="id < 3 OR id > 8", key="k")
+        end.open().append(end.frame(2))
+        again = end.open().overwrite(end.frame(1, 9), where="id < 3 OR id > 8", key="k")
+        with pytest.raises(sw.InvalidInputError, match="1 of 2 rows do not satisfy"):
+            end.open().overwrite(end.frame(1, 5), where="id < 3")
+        with pytest.raises(sw.ReplayMismatchError):
+            end.open().overwrite(end.frame(1, 9), where="id < 3 OR id > 7", key="k")
+    assert again.version == first.version
+    assert end.ids() == once(1, 2, 3, 4, 9)
+    with end.spark.careless():
+        end.open().overwrite(end.frame(7))
+    assert end.ids() == once(7)
+
+
+def test_rows_computed_once_are_the_rows_in_the_table(end: End) -> None:
+    """E5: a plan that would give other rows each time is run once, so the fingerprint is that of the table."""
+    from safewrite.spark.batch import computed
+
+    salted = end.frame(*range(20)).selectExpr("id", "CAST(rand() AS STRING) AS value")
+    with end.spark.careless():
+        receipt = end.open().append(salted)
+        with computed(end.spark.session.sql(f"SELECT id, value FROM {end.source}")) as stored:
+            assert str(stored.fingerprint) == receipt.fingerprint
+
+
+def test_an_empty_frame_is_a_commit_with_a_key(end: End) -> None:
+    with end.spark.careless():
+        first = end.open().append(end.frame(1).where("id > 1"), key="k")
+        again = end.open().append(end.frame(1).where("id > 1"), key="k")
+    assert (first.rows, again.version) == (0, first.version)
+    assert end.ids() == once()
+
+
+def meanwhile(end: End, table: sw.Table | IcebergTable, act: Callable[[], object]) -> At:
+    """Do something when a write is about to commit."""
+    if end.hooked:
+        hook = end.hooked.hook()
+        hook.world = world = At(hook.world, "commit.put_entry", "before", act)
+    else:
+        table.world = world = At(table.world, "swap.commit", "before", act)
+    return world
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_batch_that_another_driver_commits_meanwhile_is_not_committed_again(end: End, same: bool) -> None:
+    """E3, E7: whoever comes second finds the first, and knows by the rows whether it was a repeat."""
+    table, rows_of_rival = end.open(), (1, 2) if same else (7,)
+    receipts: list[sw.Receipt] = []
+    rival = end.other_driver(*rows_of_rival)
+    world = meanwhile(end, table, lambda: receipts.append(rival(("app", 0))))
+    with end.spark.careless():
+        if same:
+            late = table.append(end.frame(1, 2), txn=("app", 0))
+            assert (late.outcome, late.version) == (sw.Outcome.ALREADY_COMMITTED, receipts[0].version)
+        else:
+            with pytest.raises(sw.ReplayMismatchError):
+                table.append(end.frame(1, 2), txn=("app", 0))
+    assert world.reached
+    assert receipts[0].outcome is sw.Outcome.COMMITTED
+    assert end.ids() == once(*rows_of_rival)
+
+
+def test_a_commit_whose_answer_is_lost_is_once(end: End) -> None:
+    table = end.open()
+    if end.hooked:
+        hook = end.hooked.hook()
+        hook.world = world = Answers(hook.world, "commit.put_commit", times=1)
+    else:
+        table.world = world = Answers(table.world, "swap.commit", times=1)
+    with end.spark.careless():
+        receipt = table.append(end.frame(1), key="k")
+    assert world.given == 1
+    assert receipt.outcome is sw.Outcome.COMMITTED
+    assert end.ids() == once(1)
+
+
+def test_a_commit_that_stays_in_doubt_says_so_with_its_key_and_the_same_call_decides(
+    hooked: Callable[[str], HookedTable],
+) -> None:
+    end = delta(hooked("object-store"))
+    assert end.hooked is not None
+    end.hooked.impatient()
+    hook = end.hooked.hook()
+    healthy = hook.world
+    lost = Answers(healthy, "commit.put_commit")
+    hook.world = Answers(lost, "commit.read_back", perform=False)
+    with end.spark.careless():
+        with pytest.raises(sw.CommitUnknownError) as raised:
+            end.open().append(end.frame(1), key="k")
+        hook.world = healthy
+        again = end.open().append(end.frame(1), key="k")
+    assert raised.value.key == "k"
+    assert again.outcome is sw.Outcome.ALREADY_COMMITTED
+    assert end.ids() == once(1)
+
+
+def test_settings_by_which_delta_would_skip_or_hide_the_name_of_a_write_are_refused(
+    hooked: Callable[[str], HookedTable],
+) -> None:
+    end = delta(hooked("dynamodb"))
+    for name, value in {
+        "spark.databricks.delta.write.txnAppId": "app",
+        "spark.databricks.delta.commitInfo.enabled": "false",
+    }.items():
+        with end.spark.setting(name, value), end.spark.careless(), pytest.raises(sw.UnsafeConfigError):
+            end.open().append(end.frame(1))
+    assert end.ids() == once()
+
+
+def test_deltas_checksum_files_claim_no_transactions(hooked: Callable[[str], HookedTable]) -> None:
+    """Ours are put into the commit behind Delta's back, so its list of them would be wrong."""
+    end = delta(hooked("dynamodb"))
+    assert end.hooked is not None
+    with end.spark.careless():
+        end.open().append(end.frame(1), txn=("app", 0))
+    crcs = [body for path, body in end.hooked.place.objects().items() if path.endswith(".crc")]
+    assert crcs
+    assert not any(b'"setTransactions"' in body for body in crcs)
+
+
+def test_a_table_is_made_by_the_first_frame_and_records_its_arbiter(
+    hooked: Callable[[str], HookedTable], lakes: Callable[[CatalogKind], Lake]
+) -> None:
+    place, lake = hooked("object-store").place, lakes("rest")
+    name = lake.new()
+    spark = lake.spark
+    frame = spark.session.range(3)
+    with spark.careless():
+        made = place.open(create=True).append(frame, key="k")
+        sw.open(name, catalog=lake.load(), create=True).append(frame, key="k")
+        assert spark.session.table(lake.sql(name)).count() == 3
+    assert made.rows == 3
+    assert place.open().properties["safewrite.arbiter"] == "object-store"
+    assert place.open().schema.field("id").nullable
+
+
+def test_a_session_that_does_not_know_the_table_is_refused(lakes: Callable[[CatalogKind], Lake]) -> None:
+    end = iceberg(lakes("rest"))
+    with end.spark.careless(), pytest.raises(sw.InvalidInputError, match="does not know"):
+        end.open().append(end.frame(1), spark_catalog="nowhere")
+    assert end.ids() == once()
