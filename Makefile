@@ -79,7 +79,7 @@ model: install ## Exhaustive exploration of interleavings and faults (MODEL_ARGS
 	@$(PY) -m safewrite.testing.explorer $(MODEL_ARGS)
 
 .PHONY: bench
-bench: install arms ## Latency and throughput side by side with deltalake; report in out/ (BENCH_ARGS)
+bench: install arms ## Latency and throughput side by side with deltalake, or PyIceberg (--format iceberg); report in out/ (BENCH_ARGS)
 	@$(PY) -m bench.perf $(BENCH_ARGS)
 
 .PHONY: bench-spark
