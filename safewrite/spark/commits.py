@@ -96,7 +96,7 @@ class SparkTable:
         if state is not None and state.version == version - 1:
             state = state.advance(version, commit)
         elif version == 0 and commit.protocol and commit.metadata:
-            state = TableState(0, commit.protocol, commit.metadata)
+            state = TableState(-1, commit.protocol, commit.metadata).advance(0, commit)
         else:
             return  # another thread of the session has looked meanwhile
         self._state = state

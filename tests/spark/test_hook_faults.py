@@ -1,0 +1,109 @@
+"""Answers that are lost between the hook and its stores while Spark commits: once and no error, or an error that says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from safewrite.spark import landed
+from safewrite.testing.faults import FaultKind, Rule, Step
+from tests.integration.places import once, rows, visible
+from tests.spark.hooked import HookedTable
+
+pytestmark = pytest.mark.xdist_group("spark")
+Hooked = Callable[[str], HookedTable]
+
+CASES = {
+    "dynamodb": (Step.PUT_TEMP, Step.DDB_PUT_ENTRY, Step.PUT_COMMIT, Step.DDB_UPDATE_ENTRY),
+    "object-store": (Step.PUT_COMMIT,),
+}
+KINDS = (FaultKind.LOST_ANSWER, FaultKind.LOST_ANSWER_500, FaultKind.PRECONDITION_412, FaultKind.CUT)
+IN_DOUBT = re.compile(r"landed\(session, '(\S+)', (\d+), '(\S+)'\)")
+
+
+@pytest.mark.parametrize("arbiter", CASES)
+def test_an_answer_lost_at_any_step_leaves_the_rows_once_and_spark_without_an_error(
+    hooked: Hooked, arbiter: str
+) -> None:
+    """A2, A3: performed and not answered, answered with 500, answered as a resend is; and not performed."""
+    table = hooked(arbiter)
+    table.write(0)
+    ids = [0]
+    for step in CASES[arbiter]:
+        for kind in KINDS:
+            if kind is FaultKind.PRECONDITION_412 and step is Step.PUT_TEMP:
+                continue  # is put without a condition
+            before = table.proxy.fired()
+            table.proxy.plan(Rule(kind=kind, steps=(step,), times=1))
+            ids.append(len(ids))
+            table.write(ids[-1])
+            assert table.proxy.fired() == before + 1
+    table.proxy.plan()
+    assert visible(table.readers()) == once(*ids)
+    assert len(table.place.commits()) == len(ids)
+
+
+def in_doubt(table: HookedTable, *ids: int) -> tuple[str, int, str]:
+    """Write rows while the answers are lost; the arguments of ``landed`` that the error names."""
+    table.impatient()
+    with pytest.raises(Py4JJavaError) as raised:
+        table.write(*ids)
+    table.proxy.plan()
+    text = str(raised.value)
+    assert "CommitUnknownError" in text
+    assert "Do not write the rows again before you know" in text
+    found = IN_DOUBT.search(text)
+    assert found is not None, text
+    return found[1], int(found[2]), found[3]
+
+
+@pytest.mark.parametrize("arbiter", CASES)
+def test_a_commit_whose_answers_all_stay_lost_is_an_error_and_landed_says_that_it_did(
+    hooked: Hooked, arbiter: str
+) -> None:
+    table = hooked(arbiter)
+    table.write(1)
+    table.proxy.plan(
+        Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,)),
+        Rule(kind=FaultKind.ERROR_503, steps=(Step.GET_COMMIT,)),
+    )
+    named = in_doubt(table, 2)
+    assert named[:2] == (table.uri, 1)
+    assert landed(table.spark.session, *named) is True
+    assert visible(table.readers()) == once(1, 2)
+
+
+def test_a_claim_left_without_its_commit_is_finished_by_whoever_asks(hooked: Hooked) -> None:
+    """A5: E(N) stands, N.json was never put."""
+    table = hooked("dynamodb")
+    table.write(1)
+    table.proxy.plan(Rule(kind=FaultKind.CUT, steps=(Step.PUT_COMMIT, Step.GET_COMMIT)))
+    named = in_doubt(table, 2)
+    assert table.place.ids() == once(1)
+    assert landed(table.spark.session, *named) is True
+    assert visible(table.readers()) == once(1, 2)
+
+
+def test_a_commit_that_never_came_is_undecided_until_another_takes_its_version(hooked: Hooked) -> None:
+    table = hooked("object-store")
+    table.write(1)
+    table.proxy.plan(Rule(kind=FaultKind.CUT, steps=(Step.PUT_COMMIT, Step.GET_COMMIT)))
+    named = in_doubt(table, 2)
+    assert landed(table.spark.session, *named) is None
+    table.place.open().append(rows(3), key="pandas")
+    assert landed(table.spark.session, *named) is False
+    assert visible(table.readers()) == once(1, 3)
+
+
+def test_a_store_that_refuses_the_claim_is_an_error_that_nothing_was_committed(hooked: Hooked) -> None:
+    table = hooked("dynamodb")
+    table.write(1)
+    table.proxy.plan(Rule(kind=FaultKind.FORBIDDEN_403, steps=(Step.DDB_PUT_ENTRY,)))
+    with pytest.raises(Py4JJavaError, match=r"StorageError: .*Nothing was committed by this call"):
+        table.write(2)
+    table.proxy.plan()
+    table.write(3)
+    assert visible(table.readers()) == once(1, 3)
