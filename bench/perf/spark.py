@@ -16,6 +16,7 @@ import typer
 
 from safewrite.spark import attach, configure
 
+from .. import servers
 from ..stress.spark_reader import JARS
 from .figures import Spread, interleave
 from .lab import LOCK_TABLE, Lab
@@ -28,6 +29,8 @@ _SCHEMES = {"safewrite": "s3a", "delta": "plain"}
 def _session(lab: Lab, folder: Path) -> Any:
     from pyspark.sql import SparkSession
 
+    assert lab.cloud is not None
+    servers.create_lock_table(lab.cloud.boto3_client("dynamodb"), LOCK_TABLE)
     options = lab.place("any").storage_options
     settings = {
         "spark.driver.host": "127.0.0.1",
