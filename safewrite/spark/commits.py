@@ -69,7 +69,8 @@ class SparkTable:
         return naming.commit(version, body, self._place, lambda steps: run(steps, self.world))
 
     def _place(self, version: int, body: bytes) -> bool:
-        transaction = transaction_of(body)
+        commit = log.parse(body, version)  # an error of ours must come before the commit, not after it
+        transaction = (commit.commit_info or {}).get("txnId")
         with self._guard:
             self._know_up_to(version - 1)
             table_id = self._state.table_id if self._state is not None else None
@@ -87,12 +88,12 @@ class SparkTable:
             if placed.ticket is not None and transaction is not None:
                 self._turns[transaction] = (placed.ticket, time.monotonic())
             if placed.landed:
-                self._move_on(version, body)
+                self._move_on(version, commit, body)
         return placed.landed
 
-    def _move_on(self, version: int, body: bytes) -> None:
+    def _move_on(self, version: int, commit: log.Commit, body: bytes) -> None:
         """Take our own commit into account, so that the next look need not read it."""
-        commit, state = log.parse(body, version), self._state
+        state = self._state
         if state is not None and state.version == version - 1:
             state = state.advance(version, commit)
         elif version == 0 and commit.protocol and commit.metadata:
@@ -151,6 +152,12 @@ class Commits:
             if address.uri not in self._tables:
                 self._tables[address.uri] = SparkTable(self._connect(address), self.settings.limits)
             return self._tables[address.uri]
+
+    def know(self, connection: Connection) -> None:
+        """Reach a table as who opened it does, unless it was reached before."""
+        with self._guard:
+            known = SparkTable(connection, self.settings.limits)
+            self._tables.setdefault(connection.address.uri, known)
 
     def _connect(self, address: Address) -> Connection:
         """With the arbiter that the session names, else with the one that the table records."""

@@ -32,7 +32,7 @@ from safewrite.spark import naming
 from safewrite.spark.batch import Batch, computed
 from safewrite.spark.columns import conformed, new_schema
 from safewrite.spark.naming import Pending, SparkCandidate
-from safewrite.spark.session import LOG_STORE, attach
+from safewrite.spark.session import LOG_STORE, attach, hook_of
 from safewrite.spark.where import inside, to_sql
 from safewrite.stores.world import Performer, run
 from safewrite.version import __version__
@@ -179,7 +179,7 @@ def _settled(waiting: Pending, recalled: Recalled, failure: Exception | None, pl
 
 def _refused(failure: Exception) -> NotCommittedError:
     """Delta's own error, where nothing was committed: the hook would know."""
-    text = str(failure).partition("\n")[0]
+    text = str(getattr(failure, "java_exception", failure)).partition("\n")[0]
     if (
         "Concurrent" in type(failure).__name__
         or "DELTA_CONCURRENT" in text
@@ -203,7 +203,7 @@ def spark_path(connection: Connection) -> str:
 
 def _check_session(session: SparkSession, connection: Connection) -> None:
     """Refuse a session whose commits would not come past us, or would be skipped by their number."""
-    attach(session)
+    hook_of(attach(session)).commits.know(connection)
     scheme = "s3a" if connection.address.is_s3 else "file"
     if session.sparkContext.getConf().get(f"spark.delta.logStore.{scheme}.impl") != LOG_STORE:
         raise UnsafeConfigError(

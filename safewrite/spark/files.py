@@ -79,8 +79,8 @@ class SparkIceberg:
                 return self._manifest(group)
             except (PySparkException, Py4JError) as error:
                 raise StorageError(
-                    f"Spark could not write the data files of {self.name}: {str(error).partition(chr(10))[0]}. Nothing "
-                    "was committed. If it was the environment, call again with the same key."
+                    f"Spark could not write the data files of {self.name}: {_said(error)}. Nothing was committed. If it "
+                    "was the environment, call again with the same key."
                 ) from error
 
     @property
@@ -154,8 +154,13 @@ def _load(session: SparkSession, path: tuple[str, ...]) -> SparkIceberg | str:
         table = spark.Spark3Util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
         table.refresh()
     except (PySparkException, Py4JError) as error:
-        return str(error).partition("\n")[0]
+        return _said(error)
     return SparkIceberg(session, table, name)
+
+
+def _said(error: Exception) -> str:
+    """The first line of what Java said."""
+    return str(getattr(error, "java_exception", error)).partition("\n")[0]
 
 
 def _has_required(kind: pa.DataType) -> bool:

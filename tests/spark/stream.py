@@ -1,0 +1,89 @@
+"""A small stream of JSON files, a batch for each, into sinks; also as a driver of its own that is killed.
+
+``python -m tests.spark.stream FOLDER`` is that driver: it dies when the first batch is committed to all
+sinks, before Spark notes in the checkpoint that it is done.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safewrite.sink import Sink
+from tests.integration.places import Place
+from tests.spark.session import Spark
+
+_ROOT = Path(__file__).resolve().parents[2]
+Batches = Callable[[Any, int], None]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Where the rows come from and where Spark keeps its place in them."""
+
+    folder: Path
+
+    def feed(self, name: str, *ids: int) -> None:
+        """One more file, which becomes one more batch."""
+        (self.folder / "source").mkdir(exist_ok=True)
+        lines = (json.dumps({"id": number, "value": f"v{number}"}) for number in ids)
+        file = self.folder / "source" / f"{name}.json"
+        file.write_text("\n".join(lines))
+        later_s = file.stat().st_mtime + len(list(file.parent.iterdir()))
+        os.utime(file, (later_s, later_s))  # Spark takes the oldest first
+
+    def run(self, spark: Spark, batches: Batches) -> None:
+        """Write all batches that there are."""
+        stream = spark.session.readStream.schema("id BIGINT, value STRING").option("maxFilesPerTrigger", 1)
+        writer = stream.json(str(self.folder / "source")).writeStream.foreachBatch(batches)
+        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        with spark.careless():
+            writer.trigger(availableNow=True).start().awaitTermination()
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What the driver that dies is told."""
+
+    stream: Stream
+    sinks: Sequence[Sink]
+    place: Place
+    catalogs: Mapping[str, dict[str, str]]
+
+    def run(self) -> int:
+        """Run it; how its process ended."""
+        task = base64.b64encode(pickle.dumps(self))
+        with tempfile.TemporaryDirectory(prefix="driver-") as folder:
+            command = [sys.executable, "-m", __name__, folder]
+            done = subprocess.run(command, cwd=_ROOT, input=task, check=False, timeout=300)
+        return done.returncode
+
+
+def main() -> None:
+    """Start Spark, write a batch to each sink, die."""
+    task: Killed = pickle.loads(base64.b64decode(sys.stdin.buffer.read()))
+
+    def batches(frame: Any, epoch: int) -> None:
+        for sink in task.sinks:
+            sink(frame, epoch)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Spark(Path(sys.argv[1])) as spark:
+        spark.reach(task.place.uri.split("/")[2], task.place.storage_options["AWS_ENDPOINT_URL"])
+        for name, properties in task.catalogs.items():
+            spark.know(name, properties)
+        task.stream.run(spark, batches)
+
+
+if __name__ == "__main__":
+    main()
