@@ -121,7 +121,9 @@ class Writer:
             self.wait_for_the_start()
             stop_at = time.time() + self.config["time_limit_s"]
             rounds = self.config["appends"]
-            for round_ in range(4 * rounds):  # some are lost to rivals and faults
+            for round_ in range(
+                30 * rounds
+            ):  # at first there is nothing to do, and rivals and faults come in between
                 time.sleep(self.config["think_s"])
                 done = self._chore(chore, round_, do)
                 rounds -= done
