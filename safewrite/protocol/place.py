@@ -74,8 +74,11 @@ def place(
     arbiter: Arbiter,
     limits: Limits,
     ticket: int | None = None,
+    fresh: bool = False,
 ) -> Generator[Effect, Outcome, Placed]:
     """Make ``body`` the commit of ``version``.  The caller has read every version before it.
+
+    ``fresh`` guesses that nobody else is about: the first try is made without another look.
 
     ``body`` must be unlike any other commit's (it holds a transaction's id).  ``table_id`` is None where
     it is not known.  If the version is another's, that commit stands in the log when this returns.
@@ -86,7 +89,7 @@ def place(
         ForeignWriterError: our bytes were replaced after the store had accepted them.
     """
     candidate = _Fixed(body, version, table_id, lambda there: there == body)
-    state = Try(candidate, version - 1, arbiter, limits, ticket=ticket)  # type: ignore[arg-type]
+    state = Try(candidate, version - 1, arbiter, limits, ticket=ticket, fresh=fresh)  # type: ignore[arg-type]
     try:
         landed = yield from _place(state, version)
         if landed or ticket is not None:
@@ -118,10 +121,12 @@ def settle(
 def _place(state: Try, version: int) -> Generator[Effect, Outcome, bool]:
     state.started_s = yield from lease.now()
     while True:
-        if (yield from catch_up(state)) is not None:
-            return True
-        if state.seen >= version:
-            return False
+        if not state.fresh:
+            if (yield from catch_up(state)) is not None:
+                return True
+            if state.seen >= version:
+                return False
+        state.fresh = False
         now_s = yield from lease.now()
         check_patience(state, now_s - state.started_s)
         state.attempts += 1

@@ -72,7 +72,7 @@ class SparkTable:
         commit = log.parse(body, version)  # an error of ours must come before the commit, not after it
         transaction = (commit.commit_info or {}).get("txnId")
         with self._guard:
-            self._know_up_to(version - 1)
+            fresh = self._know_up_to(version - 1)
             table_id = self._state.table_id if self._state is not None else None
             ticket = self._kept_turn(transaction)
         # Without the id of the transaction nobody knows whose turn is kept; then nobody queues.
@@ -81,7 +81,9 @@ class SparkTable:
             lease=self.connection.arbiter.lease and transaction is not None,
             sealed=self._mixed,
         )
-        steps = place(body, version, table_id, arbiter=arbiter, limits=self.limits, ticket=ticket)
+        steps = place(
+            body, version, table_id, arbiter=arbiter, limits=self.limits, ticket=ticket, fresh=fresh
+        )
         placed = run(steps, self.world)
         with self._guard:
             self._mixed |= placed.mixed
@@ -103,15 +105,16 @@ class SparkTable:
         self._state = state
         remember(self.connection, state, body)
 
-    def _know_up_to(self, version: int) -> None:
+    def _know_up_to(self, version: int) -> bool:
         """Read what others committed, and whether the table is still for this arbiter (A16).
 
-        Where the last commit was ours there is nothing to read.
+        True where the last commit was ours: there is nothing to read.
         """
         if self._state is not None and self._state.version == version:
-            return
+            return True
         opened = open_state(self.connection, self.world, self.limits, strict=False, foreign=True)
         self._state, self._mixed = opened.state, self._mixed or opened.mixed
+        return False
 
     def _kept_turn(self, transaction: str | None) -> int | None:
         now_s = time.monotonic()

@@ -84,7 +84,7 @@ class Model:
         if writer.program in PEERS:
             return PEERS[writer.program](writer.key, attempt)
         if writer.program == "engine":
-            return engine(writer.key, f"{slot}.0", self.arbiter, again=incarnation > 0)
+            return engine(writer.key, f"{slot}.0", self.arbiter, again=incarnation > 0, fresh=writer.fresh)
         return safewrite(
             writer.key,
             attempt,
@@ -186,7 +186,14 @@ MODELS = {
         ),
         Model("sealed", "two writers, lock table, sealed claims", (_ONE, _TWO), SEALED, 1, 2),
         Model("sealed-spark", "sealed claims beside Spark", (_TWO, _SPARK), SEALED, 1, 2),
-        Model("engine", "Spark through the hook beside safewrite, lock table", (_TWO, _ENGINE), LOCKS, 1, 2),
+        Model(
+            "engine",
+            "Spark through the hook beside safewrite, lock table",
+            (_TWO, replace(_ENGINE, fresh=True)),
+            LOCKS,
+            1,
+            2,
+        ),
         Model(
             "engine-lease",
             "the same with a ticket queue, in which Spark keeps its turn from try to try",
@@ -198,13 +205,18 @@ MODELS = {
         Model(
             "engine-put",
             "Spark through the hook beside a conditional-PUT writer, object store alone",
-            (_ENGINE, _PUT),
+            (replace(_ENGINE, fresh=True), _PUT),
             OBJECTS,
             1,
             2,
         ),
         Model(
-            "engines", "two Spark drivers through the hook", (_ENGINE, replace(_ENGINE, key="b")), LOCKS, 1, 2
+            "engines",
+            "two Spark drivers through the hook",
+            (_ENGINE, replace(_ENGINE, key="b", fresh=True)),
+            LOCKS,
+            1,
+            2,
         ),
         Model(
             "three-locks",

@@ -123,7 +123,7 @@ def safewrite(
         return done.version
 
 
-def engine(key: str, attempt: str, arbiter: Arbiter, *, again: bool) -> Program:
+def engine(key: str, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool) -> Program:
     """A write of another engine, such as Spark: it reads what is new and asks for the next version, until it has one.
 
     It does not know its own commit when it meets it.  Started again it looks for it and goes on with the
@@ -139,7 +139,9 @@ def engine(key: str, attempt: str, arbiter: Arbiter, *, again: bool) -> Program:
             if again and there.value == body:
                 return version
         seen = newest
-        placed = yield from place(body, seen + 1, "table", arbiter=arbiter, limits=LIMITS, ticket=ticket)
+        placed = yield from place(
+            body, seen + 1, "table", arbiter=arbiter, limits=LIMITS, ticket=ticket, fresh=fresh
+        )
         if placed.landed:
             return seen + 1
         ticket = placed.ticket
