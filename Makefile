@@ -25,7 +25,7 @@ BENCH_ARGS ?=
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: .venv/.installed ## Build .venv from the locks, with safewrite itself editable
@@ -41,7 +41,7 @@ lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes ne
 	@$(LOCK) --group bootstrap -o requirements/bootstrap.txt
 	@$(LOCK) pyproject.toml --all-extras --group test --group spark --group lint --group build \
 		-o requirements/dev.txt
-	@for arm in $(ARMS); do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
+	@for arm in $(ARMS) spark-3.5; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
 .PHONY: lint
 lint: install ## ruff (rules and format) and codespell
@@ -65,6 +65,10 @@ imports: install ## import-linter: which package may import which
 .PHONY: test
 test: install arms jars ## The test suite (PYTEST_ARGS="-k name" narrows it); ends with pytest's closing line
 	@$(PY) -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-spark35
+test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGSTORE) ## Smoke test of Spark 3.5, which Glue 5 and EMR 7 run
+	@SAFEWRITE_JARS=$(abspath $(JARS)/spark-3.5) .envs/spark-3.5/bin/python -m pytest tests/spark35/smoke.py
 
 .PHONY: stress
 stress: install arms $(JARS)/iceberg-rest/.copied ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS)
@@ -133,6 +137,9 @@ check-java:
 		echo 'Spark and the Iceberg catalog need Java 17, which was not found. Install it: apt-get install openjdk-17-jre-headless' >&2; exit 1; }
 
 $(JARS)/spark/.copied: tests/spark/pom.xml | check-java
+	$(copy-jars)
+
+$(JARS)/spark-3.5/spark/.copied: tests/spark35/pom.xml | check-java
 	$(copy-jars)
 
 $(JARS)/iceberg-rest/.copied: bench/java/iceberg-rest/pom.xml | check-java

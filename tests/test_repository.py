@@ -38,7 +38,7 @@ def tracked_modules() -> list[Path]:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z][a-z-]*):.*## ", MAKEFILE, re.MULTILINE))
+    return set(re.findall(r"^([a-z][a-z0-9-]*):.*## ", MAKEFILE, re.MULTILINE))
 
 
 def code_in(markdown: str) -> str:
@@ -49,7 +49,7 @@ def code_in(markdown: str) -> str:
 
 
 def named_make_targets(text: str) -> set[str]:
-    commands = re.findall(r"^ *make ((?:[a-z][a-z-]* ?)+)", text, re.MULTILINE)
+    commands = re.findall(r"^ *make ((?:[a-z][a-z0-9-]* ?)+)", text, re.MULTILINE)
     return {target for command in commands for target in command.split()}
 
 

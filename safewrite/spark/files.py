@@ -91,13 +91,21 @@ class SparkIceberg:
     def _group(self) -> Iterator[str]:
         """Announce a group of files to the coordinator, and forget it in the end."""
         group = f"safewrite-{uuid.uuid4()}"
-        spark = self._java.org.apache.iceberg.spark
-        spark.SparkTableCache.get().add(group, self.table)
+        coordinator = self._java.org.apache.iceberg.spark.FileRewriteCoordinator.get()
+        cache = self._cache()
+        cache.add(group, self.table)
         try:
             yield group
         finally:
-            spark.SparkTableCache.get().remove(group)
-            spark.FileRewriteCoordinator.get().clearRewrite(self.table, group)
+            cache.remove(group)
+            coordinator.clearRewrite(self.table, group)
+
+    def _cache(self) -> Any:
+        """``SparkTableCache.get()``: py4j takes the static one or another ``get``, as Java happens to list them."""
+        from py4j.java_gateway import JavaMember  # type: ignore[import-untyped]
+
+        client = self.session.sparkContext._gateway._gateway_client  # type: ignore[union-attr]  # noqa: SLF001
+        return JavaMember("get", None, "z:org.apache.iceberg.spark.SparkTableCache", client)()
 
     def _manifest(self, group: str) -> bytes:
         iceberg = self._java.org.apache.iceberg
@@ -122,7 +130,7 @@ def find(
         InvalidInputError: there is none.
         MissingExtraError: the session has no Iceberg.
     """
-    settings = {key: value for key, value in session.conf.getAll.items() if key.startswith(_CATALOG)}
+    settings = {key: value for key, value in _settings(session).items() if key.startswith(_CATALOG)}
     known = [key.removeprefix(_CATALOG) for key, value in settings.items() if value in _CLASSES]
     order = [named] if named is not None else sorted(known, key=lambda name: name != likely)
     tried = []
@@ -156,6 +164,13 @@ def _load(session: SparkSession, path: tuple[str, ...]) -> SparkIceberg | str:
     except (PySparkException, Py4JError) as error:
         return _said(error)
     return SparkIceberg(session, table, name)
+
+
+def _settings(session: SparkSession) -> dict[str, str]:
+    """All of them; PySpark 3.5 has no ``conf.getAll`` yet, and its Scala is older."""
+    found = session._jsparkSession.conf().getAll()  # noqa: SLF001
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
+    return dict(jvm.scala.collection.JavaConverters.mapAsJavaMap(found))
 
 
 def _said(error: Exception) -> str:
