@@ -15,7 +15,7 @@ from safewrite.spark.batch import Check, computed
 from safewrite.spark.where import to_sql
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
 
 ROWS = (
     "SELECT * FROM VALUES "

@@ -44,6 +44,7 @@ def test_a_key_is_written_once_and_known_by_its_rows(end: End) -> None:
     assert end.ids() == once(1, 2, 3)
 
 
+@pytest.mark.long
 def test_a_key_that_another_engine_committed_cannot_be_compared_and_is_no_repeat(end: End) -> None:
     with end.spark.careless():
         end.open().append(end.frame(1), key="by spark")
@@ -69,6 +70,7 @@ def test_a_key_that_another_engine_committed_cannot_be_compared_and_is_no_repeat
         (["id", "INTERVAL '1' DAY AS value"], sw.WouldAlterError, "value"),
     ],
 )
+@pytest.mark.long
 def test_what_would_lose_or_change_a_value_is_refused_before_anything_is_written(
     end: End, columns: list[str], error: type[sw.SafewriteError], said: str
 ) -> None:
@@ -79,6 +81,7 @@ def test_what_would_lose_or_change_a_value_is_refused_before_anything_is_written
     assert end.open().resolve("k") is None
 
 
+@pytest.mark.long
 def test_columns_go_by_name_and_narrow_types_are_widened(end: End) -> None:
     with end.spark.careless():
         receipt = end.open().append(
@@ -90,6 +93,7 @@ def test_columns_go_by_name_and_narrow_types_are_widened(end: End) -> None:
     assert [row.value for row in found] == ["v2"]
 
 
+@pytest.mark.long
 def test_new_columns_come_with_schema_mode_merge_and_old_rows_are_still_a_repeat(end: End) -> None:
     with end.spark.careless():
         first = end.open().append(end.frame(1), key="k")
@@ -101,6 +105,7 @@ def test_new_columns_come_with_schema_mode_merge_and_old_rows_are_still_a_repeat
     assert [row.twice for row in found] == [None, 4]
 
 
+@pytest.mark.long
 def test_overwrite_replaces_the_rows_for_which_where_is_true_once(end: End) -> None:
     with end.spark.careless():
         end.open().append(end.frame(1, 2, 3, 4))
@@ -118,6 +123,7 @@ def test_overwrite_replaces_the_rows_for_which_where_is_true_once(end: End) -> N
     assert end.ids() == once(7)
 
 
+@pytest.mark.long
 def test_rows_computed_once_are_the_rows_in_the_table(end: End) -> None:
     """E5: a plan that would give other rows each time is run once, so the fingerprint is that of the table."""
     from safewrite.spark.batch import computed
@@ -148,6 +154,7 @@ def meanwhile(end: End, table: sw.Table | IcebergTable, act: Callable[[], object
 
 
 @pytest.mark.parametrize("same", [True, False])
+@pytest.mark.long
 def test_a_batch_that_another_driver_commits_meanwhile_is_not_committed_again(end: End, same: bool) -> None:
     """E3, E7: whoever comes second finds the first, and knows by the rows whether it was a repeat."""
     table, rows_of_rival = end.open(), (1, 2) if same else (7,)
@@ -166,6 +173,7 @@ def test_a_batch_that_another_driver_commits_meanwhile_is_not_committed_again(en
     assert end.ids() == once(*rows_of_rival)
 
 
+@pytest.mark.long
 def test_a_commit_whose_answer_is_lost_is_once(end: End) -> None:
     table = end.open()
     if end.hooked:
@@ -180,6 +188,7 @@ def test_a_commit_whose_answer_is_lost_is_once(end: End) -> None:
     assert end.ids() == once(1)
 
 
+@pytest.mark.long
 def test_a_commit_that_stays_in_doubt_says_so_with_its_key_and_the_same_call_decides(
     hooked: Callable[[str], HookedTable],
 ) -> None:
@@ -200,6 +209,7 @@ def test_a_commit_that_stays_in_doubt_says_so_with_its_key_and_the_same_call_dec
     assert end.ids() == once(1)
 
 
+@pytest.mark.long
 def test_settings_by_which_delta_would_skip_or_hide_the_name_of_a_write_are_refused(
     hooked: Callable[[str], HookedTable],
 ) -> None:
@@ -213,6 +223,7 @@ def test_settings_by_which_delta_would_skip_or_hide_the_name_of_a_write_are_refu
     assert end.ids() == once()
 
 
+@pytest.mark.long
 def test_deltas_checksum_files_claim_no_transactions(hooked: Callable[[str], HookedTable]) -> None:
     """Ours are put into the commit behind Delta's back, so its list of them would be wrong."""
     end = delta(hooked("dynamodb"))
@@ -224,6 +235,7 @@ def test_deltas_checksum_files_claim_no_transactions(hooked: Callable[[str], Hoo
     assert not any(b'"setTransactions"' in body for body in crcs)
 
 
+@pytest.mark.long
 def test_a_table_is_made_by_the_first_frame_and_records_its_arbiter(
     hooked: Callable[[str], HookedTable], lakes: Callable[[CatalogKind], Lake]
 ) -> None:
@@ -240,6 +252,7 @@ def test_a_table_is_made_by_the_first_frame_and_records_its_arbiter(
     assert place.open().schema.field("id").nullable
 
 
+@pytest.mark.long
 def test_a_session_that_does_not_know_the_table_is_refused(lakes: Callable[[CatalogKind], Lake]) -> None:
     end = iceberg(lakes("rest"))
     with end.spark.careless(), pytest.raises(sw.InvalidInputError, match="does not know"):

@@ -61,6 +61,7 @@ def in_doubt(table: HookedTable, *ids: int) -> tuple[str, int, str]:
 
 
 @pytest.mark.parametrize("arbiter", CASES)
+@pytest.mark.long
 def test_a_commit_whose_answers_all_stay_lost_is_an_error_and_landed_says_that_it_did(
     hooked: Hooked, arbiter: str
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_claim_left_without_its_commit_is_finished_by_whoever_asks(hooked: Hoo
     assert visible(table.readers()) == once(1, 2)
 
 
+@pytest.mark.long
 def test_a_commit_that_never_came_is_undecided_until_another_takes_its_version(hooked: Hooked) -> None:
     table = hooked("object-store")
     table.write(1)

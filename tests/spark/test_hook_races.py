@@ -12,7 +12,7 @@ from tests.integration.places import once, rows, visible
 from tests.spark import driver, pandas_writer
 from tests.spark.hooked import HookedTable
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
 Hooked = Callable[[str], HookedTable]
 
 WRITERS, APPENDS, SPARK_APPENDS = 4, 15, 6

@@ -21,7 +21,7 @@ from safewrite.iceberg.table import IcebergTable
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
 
 WRITERS = 4
 APPENDS = 6

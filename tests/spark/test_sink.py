@@ -89,6 +89,7 @@ def test_new_rows_after_a_lost_checkpoint_are_neither_skipped_nor_written_under_
     assert end.ids() == once(1, 2, 3, 4, 5, 6, 7, 8, 9)
 
 
+@pytest.mark.long
 def test_two_streams_under_one_app_id_are_told_apart(end: End, stream: Stream, tmp_path: Path) -> None:
     """E3."""
     stream.run(end.spark, end.open().sink(app_id="orders"))
@@ -100,11 +101,13 @@ def test_two_streams_under_one_app_id_are_told_apart(end: End, stream: Stream, t
     assert end.ids() == once(1, 2, 3, 4, 5)
 
 
+@pytest.mark.long
 def test_overwrite_puts_each_batch_in_the_place_of_the_last(end: End, stream: Stream) -> None:
     stream.run(end.spark, end.open().sink("overwrite", app_id="orders"))
     assert end.ids() == once(4, 5)
 
 
+@pytest.mark.long
 def test_a_driver_killed_between_commit_and_checkpoint_has_written_its_batch_once(
     hooked: Hooked, lakes: Lakes, stream: Stream
 ) -> None:

@@ -14,7 +14,7 @@ from safewrite.testing.checker import Read
 from safewrite.testing.history import COLUMNS, Row, make_rows
 from tests.spark.lake import Lake
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
 
 SCHEMA = pa.schema(
     {
