@@ -75,8 +75,8 @@ stress: install arms $(JARS)/iceberg-rest/.copied ## Many writer processes under
 	@$(PY) -m bench.stress $(STRESS_ARGS)
 
 .PHONY: soak
-soak: install arms $(JARS)/iceberg-rest/.copied ## The same for hours (SOAK_ARGS)
-	@$(PY) -m bench.stress --soak $(SOAK_ARGS)
+soak: install arms $(JARS)/iceberg-rest/.copied $(JARS)/spark/.copied $(LOGSTORE) ## The same for hours, with a Spark stream on each table (SOAK_ARGS)
+	@$(PY) -m bench.stress --soak --spark 1 $(SOAK_ARGS)
 
 .PHONY: model
 model: install ## Exhaustive exploration of interleavings and faults (MODEL_ARGS)

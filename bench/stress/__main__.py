@@ -100,8 +100,24 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         bool, typer.Option(help="The long form: 100 times the appends, every kill point 20 times.")
     ] = False,
     spark: Annotated[
+        int,
+        typer.Option(
+            envvar="SAFEWRITE_SPARK", min=0, max=4, help="Spark streams beside the writers; needs make jars."
+        ),
+    ] = 0,
+    spark_kills: Annotated[
+        int | None,
+        typer.Option(
+            envvar="SAFEWRITE_SPARK_KILLS",
+            min=0,
+            help=f"Kills of each stream's driver with its JVM (default {plan.SPARK_KILLS}, soak {plan.SPARK_KILLS_SOAK}).",
+        ),
+    ] = None,
+    spark_reader: Annotated[
         bool | None,
-        typer.Option(help="Read Iceberg tables by Spark too (default: where its jars are, by make jars)."),
+        typer.Option(
+            help="Read by Spark too, what Spark can write (default: where its jars are, by make jars)."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(envvar="SAFEWRITE_OUT", help="Folder of the reports.")] = Path(
         "out/stress"
@@ -118,13 +134,16 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     gap = "" if arms or table_format or catalog else _iceberg_gap()
     if gap:
         chosen = tuple(name for name in chosen if not menu.is_iceberg(name))
+    if spark and not _has_spark():
+        raise typer.BadParameter("--spark needs PySpark and its jars: make jars")
     factor = plan.SOAK_FACTOR if soak else 1
     settings = plan.Settings(
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
         writers=writers, appends=appends * factor, rows=rows, store=store, arms=chosen, pause_s=pause_s, lease_s=lease_s,
         arm_limit_s=limit_s * factor, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
         proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
-        steps=_names(steps), spark=_has_spark() if spark is None else spark,
+        steps=_names(steps), spark=spark, spark_reader=_has_spark() if spark_reader is None else spark_reader,
+        spark_kills=(plan.SPARK_KILLS_SOAK if soak else plan.SPARK_KILLS) if spark_kills is None else spark_kills,
     )  # fmt: skip
     settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
     console = Console(stderr=json_output)

@@ -119,7 +119,9 @@ class ArmRun:
             seed = self.settings.seed
             ours = self.ground.way(stack, "faults", self.arm.faults, seed)
             theirs = self.ground.way(stack, "peer-faults", self.arm.peer_faults, seed + 1)
-            specs = [self._spec(writer, ours if writer.ours else theirs) for writer in self.arm.writers]
+            specs = [
+                self._spec(writer, ours if writer.ours else theirs, theirs) for writer in self.arm.writers
+            ]
             fleet = Fleet(specs, self.folder, pause_s=self.settings.pause_s, stop=self._stop)
             with fleet, self._reading(fleet):
                 elapsed_s = fleet.run(time_limit_s=self.settings.arm_limit_s, tick=tick)
@@ -136,13 +138,16 @@ class ArmRun:
         if self._stop.is_set():
             raise StoppedError("the run was ended early")
 
-    def _spec(self, writer: WriterPlan, way: Way) -> WriterSpec:
+    def _spec(self, writer: WriterPlan, way: Way, theirs: Way) -> WriterSpec:
+        """``theirs`` is how Spark itself reaches the stores, whose own uploads are not safewrite's to judge."""
         config = {
             "kind": writer.kind, "arm": self.arm.name, "writer": writer.number, "seed": self.settings.seed,
             "appends": writer.appends, "rows": writer.rows, "arbiter": self.arm.arbiter,
             "traps": list(writer.traps), "history": str(self.folder / f"writer-{writer.number}.history.jsonl"),
             "time_limit_s": self.settings.arm_limit_s, **self.ground.config(writer, way), **dict(writer.habits),
         }  # fmt: skip
+        if writer.stream:
+            config["spark_way"] = self.ground.config(writer, theirs)
         return WriterSpec(writer.kind, python_of(writer.environment), writer.program, config)
 
     @contextlib.contextmanager

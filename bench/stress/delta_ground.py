@@ -102,4 +102,7 @@ class DeltaGround:
     def _others(self, folder: Path) -> list[Read]:
         if self.arm.change_feed:
             return [readers.read_change_feed(self.place)]
-        return [readers.read_deltalake(self.place), readers.read_duckdb(self.place, folder)]
+        found = [readers.read_deltalake(self.place), readers.read_duckdb(self.place, folder)]
+        if self.settings.spark_reader and any(writer.stream for writer in self.arm.writers):
+            found.append(readers.read_spark(self.place))
+        return found

@@ -125,7 +125,7 @@ class IcebergGround:
         except Exception as error:
             raise UnreadableTableError(f"PyIceberg: {type(error).__name__}: {error}") from error
         reads = [scanned, plain, iceberg_readers.read_duckdb(objects, lineage, folder)]
-        if self.settings.spark:
+        if self.settings.spark_reader:
             reads.append(iceberg_readers.read_spark(self._direct, self.table))
         return FinalReads(reads, log, lineage.states, iceberg_readers.repeated_files(lineage))
 

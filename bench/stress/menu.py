@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, get_args
 
 from ..catalogs import CatalogKind
-from . import delta_arms, iceberg_arms
+from . import delta_arms, iceberg_arms, streams
 from .plan import WRITERS_PER_ARM_MAX, ArmPlan, Settings
 
 Format: TypeAlias = Literal["delta", "iceberg"]
@@ -23,7 +23,7 @@ def make_arm(name: str, settings: Settings) -> ArmPlan:
         raise ValueError(f"no arm is named {name!r}; there are {', '.join(ARMS)}")
     base = WRITERS_PER_ARM_MAX * (1 + ARMS.index(name))
     make = iceberg_arms.make_arm if is_iceberg(name) else delta_arms.make_arm
-    return make(name, settings, base)
+    return streams.join(make(name, settings, base), settings, base)
 
 
 def is_iceberg(name: str) -> bool:

@@ -22,6 +22,8 @@ LUCKY_STEPS = (
     "repair.get_temp", "repair.put_commit", "repair.complete", "swap.look", "swap.load", "swap.verify",
     "swap.verify_and_close", "swap.read_metadata", "recall.read_metadata", "write.delete_lost",
 )  # fmt: skip
+SPARK_KILLS, SPARK_KILLS_SOAK = 3, 60
+"""How often the driver of a Spark stream is killed in a usual run, and in the long one; each costs a start of Spark."""
 CALLER_STEP = "caller.record_ack"
 """After the library has returned and before the caller has noted it."""
 FRESH_STEPS = ("together",)
@@ -58,8 +60,12 @@ class Settings:
     kills_per_step: int = 1
     steps: tuple[str, ...] = ()
     """Kill and pause at these steps alone; empty: at all."""
-    spark: bool = False
-    """Read Iceberg tables by Spark too."""
+    spark_reader: bool = False
+    """Read Iceberg tables by Spark too; Delta tables where Spark writes them."""
+    spark: int = 0
+    """Spark streams in each of safewrite's arms."""
+    spark_kills: int = SPARK_KILLS
+    """How often the driver of each is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,8 @@ class WriterPlan:
     """One writer process.  ``judged`` writers are safewrite's: any flaw of theirs fails the run.
 
     ``chores`` is set for a process that writes no rows of its own: it looks after the table, by
-    safewrite, so many times as it has ``appends``.
+    safewrite, so many times as it has ``appends``.  The traps of a ``stream`` of Spark are the ends of
+    its driver's lives, one after the other.
     """
 
     number: int
@@ -76,6 +83,7 @@ class WriterPlan:
     environment: str = MAIN
     judged: bool = False
     chores: bool = False
+    stream: bool = False
     appends: int = 10
     rows: int = 100
     storage: tuple[tuple[str, str], ...] = ()
@@ -136,7 +144,7 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
     happens to go without the step, a later one is hit.
     """
     rng = random.Random(f"{settings.seed}/{arm.name}/traps")
-    judged = [writer for writer in arm.writers if writer.judged]
+    judged = [writer for writer in arm.writers if writer.judged and not writer.stream]
     slots = [(writer, seq) for writer in judged for seq in range(1, max(2, writer.appends * 2 // 3))]
     rng.shuffle(slots)
     traps: dict[int, list[dict[str, Any]]] = {writer.number: [] for writer in judged}

@@ -71,6 +71,16 @@ def read_now(place: Place) -> Read:
     return read_deltalake(place, began_at=began_at, name=f"deltalake at {time.strftime('%H:%M:%S')}")
 
 
+def read_spark(place: Place) -> Read:
+    """Read by Spark, with Delta's own Java library."""
+    from .spark_reader import SparkReadError, delta_rows
+
+    try:
+        return Read.of("spark", _columns(delta_rows(place.uri, place.storage_options)))
+    except SparkReadError as error:
+        raise UnreadableTableError(str(error)) from error
+
+
 def read_change_feed(place: Place) -> Read:
     """Read the whole change feed by delta-rs: what a downstream job is fed."""
     table = DeltaTable(place.uri, storage_options=dict(place.storage_options))

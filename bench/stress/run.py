@@ -71,6 +71,8 @@ class Result:
             "table",
             "endpoint",
             "lock_table",
+            "spark",
+            "spark_kills",
         )
         if soak := s.kills_per_step > 1:
             s = replace(s, appends=s.appends // SOAK_FACTOR)
@@ -79,8 +81,8 @@ class Result:
         words += [f"--{name.replace('_', '-')} {getattr(s, name)}" for name in changed]
         if soak:
             words.append("--soak")
-        if not s.spark and any(arm.plan.catalog for arm in self.arms):
-            words.append("--no-spark")
+        if not s.spark_reader and (s.spark or any(arm.plan.catalog for arm in self.arms)):
+            words.append("--no-spark-reader")
         if s.steps:
             words.append(f"--steps {','.join(s.steps)}")
         if s.table is None and not s.proxy:

@@ -1,4 +1,4 @@
-"""A reader of Iceberg tables that shares no code with the writer: Spark with Iceberg's own Java library.
+"""A reader that shares no code with the writer: Spark, with the Java libraries of Iceberg and of Delta Lake.
 
 Spark runs in a child process, so that no Java machine stays behind.  Needed: PySpark, Java 17 and the jars
 of ``make jars``.
@@ -55,11 +55,30 @@ def iceberg_rows(
     Raises:
         SparkReadError: with the end of what Spark said.
     """
-    task = {
-        "properties": dict(catalog_properties),
-        "identifier": identifier,
-        "columns": list(columns),
+    properties = dict(catalog_properties)
+    name = properties.pop("name", _NAME)
+    settings = catalog_settings(name, properties) | {"spark.sql.extensions": EXTENSIONS}
+    source = ".".join(f"`{part}`" for part in (name, *identifier.split(".")))
+    return _rows(source, settings, columns, _environment(catalog_properties))
+
+
+def delta_rows(uri: str, storage_options: Mapping[str, str], columns: Sequence[str] = COLUMNS) -> pa.Table:
+    """The rows of a Delta table, as Spark reads them; ``storage_options`` are deltalake's.
+
+    Raises:
+        SparkReadError: with the end of what Spark said.
+    """
+    settings = s3a_settings(storage_options) | {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
+    return _rows(f"delta.`{uri.replace('s3://', 's3a://')}`", settings, columns, _environment({}))
+
+
+def _rows(
+    source: str, settings: Mapping[str, str], columns: Sequence[str], environment: Mapping[str, str]
+) -> pa.Table:
+    task = {"source": source, "settings": dict(settings), "columns": list(columns)}
     with tempfile.TemporaryDirectory(prefix="safewrite-spark-") as folder:
         found = Path(folder) / "rows.arrow"
         # Standard input, not arguments: other users of the machine see those, and there are secrets in it.
@@ -71,12 +90,12 @@ def iceberg_rows(
                 text=True,
                 check=False,
                 timeout=_TIMEOUT_S,
-                env=_environment(catalog_properties),
+                env=environment,
             )
         except subprocess.TimeoutExpired as error:
-            raise SparkReadError(f"Spark did not read {identifier} within {_TIMEOUT_S:.0f} s") from error
+            raise SparkReadError(f"Spark did not read {source} within {_TIMEOUT_S:.0f} s") from error
         if done.returncode != 0:
-            raise SparkReadError(f"Spark did not read {identifier}: {done.stderr[-_SAID:]}")
+            raise SparkReadError(f"Spark did not read {source}: {done.stderr[-_SAID:]}")
         with pa.OSFile(str(found)) as file:
             return pa.ipc.open_file(file).read_all()
 
@@ -98,6 +117,34 @@ def catalog_settings(name: str, properties: Mapping[str, str]) -> dict[str, str]
     prefix = f"spark.sql.catalog.{name}"
     named = {f"{prefix}.{key}": value for key, value in settings.items()}
     return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | named
+
+
+def s3a_settings(storage_options: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings for the store that deltalake reaches by ``storage_options``."""
+    settings = {
+        "endpoint": storage_options["AWS_ENDPOINT_URL"],
+        "endpoint.region": storage_options["AWS_REGION"],
+        "access.key": storage_options["AWS_ACCESS_KEY_ID"],
+        "secret.key": storage_options["AWS_SECRET_ACCESS_KEY"],
+        "path.style.access": "true",
+        "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    }
+    return {f"spark.hadoop.fs.s3a.{key}": value for key, value in settings.items()}
+
+
+def session_settings(folder: Path) -> dict[str, str]:
+    """Settings of a small session on loopback that leaves its files in ``folder``."""
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+    }
 
 
 def _jdbc(uri: str) -> dict[str, str]:
@@ -134,31 +181,15 @@ def _read(task: Mapping[str, Any], folder: Path) -> pa.Table:
 
     jars = sorted(JARS.glob("*.jar"))
     if not any(jar.name.startswith("iceberg-spark-runtime") for jar in jars):
-        raise SparkReadError(f"Spark's jars for Iceberg are missing in {JARS}: make jars")
-    properties = dict(task["properties"])
-    name = properties.pop("name", _NAME)
-    settings = {
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.sql.extensions": EXTENSIONS,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Dderby.system.home={folder}",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.session.timeZone": "UTC",
-        **catalog_settings(name, properties),
-    }
+        raise SparkReadError(f"Spark's jars are missing in {JARS}: make jars")
+    settings = {"spark.jars": ",".join(map(str, jars)), **session_settings(folder), **task["settings"]}
     builder = SparkSession.builder.master("local[2]").appName("safewrite-reader")
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     try:
-        table = ".".join(f"`{part}`" for part in (name, *task["identifier"].split(".")))
         listed = ", ".join(f"`{column}`" for column in task["columns"])
-        return session.sql(f"SELECT {listed} FROM {table}").toArrow()
+        return session.sql(f"SELECT {listed} FROM {task['source']}").toArrow()
     finally:
         session.stop()
 

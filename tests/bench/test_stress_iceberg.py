@@ -19,10 +19,11 @@ from bench.stress import iceberg_arms
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
+EACH = [pytest.param(kind, marks=() if kind == "sql" else pytest.mark.long) for kind in KINDS]
 NAIVE = {"rest": "last-attempt-rest", "glue": "last-attempt-glue", "sql": "pyiceberg-sql"}
 TINY = (
     "--seed", "3", "--writers", "3", "--appends", "4", "--rows", "20", "--pause-s", "1", "--limit-s", "120",
-    "--steps", "swap.commit", "--no-spark", "--min-rows", "100",
+    "--steps", "swap.commit", "--no-spark-reader", "--min-rows", "100",
 )  # fmt: skip
 FLAWS = ("lost", "doubled", "torn", "altered", "phantom", "zombie", "recommitted", "misreported", "disagreed")
 
@@ -52,7 +53,7 @@ def arm(report: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH)
 def test_safewrite_loses_and_doubles_nothing_in_any_catalog(kind: CatalogKind) -> None:
     code, report, _ = tiny(kind)
     safe = arm(report, f"safewrite-{kind}")
@@ -60,7 +61,7 @@ def test_safewrite_loses_and_doubles_nothing_in_any_catalog(kind: CatalogKind) -
     assert (code, report["verdict"], report["reasons"]) == (0, "valid", [])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH)
 def test_the_table_was_looked_after_and_others_wrote_to_it_meanwhile(kind: CatalogKind) -> None:
     safe = arm(tiny(kind)[1], f"safewrite-{kind}")
     assert all(chore["done"] for chore in safe["chores"])
@@ -69,7 +70,7 @@ def test_the_table_was_looked_after_and_others_wrote_to_it_meanwhile(kind: Catal
     assert safe["peers"]["lost"] == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH)
 def test_every_class_of_fault_and_every_planned_kill_came(kind: CatalogKind) -> None:
     safe = arm(tiny(kind)[1], f"safewrite-{kind}")
     kinds = {kind for by_kind in safe["faults"].values() for kind in by_kind}
@@ -79,6 +80,7 @@ def test_every_class_of_fault_and_every_planned_kill_came(kind: CatalogKind) -> 
 
 
 @pytest.mark.parametrize("kind", ["rest", "glue"])
+@pytest.mark.long
 def test_the_fault_that_destroys_the_table_of_pyiceberg_leaves_ours_readable(kind: CatalogKind) -> None:
     _, report, page = tiny(kind)
     assert arm(report, NAIVE[kind])["verdict"] == "table destroyed"
@@ -98,7 +100,9 @@ def test_the_report_names_the_catalog_and_how_to_run_it_again() -> None:
     _, report, page = tiny("sql")
     assert arm(report, "safewrite-sql")["catalog"] == "sql"
     assert "catalog: sql" in page
-    assert report["replay"].endswith("--no-spark --steps swap.commit --arms safewrite-sql,pyiceberg-sql")
+    assert report["replay"].endswith(
+        "--no-spark-reader --steps swap.commit --arms safewrite-sql,pyiceberg-sql"
+    )
 
 
 BLINDERS = {

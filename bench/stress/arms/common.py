@@ -262,6 +262,27 @@ def open_by_safewrite(config: dict[str, Any]) -> Any:
     raise AssertionError("the loop returns or raises")
 
 
+def set_traps(world: Any, writer: Writer) -> None:
+    """Make the world kill or pause this process before or after the effects that the plan names."""
+    perform = world.perform
+
+    def trapped(effect: Any) -> Any:
+        if writer.current is not None and effect.name:
+            writer.trap(writer.current[0], effect.name, "before")
+        outcome = perform(effect)
+        if writer.current is not None and effect.name:
+            writer.trap(writer.current[0], effect.name, "after")
+        return outcome
+
+    # On the instance, so that the parts of a Together, which the world performs itself, come by too.
+    world.perform = trapped
+
+
+def stream_folder(config: dict[str, Any]) -> Path:
+    """Where a Spark stream has its source and its checkpoint."""
+    return Path(config["history"]).with_name(f"writer-{config['writer']}.stream")
+
+
 def to_arrow(rows: list[Any]) -> Any:
     """Rows as a ``pyarrow.Table`` with the schema of the stress tables."""
     import pyarrow as pa

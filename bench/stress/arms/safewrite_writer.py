@@ -18,22 +18,6 @@ import common
 import safewrite as sw
 
 
-def set_traps(world: Any, writer: common.Writer) -> None:
-    """Make the world kill or pause this process before or after the effects that the plan names."""
-    perform = world.perform
-
-    def trapped(effect: Any) -> Any:
-        if writer.current is not None and effect.name:
-            writer.trap(writer.current[0], effect.name, "before")
-        outcome = perform(effect)
-        if writer.current is not None and effect.name:
-            writer.trap(writer.current[0], effect.name, "after")
-        return outcome
-
-    # On the instance, so that the parts of a Together, which the world performs itself, come by too.
-    world.perform = trapped
-
-
 def to_frame(rows: list[Any], frame: str) -> Any:
     """The rows as the frame that the plan names."""
     table = common.to_arrow(rows)
@@ -50,7 +34,7 @@ def work(config: dict[str, Any]) -> None:
     """Append by safewrite until the plan is done."""
     writer = common.Writer(config)
     table = common.open_by_safewrite(config)
-    set_traps(table.world, writer)
+    common.set_traps(table.world, writer)
 
     def append(rows: list[Any], key: str | None) -> dict[str, Any]:
         name: dict[str, Any] = {"key": key} if key is not None else {}
