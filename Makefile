@@ -70,6 +70,10 @@ test: install arms jars ## The test suite (PYTEST_ARGS="-k name" narrows it); en
 test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGSTORE) ## Smoke test of Spark 3.5, which Glue 5 and EMR 7 run
 	@SAFEWRITE_JARS=$(abspath $(JARS)/spark-3.5) .envs/spark-3.5/bin/python -m pytest tests/spark35/smoke.py
 
+.PHONY: test-long
+test-long: install arms jars ## The tests that need minutes: Spark beside others, whole stress runs on each catalog
+	@$(PY) -m pytest $(PYTEST_ARGS) -m long
+
 .PHONY: stress
 stress: install arms $(JARS)/iceberg-rest/.copied ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS)
 	@$(PY) -m bench.stress $(STRESS_ARGS)
