@@ -125,7 +125,11 @@ def _run_lanes(
     with ThreadPoolExecutor(len(lanes)) as pool:
         futures = [pool.submit(run_lane, number) for number in range(len(lanes))]
         try:
-            wait(futures, return_when=FIRST_EXCEPTION)
+            # In short waits: a signal that another thread received is looked at between them.
+            while True:
+                ended, others = wait(futures, timeout=0.5, return_when=FIRST_EXCEPTION)
+                if not others or any(future.exception() for future in ended):
+                    break
         finally:
             if not all(future.done() for future in futures):
                 stop.set()
