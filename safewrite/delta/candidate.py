@@ -185,9 +185,7 @@ class AppendCandidate:
 
     def examine_summary(self, version: int, summary: str) -> Found | None:
         """See ``safewrite.protocol.commit.Candidate.examine_summary``."""
-        known = json.loads(summary)
-        txns = [{"txn": {"appId": name, "version": number}} for name, number in known["txns"].items()]
-        commit = Commit(version, ({"commitInfo": {ENGINE: known}}, *txns))
+        commit = summed_up(version, summary)
         found = self._find(version, b"", commit)
         if found is None and version > self.accounted and self.state is not None:
             self.state = self.state.advance(version, commit)
@@ -273,6 +271,13 @@ class AppendCandidate:
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.commit.Candidate.recheck``."""
         yield from recheck(self.files, self.limits)
+
+
+def summed_up(version: int, summary: str) -> Commit:
+    """What a summary tells of a commit: its keys and transactions."""
+    known = json.loads(summary)
+    txns = [{"txn": {"appId": name, "version": number}} for name, number in known["txns"].items()]
+    return Commit(version, ({"commitInfo": {ENGINE: known}}, *txns))
 
 
 def _significant(metadata: Action) -> Action:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from safewrite.delta import log
-from safewrite.delta.candidate import ENGINE, AppendCandidate
+from safewrite.delta.candidate import ENGINE, AppendCandidate, summed_up
 from safewrite.delta.state import TableState
 from safewrite.errors import CommitUnknownError, InternalError, SafewriteError
 from safewrite.protocol.candidate import Arbiter
@@ -42,6 +42,10 @@ class SparkCandidate(AppendCandidate):
     def examine(self, version: int, body: bytes) -> Found | None:
         """See ``safewrite.protocol.commit.Candidate.examine``; what else conflicts is for Delta to say."""
         return self._find(version, body, log.parse(body, version))
+
+    def examine_summary(self, version: int, summary: str) -> Found | None:
+        """Of some commits the body is examined, of others the summary: neither moves the state on."""
+        return self._find(version, b"", summed_up(version, summary))
 
     def landed(self, version: int) -> TableState | None:
         """Unknown: what others committed meanwhile was not read."""
