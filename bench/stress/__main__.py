@@ -91,7 +91,11 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         ),
     ] = 1.0,
     limit_s: Annotated[
-        float, typer.Option(envvar="SAFEWRITE_LIMIT_S", help="Patience with one arm.")
+        float,
+        typer.Option(
+            envvar="SAFEWRITE_LIMIT_S",
+            help="Patience with one arm; each life of a Spark driver adds a minute.",
+        ),
     ] = 300.0,
     steps: Annotated[
         str, typer.Option(envvar="SAFEWRITE_STEPS", help="Kill at these steps only, comma-separated.")
@@ -102,7 +106,10 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     spark: Annotated[
         int,
         typer.Option(
-            envvar="SAFEWRITE_SPARK", min=0, max=4, help="Spark streams beside the writers; needs make jars."
+            envvar="SAFEWRITE_SPARK",
+            min=0,
+            max=4,
+            help="Spark streams beside the writers, on Delta as many plain Spark writers too; needs make jars.",
         ),
     ] = 0,
     spark_kills: Annotated[
@@ -110,7 +117,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         typer.Option(
             envvar="SAFEWRITE_SPARK_KILLS",
             min=0,
-            help=f"Kills of each stream's driver with its JVM (default {plan.SPARK_KILLS}, soak {plan.SPARK_KILLS_SOAK}).",
+            help=f"Kills of each Spark driver with its JVM (default {plan.SPARK_KILLS}, soak {plan.SPARK_KILLS_SOAK}).",
         ),
     ] = None,
     spark_reader: Annotated[
@@ -130,20 +137,23 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
 
     Exit code: 0 valid; 1 invalid, or unknown because the run proves nothing; 2 wrong usage; 130 ended by Ctrl-C.
     """
-    chosen = _choose(arms, table_format, arbiter, catalog, own=table is not None)
+    chosen = _choose(arms, table_format, arbiter, catalog, own=table is not None, spark=spark > 0)
     gap = "" if arms or table_format or catalog else _iceberg_gap()
     if gap:
         chosen = tuple(name for name in chosen if not menu.is_iceberg(name))
-    if spark and not _has_spark():
-        raise typer.BadParameter("--spark needs PySpark and its jars: make jars")
+    if (spark or set(chosen) & set(menu.SPARK_ARMS)) and not _has_spark():
+        raise typer.BadParameter("Spark as a writer needs PySpark and its jars: make jars")
     factor = plan.SOAK_FACTOR if soak else 1
+    if spark_kills is None:
+        spark_kills = plan.SPARK_KILLS_SOAK if soak else plan.SPARK_KILLS
+    lives_s = plan.SPARK_LIFE_MAX_S * (spark_kills + 1) if spark else 0.0
     settings = plan.Settings(
         seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
         writers=writers, appends=appends * factor, rows=rows, store=store, arms=chosen, pause_s=pause_s, lease_s=lease_s,
-        arm_limit_s=limit_s * factor, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
+        arm_limit_s=limit_s * factor + lives_s, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
         proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
         steps=_names(steps), spark=spark, spark_reader=_has_spark() if spark_reader is None else spark_reader,
-        spark_kills=(plan.SPARK_KILLS_SOAK if soak else plan.SPARK_KILLS) if spark_kills is None else spark_kills,
+        spark_kills=spark_kills,
     )  # fmt: skip
     settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
     console = Console(stderr=json_output)
@@ -169,7 +179,13 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
 
 
 def _choose(
-    arms: str, table_format: menu.Format | None, arbiter: str, catalog: CatalogKind | None, *, own: bool
+    arms: str,
+    table_format: menu.Format | None,
+    arbiter: str,
+    catalog: CatalogKind | None,
+    *,
+    own: bool,
+    spark: bool,
 ) -> tuple[str, ...]:
     if table_format == "delta" and catalog is not None:
         raise typer.BadParameter("--catalog is for Iceberg tables: leave out --format delta")
@@ -177,7 +193,7 @@ def _choose(
     unknown = [name for name in named if name not in menu.ARMS]
     if unknown:
         raise typer.BadParameter(f"no arm is named {', '.join(unknown)}; there are {', '.join(menu.ARMS)}")
-    chosen = named or menu.choose(table_format, arbiter=arbiter, catalog=catalog, own=own)
+    chosen = named or menu.choose(table_format, arbiter=arbiter, catalog=catalog, own=own, spark=spark)
     iceberg = [name for name in chosen if menu.is_iceberg(name)]
     if own and iceberg:
         raise typer.BadParameter(f"--table is for Delta tables; {', '.join(iceberg)} need the local servers")

@@ -13,6 +13,7 @@ from typing import Any
 from safewrite.testing.checker import Flaw, Judgement, Read, Verdict, check, judge
 from safewrite.testing.history import Event, Write, read_events, read_writes
 
+from . import spark_writers
 from .delta_ground import DeltaGround
 from .fleet import RUNNING, Fleet, Tally, WriterSpec
 from .ground import Counts, FinalReads, Ground, UnreadableTableError, Way
@@ -146,7 +147,7 @@ class ArmRun:
             "traps": list(writer.traps), "history": str(self.folder / f"writer-{writer.number}.history.jsonl"),
             "time_limit_s": self.settings.arm_limit_s, **self.ground.config(writer, way), **dict(writer.habits),
         }  # fmt: skip
-        if writer.stream:
+        if writer.spark:
             config["spark_way"] = self.ground.config(writer, theirs)
         return WriterSpec(writer.kind, python_of(writer.environment), writer.program, config)
 
@@ -194,13 +195,14 @@ class ArmRun:
         for kind, counter in ((Event.KILL, fleet.tally.kills), (Event.PAUSE, fleet.tally.pauses)):
             counter.clear()
             counter.update(f"{e['step']}:{e['when']}" for e in marked if e["event"] == kind)
-        fired = {**self._fired(fleet, faults), **self._chores_done(chores)}
+        fired = {**self._fired(marked, faults), **self._chores_done(chores)}
         judged = {writer.number for writer in self.arm.writers if writer.judged}
         judgement = judge(verdict, fired=fired, of=lambda w: w in judged or not judged)
         flaws = [*final.flaws, *self._lost_by_us(verdict)]
         if flaws:
             judgement = Judgement(False, (*flaws, *judgement.reasons))
         gaps = [f"{writer} did not finish" for writer in _unfinished(fleet)]
+        gaps += spark_writers.missing(self.arm, marked)
         if (errors or gaps) and judgement.valid:
             judgement = Judgement(None, (*judgement.reasons, *errors, *gaps))
         marks = [{**e, "source": "ledger"} for e in marked] + [{**e, "source": "proxy"} for e in events]
@@ -238,19 +240,26 @@ class ArmRun:
         kinds = {writer.number: writer.kind for writer in self.arm.writers}
         return {kinds[number]: done[number] for number in planned}
 
-    def _fired(self, fleet: Fleet, faults: Counts) -> dict[str, int]:
-        """How often each planned class fired: proxy faults by kind, kills by step, pauses."""
+    def _fired(self, marked: list[dict[str, Any]], faults: Counts) -> dict[str, int]:
+        """How often each planned class fired: proxy faults by kind, kills by step, pauses.
+
+        The ends of Spark's drivers are counted apart, so that they do not stand in for a kill of another writer.
+        """
+        came = Counter(
+            (str(e["event"]), e["step"], e["when"]) for e in marked if not spark_writers.is_end(self.arm, e)
+        )
         fired: dict[str, int] = {}
         if self.stage.can_proxy:
             fired = {str(rule.kind): 0 for rule in self.arm.faults}
             for (_, kind), count in faults.items():
                 fired[kind] = fired.get(kind, 0) + count
         for writer in self.arm.writers:
+            if not writer.judged or writer.spark:
+                continue
             for trap in writer.traps:
-                if trap["seq"] is not None and writer.judged:
-                    tally = fleet.tally.kills if trap["action"] == "kill" else fleet.tally.pauses
-                    name = f"{trap['step']}:{trap['when']}"
-                    fired[f"{trap['action']} {trap['when']} {trap['step']}"] = tally[name]
+                if trap["seq"] is not None:
+                    action, step, when = trap["action"], trap["step"], trap["when"]
+                    fired[f"{action} {when} {step}"] = came[action, step, when]
         return fired
 
 

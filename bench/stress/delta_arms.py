@@ -149,8 +149,30 @@ def _wrangler(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
     )
 
 
+def _spark_default(base: int) -> tuple[WriterPlan, ...]:
+    """One driver on the log store that Delta takes for S3 by itself: it looks whether the version is there, then
+    it puts; the others think, so that they are there for most of its appends."""
+    spark = WriterPlan(
+        base, "Spark df.write, Delta's own log store", "spark_plain.py", spark=True, appends=10
+    )
+    others = tuple(
+        WriterPlan(
+            base + 50 + i,
+            "deltalake 1.6, conditional PUT",
+            "deltalake_put.py",
+            appends=40,
+            rows=20,
+            habits=(("think_s", 0.5),),
+        )
+        for i in range(3)
+    )
+    return (spark, *others)
+
+
 SAFE_ARMS = ("safewrite-dynamodb", "safewrite-object-store")
 NAIVE_ARMS = ("unsafe-rename", "mixed-fleet", "lost-answer", "awswrangler")
+SPARK_ARMS = ("spark-default",)
+"""Naive arms that need Spark, so they run with ``--spark`` alone."""
 
 
 def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
@@ -158,6 +180,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
     slow = (
         Rule(kind=FaultKind.DELAY, steps=(Step.PUT_COMMIT, Step.LIST_LOG), probability=0.2, delay_s=0.03),
     )
+    late = (Rule(kind=FaultKind.DELAY, steps=(Step.PUT_COMMIT,), probability=0.3, delay_s=0.3),)
     lost = (Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,), every=3),)
     few = max(5, settings.writers // 2)
     match name:
@@ -184,6 +207,9 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
         case "lost-answer":
             title = "deltalake 1.6 under lost answers, read by its change feed"
             return ArmPlan(name, title, _lost_answer(base), peer_faults=lost, naive=True, change_feed=True)
+        case "spark-default":
+            title = "Spark with Delta's own log store beside deltalake 1.6"
+            return ArmPlan(name, title, _spark_default(base), peer_faults=late, naive=True)
         case "awswrangler":
             title = "awswrangler, killed after the commit and run again"
             return ArmPlan(name, title, _wrangler(settings, base), naive=True)

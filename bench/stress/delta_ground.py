@@ -103,6 +103,7 @@ class DeltaGround:
         if self.arm.change_feed:
             return [readers.read_change_feed(self.place)]
         found = [readers.read_deltalake(self.place), readers.read_duckdb(self.place, folder)]
-        if self.settings.spark_reader and any(writer.stream for writer in self.arm.writers):
+        judged = [writer for writer in self.arm.writers if writer.judged]
+        if self.settings.spark_reader and any(writer.spark for writer in judged):
             found.append(readers.read_spark(self.place))
         return found

@@ -88,11 +88,11 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
-    """The parent's environment without what could redirect or weaken a writer."""
+    """The parent's environment without what could redirect or weaken a writer; Spark's jars may be elsewhere."""
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("AWS_", "DELTA_", "SAFEWRITE_"))
+        if not name.startswith(("AWS_", "DELTA_", "SAFEWRITE_")) or name == "SAFEWRITE_JARS"
     }
     # Many processes on few cores: one thread each is faster, and the native pools stay small.
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TOKIO_WORKER_THREADS"), "1")

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, get_args
 
 from ..catalogs import CatalogKind
-from . import delta_arms, iceberg_arms, streams
+from . import delta_arms, iceberg_arms, spark_writers
 from .plan import WRITERS_PER_ARM_MAX, ArmPlan, Settings
 
 Format: TypeAlias = Literal["delta", "iceberg"]
 
+SPARK_ARMS = delta_arms.SPARK_ARMS
 SAFE_ARMS = delta_arms.SAFE_ARMS + iceberg_arms.SAFE_ARMS
-NAIVE_ARMS = delta_arms.NAIVE_ARMS + iceberg_arms.NAIVE_ARMS
-ARMS = (*delta_arms.SAFE_ARMS, *delta_arms.NAIVE_ARMS, *iceberg_arms.SAFE_ARMS, *iceberg_arms.NAIVE_ARMS)
+NAIVE_ARMS = delta_arms.NAIVE_ARMS + iceberg_arms.NAIVE_ARMS + SPARK_ARMS
+ARMS = (
+    *delta_arms.SAFE_ARMS, *delta_arms.NAIVE_ARMS, *iceberg_arms.SAFE_ARMS, *iceberg_arms.NAIVE_ARMS,
+    *SPARK_ARMS,
+)  # fmt: skip
 SHORT_PAIR = ("safewrite-sql", "pyiceberg-sql")
 """What a run that names no format ends with, after the arms on Delta."""
 
@@ -23,7 +27,7 @@ def make_arm(name: str, settings: Settings) -> ArmPlan:
         raise ValueError(f"no arm is named {name!r}; there are {', '.join(ARMS)}")
     base = WRITERS_PER_ARM_MAX * (1 + ARMS.index(name))
     make = iceberg_arms.make_arm if is_iceberg(name) else delta_arms.make_arm
-    return streams.join(make(name, settings, base), settings, base)
+    return spark_writers.join(make(name, settings, base), settings, base)
 
 
 def is_iceberg(name: str) -> bool:
@@ -32,12 +36,17 @@ def is_iceberg(name: str) -> bool:
 
 
 def choose(
-    format_: Format | None, *, arbiter: str = "both", catalog: CatalogKind | None = None, own: bool = False
+    format_: Format | None,
+    *,
+    arbiter: str = "both",
+    catalog: CatalogKind | None = None,
+    own: bool = False,
+    spark: bool = False,
 ) -> tuple[str, ...]:
     """The arms of a format; of Delta and then a short pair of Iceberg where none is named.
 
     ``own``: the store is the user's own, and nobody's own bucket is used to lose rows in, unless asked
-    for by name.
+    for by name.  ``spark``: with the naive arms that need Spark.
     """
     if format_ == "iceberg" or catalog is not None:
         kinds = get_args(CatalogKind) if catalog is None else (catalog,)
@@ -47,4 +56,5 @@ def choose(
     )
     if own:
         return safe
-    return safe + delta_arms.NAIVE_ARMS + (SHORT_PAIR if format_ is None else ())
+    naive = delta_arms.NAIVE_ARMS + (SPARK_ARMS if spark else ())
+    return safe + naive + (SHORT_PAIR if format_ is None else ())

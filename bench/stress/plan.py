@@ -23,7 +23,9 @@ LUCKY_STEPS = (
     "swap.verify_and_close", "swap.read_metadata", "recall.read_metadata", "write.delete_lost",
 )  # fmt: skip
 SPARK_KILLS, SPARK_KILLS_SOAK = 3, 60
-"""How often the driver of a Spark stream is killed in a usual run, and in the long one; each costs a start of Spark."""
+"""How often each Spark driver is killed in a usual run, and in the long one; each kill costs a start of Spark."""
+SPARK_LIFE_MAX_S = 60.0
+"""What a life of a Spark driver may add to the time of an arm, on a busy machine."""
 CALLER_STEP = "caller.record_ack"
 """After the library has returned and before the caller has noted it."""
 FRESH_STEPS = ("together",)
@@ -63,9 +65,9 @@ class Settings:
     spark_reader: bool = False
     """Read Iceberg tables by Spark too; Delta tables where Spark writes them."""
     spark: int = 0
-    """Spark streams in each of safewrite's arms."""
+    """Spark streams in each of safewrite's arms, and as many plain writers of Spark in those of Delta."""
     spark_kills: int = SPARK_KILLS
-    """How often the driver of each is killed."""
+    """How often the driver of each of them is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ class WriterPlan:
     """One writer process.  ``judged`` writers are safewrite's: any flaw of theirs fails the run.
 
     ``chores`` is set for a process that writes no rows of its own: it looks after the table, by
-    safewrite, so many times as it has ``appends``.  The traps of a ``stream`` of Spark are the ends of
-    its driver's lives, one after the other.
+    safewrite, so many times as it has ``appends``.  The traps of a writer of ``spark`` are the ends
+    of its driver's lives, one after the other.
     """
 
     number: int
@@ -83,7 +85,7 @@ class WriterPlan:
     environment: str = MAIN
     judged: bool = False
     chores: bool = False
-    stream: bool = False
+    spark: bool = False
     appends: int = 10
     rows: int = 100
     storage: tuple[tuple[str, str], ...] = ()
@@ -144,7 +146,7 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
     happens to go without the step, a later one is hit.
     """
     rng = random.Random(f"{settings.seed}/{arm.name}/traps")
-    judged = [writer for writer in arm.writers if writer.judged and not writer.stream]
+    judged = [writer for writer in arm.writers if writer.judged and not writer.spark]
     slots = [(writer, seq) for writer in judged for seq in range(1, max(2, writer.appends * 2 // 3))]
     rng.shuffle(slots)
     traps: dict[int, list[dict[str, Any]]] = {writer.number: [] for writer in judged}

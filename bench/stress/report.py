@@ -18,11 +18,12 @@ from rich.table import Table
 
 from safewrite.testing.checker import Flaw
 from safewrite.testing.faults import FaultKind, Step
-from safewrite.testing.history import Write
+from safewrite.testing.history import Event, Write
 
-from . import plots
+from . import plots, spark_writers
 from .arm import ArmResult
 from .run import Result
+from .spark_writers import ANY_MOMENT
 
 NOT_TESTED = (
     "real AWS: the stores are local stand-ins with honest conditional writes",
@@ -62,7 +63,8 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
     judged = {writer.number for writer in arm.plan.writers if writer.judged}
     counted: Callable[[int], bool] = (lambda w: w in judged) if judged else (lambda w: True)
     writes = [write for write in arm.verdict.writes if counted(write.writer)]
-    kills, pauses = arm.tally.kills, arm.tally.pauses
+    spark, pauses = _spark(arm), arm.tally.pauses
+    ends = sum(writer["kills"] for writer in spark)
     return {
         "name": arm.plan.name, "title": arm.plan.title, "naive": arm.plan.naive, "table": arm.table,
         "verdict": arm.label, "reasons": list(arm.judgement.reasons) if not arm.plan.naive else [],
@@ -76,11 +78,40 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
         "by_kind": {kind: _speed(writes_of, arm.elapsed_s) for kind, writes_of in _by_kind(arm).items()},
         **_speed(writes, arm.elapsed_s),
         "faults": _matrix(arm.faults), "peer_faults": _matrix(arm.peer_faults),
-        "kills": dict(sorted(kills.items())), "pauses": dict(sorted(pauses.items())), "restarts": arm.tally.restarts,
+        "kills": _kills(arm), "pauses": dict(sorted(pauses.items())), "restarts": arm.tally.restarts,
+        "spark": spark, "spark_kills": ends,
         "faults_fired": sum(arm.faults.values()) + sum(arm.peer_faults.values()) * (not judged),
         "bitten": arm.bitten, "steps": {identity: list(names) for identity, names in arm.steps.items()}, "errors": arm.errors,
         "examples": arm.verdict.examples(3, counted),
     }  # fmt: skip
+
+
+def _kills(arm: ArmResult) -> dict[str, int]:
+    """Kills by step and side, but those of Spark's drivers."""
+    kills = [event for event in arm.events if event.get("event") == Event.KILL]
+    others = [kill for kill in kills if not spark_writers.is_end(arm.plan, kill)]
+    return dict(sorted(Counter(f"{kill['step']}:{kill['when']}" for kill in others).items()))
+
+
+def _spark(arm: ArmResult) -> list[dict[str, Any]]:
+    """The Spark writers by kind, and where the lives of their drivers ended."""
+    planned, came = spark_writers.planned(arm.plan), spark_writers.came(arm.plan, arm.events)
+    numbers = Counter(writer.kind for writer in arm.plan.writers if writer.spark)
+    return [
+        {
+            "kind": kind, "drivers": count, "kills": came[kind].total(), "planned": dict(planned[kind]),
+            "ends": [
+                {"end": end, "step": step, "when": when, "kills": kills}
+                for (end, step, when), kills in sorted(came[kind].items(), key=_by_end)
+            ],
+        }
+        for kind, count in numbers.items()
+    ]  # fmt: skip
+
+
+def _by_end(item: tuple[tuple[str, str, str], int]) -> tuple[int, str, str]:
+    (end, step, when), _ = item
+    return spark_writers.ENDS.index(end), step, when
 
 
 def _chores(arm: ArmResult) -> list[dict[str, Any]]:
@@ -168,6 +199,8 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
     for name in columns[0]:
         table.add_row(name, *(str(cells[name]) for cells in columns))
     console.print(table)
+    if any(arm["spark"] for arm in summary["arms"]):
+        console.print(_table_of_ends(summary))
     colour = {"valid": "green", "INVALID": "red"}.get(summary["verdict"], "yellow")
     console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]")
     for reason in summary["reasons"]:
@@ -186,4 +219,21 @@ def _cells(arm: dict[str, Any]) -> dict[str, object]:
         "doubled": f"{max(rows['doubled'], rows['recommitted']):,}", **flaws, "unknown": rows["unknown"],
         "acks/s": f"{arm['commits_per_s']:.1f}", "tries/ack": arm["attempts_per_ack"] or "–",
         "faults": arm["faults_fired"], "kills": sum(arm["kills"].values()), "pauses": sum(arm["pauses"].values()),
+        "Spark kills": arm["spark_kills"],
     }  # fmt: skip
+
+
+def _table_of_ends(summary: dict[str, Any]) -> Table:
+    """Where the lives of Spark's drivers ended: a line for each kind of end, its steps counted."""
+    table = Table(title="Ends of Spark drivers", box=box.SIMPLE_HEAD)
+    for name in ("arm", "writer", "killed", "times", "steps"):
+        table.add_column(name, justify="right" if name == "times" else "left")
+    for arm in summary["arms"]:
+        for writer in arm["spark"]:
+            for end, wanted in writer["planned"].items():
+                here = [one for one in writer["ends"] if one["end"] == end]
+                steps = Counter(one["step"] for one in here for _ in range(one["kills"]))
+                named = ", ".join(f"{step} {count}" for step, count in steps.items())
+                times = f"{steps.total()} of {wanted}"
+                table.add_row(arm["name"], writer["kind"], end, times, named if end != ANY_MOMENT else "")
+    return table

@@ -68,10 +68,7 @@ def delta_rows(uri: str, storage_options: Mapping[str, str], columns: Sequence[s
     Raises:
         SparkReadError: with the end of what Spark said.
     """
-    settings = s3a_settings(storage_options) | {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    }
+    settings = s3a_settings(storage_options) | delta_settings()
     return _rows(f"delta.`{uri.replace('s3://', 's3a://')}`", settings, columns, _environment({}))
 
 
@@ -117,6 +114,20 @@ def catalog_settings(name: str, properties: Mapping[str, str]) -> dict[str, str]
     prefix = f"spark.sql.catalog.{name}"
     named = {f"{prefix}.{key}": value for key, value in settings.items()}
     return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | named
+
+
+def all_jars() -> str:
+    """The jars of both formats, as Spark takes them."""
+    return ",".join(map(str, sorted(JARS.glob("*.jar"))))
+
+
+def delta_settings() -> dict[str, str]:
+    """Spark's settings for Delta tables, as Delta's own documentation has them."""
+    return {
+        "spark.jars": all_jars(),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
 
 
 def s3a_settings(storage_options: Mapping[str, str]) -> dict[str, str]:
@@ -179,10 +190,9 @@ def _environment(properties: Mapping[str, str]) -> dict[str, str]:
 def _read(task: Mapping[str, Any], folder: Path) -> pa.Table:
     from pyspark.sql import SparkSession
 
-    jars = sorted(JARS.glob("*.jar"))
-    if not any(jar.name.startswith("iceberg-spark-runtime") for jar in jars):
+    if "iceberg-spark-runtime" not in all_jars():
         raise SparkReadError(f"Spark's jars are missing in {JARS}: make jars")
-    settings = {"spark.jars": ",".join(map(str, jars)), **session_settings(folder), **task["settings"]}
+    settings = {"spark.jars": all_jars(), **session_settings(folder), **task["settings"]}
     builder = SparkSession.builder.master("local[2]").appName("safewrite-reader")
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -98,9 +98,11 @@ class Writer:
             self.wait_for_the_start()
             stop_at = time.time() + self.config["time_limit_s"]
             rng = random.Random(f"{self.config['seed']}/{self.number}/think")
-            for seq in range(self.config["appends"]):
+            for seq in self.seqs():
                 # A peer that thinks between its appends is there for the whole run, not its first seconds.
-                time.sleep(rng.uniform(0, 2 * self.config.get("think_s", 0)))
+                # Once killed and started again, it does not think again of what it had begun before.
+                if not any(event.get("seq") == seq for event in self._before):
+                    time.sleep(rng.uniform(0, 2 * self.config.get("think_s", 0)))
                 if time.time() > stop_at:
                     self.say("late", seq)
                     break
@@ -113,6 +115,10 @@ class Writer:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+    def seqs(self) -> Iterable[int]:
+        """The numbers of the appends that are to be made; those that were made before are passed over."""
+        return range(self.config["appends"])
 
     def run_chore(self, chore: str, do: Callable[[int], str | None]) -> None:
         """Do a chore so many times as the plan says; one that fails is written down and is no end."""
@@ -278,9 +284,9 @@ def set_traps(world: Any, writer: Writer) -> None:
     world.perform = trapped
 
 
-def stream_folder(config: dict[str, Any]) -> Path:
-    """Where a Spark stream has its source and its checkpoint."""
-    return Path(config["history"]).with_name(f"writer-{config['writer']}.stream")
+def spark_folder(config: dict[str, Any]) -> Path:
+    """Where a Spark writer has its files, a stream its source and its checkpoint among them."""
+    return Path(config["history"]).with_name(f"writer-{config['writer']}.spark")
 
 
 def to_arrow(rows: list[Any]) -> Any:

@@ -1,0 +1,307 @@
+"""The plan of Spark's writers in a stress run: which arms have them, where the lives of their drivers end, and who counts it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bench.stress import menu, report, spark_writers
+from bench.stress.arm import ArmResult
+from bench.stress.arms import spark_life
+from bench.stress.arms.spark_answers import doubt_of, refusal_of
+from bench.stress.fleet import Tally
+from bench.stress.plan import ArmPlan, Settings, WriterPlan, place_traps
+from bench.stress.run import Result
+from bench.stress.spark_writers import ANY_MOMENT, AT_COMMIT, ENDS, NEXT_STEP, PAST_COMMIT
+from safewrite.errors import CommitUnknownError, StorageError
+from safewrite.spark.hook import CommitHook
+from safewrite.testing.checker import Judgement, Read, check
+from safewrite.testing.history import COLUMNS, Write, make_rows
+
+STEPS = dict.fromkeys(("key", "txn", "none"), ("commit.put_commit",))
+COMMITS = {"delta": "commit.put_commit", "iceberg": "swap.commit"}
+
+
+def planned(arm: str, *, seed: int = 7, spark: int = 1, kills: int = 60) -> ArmPlan:
+    """One arm's plan."""
+    return menu.make_arm(
+        arm, Settings(seed=seed, writers=4, arms=menu.SAFE_ARMS, spark=spark, spark_kills=kills, steps=())
+    )
+
+
+def drivers_of(arm: ArmPlan) -> list[WriterPlan]:
+    """Its Spark writers."""
+    return [writer for writer in arm.writers if writer.spark]
+
+
+# --- the plan -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("arm", menu.SAFE_ARMS)
+def test_every_arm_of_safewrite_has_a_stream_and_on_delta_a_plain_writer_beside_it(arm: str) -> None:
+    programs = Counter(writer.program for writer in drivers_of(planned(arm, spark=2)))
+    plain = {} if menu.is_iceberg(arm) else {"spark_plain.py": 2}
+    assert programs == {"spark_stream.py": 2, **plain}
+    assert all(writer.judged for writer in drivers_of(planned(arm)))
+
+
+@pytest.mark.parametrize("arm", [name for name in menu.NAIVE_ARMS if name not in menu.SPARK_ARMS])
+def test_naive_arms_are_as_without_spark(arm: str) -> None:
+    assert planned(arm) == planned(arm, spark=0)
+
+
+@pytest.mark.parametrize("arm", menu.SAFE_ARMS)
+def test_without_spark_nothing_is_changed(arm: str) -> None:
+    plan = planned(arm, spark=0)
+    assert not drivers_of(plan)
+    assert all(dict(writer.habits).get("think_s", 0.0) == 0.0 for writer in plan.writers if writer.judged)
+
+
+def test_the_arm_of_spark_as_it_comes_runs_where_spark_does() -> None:
+    assert not set(menu.SPARK_ARMS) & set(menu.choose(None))
+    assert set(menu.SPARK_ARMS) <= set(menu.choose(None, spark=True))
+    assert not set(menu.SPARK_ARMS) & set(menu.choose(None, spark=True, own=True))
+
+
+@pytest.mark.parametrize("arm", menu.SAFE_ARMS)
+def test_lives_end_past_the_commit_at_it_at_any_moment_and_half_of_them_at_steps(arm: str) -> None:
+    for driver in drivers_of(planned(arm)):
+        ends = Counter(end["end"] for end in driver.traps)
+        assert ends == {PAST_COMMIT: 10, AT_COMMIT: 10, ANY_MOMENT: 10, NEXT_STEP: 30}
+
+
+@pytest.mark.parametrize("arm", menu.SAFE_ARMS)
+def test_the_usual_run_ends_lives_past_the_commit_at_it_and_at_any_moment(arm: str) -> None:
+    for driver in drivers_of(planned(arm, kills=Settings(seed=1).spark_kills)):
+        assert [end["end"] for end in driver.traps] == [PAST_COMMIT, AT_COMMIT, ANY_MOMENT]
+
+
+@pytest.mark.parametrize("arm", menu.SAFE_ARMS)
+def test_the_commit_is_killed_on_both_sides_of_what_makes_rows_visible(arm: str) -> None:
+    commit = COMMITS["iceberg" if menu.is_iceberg(arm) else "delta"]
+    for driver in drivers_of(planned(arm)):
+        places = {(end["step"], end["when"]) for end in driver.traps if end["end"] == AT_COMMIT}
+        assert places == {(commit, "before"), (commit, "after")}
+
+
+@pytest.mark.parametrize("arm", menu.SAFE_ARMS)
+def test_the_other_writers_of_safewrite_are_there_for_most_of_the_lives(arm: str) -> None:
+    plan = planned(arm)
+    others = [writer for writer in plan.writers if writer.judged and not writer.spark]
+    assert others
+    for writer in others:
+        assert dict(writer.habits)["think_s"] * writer.appends == pytest.approx(
+            61 * 15 * len(drivers_of(plan))
+        )
+
+
+def test_the_seed_replays_the_plan() -> None:
+    assert planned("safewrite-dynamodb") == planned("safewrite-dynamodb")
+    for one, other in zip(
+        drivers_of(planned("safewrite-dynamodb")),
+        drivers_of(planned("safewrite-dynamodb", seed=8)),
+        strict=True,
+    ):
+        assert one.traps != other.traps
+
+
+def test_the_kills_of_other_writers_never_fall_to_spark() -> None:
+    arm = planned("safewrite-dynamodb")
+    for seed in range(20):
+        placed = place_traps(arm, STEPS, Settings(seed=seed))
+        assert drivers_of(placed) == drivers_of(arm)
+        assert any(writer.traps for writer in placed.writers if not writer.spark)
+
+
+# --- what came ------------------------------------------------------------------------------------
+def kill(
+    writer: WriterPlan, end: str, step: str = "commit.put_commit", when: str = "before"
+) -> dict[str, Any]:
+    """What the ledger says of a kill."""
+    return {
+        "event": "kill", "source": "ledger", "t": 3.0, "pid": 1, "kind": writer.kind, "writer": writer.number,
+        "step": step, "when": when, "end": end,
+    }  # fmt: skip
+
+
+def ended(arm: ArmPlan) -> list[dict[str, Any]]:
+    """Every life as planned."""
+    return [kill(driver, end["end"]) for driver in drivers_of(arm) for end in driver.traps]
+
+
+def test_a_run_in_which_every_life_ended_as_planned_misses_none() -> None:
+    arm = planned("safewrite-dynamodb", kills=6)
+    assert spark_writers.missing(arm, ended(arm)) == []
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_life_that_did_not_end_as_planned_is_missed_by_its_name(end: str) -> None:
+    arm = planned("safewrite-dynamodb", kills=6)
+    stream, plain = drivers_of(arm)
+    marks = ended(arm)
+    marks.remove(kill(plain, end))
+    (said,) = spark_writers.missing(arm, marks)
+    assert plain.kind in said
+    assert stream.kind not in said
+    assert end in said
+
+
+def test_a_kill_of_another_writer_does_not_stand_in_for_one_of_spark() -> None:
+    arm = planned("safewrite-dynamodb", kills=1)
+    pandas = next(writer for writer in arm.writers if not writer.spark)
+    proxy = {"source": "proxy", "kind": "cut", "step": "put_commit", "t": 1}
+    marks = [kill(pandas, PAST_COMMIT), proxy]
+    assert len(spark_writers.missing(arm, marks)) == 2
+
+
+def result(arm: ArmPlan, marks: list[dict[str, Any]]) -> Result:
+    """A run of one arm in which every writer was acked once."""
+    rows = {writer.number: make_rows(1, writer.number, 0, 5) for writer in arm.writers}
+    writes = [
+        Write(
+            kind=writer.kind, writer=writer.number, seq=0, key=None, first_id=rows[writer.number][0].id,
+            checks=tuple(row.check for row in rows[writer.number]), outcome="ok", invoked_at=1.0, acked_at=2.0,
+            elapsed_s=1.0, tries=1,
+        )
+        for writer in arm.writers
+    ]  # fmt: skip
+    seen = [row for written in rows.values() for row in written]
+    columns = {column: [getattr(row, column) for row in seen] for column in COLUMNS}
+    verdict = check(writes, [Read.of("one", columns)])
+    made = ArmResult(
+        arm, "s3://b/t", 9.0, verdict, Judgement(True, ()), Tally(), Counter(), Counter(), marks, 1, 0
+    )
+    return Result(Settings(seed=1), [made], 1.0, 9.0, {"revision": "none", "machine": "none"})
+
+
+def test_the_report_names_sparks_writers_and_where_their_drivers_ended() -> None:
+    arm = planned("safewrite-dynamodb", kills=3)
+    stream, plain = drivers_of(arm)
+    pandas = arm.writers[0]
+    marks = [
+        kill(pandas, "", "ledger.commit"), kill(stream, PAST_COMMIT, spark_writers.EPOCH_STEP), kill(plain, AT_COMMIT),
+        kill(plain, AT_COMMIT, when="after"), {"source": "proxy", "kind": "cut", "step": "put_commit", "t": 1},
+    ]  # fmt: skip
+    run = result(arm, marks)
+    summary = report.to_dict(run)
+    (safe,) = summary["arms"]
+    assert safe["kills"] == {"ledger.commit:before": 1}
+    assert safe["spark_kills"] == 3
+    assert [(one["kind"], one["drivers"], one["kills"]) for one in safe["spark"]] == [
+        (stream.kind, 1, 1), (plain.kind, 1, 2),
+    ]  # fmt: skip
+    assert {(one["end"], one["step"], one["when"], one["kills"]) for one in safe["spark"][1]["ends"]} == {
+        (AT_COMMIT, "commit.put_commit", "before", 1), (AT_COMMIT, "commit.put_commit", "after", 1),
+    }  # fmt: skip
+    page = report.render(run, summary)
+    assert all(text in page for text in (stream.kind, plain.kind, spark_writers.EPOCH_STEP, AT_COMMIT))
+    console = Console(record=True, width=200)
+    report.show(run, summary, console, Path("out"))
+    said = console.export_text()
+    assert all(text in said for text in (stream.kind, plain.kind, "1 of 1", "2 of 1", "0 of 1"))
+
+
+# --- a life ---------------------------------------------------------------------------------------
+class KilledError(Exception):
+    """Instead of the SIGKILL."""
+
+
+@pytest.fixture
+def mortal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill ends this test's life, not its process."""
+
+    def killpg(group: int, signal: int) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(spark_life.os, "killpg", killpg)
+
+
+def life(folder: Path, *ends: dict[str, Any]) -> spark_life.Life:
+    """The next life of a driver, whose ledger is in ``folder``."""
+    return spark_life.Life(
+        {"kind": "Spark", "writer": 1, "history": str(folder / "history.jsonl"), "traps": list(ends)}
+    )
+
+
+def deaths(folder: Path) -> list[tuple[str, str, str]]:
+    """The ends that the ledger knows."""
+    lines = (folder / "history.jsonl").read_text().splitlines()
+    return [(e["end"], e["step"], e["when"]) for e in map(json.loads, lines) if e["event"] == "kill"]
+
+
+def end(name: str, **place: Any) -> dict[str, Any]:
+    return {"end": name, "step": "any", "when": "any", "batches": 0, "places": 0, "delay_s": 0.0, **place}
+
+
+@pytest.mark.usefixtures("mortal")
+def test_a_life_ends_at_its_step_and_side_after_its_batches(tmp_path: Path) -> None:
+    one = life(tmp_path, end(AT_COMMIT, step="swap.commit", when="after", batches=1))
+    for step, when in (("swap.commit", "before"), ("swap.commit", "after"), ("swap.load", "after")):
+        one.trap(0, step, when)
+    one.batches += 1
+    one.trap(1, "swap.commit", "before")
+    with pytest.raises(KilledError):
+        one.trap(1, "swap.commit", "after")
+    assert deaths(tmp_path) == [(AT_COMMIT, "swap.commit", "after")]
+
+
+@pytest.mark.usefixtures("mortal")
+def test_no_life_ends_at_the_step_of_another_while_there_are_new_ones(tmp_path: Path) -> None:
+    places = [("a", "before"), ("a", "after"), ("b", "before")]
+    ends = [end(NEXT_STEP)] * 3
+    for _ in ends:
+        one = life(tmp_path, *ends)
+        with pytest.raises(KilledError):
+            [one.trap(0, step, when) for step, when in places]
+    assert deaths(tmp_path) == [(NEXT_STEP, *place) for place in places]
+
+
+@pytest.mark.usefixtures("mortal")
+def test_the_last_life_and_one_that_is_killed_from_outside_end_at_no_step(tmp_path: Path) -> None:
+    for ends in ((), (end(ANY_MOMENT),)):
+        one = life(tmp_path, *ends)
+        assert one.is_last is not bool(ends)
+        one.trap(0, "commit.put_commit", "before")
+    assert deaths(tmp_path) == []
+
+
+# --- what an error says -----------------------------------------------------------------------------
+class _Commits:
+    """Commits that end with an error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def commit(self, path: str, body: str) -> bool:
+        raise self.error
+
+
+def said(error: Exception) -> str:
+    """What Spark's user reads when the hook ends with ``error``."""
+    hook = CommitHook(_Commits(error))  # type: ignore[arg-type]
+    path = "s3a://lake/orders/_delta_log/00000000000000000041.json"
+    return "An error occurred: java.io.IOException: " + hook.commit(path, '{"commitInfo":{"txnId":"t-1"}}\n')
+
+
+def test_a_commit_in_doubt_is_asked_for_by_what_its_error_names() -> None:
+    text = said(CommitUnknownError("The answer was lost.", key=None))
+    assert doubt_of(text) == ("s3a://lake/orders", 41, "t-1")
+    assert refusal_of(text) is None
+
+
+def test_an_error_that_safewrite_does_not_know_leaves_the_commit_in_doubt() -> None:
+    assert doubt_of(said(ZeroDivisionError())) == ("s3a://lake/orders", 41, "t-1")
+
+
+def test_an_error_that_says_that_nothing_was_committed_is_believed() -> None:
+    text = said(StorageError("The store refuses. Nothing was committed."))
+    assert (doubt_of(text), refusal_of(text)) == (None, "StorageError")
+    assert refusal_of("[DELTA_CONCURRENT_APPEND] ConcurrentAppendException") == "DELTA_CONCURRENT_APPEND"
+
+
+@pytest.mark.parametrize("text", ["java.io.IOException: Connection reset", "java.lang.OutOfMemoryError", ""])
+def test_an_error_that_says_nothing_of_the_table_is_neither(text: str) -> None:
+    assert (doubt_of(text), refusal_of(text)) == (None, None)
