@@ -195,7 +195,7 @@ class ArmRun:
         for kind, counter in ((Event.KILL, fleet.tally.kills), (Event.PAUSE, fleet.tally.pauses)):
             counter.clear()
             counter.update(f"{e['step']}:{e['when']}" for e in marked if e["event"] == kind)
-        fired = {**self._fired(marked, faults), **self._chores_done(chores)}
+        fired = {**self._faults_fired(faults), **traps_fired(self.arm, marked), **self._chores_done(chores)}
         judged = {writer.number for writer in self.arm.writers if writer.judged}
         judgement = judge(verdict, fired=fired, of=lambda w: w in judged or not judged)
         flaws = [*final.flaws, *self._lost_by_us(verdict)]
@@ -240,27 +240,30 @@ class ArmRun:
         kinds = {writer.number: writer.kind for writer in self.arm.writers}
         return {kinds[number]: done[number] for number in planned}
 
-    def _fired(self, marked: list[dict[str, Any]], faults: Counts) -> dict[str, int]:
-        """How often each planned class fired: proxy faults by kind, kills by step, pauses.
-
-        The ends of Spark's drivers are counted apart, so that they do not stand in for a kill of another writer.
-        """
-        came = Counter(
-            (str(e["event"]), e["step"], e["when"]) for e in marked if not spark_writers.is_end(self.arm, e)
-        )
+    def _faults_fired(self, faults: Counts) -> dict[str, int]:
+        """How often each planned kind of fault came."""
         fired: dict[str, int] = {}
         if self.stage.can_proxy:
             fired = {str(rule.kind): 0 for rule in self.arm.faults}
             for (_, kind), count in faults.items():
                 fired[kind] = fired.get(kind, 0) + count
-        for writer in self.arm.writers:
-            if not writer.judged or writer.spark:
-                continue
-            for trap in writer.traps:
-                if trap["seq"] is not None:
-                    action, step, when = trap["action"], trap["step"], trap["when"]
-                    fired[f"{action} {when} {step}"] = came[action, step, when]
         return fired
+
+
+def traps_fired(arm: ArmPlan, marked: list[dict[str, Any]]) -> dict[str, int]:
+    """How often each planned kill and pause came, by its step and side.
+
+    The ends of Spark's drivers are counted apart, so that they do not stand in for a kill of another writer.
+    """
+    came = Counter(
+        (str(e["event"]), e["step"], e["when"]) for e in marked if not spark_writers.is_end(arm, e)
+    )
+    traps = [trap for w in arm.writers if w.judged and not w.spark for trap in w.traps]
+    return {
+        f"{trap['action']} {trap['when']} {trap['step']}": came[trap["action"], trap["step"], trap["when"]]
+        for trap in traps
+        if trap["seq"] is not None
+    }
 
 
 _MARKED = (Event.KILL, Event.PAUSE, Event.RESUME)
