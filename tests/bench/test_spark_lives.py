@@ -98,7 +98,8 @@ def said(error: Exception) -> str:
 
 
 def test_a_commit_in_doubt_is_asked_for_by_what_its_error_names() -> None:
-    text = said(CommitUnknownError("The answer was lost.", key=None))
+    """Though its reason may say that this or that was not written."""
+    text = said(CommitUnknownError("The answer was lost. Nothing was written twice.", key=None))
     assert doubt_of(text) == ("s3a://lake/orders", 41, "t-1")
     assert refusal_of(text) is None
 
