@@ -218,8 +218,8 @@ def _cells(arm: dict[str, Any]) -> dict[str, object]:
         "acked rows": f"{rows['acked_rows']:,}", "lost": f"{rows['lost']:,}",
         "doubled": f"{max(rows['doubled'], rows['recommitted']):,}", **flaws, "unknown": rows["unknown"],
         "acks/s": f"{arm['commits_per_s']:.1f}", "tries/ack": arm["attempts_per_ack"] or "–",
-        "faults": arm["faults_fired"], "kills": sum(arm["kills"].values()), "pauses": sum(arm["pauses"].values()),
-        "Spark kills": arm["spark_kills"],
+        "faults": arm["faults_fired"], "kills": sum(arm["kills"].values()) + arm["spark_kills"],
+        "pauses": sum(arm["pauses"].values()),
     }  # fmt: skip
 
 

@@ -72,7 +72,9 @@ def _stream(arm: ArmPlan, settings: Settings, number: int) -> WriterPlan:
 
 def _plain(settings: Settings, number: int) -> WriterPlan:
     """Without a key: what was under way when its driver was killed, nobody knows and nobody repeats."""
-    habits = {"on_error": "retry", "on_restart": "give up", "calls_max": 12}
+    habits: dict[str, Any] = {
+        "on_error": "retry", "on_restart": "give up", "calls_max": 12, "lease_s": settings.lease_s,
+    }  # fmt: skip
     return WriterPlan(
         number, "Spark df.write, no key", "spark_plain.py", judged=True, spark=True, appends=_appends(settings),
         rows=settings.rows, habits=tuple(habits.items()),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,8 @@ def attach(session: Any, life: Life, config: dict[str, Any]) -> None:
 
     safewrite.spark.attach(session, storage_options=config["storage_options"])
     table = hook_of(session).commits.table(config["table"].replace("s3://", "s3a://"))
+    # The run's lease, as its other writers have it: each kill of a writer in its turn costs one.
+    table.limits = replace(table.limits, lease_s=config["lease_s"])
     common.set_traps(table.world, life)
 
 
