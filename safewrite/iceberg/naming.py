@@ -90,6 +90,15 @@ def find(head: Head, write: Write) -> int | None:
     return None if write.txn is None else _find_batch(head, write, *write.txn)
 
 
+def carries(head: Head, key: str | None, txn: tuple[str, int] | None) -> bool:
+    """Whether a head may know a write by its name, so that its rows should be compared before any are uploaded."""
+    if txn is None:
+        return key is not None and head.find(KEY, key) is not None
+    app_id, version = txn
+    last = last_batch(head.properties, app_id)
+    return (last is not None and last.version >= version) or head.find(KEY, f"{app_id}/{version}") is not None
+
+
 def _find_batch(head: Head, write: Write, app_id: str, version: int) -> int | None:
     """What the table's properties say of a batch whose snapshot is not in sight."""
     last = last_batch(head.properties, app_id)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +17,7 @@ from safewrite.iceberg.datafiles import StagedFile
 from safewrite.iceberg.drafts import Drafts
 from safewrite.iceberg.files import MemoryIO
 from safewrite.iceberg.heads import table_of
+from safewrite.iceberg.naming import carries
 from safewrite.iceberg.replace import named_replace
 from safewrite.iceberg.staging import Mark, Staging, perform_all
 from safewrite.iceberg.write import WritePlan
@@ -23,7 +25,7 @@ from safewrite.protocol import lease
 from safewrite.protocol.effects import Effect, GetTail, Ok, Outcome, Tail
 from safewrite.protocol.head import Head
 from safewrite.spark import files
-from safewrite.spark.batch import Batch, Check, computed
+from safewrite.spark.batch import Batch, Check, Origin, computed, counts_every_attempt, observed
 from safewrite.spark.columns import Conformed, conformed, new_schema
 from safewrite.spark.files import SparkIceberg
 from safewrite.spark.session import check_classic
@@ -45,6 +47,7 @@ class Job:
     rows: Conformed
     checks: list[Check]
     predicate: Predicate | None
+    origin: Origin | None
 
     def plan(self, batch: Batch, head: Head, drafts: Drafts, name: Any) -> WritePlan:
         """What commits the batch; its files are those that Spark writes."""
@@ -58,8 +61,40 @@ class Job:
         plan.staging = Written(drafts.limits)
         return plan
 
+    @contextmanager
+    def batch(self, head: Head, name: Any) -> Iterator[tuple[Batch, Callable[[], list[StagedFile]]]]:
+        """The rows, counted, and what gives their files.
+
+        Where it can be, Spark writes the files at once and counts the rows on the way.  Not where they must
+        be looked at before anything is uploaded, or where the table seems to have them already.
+
+        Raises:
+            ConflictError, StorageError: as :meth:`files`.
+            SafewriteError: the refusal of a check.
+        """
+        made = None if self.checks or carries(head, *name) else self._in_one_pass(head)
+        if made is not None:
+            batch, staged = made
+            yield batch, lambda: staged
+            return
+        with computed(self.rows.frame, self.checks, self.origin) as batch:
+            yield batch, lambda: self.files(batch, head)
+
+    def _in_one_pass(self, head: Head) -> tuple[Batch, list[StagedFile]] | None:
+        """None where Spark does not tell what it saw; files that it wrote are left over then, named by nobody."""
+        frame = self.rows.frame
+        if self.origin is not None:
+            made = self._write(frame, head)
+            return Batch(frame, _rows(made), self.origin.fingerprint(_rows(made))), made
+        if not counts_every_attempt(frame.sparkSession):
+            return None
+        seen = observed(frame)
+        made = self._write(seen.frame, head)
+        fingerprint = seen.fingerprint(_rows(made))
+        return None if fingerprint is None else (Batch(frame, _rows(made), fingerprint), made)
+
     def files(self, batch: Batch, head: Head) -> list[StagedFile]:
-        """Let Spark write the files of the batch.
+        """Let Spark write the files of a batch that was computed before.
 
         Raises:
             ConflictError: kind SCHEMA_CHANGED; Spark's library sees another schema than we do.
@@ -68,15 +103,22 @@ class Job:
         """
         if not batch.rows:
             return []
-        made = data_files(self.spark.write(batch.frame), self.spark.layout[2])
-        check_layout(self.spark, head)
-        written = sum(file.record_count for file in made)
-        if written != batch.rows:
+        made = self._write(batch.frame, head)
+        if _rows(made) != batch.rows:
             raise InternalError(
-                f"{batch.rows} rows were counted and {written} written: the batch was computed a second time and gave "
-                "other rows. Nothing was committed; call again, and please report it."
+                f"{batch.rows} rows were counted and {_rows(made)} written: the batch was computed a second time and "
+                "gave other rows. Nothing was committed; call again, and please report it."
             )
+        return made
+
+    def _write(self, frame: DataFrame, head: Head) -> list[StagedFile]:
+        made = data_files(self.spark.write(frame), self.spark.layout[2])
+        check_layout(self.spark, head)
         return [StagedFile(file.file_path, b"", file) for file in made]
+
+
+def _rows(files: list[StagedFile]) -> int:
+    return sum(file.data_file.record_count for file in files)
 
 
 def empty_like(frame: DataFrame) -> pa.Table:
@@ -89,7 +131,7 @@ def find(
 ) -> SparkIceberg:
     """The table as the frame's session knows it; see ``safewrite.spark.files.find``."""
     check_classic(frame.sparkSession)
-    return files.find(frame.sparkSession, identifier, head.table_id, named=named, likely=likely or "")
+    return files.find(frame.sparkSession, identifier, _layout(head), named=named, likely=likely or "")
 
 
 def job(
@@ -99,6 +141,7 @@ def job(
     mode: Literal["append", "overwrite"],
     where: Where | None,
     schema_mode: Literal["merge"] | None,
+    origin: Origin | None = None,
 ) -> Job:
     """Check a frame's columns against the table's.
 
@@ -111,30 +154,33 @@ def job(
     if mode == "overwrite":
         predicate = EVERYTHING if where is None else parse(where, rows.schema)
         checks += [] if where is None else [inside(predicate)]
-    return Job(spark, rows, checks, predicate)
+    return Job(spark, rows, checks, predicate, origin)
 
 
-def counted(frame: DataFrame, spark: SparkIceberg) -> Batch:
+def counted(frame: DataFrame, spark: SparkIceberg, origin: Origin | None = None) -> Batch:
     """The frame's fingerprint with NULL in the columns that it lacks; its rows are not kept."""
-    with computed(conformed(frame, spark.schema, schema_mode="merge").frame) as batch:
+    with computed(conformed(frame, spark.schema, schema_mode="merge").frame, origin=origin) as batch:
         return batch
 
 
 def check_layout(spark: SparkIceberg, head: Head) -> None:
     """Refuse to write files by another schema, partitioning or sort order than the one they are committed to (H9)."""
-    metadata = table_of(head).metadata
-    ours = (
-        str(metadata.table_uuid),
-        metadata.current_schema_id,
-        metadata.default_spec_id,
-        metadata.default_sort_order_id,
-    )
-    if spark.layout != ours:
+    if spark.layout != _layout(head):
         raise ConflictError(
             f"Another writer changed the schema, partitioning or sort order of {spark.name} meanwhile. Nothing was "
             "committed. Call again with the same key.",
             kind=Kind.SCHEMA_CHANGED,
         )
+
+
+def _layout(head: Head) -> files.Layout:
+    metadata = table_of(head).metadata
+    return (
+        str(metadata.table_uuid),
+        metadata.current_schema_id,
+        metadata.default_spec_id,
+        metadata.default_sort_order_id,
+    )
 
 
 def data_files(manifest: bytes, spec_id: int) -> list[DataFile]:

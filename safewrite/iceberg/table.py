@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from safewrite.drafts import Counted
     from safewrite.frames.where import Where
+    from safewrite.spark.batch import Origin
 
 
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class IcebergTable:
         self._head: Head | None = None
         self._known_s: float | None = None
         self._queue_first = 0
+        self._spark_name: str | None = None
         self._doubts: dict[str, Head | None] = {}
         """Keys of attempts that ended in doubt, with the base that they waited for."""
         self.reopen: Callable[[], IcebergTable] | None = None
@@ -355,30 +357,31 @@ class IcebergTable:
         name: tuple[str | None, tuple[str, int] | None],
         schema_mode: Literal["merge"] | None,
         spark_catalog: str | None,
+        origin: Origin | None = None,
     ) -> Receipt:
         """Let Spark write the files, and commit them as those of any other frame."""
         from safewrite.iceberg import spark
-        from safewrite.spark.batch import computed
 
         started_s = self._now_s()
 
         def attempt() -> Receipt:
             head = self._fresh_head(None if self._head else spark.empty_like(frame))
-            likely = spark_catalog, self.connection.catalog.name
+            likely = spark_catalog, self._spark_name or self.connection.catalog.name
             there = spark.find(frame, self.connection.identifier, head, *likely)
+            self._spark_name = there.catalog
             if schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
                 return attempt()
             spark.check_layout(there, head)
             try:
-                job = spark.job(frame, there, mode=mode, where=where, schema_mode=schema_mode)
+                job = spark.job(frame, there, mode=mode, where=where, schema_mode=schema_mode, origin=origin)
             except WouldAlterError:
-                repeated = self._repeated(partial(spark.counted, frame, there), head, *name)
+                repeated = self._repeated(partial(spark.counted, frame, there, origin), head, *name)
                 if repeated is None or mode != "append":
                     raise
                 return repeated
-            with computed(job.rows.frame, job.checks) as batch:
+            with job.batch(head, name) as (batch, files):
                 plan = job.plan(batch, head, self._drafts, name)
-                return self._write(plan, lambda: job.files(batch, head), head, started_s)
+                return self._write(plan, files, head, started_s)
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
 

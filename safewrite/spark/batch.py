@@ -1,32 +1,38 @@
-"""A Spark DataFrame computed once, with the number of its rows and a fingerprint that no order changes.
+"""A Spark DataFrame with the number of its rows and a fingerprint that no order changes.
 
 A plan that is run again may give other rows (``rand()``, a source that changed), so what is counted must
-be what is written (E5).  The rows are kept with their lineage cut: where an executor takes some of them
-with it, the write fails and is repeated, and nothing is computed anew unnoticed.
+be what is written (E5).  There are two ways.  ``computed`` keeps the rows with their lineage cut: where an
+executor takes some of them with it, the write fails and is repeated, and nothing is computed anew unnoticed.
+``observed`` counts them on their way into files, in the one pass that writes these.
 
-The fingerprint goes by the rules of ``safewrite.frames.fingerprint``: integers of all widths are alike,
--0.0 is 0.0, NaN is NaN, NULL adds nothing, a map has no order.  Its hash is Spark's own, so it cannot be
-compared with that of a pandas or Arrow frame, and says so by its name.
+The hash is Spark's own, so a fingerprint cannot be compared with that of a pandas or Arrow frame, and says
+so by its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from safewrite.errors import InvalidInputError, SafewriteError
+from safewrite.errors import SafewriteError
 from safewrite.frames.fingerprint import Fingerprint
+from safewrite.spark.hashes import row_hash
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
 
 KIND = "spark1"
-_LANES = ("a", "b")
+ANSWER_S = 60.0
+"""So long is waited for Spark's listeners to tell what was observed; then the rows are counted anew."""
+_LAST_ATTEMPTS = "spark.sql.legacy.observeMetricsAggregateAllAttempts"
 _LOW_BITS = 0xFFFFFFFF
+_COUNT, _HIGH, _LOW = _METRICS = ("count", "high", "low")
+
+log = logging.getLogger("safewrite")
 
 
 @dataclass(frozen=True)
@@ -38,17 +44,30 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What a batch is known by instead of a hash of its rows: where they came from."""
+
+    kind: str
+    digest: str
+
+    def fingerprint(self, rows: int) -> Fingerprint:
+        """Of a batch of so many rows."""
+        return Fingerprint(rows, self.digest, self.kind)
+
+
+@dataclass(frozen=True)
 class Batch:
-    """Rows that are computed, checked and kept."""
+    """Rows that are computed and checked."""
 
     frame: DataFrame
     rows: int
     fingerprint: Fingerprint
 
 
+# --- computed, then written -------------------------------------------------------------------------
 @contextmanager
-def computed(frame: DataFrame, checks: Sequence[Check] = ()) -> Iterator[Batch]:
-    """Compute ``frame`` once and keep it until the end of the block.
+def computed(frame: DataFrame, checks: Sequence[Check] = (), origin: Origin | None = None) -> Iterator[Batch]:
+    """Compute ``frame`` once and keep it until the end of the block; with an ``origin``, its rows are not hashed.
 
     Raises:
         InvalidInputError: a column has a type whose values cannot be compared.
@@ -56,101 +75,106 @@ def computed(frame: DataFrame, checks: Sequence[Check] = ()) -> Iterator[Batch]:
     """
     kept = frame.localCheckpoint(eager=False)
     try:
-        yield _counted(kept, checks)
+        yield _counted(kept, checks, origin)
     finally:
         # Freed now: Spark itself would wait until the collectors of both languages have come round.
         kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001 - PySpark has no other way
 
 
-def quoted(name: str) -> str:
-    """A column's very name in Spark's SQL, dots and all."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _counted(frame: DataFrame, checks: Sequence[Check]) -> Batch:
-    """One pass over the rows.  Sums are made of 32-bit halves: they stay exact for two billion rows."""
+def _counted(frame: DataFrame, checks: Sequence[Check], origin: Origin | None = None) -> Batch:
+    """One pass over the rows."""
     import pyspark.sql.functions as f
 
-    hashes = [_row_hash(frame, lane).alias(lane) for lane in _LANES]
-    flags = [f.expr(check.condition).alias(f"bad_{number}") for number, check in enumerate(checks)]
-    halves = [
-        f.sum(half)
-        for lane in _LANES
-        for half in (f.shiftrightunsigned(f.col(lane), 32), f.col(lane).bitwiseAND(f.lit(_LOW_BITS)))
-    ]
-    counts = [f.count_if(f.col(f"bad_{number}")) for number in range(len(checks))]
-    found = frame.select(*hashes, *flags).agg(f.count(f.lit(1)), *halves, *counts).collect()[0]
+    bad = [f.count_if(f.expr(check.condition)) for check in checks]
+    metrics = _metrics(frame, origin)
+    found = frame.agg(*metrics, *bad).collect()[0]
     rows = int(found[0])
-    for check, count in zip(checks, found[5:], strict=True):
+    for check, count in zip(checks, found[len(metrics) :], strict=True):
         if count:
             raise check.refusal(count, rows)
-    high_a, low_a, high_b, low_b = (int(half or 0) for half in found[1:5])
-    sums = ((high << 32) + low for high, low in ((high_a, low_a), (high_b, low_b)))
-    return Batch(frame, rows, Fingerprint(rows, "".join(f"{one % 2**64:016x}" for one in sums), KIND))
+    if origin is not None:
+        return Batch(frame, rows, origin.fingerprint(rows))
+    return Batch(frame, rows, _fingerprint(dict(zip(_METRICS, found, strict=False))))
 
 
-# --- hashes -----------------------------------------------------------------------------------------
-def _row_hash(frame: DataFrame, lane: str) -> Column:
-    """Cells are hashed with their columns' names, so their order does not matter."""
+# --- counted while they are written -----------------------------------------------------------------
+@dataclass(frozen=True)
+class Observed:
+    """A frame whose rows are counted and hashed by the action that computes it, which must be its only one."""
+
+    frame: DataFrame
+    _observation: Observation
+
+    def fingerprint(self, rows: int) -> Fingerprint | None:
+        """The fingerprint of the rows that the action wrote, by its own count ``rows``; None if it cannot be told.
+
+        Every row that was written had been counted, for Spark adds up what every finished task has seen.
+        So where the two numbers are equal, it is these rows that were hashed; where a stage was run again
+        below a shuffle, more were counted than written.  Not to be asked after an action that failed:
+        Spark may never answer.
+        """
+        if rows == 0:  # of which Spark may have optimized the count away
+            return _fingerprint({})
+        found = self._answer()
+        if not found or found[_COUNT] != rows:
+            log.warning(
+                "%d rows were written, and %s counted on the way: they are counted anew",
+                rows,
+                found.get(_COUNT, "none") if found else "none",
+            )
+            return None
+        return _fingerprint(found)
+
+    def _answer(self) -> dict[str, Any] | None:
+        """What Spark's listener was told; it is on its way when the action returns, and lost where events are dropped."""
+        answers: list[dict[str, Any]] = []
+
+        def ask() -> None:
+            try:
+                answers.append(self._observation.get)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the rows can be counted anew
+                log.warning("Spark does not tell what it observed: %s", error)
+
+        # The wait in Java has no end of its own.
+        asking = threading.Thread(target=ask, name="safewrite-observation", daemon=True)
+        asking.start()
+        asking.join(ANSWER_S)
+        return answers[0] if answers else None
+
+
+def observed(frame: DataFrame) -> Observed:
+    """Count and hash the rows of a frame in the pass that writes them.
+
+    Raises:
+        InvalidInputError: a column has a type whose values cannot be compared.
+    """
+    from pyspark.sql import Observation
+
+    observation = Observation()
+    return Observed(frame.observe(observation, *_metrics(frame)), observation)
+
+
+def counts_every_attempt(session: SparkSession) -> bool:
+    """Whether Spark observes all that finished tasks have seen, on which ``Observed.fingerprint`` stands.
+
+    Spark after 4.1 leaves out what a stage saw before it was run again, unless this setting says otherwise.
+    """
+    setting = session._jsparkSession.conf().getOption(_LAST_ATTEMPTS)  # noqa: SLF001 - get() raises where it is unknown
+    return bool(setting.isEmpty()) or str(setting.get()).lower() == "true"
+
+
+# --- count and sums -----------------------------------------------------------------------------------
+def _metrics(frame: DataFrame, origin: Origin | None = None) -> list[Column]:
+    """Number of rows, and the sums of both halves of their hashes: 32 bits, so exact for two billion rows."""
     import pyspark.sql.functions as f
 
-    cells = [
-        _cell(f.col(quoted(field.name)), field.dataType, f"{lane}\x1f{field.name}")
-        for field in frame.schema.fields
-    ]
-    return f.xxhash64(f.lit(lane), reduce(lambda one, other: one.bitwiseXOR(other), cells))
+    metrics = {_COUNT: "count(1)"}
+    if origin is None:
+        row = row_hash(frame.schema)
+        metrics |= {_HIGH: f"sum(shiftrightunsigned({row}, 32))", _LOW: f"sum({row} & {_LOW_BITS}L)"}
+    return [f.expr(metric).alias(name) for name, metric in metrics.items()]
 
 
-def _cell(values: Column, kind: DataType, seed: str) -> Column:
-    """The hash of a value; 0 for NULL, which Spark's own hash passes over together with its place."""
-    import pyspark.sql.functions as f
-
-    return f.when(values.isNull(), f.lit(0).cast("long")).otherwise(
-        f.xxhash64(f.lit(seed), *_plain(values, kind, seed))
-    )
-
-
-def _plain(values: Column, kind: DataType, seed: str) -> Sequence[Column]:
-    """What stands for a value that is not NULL: equal for equal values, of whatever width."""
-    import pyspark.sql.functions as f
-    from pyspark.sql import types as t
-
-    match kind:
-        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
-            return (values.cast("long"),)
-        case t.FloatType() | t.DoubleType():
-            number = values.cast("double") + f.lit(0.0)  # -0.0 + 0.0 is 0.0
-            return (f.when(f.isnan(number), f.lit(float("nan"))).otherwise(number),)
-        case t.DecimalType():
-            return (f.lit(f"d{kind.scale}"), values.cast(t.DecimalType(38, kind.scale)))
-        case t.StringType():
-            return (f.lit("s"), values.cast("binary"))  # a collation must not make texts equal
-        case t.BinaryType():
-            return (f.lit("x"), values)
-        case t.BooleanType() | t.DateType() | t.TimestampType() | t.TimestampNTZType():
-            return (f.lit(kind.typeName()), values)
-        case t.StructType():
-            return [
-                _cell(values.getField(one.name), one.dataType, f"{seed}\x1f{one.name}") for one in kind.fields
-            ]
-        case t.ArrayType():
-            return f.size(values), f.transform(values, lambda one: _cell(one, kind.elementType, seed))
-        case t.MapType():
-            return f.size(values), f.array_sort(f.transform(f.map_entries(values), _entry(kind, seed)))
-        case t.NullType():
-            return (f.lit(0),)
-    raise InvalidInputError(
-        f"Values of Spark's type {kind.simpleString()} cannot be compared, so a repeat could not be told from other "
-        "rows. Nothing was written. Cast the column to a type that tables have."
-    )
-
-
-def _entry(kind: Any, seed: str) -> Any:
-    """The hash of a map's entry; entries are sorted by their hashes."""
-    import pyspark.sql.functions as f
-
-    def hashed(entry: Column) -> Column:
-        key = _cell(entry.getField("key"), kind.keyType, f"{seed}\x1fkey")
-        return f.xxhash64(key, _cell(entry.getField("value"), kind.valueType, f"{seed}\x1fvalue"))
-
-    return hashed
+def _fingerprint(found: Mapping[str, Any]) -> Fingerprint:
+    rows, high, low = (int(found.get(name) or 0) for name in _METRICS)
+    return Fingerprint(rows, f"{high:016x}{low:016x}", KIND)

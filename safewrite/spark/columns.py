@@ -17,7 +17,8 @@ from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import prepare
 from safewrite.frames.prepare import HIVE_NULL
 from safewrite.frames.types import canonical_schema, canonical_type
-from safewrite.spark.batch import Check, quoted
+from safewrite.spark.batch import Check
+from safewrite.spark.hashes import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

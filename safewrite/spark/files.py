@@ -12,20 +12,25 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, MissingExtraError, StorageError
-from safewrite.spark.batch import quoted
 from safewrite.spark.columns import arrow_schema, conformed
+from safewrite.spark.hashes import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CATALOG = "spark.sql.catalog."
 _CLASSES = ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg.spark.SparkSessionCatalog")
+_OF_ICEBERG = "default_iceberg"
+"""A catalog in the Hive metastore that Iceberg's library adds to a session by itself; few have such a store."""
 _MANIFEST_VERSION = 2
+
+Layout: TypeAlias = tuple[str, int, int, int]
+"""A table's UUID, and the ids of its schema, partitioning and sort order."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +40,14 @@ class SparkIceberg:
     session: SparkSession
     table: Any
     name: str
+    catalog: str
 
     @property
     def schema(self) -> pa.Schema:
         """The columns as Spark sees them, in Arrow."""
         from pyspark.sql.types import StructType
 
-        kind = self._java.org.apache.iceberg.spark.SparkSchemaUtil.convert(self.table.schema())
+        kind = self._java("spark.SparkSchemaUtil").convert(self.table.schema())
         return arrow_schema(StructType.fromJson(json.loads(kind.json())))
 
     def new_columns(self, frame: DataFrame) -> pa.Schema:
@@ -53,7 +59,7 @@ class SparkIceberg:
         return pa.schema(conformed(frame, self.schema, schema_mode="merge").added)
 
     @property
-    def layout(self) -> tuple[str, int, int, int]:
+    def layout(self) -> Layout:
         """Of which table, and by which schema, partitioning and sort order files are written."""
         table = self.table
         uuid_, schema, spec, order = table.uuid(), table.schema(), table.spec(), table.sortOrder()
@@ -68,7 +74,7 @@ class SparkIceberg:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        with self._group() as group:
+        with self._group() as (group, coordinator):
             writer = frame.write.format("iceberg").mode("append")
             # Iceberg before 1.12 goes by this option, later ones by the group's place in the cache.
             writer = writer.option("rewritten-file-scan-task-set-id", group)
@@ -76,26 +82,25 @@ class SparkIceberg:
             writer = writer.option("check-nullability", str(self._nested_required()).lower())
             try:
                 writer.save(group)
-                return self._manifest(group)
+                return self._manifest(coordinator, group)
             except (PySparkException, Py4JError) as error:
                 raise StorageError(
                     f"Spark could not write the data files of {self.name}: {_said(error)}. Nothing was committed. If it "
                     "was the environment, call again with the same key."
                 ) from error
 
-    @property
-    def _java(self) -> Any:
-        return self.session.sparkContext._jvm  # noqa: SLF001 - as safewrite.spark.session
+    def _java(self, name: str) -> Any:
+        return _class(self.session, name)
 
     @contextmanager
-    def _group(self) -> Iterator[str]:
+    def _group(self) -> Iterator[tuple[str, Any]]:
         """Announce a group of files to the coordinator, and forget it in the end."""
         group = f"safewrite-{uuid.uuid4()}"
-        coordinator = self._java.org.apache.iceberg.spark.FileRewriteCoordinator.get()
+        coordinator = self._java("spark.FileRewriteCoordinator").get()
         cache = self._cache()
         cache.add(group, self.table)
         try:
-            yield group
+            yield group, coordinator
         finally:
             cache.remove(group)
             coordinator.clearRewrite(self.table, group)
@@ -107,13 +112,10 @@ class SparkIceberg:
         client = self.session.sparkContext._gateway._gateway_client  # type: ignore[union-attr]  # noqa: SLF001
         return JavaMember("get", None, "z:org.apache.iceberg.spark.SparkTableCache", client)()
 
-    def _manifest(self, group: str) -> bytes:
-        iceberg = self._java.org.apache.iceberg
-        files = iceberg.spark.FileRewriteCoordinator.get().fetchNewFiles(self.table, group)
-        body = iceberg.inmemory.InMemoryOutputFile("files.avro")
-        writer = iceberg.ManifestFiles.write(_MANIFEST_VERSION, self.table.spec(), body, None)
-        for one in files:
-            writer.add(one)
+    def _manifest(self, coordinator: Any, group: str) -> bytes:
+        body = self._java("inmemory.InMemoryOutputFile")("files.avro")
+        writer = self._java("ManifestFiles").write(_MANIFEST_VERSION, self.table.spec(), body, None)
+        writer.addAll(coordinator.fetchNewFiles(self.table, group))
         writer.close()
         return bytes(body.toByteArray())
 
@@ -122,21 +124,21 @@ class SparkIceberg:
 
 
 def find(
-    session: SparkSession, identifier: tuple[str, ...], table_id: str, *, named: str | None, likely: str
+    session: SparkSession, identifier: tuple[str, ...], layout: Layout, *, named: str | None, likely: str
 ) -> SparkIceberg:
     """The table in the session's catalog ``named``, or in the first that knows a table of this very UUID.
+
+    It is asked anew where the session's library remembers another layout; it may have more rows since, which
+    does not matter to files that are added.
 
     Raises:
         InvalidInputError: there is none.
         MissingExtraError: the session has no Iceberg.
     """
-    settings = {key: value for key, value in _settings(session).items() if key.startswith(_CATALOG)}
-    known = [key.removeprefix(_CATALOG) for key, value in settings.items() if value in _CLASSES]
-    order = [named] if named is not None else sorted(known, key=lambda name: name != likely)
     tried = []
-    for name in order:
-        found = _load(session, (name, *identifier))
-        if isinstance(found, SparkIceberg) and found.layout[0] == table_id:
+    for name in _catalogs(session, named, likely):
+        found = _load(session, name, identifier, layout)
+        if isinstance(found, SparkIceberg) and found.layout[0] == layout[0]:
             return found
         tried.append(f"{name} ({found if isinstance(found, str) else 'another table of that name'})")
     raise InvalidInputError(
@@ -146,24 +148,45 @@ def find(
     )
 
 
-def _load(session: SparkSession, path: tuple[str, ...]) -> SparkIceberg | str:
+def _catalogs(session: SparkSession, named: str | None, likely: str) -> Iterator[str]:
+    """The catalogs to look in, the likely one first: to list them all takes Java a while."""
+    if named is not None:
+        yield named
+        return
+    if likely and session.conf.get(_CATALOG + likely, None) in _CLASSES:
+        yield likely
+    settings = {key: value for key, value in _settings(session).items() if key.startswith(_CATALOG)}
+    known = [key.removeprefix(_CATALOG) for key, value in settings.items() if value in _CLASSES]
+    yield from sorted((name for name in known if name != likely), key=lambda name: name == _OF_ICEBERG)
+
+
+def _load(
+    session: SparkSession, catalog: str, identifier: tuple[str, ...], layout: Layout
+) -> SparkIceberg | str:
     """The table, or why not."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    spark = session.sparkContext._jvm.org.apache.iceberg.spark  # type: ignore[union-attr]  # noqa: SLF001
-    if type(spark.Spark3Util).__name__ != "JavaClass":
+    util = _class(session, "spark.Spark3Util")
+    if type(util).__name__ != "JavaClass":
         raise MissingExtraError(
             "This Spark session runs without Iceberg's jar. Nothing was written. Start it with the settings of "
             "safewrite.spark.conf(iceberg={...}, jars=...)."
         )
-    name = ".".join(map(quoted, path))
+    name = ".".join(map(quoted, (catalog, *identifier)))
     try:
-        table = spark.Spark3Util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
-        table.refresh()
+        table = util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
+        found = SparkIceberg(session, table, name, catalog)
+        if found.layout != layout:
+            table.refresh()
     except (PySparkException, Py4JError) as error:
         return _said(error)
-    return SparkIceberg(session, table, name)
+    return found
+
+
+def _class(session: SparkSession, name: str) -> Any:
+    """A class of Iceberg's, by its whole name: py4j asks Java about each dot of a path."""
+    return getattr(session.sparkContext._jvm, f"org.apache.iceberg.{name}")  # noqa: SLF001 - as safewrite.spark.session
 
 
 def _settings(session: SparkSession) -> dict[str, str]:

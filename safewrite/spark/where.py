@@ -8,7 +8,8 @@ from typing import Any
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Predicate
-from safewrite.spark.batch import Check, quoted
+from safewrite.spark.batch import Check
+from safewrite.spark.hashes import quoted
 
 
 def to_sql(predicate: Predicate) -> str:

@@ -11,7 +11,7 @@ import pytest
 from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import truths
 from safewrite.frames.where import parse
-from safewrite.spark.batch import Check, computed
+from safewrite.spark.batch import Check, Origin, computed, counts_every_attempt, observed
 from safewrite.spark.where import to_sql
 from tests.spark.session import Spark
 
@@ -49,6 +49,31 @@ def test_order_partitions_widths_and_new_columns_of_null_change_nothing(spark: S
 @pytest.mark.parametrize(
     ("one", "other"),
     [
+        ("SELECT 0.0D AS a", "SELECT -0.0D AS a"),
+        ("SELECT double('NaN') AS a", "SELECT CAST(float('NaN') AS DOUBLE) AS a"),
+        ("SELECT 1.5F AS a", "SELECT 1.5D AS a"),
+        ("SELECT CAST(1.50 AS DECIMAL(9, 2)) AS a", "SELECT CAST(1.50 AS DECIMAL(38, 2)) AS a"),
+        ("SELECT array(0.0D, 1.0D) AS a", "SELECT array(-0.0F, 1.0F) AS a"),
+        ("SELECT named_struct('p', 1, 'q', 2L) AS a", "SELECT named_struct('q', 2, 'p', 1L) AS a"),
+        ("SELECT map('k', array(1), 'l', array(2)) AS a", "SELECT map('l', array(2L), 'k', array(1L)) AS a"),
+        ("SELECT array(array(1, NULL), NULL) AS a", "SELECT array(array(1L, NULL), NULL) AS a"),
+    ],
+)
+def test_equal_values_of_another_width_have_one_fingerprint(spark: Spark, one: str, other: str) -> None:
+    assert len(set(prints(spark, one, other))) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("SELECT 12345678901234567890.12BD AS a", "SELECT 12345678901234567890.13BD AS a"),
+        ("SELECT 1.50BD AS a", "SELECT 15.0BD AS a"),
+        ("SELECT array(array(1), array(2)) AS a", "SELECT array(array(2), array(1)) AS a"),
+        ("SELECT array(array(1, 2)) AS a", "SELECT array(array(1), array(2)) AS a"),
+        ("SELECT 1 AS a", "SELECT 1 AS b"),
+        ("SELECT 1 AS a", "SELECT '1' AS a"),
+        ("SELECT named_struct('p', NULL) AS a", "SELECT CAST(NULL AS STRUCT<p: INT>) AS a"),
+        ("SELECT 1 AS `a.b`, 2 AS `c``d`", "SELECT 2 AS `a.b`, 1 AS `c``d`"),
         ("SELECT 1 AS a, NULL AS b", "SELECT NULL AS a, 1 AS b"),
         ("SELECT array(1, NULL) AS a", "SELECT array(NULL, 1) AS a"),
         ("SELECT array(1, NULL) AS a", "SELECT array(1) AS a"),
@@ -78,6 +103,58 @@ def test_what_is_counted_is_what_is_kept_and_then_it_is_freed(spark: Spark) -> N
             assert again.fingerprint == batch.fingerprint
     assert first == second
     assert spark.session.sparkContext._jsc.getPersistentRDDs().size() == before
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        ROWS,
+        f"SELECT /*+ REPARTITION(3) */ * FROM ({ROWS})",
+        "SELECT id, id % 7 AS day, CAST(rand(1) AS DECIMAL(20, 10)) AS salt FROM range(1000)",
+        "SELECT id FROM range(10) WHERE id < 0",
+    ],
+)
+def test_rows_counted_while_they_are_written_have_the_fingerprint_of_rows_computed_before(
+    spark: Spark, query: str
+) -> None:
+    frame = spark.session.sql(query)
+    with spark.careless(), computed(frame) as batch:
+        seen = observed(batch.frame)
+        seen.frame.write.format("noop").mode("append").save()
+        assert seen.fingerprint(batch.rows) == batch.fingerprint
+
+
+def test_a_count_that_is_not_that_of_the_files_tells_no_fingerprint(spark: Spark) -> None:
+    """A map stage that was run again has counted some rows twice."""
+    frame = spark.session.range(10)
+    seen = observed(frame.union(frame.where("id > 7")))
+    with spark.careless():
+        seen.frame.write.format("noop").mode("append").save()
+    assert seen.fingerprint(10) is None
+    assert seen.fingerprint(12) is not None
+
+
+def test_a_spark_that_counts_last_attempts_alone_is_not_asked_to_count(spark: Spark) -> None:
+    """Spark after 4.1 may; then rows of a first attempt could be written and not counted."""
+    name = "spark.sql.legacy.observeMetricsAggregateAllAttempts"
+    assert counts_every_attempt(spark.session)
+    with spark.setting(name, "false"):
+        assert not counts_every_attempt(spark.session)
+    with spark.setting(name, "true"):
+        assert counts_every_attempt(spark.session)
+
+
+def test_a_batch_that_is_known_by_its_origin_is_counted_and_checked_and_not_hashed(spark: Spark) -> None:
+    origin = Origin("spark1", "0" * 31 + "7")
+    check = Check("id > 7", lambda bad, rows: InvalidInputError(f"{bad} of {rows}"))
+    hashless = spark.session.sql("SELECT id, INTERVAL '1' DAY AS gap FROM range(10)")
+    with spark.careless():
+        with computed(hashless, origin=origin) as batch:
+            assert str(batch.fingerprint) == "spark1:10:" + "0" * 31 + "7"
+        with pytest.raises(InvalidInputError, match=r"^2 of 10$"), computed(hashless, [check], origin):
+            pytest.fail("the rows were let through")
+        with pytest.raises(InvalidInputError, match="cannot be compared"), computed(hashless):
+            pytest.fail("the rows were hashed")
 
 
 def test_a_check_that_some_row_fails_refuses_all_and_frees_the_rows(spark: Spark) -> None:

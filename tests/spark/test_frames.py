@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import safewrite as sw
 from bench.catalogs import CatalogKind
 from safewrite.iceberg.table import IcebergTable
+from safewrite.spark.batch import Observed
 from safewrite.testing.steps import Answers, At
 from tests.integration.places import once, rows
 from tests.spark.ends import End, delta, iceberg
@@ -133,6 +135,71 @@ def test_rows_computed_once_are_the_rows_in_the_table(end: End) -> None:
         receipt = end.open().append(salted)
         with computed(end.spark.session.sql(f"SELECT id, value FROM {end.source}")) as stored:
             assert str(stored.fingerprint) == receipt.fingerprint
+
+
+def never(*_: object, **__: object) -> Any:
+    """Takes the place of what must not be called."""
+    pytest.fail("this was not to be called")
+
+
+@pytest.mark.long
+def test_an_iceberg_batch_is_written_and_counted_in_one_pass_and_a_repeat_writes_no_files(
+    lakes: Callable[[CatalogKind], Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = iceberg(lakes("rest"))
+    with end.spark.careless():
+        with monkeypatch.context() as patched:
+            patched.setattr("safewrite.iceberg.spark.computed", never)
+            first = end.open().append(end.frame(1, 2), txn=("app", 0))
+            end.open().append(end.frame(3), key="k")
+            end.open().overwrite(end.frame(1, 2, 3))
+        with monkeypatch.context() as patched:
+            patched.setattr("safewrite.spark.files.SparkIceberg.write", never)
+            again = end.open().append(end.frame(2, 1), txn=("app", 0))
+            with pytest.raises(sw.ReplayMismatchError):
+                end.open().append(end.frame(4), key="k")
+    assert again.outcome is sw.Outcome.ALREADY_COMMITTED
+    assert (again.version, again.fingerprint) == (first.version, first.fingerprint)
+    assert end.ids() == once(1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(lambda found: None, id="lost"),
+        pytest.param(lambda found: {**found, "count": found["count"] + 1, "low": 7}, id="counted twice"),
+    ],
+)
+@pytest.mark.long
+def test_an_iceberg_batch_whose_count_on_the_way_cannot_be_trusted_is_computed_first(
+    lakes: Callable[[CatalogKind], Lake],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Callable[[Any], dict[str, int] | None],
+) -> None:
+    end = iceberg(lakes("rest"))
+    told = Observed._answer
+    with end.spark.careless():
+        with monkeypatch.context() as patched:
+            patched.setattr(Observed, "_answer", lambda self: answer(told(self)))
+            first = end.open().append(end.frame(1, 2), key="k")
+        again = end.open().append(end.frame(2, 1), key="k")
+    assert (first.outcome, first.rows) == (sw.Outcome.COMMITTED, 2)
+    assert (again.version, again.fingerprint) == (first.version, first.fingerprint)
+    assert end.ids() == once(1, 2)
+
+
+@pytest.mark.long
+def test_a_frame_that_fails_while_it_is_written_is_not_committed_and_not_waited_for(
+    lakes: Callable[[CatalogKind], Lake],
+) -> None:
+    """Spark may never tell what it observed of an action that failed."""
+    end = iceberg(lakes("rest"))
+    failing = end.frame(1, 2).selectExpr("id", "IF(id > 1, raise_error('broken row'), value) AS value")
+    before = end.versions()
+    with end.spark.careless(), pytest.raises(sw.StorageError, match="could not write the data files"):
+        end.open().append(failing, key="k")
+    assert end.versions() == before
+    assert end.open().resolve("k") is None
 
 
 def test_an_empty_frame_is_a_commit_with_a_key(end: End) -> None:
