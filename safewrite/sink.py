@@ -49,8 +49,9 @@ class Sink:
         """Write one batch; returns None, as Spark expects, and keeps ``last_receipt``.
 
         Raises:
-            ReplayMismatchError: the epoch was written before with other rows.  Nothing was written.  Where the
-                stream's checkpoint was deleted, start it under a new ``app_id``.
+            ReplayMismatchError: the epoch was written before with other rows, from other offsets of the stream's
+                sources, or as another frame of this batch.  Nothing was written.  Where the stream's checkpoint
+                was deleted, start it under a new ``app_id``.
             SafewriteError: as ``append`` and ``overwrite``; Spark ends the query and, once restarted, calls again
                 with the same batch.
         """

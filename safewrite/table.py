@@ -368,6 +368,7 @@ class Table:
                 self.limits,
                 self._drafts.new_id,
                 name=lambda batch: self._drafts.name(batch, state, key, txn),
+                txn=txn,
             )
             try:
                 done, candidate = spark.write(frame, place, spark.Operation(mode, where, schema_mode))

@@ -217,7 +217,9 @@ def _recall_txn(candidate: AppendCandidate, limits: Limits) -> Generator[Effect,
         landed_in = state.txns.get(VERSION_OF + app_id, state.version)
         if state.txns[FINGERPRINT_OF + app_id] == named.fingerprint_int63:
             return Done(landed_in, True, named.rows, 0, 0, state)
-        raise _skipped(named, f"it was committed in version {landed_in} with other rows")
+        raise _skipped(
+            named, f"it was committed in version {landed_in} with {keys.other_rows(named.fingerprint)}"
+        )
     found = yield from _search(named.key, state.version, limits)
     if found is None:
         raise _skipped(named, f"the app's last version is {last}, and no commit in the log shows these rows")

@@ -38,15 +38,15 @@ _M1, _M2, _M3, _M4 = (
     np.uint64(n) for n in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93, 0xFF51AFD7ED558CCD)
 )
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_TEXT = re.compile(r"(v1|spark1):(\d+):([0-9a-f]{32})")
+_TEXT = re.compile(r"(v1|spark1|offsets1):(\d+):([0-9a-f]{32})")
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
     """Number of rows and 128-bit digest; ``str()`` gives ``v1:<rows>:<hex>``.
 
-    ``kind`` says whose hash it is: ``v1`` of this module, or ``spark1``, computed by Spark.  Those of two
-    kinds are never equal.
+    ``kind`` says what the digest is of: ``v1``, the rows, by this module; ``spark1``, the rows, by Spark;
+    ``offsets1``, where a stream's batch comes from.  Those of two kinds are never equal.
     """
 
     rows: int

@@ -27,6 +27,8 @@ from safewrite.protocol.effects import (
 )
 
 KEY_LENGTH_MAX = 1024
+OFFSETS = "offsets1:"
+"""So begins the fingerprint of a stream's batch that is known by where it comes from."""
 _GENERATED = re.compile(r"sw~(\d+)~[0-9a-f-]{36}")
 
 
@@ -100,16 +102,29 @@ def must_match(key: str, committed: str, offered: str, version: int) -> None:
     """A key that was committed before is a repeat only with the same rows (promise 6, E2, M12)."""
     if committed and committed.partition(":")[0] != offered.partition(":")[0]:
         raise ReplayMismatchError(
-            f"Key {key!r} was committed in version {version} by another engine (fingerprint {committed}; these "
-            f"rows: {offered}): Spark hashes rows otherwise than frames are hashed in Python, so it cannot be told "
-            "whether they are the same. The earlier rows stand, none of these were written. Repeat the write with "
-            "the engine that made it, or give new data a key of their own.",
+            f"Key {key!r} was committed in version {version} and is known by another kind of fingerprint ({committed}; "
+            f"this write: {offered}): {_why_unlike(committed, offered)}, so it cannot be told whether the rows are the "
+            "same. The earlier rows stand, none of these were written. Repeat the write with the engine that made it, "
+            "or give new data a key of their own.",
             key=key,
         )
     if committed != offered:
         raise ReplayMismatchError(
-            f"Key {key!r} was committed in version {version} with other rows (fingerprint {committed}; "
-            f"these rows: {offered}). The earlier rows stand, none of these were written. If these are new "
+            f"Key {key!r} was committed in version {version} with {other_rows(offered)} (fingerprint {committed}; "
+            f"this write: {offered}). The earlier rows stand, none of these were written. If these are new "
             "data, give them a key of their own; a stream whose checkpoint was deleted needs a new app_id.",
             key=key,
         )
+
+
+def other_rows(fingerprint: str) -> str:
+    """What a write with an unlike fingerprint of the same kind has."""
+    if not fingerprint.startswith(OFFSETS):
+        return "other rows"
+    return "other offsets of the stream's sources, another checkpoint, or another number of rows"
+
+
+def _why_unlike(committed: str, offered: str) -> str:
+    if committed.startswith(OFFSETS) or offered.startswith(OFFSETS):
+        return "one is of the offsets of a stream's sources, the other of the rows themselves"
+    return "Spark hashes rows otherwise than frames are hashed in Python (it was committed by another engine)"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from safewrite.connect import Connection
@@ -18,6 +18,7 @@ from safewrite.errors import (
     ConflictError,
     InternalError,
     NotCommittedError,
+    ReplayMismatchError,
     SafewriteError,
     StorageError,
     UnsafeConfigError,
@@ -29,10 +30,11 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.candidate import Arbiter
 from safewrite.protocol.commit import Found, Landed
 from safewrite.spark import naming
-from safewrite.spark.batch import Batch, computed
-from safewrite.spark.columns import conformed, new_schema
+from safewrite.spark.batch import Batch, Check, computed
+from safewrite.spark.columns import Conformed, conformed, new_schema
 from safewrite.spark.naming import Pending, SparkCandidate
 from safewrite.spark.session import LOG_STORE, attach, hook_of
+from safewrite.spark.source import StreamBatch, in_stream
 from safewrite.spark.where import inside, to_sql
 from safewrite.stores.world import Performer, run
 from safewrite.version import __version__
@@ -40,8 +42,11 @@ from safewrite.version import __version__
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
+    from safewrite.frames.predicate import Predicate
+
 log = logging.getLogger("safewrite")
 
+_STATS = "spark.databricks.delta.stats.collect"
 _TXN_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 
 
@@ -56,6 +61,7 @@ class Place:
     limits: Limits
     new_id: Callable[[], str]
     name: Callable[[Batch], Write]
+    txn: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,36 +82,105 @@ def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, S
         CommitUnknownError: the same call again, or ``resolve``, decides.
         ForeignWriterError: someone replaced our commit.
     """
-    session = frame.sparkSession
-    _check_session(session, place.connection)
-    state = place.state
-    shaped = conformed(
-        frame, state.schema, partition_by=state.partition_by, schema_mode=operation.schema_mode
-    )
-    predicate = None
-    checks = shaped.checks(state.partition_by)
-    if operation.mode == "overwrite":
-        predicate = EVERYTHING if operation.where is None else parse(operation.where, shaped.schema)
-        checks = [*checks, inside(predicate)] if operation.where is not None else checks
-    with computed(shaped.frame, checks) as batch:
-        named = place.name(batch)
-        if predicate is not None:
-            named = named_overwrite(named, predicate)
-        candidate = SparkCandidate(
+    _check_session(frame.sparkSession, place.connection)
+    job = _job(frame, place, operation)
+    # Without statistics nobody knows how many rows Delta wrote.
+    told = frame.sparkSession.conf.get(_STATS, "true") == "true"
+    with in_stream(frame, place.txn if told else None, place.connection.address.uri) as stream:
+        if stream is None:
+            return _write_counted(job, place)
+        if _seems_written(place):
+            return _recognised(job, place, stream)
+        return _write_counted(job, place, stream) if job.checks else _write_once(job, place, stream)
+
+
+def _seems_written(place: Place) -> bool:
+    if place.txn is None:
+        return False
+    app_id, version = place.txn
+    return version <= place.state.txns.get(app_id, -1)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Rows on their way, checked by their types; ``checks`` are for their values."""
+
+    rows: Conformed
+    operation: Operation
+    predicate: Predicate | None
+    checks: Sequence[Check]
+
+    def candidate(self, batch: Batch, place: Place) -> SparkCandidate:
+        """What Delta's commit is named as."""
+        return SparkCandidate(
             commit_id=place.new_id(),
-            write=named,
+            write=self.named(batch, place),
             timestamp_ms=place.connection.world.wall_ms(),
             limits=place.limits,
-            state=state,
-            exact=operation.mode == "append",
+            state=place.state,
+            exact=self.operation.where is None,
         )
-        writer = batch.frame.write.format("delta").mode(operation.mode)
-        if operation.where is not None:
-            assert predicate is not None
-            writer = writer.option("replaceWhere", to_sql(predicate))
-        if shaped.added:
-            writer = writer.option("mergeSchema", "true")
-        return _once(candidate, place, writer), candidate
+
+    def named(self, batch: Batch, place: Place) -> Write:
+        named = place.name(batch)
+        return named if self.predicate is None else named_overwrite(named, self.predicate)
+
+    def writer(self, frame: DataFrame) -> DataFrameWriter:
+        """Delta's own writer of the rows."""
+        writer = frame.write.format("delta").mode(self.operation.mode)
+        if self.operation.where is not None:
+            assert self.predicate is not None
+            writer = writer.option("replaceWhere", to_sql(self.predicate))
+        return writer.option("mergeSchema", "true") if self.rows.added else writer
+
+
+def _job(frame: DataFrame, place: Place, operation: Operation) -> _Job:
+    state = place.state
+    rows = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode=operation.schema_mode)
+    predicate = None
+    checks = rows.checks(state.partition_by)
+    if operation.mode == "overwrite":
+        predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
+        checks = [*checks, inside(predicate)] if operation.where is not None else checks
+    return _Job(rows, operation, predicate, checks)
+
+
+def _write_counted(job: _Job, place: Place, stream: StreamBatch | None = None) -> tuple[Done, SparkCandidate]:
+    """Compute the rows and count them, then let Delta write them as they are."""
+    with computed(job.rows.frame, job.checks) as batch:
+        known = batch if stream is None else replace(batch, fingerprint=stream.fingerprint(batch.rows))
+        candidate = job.candidate(known, place)
+        return _once(candidate, place, batch.frame, job), candidate
+
+
+def _write_once(job: _Job, place: Place, stream: StreamBatch) -> tuple[Done, SparkCandidate]:
+    """Let Delta compute and write the rows in one pass: its commit says how many they are."""
+
+    def named_by(rows: int) -> Write:
+        return job.named(Batch(job.rows.frame, rows, stream.fingerprint(rows)), place)
+
+    unknown = Batch(job.rows.frame, 0, stream.fingerprint(0))
+    candidate = replace(job.candidate(unknown, place), named_by=named_by)
+    return _once(candidate, place, job.rows.frame, job), candidate
+
+
+def _recognised(job: _Job, place: Place, stream: StreamBatch) -> tuple[Done, SparkCandidate]:
+    """Show that a batch which counts as written is this one: by its offsets, or by its rows if they named it.
+
+    Raises:
+        ReplayMismatchError: it is not.  Nothing was written.
+    """
+    with computed(job.rows.frame, job.checks) as batch:
+        by_offsets = replace(batch, fingerprint=stream.fingerprint(batch.rows))
+        candidate = job.candidate(by_offsets, place)
+        try:
+            return _once(candidate, place, batch.frame, job), candidate
+        except ReplayMismatchError as error:
+            candidate = job.candidate(batch, place)
+            try:
+                return _once(candidate, place, batch.frame, job), candidate
+            except ReplayMismatchError:
+                raise error from None
 
 
 def counted(frame: DataFrame, state: TableState) -> Batch:
@@ -115,13 +190,16 @@ def counted(frame: DataFrame, state: TableState) -> Batch:
         return batch
 
 
-def _once(candidate: SparkCandidate, place: Place, writer: DataFrameWriter) -> Done:
+def _once(candidate: SparkCandidate, place: Place, frame: DataFrame, job: _Job) -> Done:
     try:
         recalled = run(recall(candidate, arbiter=place.arbiter, limits=place.limits), place.world)
         if recalled.done is not None:
             return recalled.done
         with naming.pending(candidate, recalled.seen, place.arbiter) as waiting:
-            failure = _save(writer.option("userMetadata", naming.user_metadata(candidate)), place)
+            writer = job.writer(frame).option("userMetadata", naming.user_metadata(candidate))
+            failure = _save(writer, place)
+        if failure is None and not waiting.attempts and candidate.named_by is not None:
+            candidate.write = candidate.named_by(frame.count())  # Delta made no commit: of no rows
         return _settled(waiting, recalled, failure, place)
     except SafewriteError as error:
         error.key = error.key or candidate.write.key
@@ -143,7 +221,7 @@ def _save(writer: DataFrameWriter, place: Place) -> Exception | None:
 def _settled(waiting: Pending, recalled: Recalled, failure: Exception | None, place: Place) -> Done:
     """What the hook saw decides, not what Delta says: it may fail after a commit, too."""
     candidate, limits = waiting.candidate, place.limits
-    record = recalled.record
+    record = replace(recalled.record, fingerprint=candidate.write.fingerprint)
     if waiting.landed is not None:
         if failure is not None:
             log.warning("after the commit: %s", failure, extra={"table": place.connection.address.uri})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from safewrite.delta import log
-from safewrite.delta.candidate import ENGINE, AppendCandidate, summed_up
+from safewrite.delta.candidate import ENGINE, AppendCandidate, Write, summed_up
 from safewrite.delta.state import TableState
 from safewrite.errors import CommitUnknownError, InternalError, SafewriteError
 from safewrite.protocol.candidate import Arbiter
@@ -33,6 +33,8 @@ class SparkCandidate(AppendCandidate):
 
     exact: bool = False
     """Delta's files hold the rows of the batch and no others."""
+    named_by: Callable[[int], Write] | None = None
+    """Names the write by the number of its rows, where nobody counts them before Delta writes them."""
     _made: dict[int, bytes] = field(default_factory=dict, repr=False)
 
     def body(self, version: int) -> bytes:
@@ -52,32 +54,46 @@ class SparkCandidate(AppendCandidate):
         return None
 
     def name(self, version: int, body: bytes) -> bytes:
-        """Delta's commit with the write's name in it; every other line stays as it is.
-
-        Raises:
-            InternalError: the files do not hold the rows that were counted.
-        """
+        """Delta's commit with the write's name in it; every other line stays as it is."""
         first, *rest = body.splitlines()
         info = json.loads(first)["commitInfo"]
-        adds = [json.loads(line)["add"] for line in rest if line.startswith(b'{"add"')]
-        if self.exact:
-            self._check_rows(adds)
-        self.write = replace(self.write, files=len(adds))
         info[ENGINE] = {"commitId": self.commit_id, "writes": [self.write.to_log()]}
         named = [{"commitInfo": info}, *({"txn": txn} for txn in self._txns(version))]
         lines = [json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode() for one in named]
         self._made[version] = b"\n".join([*lines, *rest]) + b"\n"
         return self._made[version]
 
-    def _check_rows(self, adds: list[dict[str, Any]]) -> None:
-        """What is committed is what was counted (E5, H10)."""
-        stats = [json.loads(add.get("stats") or "{}").get("numRecords") for add in adds]
-        if None not in stats and sum(stats) != self.write.rows:
+    def count(self, body: bytes) -> None:
+        """Take the numbers of files and rows from Delta's commit.
+
+        Raises:
+            InternalError: the files do not hold the rows that were counted, or do not say how many they hold.
+        """
+        adds = [json.loads(line)["add"] for line in body.splitlines() if line.startswith(b'{"add"')]
+        if self.exact:
+            counts = [json.loads(add.get("stats") or "{}").get("numRecords") for add in adds]
+            self._take(counts)
+        self.write = replace(self.write, files=len(adds))
+
+    def _take(self, counts: list[int | None]) -> None:
+        """What is committed is what was counted (E5, H10), or counts as it was written."""
+        known = [count for count in counts if count is not None]
+        rows = sum(known) if len(known) == len(counts) else None
+        if self.named_by is None:
+            if rows not in (None, self.write.rows):
+                raise InternalError(
+                    f"{self.write.rows} rows were counted and {rows} written: the batch was computed a second time "
+                    "and gave other rows. Nothing was committed; call again, and please report it.",
+                    key=self.write.key,
+                )
+        elif rows is None:
             raise InternalError(
-                f"{self.write.rows} rows were counted and {sum(stats)} written: the batch was computed a second time "
-                "and gave other rows. Nothing was committed; call again, and please report it.",
+                "Delta's commit does not say how many rows its files hold, and the batch is known by their number. "
+                "Nothing was committed; please report it.",
                 key=self.write.key,
             )
+        else:
+            self.write = self.named_by(rows)
 
 
 class Pending:
@@ -99,6 +115,7 @@ class Pending:
             SafewriteError: which ends Delta's transaction; ``found`` or ``error`` says why.
         """
         try:
+            self.candidate.count(body)
             if version > self.seen + 1:
                 self._look(version, run)
             named = self.candidate.name(version, body)
@@ -153,12 +170,9 @@ def pending(candidate: SparkCandidate, seen: int, arbiter: Arbiter) -> Iterator[
 def user_metadata(candidate: SparkCandidate) -> str:
     """What Delta's option ``userMetadata`` is told, by which the hook knows the commit; history shows it too."""
     write = candidate.write
-    shown = {
-        "token": candidate.commit_id,
-        "key": write.key,
-        "fingerprint": write.fingerprint,
-        "rows": write.rows,
-    }
+    shown: dict[str, Any] = {"token": candidate.commit_id, "key": write.key}
+    if candidate.named_by is None:
+        shown |= {"fingerprint": write.fingerprint, "rows": write.rows}
     return json.dumps({ENGINE: shown})
 
 

@@ -63,12 +63,12 @@ class End:
             return int(self.spark.session.sql(query).count())
 
 
-def delta(hooked: HookedTable) -> End:
+def delta(hooked: HookedTable, schema: pa.Schema = SCHEMA) -> End:
     """A new Delta table on S3."""
     place = hooked.place
     arbiter = {"lock_table": place.lock_table} if place.lock_table else {"arbiter": place.arbiter}
     settings: dict[str, Any] = {"storage_options": dict(place.storage_options), **arbiter}
-    sw.create(place.uri, SCHEMA, **settings)
+    sw.create(place.uri, schema, **settings)
     return End(hooked.spark, lambda: sw.open(place.uri, **settings), f"delta.`{hooked.uri}`", hooked)
 
 
