@@ -131,7 +131,7 @@ def find(
 ) -> SparkIceberg:
     """The table as the frame's session knows it; see ``safewrite.spark.files.find``."""
     check_classic(frame.sparkSession)
-    return files.find(frame.sparkSession, identifier, _layout(head), named=named, likely=likely or "")
+    return files.find(frame.sparkSession, identifier, head.table_id, named=named, likely=likely or "")
 
 
 def job(

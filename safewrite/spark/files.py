@@ -124,12 +124,9 @@ class SparkIceberg:
 
 
 def find(
-    session: SparkSession, identifier: tuple[str, ...], layout: Layout, *, named: str | None, likely: str
+    session: SparkSession, identifier: tuple[str, ...], table_id: str, *, named: str | None, likely: str
 ) -> SparkIceberg:
     """The table in the session's catalog ``named``, or in the first that knows a table of this very UUID.
-
-    It is asked anew where the session's library remembers another layout; it may have more rows since, which
-    does not matter to files that are added.
 
     Raises:
         InvalidInputError: there is none.
@@ -137,8 +134,8 @@ def find(
     """
     tried = []
     for name in _catalogs(session, named, likely):
-        found = _load(session, name, identifier, layout)
-        if isinstance(found, SparkIceberg) and found.layout[0] == layout[0]:
+        found = _load(session, name, identifier)
+        if isinstance(found, SparkIceberg) and found.layout[0] == table_id:
             return found
         tried.append(f"{name} ({found if isinstance(found, str) else 'another table of that name'})")
     raise InvalidInputError(
@@ -160,9 +157,7 @@ def _catalogs(session: SparkSession, named: str | None, likely: str) -> Iterator
     yield from sorted((name for name in known if name != likely), key=lambda name: name == _OF_ICEBERG)
 
 
-def _load(
-    session: SparkSession, catalog: str, identifier: tuple[str, ...], layout: Layout
-) -> SparkIceberg | str:
+def _load(session: SparkSession, catalog: str, identifier: tuple[str, ...]) -> SparkIceberg | str:
     """The table, or why not."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -176,12 +171,10 @@ def _load(
     name = ".".join(map(quoted, (catalog, *identifier)))
     try:
         table = util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
-        found = SparkIceberg(session, table, name, catalog)
-        if found.layout != layout:
-            table.refresh()
+        table.refresh()  # the session may remember an older state, and its readers with it
     except (PySparkException, Py4JError) as error:
         return _said(error)
-    return found
+    return SparkIceberg(session, table, name, catalog)
 
 
 def _class(session: SparkSession, name: str) -> Any:
