@@ -91,7 +91,7 @@ bench: install arms ## Latency and throughput side by side with deltalake, or Py
 	@$(PY) -m bench.perf $(BENCH_ARGS)
 
 .PHONY: bench-spark
-bench-spark: install $(JARS)/spark/.copied $(LOGSTORE) ## Appends of Spark through safewrite beside Delta's own log store (BENCH_ARGS)
+bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Appends of Spark through safewrite beside the same without it (BENCH_ARGS)
 	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
 
 .PHONY: build

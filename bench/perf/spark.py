@@ -1,7 +1,7 @@
-"""``python -m bench.perf.spark``: plain Delta appends of Spark, through safewrite and through Delta's own log store.
+"""``python -m bench.perf.spark``: appends of Spark through safewrite, each beside the same append without it.
 
-One session, one S3, tables of their own, in turn.  Delta's ``S3SingleDriverLogStore`` is what a single driver
-may use without any arbiter: it asks nobody, so it is the least that a commit can cost.
+Plain Delta writes go through safewrite's log store and through Delta's own for a single driver; batches of
+an Iceberg sink stand beside ``writeTo().append()``.  One session, one S3, tables of their own, in turn.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,16 +19,19 @@ import typer
 from safewrite.spark import attach, configure
 
 from .. import servers
-from ..stress.spark_reader import JARS
+from ..catalogs import IcebergRest, Postgres, catalog_properties
+from ..stress.spark_reader import JARS, catalog_settings
+from . import spark_pairs
 from .figures import Spread, interleave
 from .lab import LOCK_TABLE, Lab
+from .spark_pairs import CATALOG, RATIO_MAX, Pair
 
-RATIO_MAX = 1.05
-_SCHEMES = {"safewrite": "s3a", "delta": "plain"}
-"""One bucket under two schemes: the log store goes by the scheme."""
+FORMATS = ("delta", "iceberg")
+WARM_UPS = 3
+_PART_MIN_S = 0.001
 
 
-def _session(lab: Lab, folder: Path) -> Any:
+def _session(lab: Lab, folder: Path, catalog: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
     assert lab.cloud is not None
@@ -48,46 +53,65 @@ def _session(lab: Lab, folder: Path) -> Any:
         "spark.hadoop.fs.s3a.access.key": options["AWS_ACCESS_KEY_ID"],
         "spark.hadoop.fs.s3a.secret.key": options["AWS_SECRET_ACCESS_KEY"],
         "spark.hadoop.fs.s3a.path.style.access": "true",
+        **catalog_settings(CATALOG, catalog),
+        f"spark.sql.catalog.{CATALOG}.cache-enabled": "true",  # as it is where nobody asks for less
     }
     builder = SparkSession.builder.master("local[2]").appName("safewrite-bench")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = configure(builder, jars=JARS, lock_table=LOCK_TABLE).getOrCreate()
+    session = configure(builder, jars=JARS, lock_table=LOCK_TABLE, iceberg={CATALOG: {}}).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return attach(session, storage_options=options)
 
 
-def _append(frame: Any, uri: str) -> float:
-    """Seconds of one append."""
-    started_s = time.perf_counter()
-    frame.write.format("delta").mode("append").save(uri)
-    return time.perf_counter() - started_s
+def _catalog(lab: Lab, folder: Path, stack: ExitStack) -> dict[str, str]:
+    """A REST catalog whose tables are on the lab's S3; PyIceberg's properties for it."""
+    assert lab.cloud is not None
+    warehouse = f"s3://{servers.SEAWEED_BUCKET}/rest"
+    database = stack.enter_context(Postgres(folder)).jdbc_database()
+    rest = IcebergRest(folder, s3=lab.cloud.s3, warehouse=warehouse, jdbc_uri=database)
+    uri = stack.enter_context(rest).uri
+    return catalog_properties("rest", uri=uri, s3_url=lab.cloud.endpoint_url, warehouse=warehouse)
 
 
 def main(
     rows: Annotated[int, typer.Option(help="Rows of a batch.")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="Batches for each log store.")] = 9,
+    rounds: Annotated[int, typer.Option(help="Batches for each arm.")] = 9,
+    only: Annotated[str, typer.Option(help="delta, iceberg or both, by commas.")] = ",".join(FORMATS),
 ) -> None:
     """Time batches in turn; exits with 1 if a row is lost or doubled."""
-    with tempfile.TemporaryDirectory(prefix="bench-spark-") as folder, Lab(folder, seaweed=True) as lab:
-        session = _session(lab, Path(folder))
-        try:
-            whole = _compare(session, lab, rows, rounds)
-        finally:
-            session.stop()
-    sys.exit(0 if whole else 1)
+    asked = only.split(",")
+    if not set(asked) <= set(FORMATS):
+        raise typer.BadParameter(f"--only is of {', '.join(FORMATS)}, not {only!r}")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
+        lab = stack.enter_context(Lab(folder, seaweed=True))
+        catalog = _catalog(lab, folder, stack)
+        session = _session(lab, folder, catalog)
+        stack.callback(session.stop)
+        frame = _frame(session, rows)
+        whole = []
+        if "delta" in asked:
+            whole.append(_compare(spark_pairs.delta(session, lab, frame), rows, rounds))
+        if "iceberg" in asked:
+            whole.append(_compare(spark_pairs.iceberg(session, catalog, frame), rows, rounds))
+    sys.exit(0 if all(whole) else 1)
 
 
-def _compare(session: Any, lab: Lab, rows: int, rounds: int) -> bool:
+def _frame(session: Any, rows: int) -> Any:
     frame = session.range(rows).selectExpr(
-        "id", "id * 0.5 AS amount", "concat('customer-', id % 1000) AS who"
+        "id", "CAST(id * 0.5 AS DECIMAL(12, 2)) AS amount", "concat('customer-', id % 1000) AS who"
     )
     frame = frame.coalesce(2).persist()
     frame.count()
-    uris = {arm: lab.place(arm).uri.replace("s3://", f"{scheme}://") for arm, scheme in _SCHEMES.items()}
-    for uri in uris.values():
-        _append(frame, uri)  # makes the table, and warms up
-    took = interleave({arm: lambda uri=uri: _append(frame, uri) for arm, uri in uris.items()}, rounds)
+    return frame
+
+
+def _compare(pair: Pair, rows: int, rounds: int) -> bool:
+    interleave(pair.arms, WARM_UPS)
+    pair.forget()
+    took = interleave({arm: _seconds(act) for arm, act in pair.arms.items()}, rounds)
+    print(f"\n{pair.name}")
     for arm, values in took.items():
         spread = Spread.of(values)
         print(
@@ -95,9 +119,21 @@ def _compare(session: Any, lab: Lab, rows: int, rounds: int) -> bool:
         )
     ratio = Spread.of([ours / theirs for ours, theirs in zip(*took.values(), strict=True)])
     print(f"ratio of each round: median {ratio.median:.3f} (aim: at most {RATIO_MAX})")
-    counts = {arm: session.read.format("delta").load(uri).count() for arm, uri in uris.items()}
+    parts = sorted(pair.parts().items(), key=lambda part: -part[1])
+    listed = ", ".join(f"{name} {took_s * 1000:.0f}" for name, took_s in parts if took_s >= _PART_MIN_S)
+    print(f"milliseconds of one append in Python, by step: {listed}")
+    counts = pair.count()
     print(f"rows in the tables: {counts}")
-    return all(count == rows * (rounds + 1) for count in counts.values())
+    return all(count == rows * (WARM_UPS + rounds) for count in counts.values())
+
+
+def _seconds(act: Callable[[], object]) -> Callable[[], float]:
+    def timed() -> float:
+        started_s = time.perf_counter()
+        act()
+        return time.perf_counter() - started_s
+
+    return timed
 
 
 if __name__ == "__main__":

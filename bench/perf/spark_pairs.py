@@ -1,0 +1,129 @@
+"""An append of Spark through safewrite beside the same append without it, and where the time of ours goes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import safewrite as sw
+from safewrite.iceberg.table import IcebergTable
+from safewrite.protocol.effects import Effect, Outcome
+from safewrite.spark.session import hook_of
+from safewrite.stores.world import Performer
+
+from .lab import Lab
+
+RATIO_MAX = 1.05
+CATALOG = "lake"
+"""What the session calls the Iceberg catalog."""
+_NAMESPACE = "bench"
+_SCHEMES = {"safewrite": "s3a", "delta": "plain"}
+"""One bucket under two schemes: the log store goes by the scheme."""
+
+
+class Clocked:
+    """Performs effects on an inner world, and adds up how long each step took."""
+
+    def __init__(self, world: Performer) -> None:
+        self.world = world
+        self.took_s: dict[str, float] = defaultdict(float)
+
+    def perform(self, effect: Effect) -> Outcome:
+        """Perform one effect."""
+        started_s = time.perf_counter()
+        try:
+            return self.world.perform(effect)
+        finally:
+            self.took_s[effect.name or type(effect).__name__] += time.perf_counter() - started_s
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two arms, ours first; ``clocked`` has seen the steps of ours, and ``inside_s`` all that Python did for it."""
+
+    name: str
+    arms: Mapping[str, Callable[[], object]]
+    count: Callable[[], dict[str, int]]
+    clocked: Clocked
+    inside_s: list[float]
+
+    def parts(self) -> dict[str, float]:
+        """Seconds of one of our appends, on average, by step; what is no step is Python's own work, or Spark's."""
+        appends = len(self.inside_s)
+        steps = {name: took_s / appends for name, took_s in self.clocked.took_s.items()}
+        within_s = sum(self.inside_s) / appends
+        return {"all": within_s, "no step": within_s - sum(steps.values()), **steps}
+
+    def forget(self) -> None:
+        """Begin anew: so far it was a warm-up."""
+        self.inside_s.clear()
+        self.clocked.took_s.clear()
+
+
+def delta(session: Any, lab: Lab, frame: Any) -> Pair:
+    """Plain Delta appends, by safewrite's log store and by Delta's for a single driver.
+
+    ``S3SingleDriverLogStore`` asks nobody, so it is the least that a commit can cost.
+    """
+    uris = {arm: lab.place(arm).uri.replace("s3://", f"{scheme}://") for arm, scheme in _SCHEMES.items()}
+    commits, inside_s = hook_of(session).commits, list[float]()
+    arms = {
+        arm: lambda uri=uri: frame.write.format("delta").mode("append").save(uri) for arm, uri in uris.items()
+    }
+    frame.limit(0).write.format("delta").save(uris["safewrite"])  # the table is there to be looked at
+    table = commits.table(uris["safewrite"])
+    table.world = clocked = Clocked(table.world)
+    commits.commit = _timed(commits.commit, inside_s)  # type: ignore[method-assign]
+    return Pair(
+        "delta",
+        arms,
+        lambda: {arm: session.read.format("delta").load(uri).count() for arm, uri in uris.items()},
+        clocked,
+        inside_s,
+    )
+
+
+def iceberg(session: Any, catalog: Mapping[str, str], frame: Any) -> Pair:
+    """Batches of a sink beside plain appends, of tables in one REST catalog."""
+    names = {arm: f"{_NAMESPACE}.{arm}" for arm in ("sink", "append")}
+    session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{_NAMESPACE}")
+    for name in names.values():
+        frame.limit(0).writeTo(f"{CATALOG}.{name}").using("iceberg").create()
+    table = sw.open(names["sink"], catalog={"name": CATALOG, **catalog})
+    assert isinstance(table, IcebergTable)
+    table.world = clocked = Clocked(table.world)
+    sink, epochs, inside_s = table.sink("append", app_id="bench"), itertools.count(), list[float]()
+    sink = dataclasses.replace(sink, reopen=lambda: table)  # this one is clocked
+    arms: dict[str, Callable[[], object]] = {
+        "sink": _timed(lambda: sink(frame, next(epochs)), inside_s),
+        "append": lambda: frame.writeTo(f"{CATALOG}.{names['append']}").append(),
+    }
+
+    def count() -> dict[str, int]:
+        for name in names.values():  # the session reads what it remembers of them
+            session.sql(f"REFRESH TABLE {CATALOG}.{name}")
+        return {arm: session.table(f"{CATALOG}.{name}").count() for arm, name in names.items()}
+
+    return Pair(
+        "iceberg",
+        arms,
+        count,
+        clocked,
+        inside_s,
+    )
+
+
+def _timed(act: Callable[..., Any], took_s: list[float]) -> Callable[..., Any]:
+    def timed(*arguments: Any) -> Any:
+        started_s = time.perf_counter()
+        try:
+            return act(*arguments)
+        finally:
+            took_s.append(time.perf_counter() - started_s)
+
+    return timed
