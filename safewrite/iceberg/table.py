@@ -23,6 +23,7 @@ from safewrite.iceberg.checks import check_table
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.drafts import Drafts, inferred_schema
 from safewrite.iceberg.heads import table_of
+from safewrite.iceberg.naming import carries
 from safewrite.iceberg.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.write import Done, WritePlan, check_doubt, resolve, write
 from safewrite.protocol import keys
@@ -357,10 +358,10 @@ class IcebergTable:
         name: tuple[str | None, tuple[str, int] | None],
         schema_mode: Literal["merge"] | None,
         spark_catalog: str | None,
-        origin: Origin | None = None,
     ) -> Receipt:
         """Let Spark write the files, and commit them as those of any other frame."""
         from safewrite.iceberg import spark
+        from safewrite.spark.source import written
 
         started_s = self._now_s()
 
@@ -372,16 +373,21 @@ class IcebergTable:
             if schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
                 return attempt()
             spark.check_layout(there, head)
-            try:
-                job = spark.job(frame, there, mode=mode, where=where, schema_mode=schema_mode, origin=origin)
-            except WouldAlterError:
-                repeated = self._repeated(partial(spark.counted, frame, there, origin), head, *name)
-                if repeated is None or mode != "append":
-                    raise
-                return repeated
-            with job.batch(head, name) as (batch, files):
-                plan = job.plan(batch, head, self._drafts, name)
-                return self._write(plan, files, head, started_s)
+
+            def by(origin: Origin | None) -> Receipt:
+                try:
+                    job = spark.job(
+                        frame, there, mode=mode, where=where, schema_mode=schema_mode, origin=origin
+                    )
+                except WouldAlterError:
+                    repeated = self._repeated(partial(spark.counted, frame, there, origin), head, *name)
+                    if repeated is None or mode != "append":
+                        raise
+                    return repeated
+                with job.batch(head, name) as (batch, files):
+                    return self._write(job.plan(batch, head, self._drafts, name), files, head, started_s)
+
+            return written(frame, name[1], head.table_id, by, seems_there=carries(head, *name))
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
 
@@ -398,11 +404,7 @@ class IcebergTable:
         return self._drafts.prepare(data, head, "merge")[0]
 
     def _repeated(
-        self,
-        counted: Callable[[], Counted],
-        head: Head,
-        key: str | None,
-        txn: tuple[str, int] | None,
+        self, counted: Callable[[], Counted], head: Head, key: str | None, txn: tuple[str, int] | None
     ) -> Receipt | None:
         """The receipt of rows that were committed before the table's schema outgrew them, if they were."""
         if key is None and txn is None:

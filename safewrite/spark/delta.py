@@ -18,7 +18,6 @@ from safewrite.errors import (
     ConflictError,
     InternalError,
     NotCommittedError,
-    ReplayMismatchError,
     SafewriteError,
     StorageError,
     UnsafeConfigError,
@@ -30,11 +29,11 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.candidate import Arbiter
 from safewrite.protocol.commit import Found, Landed
 from safewrite.spark import naming
-from safewrite.spark.batch import Batch, Check, computed
+from safewrite.spark.batch import Batch, Check, Origin, computed
 from safewrite.spark.columns import Conformed, conformed, new_schema
 from safewrite.spark.naming import Pending, SparkCandidate
 from safewrite.spark.session import LOG_STORE, attach, hook_of
-from safewrite.spark.source import StreamBatch, in_stream
+from safewrite.spark.source import written
 from safewrite.spark.where import inside, to_sql
 from safewrite.stores.world import Performer, run
 from safewrite.version import __version__
@@ -84,17 +83,19 @@ def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, S
     """
     _check_session(frame.sparkSession, place.connection)
     job = _job(frame, place, operation)
+    seems_there = _seems_there(place)
+
+    def by(origin: Origin | None) -> tuple[Done, SparkCandidate]:
+        if origin is None or seems_there or job.checks:
+            return _write_counted(job, place, origin)
+        return _write_once(job, place, origin)
+
     # Without statistics nobody knows how many rows Delta wrote.
     told = frame.sparkSession.conf.get(_STATS, "true") == "true"
-    with in_stream(frame, place.txn if told else None, place.connection.address.uri) as stream:
-        if stream is None:
-            return _write_counted(job, place)
-        if _seems_written(place):
-            return _recognised(job, place, stream)
-        return _write_counted(job, place, stream) if job.checks else _write_once(job, place, stream)
+    return written(frame, place.txn if told else None, place.state.table_id, by, seems_there=seems_there)
 
 
-def _seems_written(place: Place) -> bool:
+def _seems_there(place: Place) -> bool:
     if place.txn is None:
         return False
     app_id, version = place.txn
@@ -145,42 +146,22 @@ def _job(frame: DataFrame, place: Place, operation: Operation) -> _Job:
     return _Job(rows, operation, predicate, checks)
 
 
-def _write_counted(job: _Job, place: Place, stream: StreamBatch | None = None) -> tuple[Done, SparkCandidate]:
+def _write_counted(job: _Job, place: Place, origin: Origin | None) -> tuple[Done, SparkCandidate]:
     """Compute the rows and count them, then let Delta write them as they are."""
-    with computed(job.rows.frame, job.checks) as batch:
-        known = batch if stream is None else replace(batch, fingerprint=stream.fingerprint(batch.rows))
-        candidate = job.candidate(known, place)
+    with computed(job.rows.frame, job.checks, origin) as batch:
+        candidate = job.candidate(batch, place)
         return _once(candidate, place, batch.frame, job), candidate
 
 
-def _write_once(job: _Job, place: Place, stream: StreamBatch) -> tuple[Done, SparkCandidate]:
+def _write_once(job: _Job, place: Place, origin: Origin) -> tuple[Done, SparkCandidate]:
     """Let Delta compute and write the rows in one pass: its commit says how many they are."""
 
     def named_by(rows: int) -> Write:
-        return job.named(Batch(job.rows.frame, rows, stream.fingerprint(rows)), place)
+        return job.named(Batch(job.rows.frame, rows, origin.fingerprint(rows)), place)
 
-    unknown = Batch(job.rows.frame, 0, stream.fingerprint(0))
+    unknown = Batch(job.rows.frame, 0, origin.fingerprint(0))
     candidate = replace(job.candidate(unknown, place), named_by=named_by)
     return _once(candidate, place, job.rows.frame, job), candidate
-
-
-def _recognised(job: _Job, place: Place, stream: StreamBatch) -> tuple[Done, SparkCandidate]:
-    """Show that a batch which counts as written is this one: by its offsets, or by its rows if they named it.
-
-    Raises:
-        ReplayMismatchError: it is not.  Nothing was written.
-    """
-    with computed(job.rows.frame, job.checks) as batch:
-        by_offsets = replace(batch, fingerprint=stream.fingerprint(batch.rows))
-        candidate = job.candidate(by_offsets, place)
-        try:
-            return _once(candidate, place, batch.frame, job), candidate
-        except ReplayMismatchError as error:
-            candidate = job.candidate(batch, place)
-            try:
-                return _once(candidate, place, batch.frame, job), candidate
-            except ReplayMismatchError:
-                raise error from None
 
 
 def counted(frame: DataFrame, state: TableState) -> Batch:

@@ -12,17 +12,18 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.errors import NotCommittedError, ReplayMismatchError
-from safewrite.frames.fingerprint import Fingerprint
+from safewrite.spark.batch import Origin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+T = TypeVar("T")
 log = logging.getLogger("safewrite")
 
 KIND = "offsets1"
@@ -49,11 +50,7 @@ class StreamBatch:
     query_id: str
     run_id: str
     epoch: int
-    digest: str
-
-    def fingerprint(self, rows: int) -> Fingerprint:
-        """What the batch is known by: where it comes from, and how many rows became of it."""
-        return Fingerprint(rows, self.digest, KIND)
+    origin: Origin
 
 
 def batch_of(frame: DataFrame, epoch: int) -> StreamBatch | None:
@@ -81,7 +78,8 @@ def batch_of(frame: DataFrame, epoch: int) -> StreamBatch | None:
     if pieces is None:
         return None
     said = json.dumps([query_id, pieces], sort_keys=True, separators=(",", ":"))
-    return StreamBatch(query_id, run_id, epoch, hashlib.blake2b(said.encode(), digest_size=16).hexdigest())
+    origin = Origin(KIND, hashlib.blake2b(said.encode(), digest_size=16).hexdigest())
+    return StreamBatch(query_id, run_id, epoch, origin)
 
 
 def _pieces(query: Any, epoch: int) -> list[Any] | None:
@@ -123,19 +121,34 @@ def _active(frame: DataFrame) -> Any:
     return _java_session(frame).sharedState().activeStreamingQueries()
 
 
-@contextmanager
-def in_stream(frame: DataFrame, txn: object, table: str) -> Iterator[StreamBatch | None]:
-    """The stream's batch that a write named ``txn`` is of; until the end of the block no other frame of it is written.
+def written(
+    frame: DataFrame,
+    txn: object,
+    table_id: str,
+    write: Callable[[Origin | None], T],
+    *,
+    seems_there: bool,
+) -> T:
+    """Write a frame named ``txn`` by its origin, where it has one, else by its rows (None).
+
+    A batch that seems to be in the table may have been named by its rows then.
 
     Raises:
-        ReplayMismatchError: as :func:`only_frame`.
+        ReplayMismatchError: as ``write``, and as :func:`only_frame`.
     """
     match txn:
         case (str(app_id), int(epoch)) if (batch := batch_of(frame, epoch)) is not None:
-            with only_frame(frame, batch, table, app_id):
-                yield batch
-        case _:
-            yield None
+            with only_frame(frame, batch, table_id, app_id):
+                try:
+                    return write(batch.origin)
+                except ReplayMismatchError as error:
+                    if not seems_there:
+                        raise
+                    try:
+                        return write(None)
+                    except ReplayMismatchError:
+                        raise error from None
+    return write(None)
 
 
 # --- one frame for each batch and app id ----------------------------------------------------------------
@@ -152,7 +165,7 @@ _guard = threading.Lock()
 
 
 @contextmanager
-def only_frame(frame: DataFrame, batch: StreamBatch, table: str, app_id: str) -> Iterator[None]:
+def only_frame(frame: DataFrame, batch: StreamBatch, table_id: str, app_id: str) -> Iterator[None]:
     """Let one frame of a batch be written under an app id, and the same again, but no other (E3).
 
     The offsets of two halves are the same.  Spark runs a batch once in each run of its query and notes it as
@@ -161,7 +174,7 @@ def only_frame(frame: DataFrame, batch: StreamBatch, table: str, app_id: str) ->
     Raises:
         ReplayMismatchError: this run gave another frame of the batch before.
     """
-    slot = _slot(frame, (table, app_id, batch.query_id))
+    slot = _slot(frame, (table_id, app_id, batch.query_id))
     with slot.turn:
         again = slot.given is not None and slot.given[:2] == (batch.run_id, batch.epoch)
         if again and slot.given is not None and not slot.given[2].sameSemantics(frame):
