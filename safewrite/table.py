@@ -273,7 +273,7 @@ class Table:
         """What ``foreachBatch`` of a Spark stream calls: ``stream.writeStream.foreachBatch(table.sink(app_id="orders"))``.
 
         Each batch is one commit, in the table exactly once: a replay is known by ``app_id`` and its epoch, and
-        by its rows.
+        by the offsets of the stream's sources or its rows.
 
         Args:
             mode: ``"append"``, or ``"overwrite"`` to put each batch in the place of all rows.
