@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ _SETTINGS = {
     "AWS_SESSION_TOKEN": ("s3.session-token", "glue.session-token"),
     "AWS_REGION": ("s3.region", "glue.region"),
 }
+_RIVALS = 4
+"""How often others may make a table of a SQL catalog just before us; it has two."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         to: storage_options[own] for own, names in _SETTINGS.items() if own in storage_options for to in names
     }
     try:
-        return load_catalog(name, **(settings | given))
+        return _loaded(lambda: load_catalog(name, **(settings | given)))
     except ImportError as error:
         raise MissingExtraError(f"Catalog {name!r}: {error}. Nothing was written.") from error
     except ValueError as error:
@@ -187,6 +189,21 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
             f"Catalog {name!r} does not answer: {type(error).__name__}: {error}. Nothing was written. Check its "
             "address and credentials."
         ) from error
+
+
+def _loaded(load: Callable[[], Catalog]) -> Catalog:
+    """The catalog, loaded again where others of a fleet loaded it first.
+
+    PyIceberg looks for its tables in a SQL database, and then creates them: of many that come to a fresh
+    database at once, all but one are refused.
+    """
+    for _ in range(_RIVALS):
+        try:
+            return load()
+        except Exception as error:
+            if not str(getattr(error, "statement", None)).lstrip().startswith("CREATE TABLE"):
+                raise
+    return load()
 
 
 def _refuse_hadoop(name: str, given: Mapping[str, Any]) -> None:

@@ -69,10 +69,21 @@ def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog:
 
 
 def _make_namespace(connection: Connection, catalog: Any) -> None:
+    namespace = connection.identifier[:-1]
     try:
-        catalog.create_namespace_if_not_exists(connection.identifier[:-1])
+        catalog.create_namespace_if_not_exists(namespace)
     except Exception as error:
-        raise _failed(connection, error) from error
+        # A SQL catalog looks and then inserts, so a rival's insertion in between is an error of its database.
+        if not _is_there(catalog, namespace):
+            raise _failed(connection, error) from error
+
+
+def _is_there(catalog: Any, namespace: tuple[str, ...]) -> bool:
+    try:
+        catalog.load_namespace_properties(namespace)
+    except Exception:  # noqa: BLE001 - what is told is why the namespace could not be made
+        return False
+    return True
 
 
 def _failed(connection: Connection, error: Exception) -> Exception:
