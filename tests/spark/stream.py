@@ -32,6 +32,7 @@ class Stream:
     """Where the rows come from and where Spark keeps its place in them."""
 
     folder: Path
+    checkpoint: str = "checkpoint"
 
     def feed(self, name: str, *ids: int) -> None:
         """One more file, which becomes one more batch."""
@@ -46,7 +47,7 @@ class Stream:
         """Write all batches that there are."""
         stream = spark.session.readStream.schema("id BIGINT, value STRING").option("maxFilesPerTrigger", 1)
         writer = stream.json(str(self.folder / "source")).writeStream.foreachBatch(batches)
-        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        writer = writer.option("checkpointLocation", str(self.folder / self.checkpoint))
         with spark.careless():
             writer.trigger(availableNow=True).start().awaitTermination()
 
