@@ -111,12 +111,13 @@ def test_one_order_explains_what_spark_and_three_processes_of_pandas_leave(
     assert outcome.conflicts > 0
 
 
-@pytest.mark.parametrize("kind", ["object-store", "sql"])
+@pytest.mark.parametrize("kind", ["object-store", pytest.param("sql", marks=pytest.mark.long)])
 def test_one_order_explains_a_few_statements(kind: str, hooked: Hooked, lakes: Lakes) -> None:
     order = _order(kind, hooked, lakes)
     check(order, side_by_side(order, 9, writers=1, count=2, removes=False))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("isolation", ["Serializable", "WriteSerializable"])
 def test_an_update_that_passed_over_rows_of_before_is_noticed(hooked: Hooked, isolation: str) -> None:
     """The protection taken away: Delta's default lets an update commit after rows that it did not see."""

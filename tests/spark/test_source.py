@@ -252,6 +252,7 @@ def test_two_halves_of_a_batch_do_not_pass_for_one_another(end: End, feed: Feed)
     assert end.ids() == once(2, 3)
 
 
+@pytest.mark.long
 def test_a_batch_of_more_rows_than_were_committed_is_no_repeat(end: End, feed: Feed) -> None:
     """E2: whoever corrects the program between commit and checkpoint hears that the first rows stand."""
     sink = end.open().sink(app_id="orders")
@@ -262,6 +263,7 @@ def test_a_batch_of_more_rows_than_were_committed_is_no_repeat(end: End, feed: F
     assert end.ids() == once(1, 2)
 
 
+@pytest.mark.long
 def test_the_same_frame_may_be_given_again(end: End, feed: Feed) -> None:
     """A program that tries again after an error, whether or not the first call had written."""
     sink = end.open().sink(app_id="orders")
@@ -383,6 +385,7 @@ def test_the_offsets_of_a_file_source_say_nothing(delta_end: End, tmp_path: Path
     assert kinds == ["spark1"]
 
 
+@pytest.mark.long
 def test_frames_that_are_not_of_the_running_batch_have_no_offsets(delta_end: End, feed: Feed) -> None:
     found = []
 
@@ -408,6 +411,7 @@ def test_without_statistics_of_files_the_rows_are_counted_and_hashed(delta_end: 
     assert delta_end.ids() == once(1, 2, 3, 4, 5)
 
 
+@pytest.mark.long
 def test_a_batch_that_was_named_by_its_rows_is_known_by_them(
     end: End, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
