@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -91,58 +91,47 @@ class Writer:
                 raise TimeoutError("the start signal did not come")
             time.sleep(0.02)
 
-    def run(self, append: Callable[[list[Any], str | None], dict[str, Any]]) -> None:
-        """Append all that is still to do; leave by ``os._exit`` (deltalake may abort at exit)."""
-        code = 0
-        try:
-            self.wait_for_the_start()
-            stop_at = time.time() + self.config["time_limit_s"]
-            rng = random.Random(f"{self.config['seed']}/{self.number}/think")
-            for seq in self.seqs():
-                # A peer that thinks between its appends is there for the whole run, not its first seconds.
-                # Once killed and started again, it does not think again of what it had begun before.
-                if not any(event.get("seq") == seq for event in self._before):
-                    time.sleep(rng.uniform(0, 2 * self.config.get("think_s", 0)))
-                if time.time() > stop_at:
-                    self.say("late", seq)
-                    break
-                self._one(seq, append)
-            self.ledger.record(history.Event.DONE, kind=self.kind, writer=self.number)
-            self.say("done")
-        except BaseException:  # noqa: BLE001 - whatever it is, the exit code and the log tell it
-            traceback.print_exc()
-            code = 3
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    def run(self, append: Callable[[list[Any], str | None], dict[str, Any]]) -> NoReturn:
+        """Append all that is still to do, and leave."""
+        leave_after(lambda: self._run(append))
+
+    def _run(self, append: Callable[[list[Any], str | None], dict[str, Any]]) -> None:
+        self.wait_for_the_start()
+        stop_at = time.time() + self.config["time_limit_s"]
+        rng = random.Random(f"{self.config['seed']}/{self.number}/think")
+        for seq in self.seqs():
+            # A peer that thinks between its appends is there for the whole run, not its first seconds.
+            # Once killed and started again, it does not think again of what it had begun before.
+            if not any(event.get("seq") == seq for event in self._before):
+                time.sleep(rng.uniform(0, 2 * self.config.get("think_s", 0)))
+            if time.time() > stop_at:
+                self.say("late", seq)
+                break
+            self._one(seq, append)
+        self.ledger.record(history.Event.DONE, kind=self.kind, writer=self.number)
+        self.say("done")
 
     def seqs(self) -> Iterable[int]:
         """The numbers of the appends that are to be made; those that were made before are passed over."""
         return range(self.config["appends"])
 
-    def run_chore(self, chore: str, do: Callable[[int], str | None]) -> None:
-        """Do a chore so many times as the plan says; one that fails is written down and is no end."""
-        code = 0
-        try:
-            self.wait_for_the_start()
-            stop_at = time.time() + self.config["time_limit_s"]
-            rounds = self.config["appends"]
-            for round_ in range(
-                30 * rounds
-            ):  # at first there is nothing to do, and rivals and faults come in between
-                time.sleep(self.config["think_s"])
-                done = self._chore(chore, round_, do)
-                rounds -= done
-                if not rounds or time.time() > stop_at:
-                    break
-            self.ledger.record(history.Event.DONE, kind=self.kind, writer=self.number)
-            self.say("done")
-        except BaseException:  # noqa: BLE001 - whatever it is, the exit code and the log tell it
-            traceback.print_exc()
-            code = 3
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    def run_chore(self, chore: str, do: Callable[[int], str | None]) -> NoReturn:
+        """Do a chore so many times as the plan says, and leave; one that fails is written down and is no end."""
+        leave_after(lambda: self._run_chore(chore, do))
+
+    def _run_chore(self, chore: str, do: Callable[[int], str | None]) -> None:
+        self.wait_for_the_start()
+        stop_at = time.time() + self.config["time_limit_s"]
+        rounds = self.config["appends"]
+        # At first there is nothing to do, and rivals and faults come in between.
+        for round_ in range(30 * rounds):
+            time.sleep(self.config["think_s"])
+            done = self._chore(chore, round_, do)
+            rounds -= done
+            if not rounds or time.time() > stop_at:
+                break
+        self.ledger.record(history.Event.DONE, kind=self.kind, writer=self.number)
+        self.say("done")
 
     def _chore(self, chore: str, round_: int, do: Callable[[int], str | None]) -> bool:
         """Do it once and note what became of it; None says that there was nothing to do."""
@@ -223,6 +212,19 @@ class Writer:
                 os.kill(os.getpid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGSTOP)
             self.ledger.record(history.Event.RESUME, **fields)
+
+
+def leave_after(work: Callable[[], None]) -> NoReturn:
+    """Do ``work``, then leave by ``os._exit`` (deltalake may abort at exit): with 0, or with 3 where it failed."""
+    code = 0
+    try:
+        work()
+    except BaseException:  # noqa: BLE001 - whatever it is, the exit code and the log tell it
+        traceback.print_exc()
+        code = 3
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def in_children(work: Callable[[], None]) -> None:

@@ -9,10 +9,9 @@ import ctypes
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -76,21 +75,17 @@ class Life(common.Writer):
         return (step, when) == (end["step"], end["when"]) and self.batches >= end["batches"]
 
 
-def live(work: Callable[[dict[str, Any], Any], None]) -> None:
+def live(work: Callable[[dict[str, Any], Any], None]) -> NoReturn:
     """Start a session and do ``work`` with it until it is done, or killed; does not return."""
     # Ask Linux to end us with our parent; the JVM ends with its standard input, which is ours.
     ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
     if os.getppid() != int(sys.argv[2]):
         os._exit(1)
     config = common.read_config()
-    code = 0
-    try:
+
+    def with_session() -> None:
         session = spark_session.start(config, common.spark_folder(config) / f"spark-{os.getpid()}")
         work(config, session)
         session.stop()
-    except BaseException:  # noqa: BLE001 - whatever it is, the exit code and the log tell it
-        traceback.print_exc()
-        code = 3
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+
+    common.leave_after(with_session)

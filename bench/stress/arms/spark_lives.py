@@ -11,10 +11,9 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -119,14 +118,6 @@ class Lives:
         self._driver.wait()
 
 
-def lead(run: Callable[[Lives], None], driver: str) -> None:
+def lead(run: Callable[[Lives], None], driver: str) -> NoReturn:
     """Do ``run`` with the lives of a driver; leave with what it said of an error."""
-    code = 0
-    try:
-        run(Lives(common.read_config(), driver))
-    except BaseException:  # noqa: BLE001 - whatever it is, the exit code and the log tell it
-        traceback.print_exc()
-        code = 3
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    common.leave_after(lambda: run(Lives(common.read_config(), driver)))
