@@ -159,6 +159,12 @@ class _Slot:
     turn: threading.Lock = field(default_factory=threading.Lock)
     given: tuple[str, int, DataFrame] | None = None
 
+    def frame_of(self, batch: StreamBatch) -> DataFrame | None:
+        """The frame that this run gave of the batch before."""
+        if self.given is None or self.given[:2] != (batch.run_id, batch.epoch):
+            return None
+        return self.given[2]
+
 
 _slots: dict[tuple[str, str, str], _Slot] = {}
 _guard = threading.Lock()
@@ -176,18 +182,19 @@ def only_frame(frame: DataFrame, batch: StreamBatch, table_id: str, app_id: str)
     """
     slot = _slot(frame, (table_id, app_id, batch.query_id))
     with slot.turn:
-        again = slot.given is not None and slot.given[:2] == (batch.run_id, batch.epoch)
-        if again and slot.given is not None and not slot.given[2].sameSemantics(frame):
+        before = slot.frame_of(batch)
+        if before is not None and not before.sameSemantics(frame):
             raise ReplayMismatchError(
                 f"Batch {batch.epoch} was given to app id {app_id!r} twice, with two different frames; an app id has "
                 "one frame for each batch. Nothing of this call was written. Write both in one call (union), or give "
                 "each an app id of its own."
             )
-        slot.given = (batch.run_id, batch.epoch, slot.given[2] if again and slot.given else frame)
+        slot.given = (batch.run_id, batch.epoch, frame if before is None else before)
         try:
             yield
         except NotCommittedError:
-            slot.given = slot.given if again else None
+            if before is None:
+                slot.given = None
             raise
 
 
