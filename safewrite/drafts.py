@@ -76,7 +76,7 @@ class Drafts:
             app_id, app_version = _check_txn(txn)
             if state is not None:
                 features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True)
-            key, txn = f"{app_id}/{app_version}", (app_id, app_version)
+            key, txn = keys.of_batch(app_id, app_version), (app_id, app_version)
         elif key is None:
             key = keys.generated(self.new_id(), state.version if state is not None else -1)
         fingerprint = prepared.fingerprint

@@ -65,7 +65,7 @@ class Drafts:
             raise InvalidInputError("Give key= or txn=, not both: each names the write. Nothing was written.")
         if txn is not None:
             txn = check_txn(txn)
-            key = f"{txn[0]}/{txn[1]}"
+            key = keys.of_batch(*txn)
         elif key is None:
             base = EMPTY if head.current is None else head.current
             key = keys.generated(self.new_id(), base)

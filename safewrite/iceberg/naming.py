@@ -96,7 +96,7 @@ def carries(head: Head, key: str | None, txn: tuple[str, int] | None) -> bool:
         return key is not None and head.find(KEY, key) is not None
     app_id, version = txn
     last = last_batch(head.properties, app_id)
-    return (last is not None and last.version >= version) or head.find(KEY, f"{app_id}/{version}") is not None
+    return (last is not None and last.version >= version) or head.find(KEY, keys.of_batch(*txn)) is not None
 
 
 def _find_batch(head: Head, write: Write, app_id: str, version: int) -> int | None:

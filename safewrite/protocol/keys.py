@@ -27,8 +27,8 @@ from safewrite.protocol.effects import (
 )
 
 KEY_LENGTH_MAX = 1024
-OFFSETS = "offsets1:"
-"""So begins the fingerprint of a stream's batch that is known by where it comes from."""
+OFFSETS = "offsets1"
+"""The kind of fingerprint of a stream's batch that is known by where it comes from."""
 _GENERATED = re.compile(r"sw~(\d+)~[0-9a-f-]{36}")
 
 
@@ -98,9 +98,14 @@ def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effec
     yield from ask(LedgerCommit(replace(record, in_doubt_at=version), name="ledger.doubt"), limits)
 
 
+def of_batch(app_id: str, version: int) -> str:
+    """The key of a write that is named by ``(app_id, version)``."""
+    return f"{app_id}/{version}"
+
+
 def must_match(key: str, committed: str, offered: str, version: int) -> None:
     """A key that was committed before is a repeat only with the same rows (promise 6, E2, M12)."""
-    if committed and committed.partition(":")[0] != offered.partition(":")[0]:
+    if committed and _kind(committed) != _kind(offered):
         raise ReplayMismatchError(
             f"Key {key!r} was committed in version {version} and is known by another kind of fingerprint ({committed}; "
             f"this write: {offered}): {_why_unlike(committed, offered)}, so it cannot be told whether the rows are the "
@@ -119,12 +124,16 @@ def must_match(key: str, committed: str, offered: str, version: int) -> None:
 
 def other_rows(fingerprint: str) -> str:
     """What a write with an unlike fingerprint of the same kind has."""
-    if not fingerprint.startswith(OFFSETS):
+    if _kind(fingerprint) != OFFSETS:
         return "other rows"
     return "other offsets of the stream's sources, another checkpoint, or another number of rows"
 
 
+def _kind(fingerprint: str) -> str:
+    return fingerprint.partition(":")[0]
+
+
 def _why_unlike(committed: str, offered: str) -> str:
-    if committed.startswith(OFFSETS) or offered.startswith(OFFSETS):
+    if OFFSETS in (_kind(committed), _kind(offered)):
         return "one is of the offsets of a stream's sources, the other of the rows themselves"
     return "Spark hashes rows otherwise than frames are hashed in Python (it was committed by another engine)"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.errors import NotCommittedError, ReplayMismatchError
+from safewrite.protocol.keys import OFFSETS
 from safewrite.spark.batch import Origin
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("safewrite")
 
-KIND = "offsets1"
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 _TRUSTED: Mapping[str, frozenset[str]] = {
@@ -78,7 +78,7 @@ def batch_of(frame: DataFrame, epoch: int) -> StreamBatch | None:
     if pieces is None:
         return None
     said = json.dumps([query_id, pieces], sort_keys=True, separators=(",", ":"))
-    origin = Origin(KIND, hashlib.blake2b(said.encode(), digest_size=16).hexdigest())
+    origin = Origin(OFFSETS, hashlib.blake2b(said.encode(), digest_size=16).hexdigest())
     return StreamBatch(query_id, run_id, epoch, origin)
 
 
