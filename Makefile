@@ -34,7 +34,7 @@ install: .venv/.installed ## Build .venv from the locks, with safewrite itself e
 arms: $(ARMS:%=.envs/%/.installed) ## Build the environments of the naive writers (.envs/NAME)
 
 .PHONY: jars
-jars: $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Copy the jars of Spark and of Iceberg's REST catalog, build our own, with Maven
+jars: $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(JARS)/kafka/.copied $(LOGSTORE) ## Copy the jars of Spark, of Iceberg's REST catalog and of Kafka, build our own, with Maven
 
 .PHONY: lock
 lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes newer versions)
@@ -147,6 +147,9 @@ $(JARS)/spark-3.5/spark/.copied: tests/spark35/pom.xml | check-java
 	$(copy-jars)
 
 $(JARS)/iceberg-rest/.copied: bench/java/iceberg-rest/pom.xml | check-java
+	$(copy-jars)
+
+$(JARS)/kafka/.copied: bench/java/kafka/pom.xml | check-java
 	$(copy-jars)
 
 # Part of the wheel.

@@ -173,7 +173,7 @@ class IcebergRest(JvmServer):
     title = "Iceberg's REST catalog"
     pom = "iceberg-rest/pom.xml"
     main_jar = "iceberg-core-*-tests.jar"
-    launcher = "IcebergRest.java"
+    main = "IcebergRest.java"
 
     def __init__(
         self,

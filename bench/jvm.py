@@ -24,8 +24,8 @@ class JvmServer(Server):
     pom: str
     main_jar: str
     """A pattern of the jar without which the others are of no use."""
-    launcher: str
-    """The Java source that starts the server; Java compiles it as it runs it."""
+    main: str
+    """What starts the server: a class of its jars, or a Java source of ours, which Java compiles as it runs it."""
 
     def __init__(
         self, run_dir: Path | str, *, jars_dir: Path | str | None = None, start_timeout_s: float = 120.0
@@ -36,7 +36,7 @@ class JvmServer(Server):
 
     @abstractmethod
     def _arguments(self) -> tuple[list[str], list[str]]:
-        """The arguments for Java and those for the launcher."""
+        """The arguments for Java and those for ``main``."""
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
         home = os.environ.get("JAVA_HOME")
@@ -44,9 +44,9 @@ class JvmServer(Server):
         if java is None:
             raise ServerError(f"{self.title} needs Java 17: apt-get install openjdk-17-jre-headless")
         self._copy_jars()
-        for_java, for_launcher = self._arguments()
-        command = [java, *for_java, "-cp", f"{self.jars_dir}/*", str(_JAVA_DIR / self.launcher)]
-        return [*command, *for_launcher], {}
+        for_java, for_main = self._arguments()
+        main = str(_JAVA_DIR / self.main) if self.main.endswith(".java") else self.main
+        return [java, *for_java, "-cp", f"{self.jars_dir}/*", main, *for_main], {}
 
     def _copy_jars(self) -> None:
         if any(self.jars_dir.glob(self.main_jar)):
@@ -75,11 +75,11 @@ class DynamoDBLocal(JvmServer):
     title = "DynamoDB Local"
     pom = "dynamodb_local.pom.xml"
     main_jar = "DynamoDBLocal-*.jar"
-    launcher = "DdbLoopback.java"
+    main = "DdbLoopback.java"
 
     def _arguments(self) -> tuple[list[str], list[str]]:
-        for_launcher = ["-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(self.port)]
-        return ["-Xmx512m", f"-Djava.library.path={self.jars_dir}"], for_launcher
+        for_main = ["-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(self.port)]
+        return ["-Xmx512m", f"-Djava.library.path={self.jars_dir}"], for_main
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
         command, _ = super()._command()

@@ -1,4 +1,4 @@
-"""Jars of a Spark session: ours, which is part of this package, and Delta's and Iceberg's at pinned versions."""
+"""Jars of a Spark session: ours, which is part of this package, and Delta's, Iceberg's and Kafka's at pinned versions."""
 
 from __future__ import annotations
 
@@ -57,31 +57,38 @@ def logstore_jar() -> Path:
     return path
 
 
-def pins(*, delta: bool = True, iceberg: bool = False, s3: bool = True) -> tuple[Pin, ...]:
+def pins(
+    *, delta: bool = True, iceberg: bool = False, s3: bool = True, kafka: bool = False
+) -> tuple[Pin, ...]:
     """The jars that a plain Spark of the installed PySpark's version needs; managed clusters bring their own.
+
+    ``kafka`` is for streams that read it.
 
     Raises:
         UnsafeConfigError: no versions are pinned for this PySpark.
     """
     line = _spark_line()
-    parts = [name for name, wanted in (("delta", delta), ("iceberg", iceberg), ("s3", s3)) if wanted]
+    asked = {"delta": delta, "iceberg": iceberg, "s3": s3, "kafka": kafka}
+    parts = {part for part, wanted in asked.items() if wanted}
     found = tuple(pin for pin in _all_pins() if pin.spark == line and pin.part in parts)
-    if not found:
-        known = ", ".join(sorted({pin.spark for pin in _all_pins()}))
+    if missing := parts - {pin.part for pin in found}:
+        known = ", ".join(sorted({pin.spark for pin in _all_pins() if pin.part in missing}))
         raise UnsafeConfigError(
-            f"safewrite pins jars for PySpark {known}, not for {line}. Nothing was written. Name the jars "
-            "yourself: jars=[...], or leave jars= out where the cluster brings them.",
+            f"safewrite pins the jars for {', '.join(sorted(missing))} for PySpark {known}, not for {line}. Nothing "
+            "was written. Name the jars yourself: jars=[...], or leave jars= out where the cluster brings them.",
         )
     return found
 
 
-def packages(*, delta: bool = True, iceberg: bool = False, s3: bool = True) -> tuple[str, ...]:
+def packages(
+    *, delta: bool = True, iceberg: bool = False, s3: bool = True, kafka: bool = False
+) -> tuple[str, ...]:
     """Maven coordinates of ``pins``, for ``spark.jars.packages`` or a build of your own."""
-    return tuple(pin.coordinates for pin in pins(delta=delta, iceberg=iceberg, s3=s3))
+    return tuple(pin.coordinates for pin in pins(delta=delta, iceberg=iceberg, s3=s3, kafka=kafka))
 
 
 def jars_from(
-    folder: Path | str, *, delta: bool = True, iceberg: bool = False, s3: bool = True
+    folder: Path | str, *, delta: bool = True, iceberg: bool = False, s3: bool = True, kafka: bool = False
 ) -> tuple[Path, ...]:
     """The pinned jars in a folder, each checked by its digest.
 
@@ -89,7 +96,7 @@ def jars_from(
         MissingExtraError: one is not there; the message holds the command that fetches it.
         UnsafeConfigError: one is there with other bytes.
     """
-    wanted = pins(delta=delta, iceberg=iceberg, s3=s3)
+    wanted = pins(delta=delta, iceberg=iceberg, s3=s3, kafka=kafka)
     _must_be_there(Path(folder), wanted)
     damaged = [pin.file_name for pin in wanted if _sha256(Path(folder) / pin.file_name) != pin.sha256]
     if damaged:

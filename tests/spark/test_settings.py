@@ -63,13 +63,21 @@ def test_without_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 
 def test_the_pinned_jars_are_those_that_the_tests_run_with(tmp_path: Path) -> None:
-    found = jars_from(JARS, iceberg=True)
+    found = jars_from(JARS, iceberg=True, kafka=True)
     assert {path.name for path in JARS.glob("*.jar")} - {path.name for path in found} == {
         "postgresql-42.7.7.jar"
     }
     space = {"m": "http://maven.apache.org/POM/4.0.0"}
     named = {node.text for node in ET.parse(HERE / "pom.xml").iterfind(".//m:artifactId", space)}
-    assert {name.split(":")[1] for name in packages(iceberg=True)} <= named
+    assert {name.split(":")[1] for name in packages(iceberg=True, kafka=True)} <= named
+
+
+def test_jars_that_are_not_pinned_for_a_spark_are_not_left_out_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jars, "_spark_line", lambda: "3.5")
+    with pytest.raises(sw.UnsafeConfigError, match=r"for kafka for PySpark 4\.1, not for 3\.5"):
+        packages(kafka=True)
 
 
 def test_a_missing_jar_is_named_with_the_command_that_fetches_it(tmp_path: Path) -> None:
