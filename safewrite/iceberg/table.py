@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from safewrite.errors import (
     CommitUnknownError,
@@ -25,16 +25,13 @@ from safewrite.iceberg.drafts import Drafts, inferred_schema
 from safewrite.iceberg.heads import table_of
 from safewrite.iceberg.naming import carries
 from safewrite.iceberg.schema import arrow_schema, iceberg_schema
+from safewrite.iceberg.sight import Sight
 from safewrite.iceberg.write import Done, WritePlan, check_doubt, resolve, write
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Now, Ok, Outcome
-from safewrite.protocol.head import Head
-from safewrite.protocol.swap import load
 from safewrite.receipt import Outcome as ReceiptOutcome
 from safewrite.receipt import Receipt
 from safewrite.sink import Sink, sink
-from safewrite.stores.world import Performer, run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,17 +39,15 @@ if TYPE_CHECKING:
 
     from safewrite.drafts import Counted
     from safewrite.frames.where import Where
+    from safewrite.protocol.head import Head
     from safewrite.spark.batch import Origin
+    from safewrite.stores.world import Performer
 
-
-T = TypeVar("T")
 log = logging.getLogger("safewrite")
 
 QUEUE_MEMORY = 20
 """After a contended write, so many further writes queue at once instead of trying their luck first."""
 RESTAGES = 5
-FRESH_S = 1.0
-"""What was read or committed within this time is tried upon without another look; a guess, for speed only."""
 
 
 class IcebergTable:
@@ -73,13 +68,11 @@ class IcebergTable:
         self.connection = connection
         self.limits = limits or Limits()
         self.catalog = SafeCatalog(connection.catalog, limits=self.limits)
-        self.world: Performer = connection.world()
+        self._sight = Sight(connection)
         self._first = first
         self._drafts = Drafts(self.limits, target_file_size, connection.branch)
         if new_id is not None:
             self._drafts.new_id = new_id
-        self._head: Head | None = None
-        self._known_s: float | None = None
         self._queue_first = 0
         self._spark_name: str | None = None
         self._doubts: dict[str, Head | None] = {}
@@ -101,7 +94,8 @@ class IcebergTable:
     @property
     def version(self) -> int:
         """The newest snapshot id this object has seen; -1 before there is one."""
-        return -1 if self._head is None or self._head.current is None else self._head.current
+        head = self._sight.head
+        return -1 if head is None or head.current is None else head.current
 
     @property
     def schema(self) -> pa.Schema:
@@ -119,21 +113,30 @@ class IcebergTable:
     @property
     def properties(self) -> dict[str, str]:
         """Table properties, as of the last look."""
-        return dict(self._existing().properties)
+        return dict(self._sight.existing().properties)
 
     @property
     def iceberg(self) -> PyIcebergTable:
         """PyIceberg's own table object, as of the last look; its commits go through :attr:`catalog`."""
-        table = table_of(self._existing())
+        table = table_of(self._sight.existing())
         table.catalog = self.catalog
         return table
+
+    @property
+    def world(self) -> Performer:
+        """What the effects of a write are performed on; tests put their own in its place."""
+        return self._sight.world
+
+    @world.setter
+    def world(self, world: Performer) -> None:
+        self._sight.world = world
 
     def __repr__(self) -> str:
         return f"<safewrite.IcebergTable {self.uri} snapshot={self.version} catalog={self.connection.kind}>"
 
     def refresh(self) -> IcebergTable:
         """Load the table anew; returns itself."""
-        self._see(self._run(load(self.limits)))
+        self._sight.look(self.limits)
         return self
 
     # --- writing ----------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ class IcebergTable:
         _check_mode(schema_mode)
         if is_spark(data):
             return self._spark(data, "append", None, (key, txn), schema_mode, spark_catalog)
-        started_s = self._now_s()
+        started_s = self._sight.now_s()
 
         def attempt() -> Receipt:
             head = self._fresh_head(data)
@@ -203,7 +206,7 @@ class IcebergTable:
         _check_mode(schema_mode)
         if is_spark(data):
             return self._spark(data, "overwrite", where, (key, txn), schema_mode, spark_catalog)
-        started_s = self._now_s()
+        started_s = self._sight.now_s()
 
         def attempt() -> Receipt:
             head = self._fresh_head(data)
@@ -230,7 +233,7 @@ class IcebergTable:
         from safewrite.frames.where import parse
         from safewrite.iceberg.replace import named_replace
 
-        started_s = self._now_s()
+        started_s = self._sight.now_s()
 
         def attempt() -> Receipt:
             head = self._fresh_head(None)
@@ -255,11 +258,11 @@ class IcebergTable:
             StorageError: the catalog gave no answer.
         """
         keys.check(key)
-        started_s = self._now_s()
-        if self._head is None:
+        started_s = self._sight.now_s()
+        if self._sight.head is None:
             return None
-        found, head = self._run(resolve(key, helpers=self.connection.helpers, limits=self.limits))
-        self._see(head)
+        found, head = self._sight.run(resolve(key, helpers=self.connection.helpers, limits=self.limits))
+        self._sight.see(head)
         if found is None:
             check_doubt(self._doubts.get(key), head, key)
             return None
@@ -270,7 +273,7 @@ class IcebergTable:
             rows=found.rows,
             files=found.files,
             attempts=0,
-            elapsed_s=self._now_s() - started_s,
+            elapsed_s=self._sight.now_s() - started_s,
             key=key,
             fingerprint=found.fingerprint,
         )
@@ -290,7 +293,7 @@ class IcebergTable:
     # --- opening ----------------------------------------------------------------------------------
     def _open(self, *, strict: bool) -> None:
         try:
-            self._see(self._run(load(self.limits)))
+            head = self._sight.look(self.limits)
         except TableNotFoundError:
             if self._first is None:
                 raise TableNotFoundError(
@@ -298,10 +301,10 @@ class IcebergTable:
                     "safewrite.create(), or open it with create=True to let the first append make it."
                 ) from None
             return
-        check_table(self.connection, self._existing(), strict=strict)
+        check_table(self.connection, head, strict=strict)
 
     def _create(self, schema: pa.Schema) -> None:
-        if self._head is not None:
+        if self._sight.head is not None:
             raise _exists(self.uri)
         if not creation.create_table(self.connection, schema, self._first or creation.Plan(), self.catalog):
             raise _exists(self.uri)
@@ -324,7 +327,7 @@ class IcebergTable:
             queue_first=self._queue_first > 0,
         )
         try:
-            return self._receipt(self._run(steps), plan, started_s)
+            return self._receipt(self._sight.run(steps), plan, started_s)
         except CommitUnknownError:
             self._doubts[plan.write.key] = plan.bound
             raise
@@ -332,21 +335,20 @@ class IcebergTable:
     def _restaging(self, attempt: Callable[[], Receipt], *kinds: Kind) -> Receipt:
         """Plan and stage again when another writer changed what the plan stood on (H9, C9)."""
         for turn in range(1, RESTAGES + 1):
-            before = None if self._head is None else self._head.location
+            before = self._sight.head
             try:
                 return attempt()
             except WouldAlterError:
                 # What was seen a moment ago may be older than a column that came since.
-                if self._head is None or turn == RESTAGES:
+                if self._sight.head is None or turn == RESTAGES:
                     raise
-                self._see(self._run(load(self.limits)))
-                if self._existing().location == before:
+                newest = self._sight.look(self.limits)
+                if before is not None and newest.location == before.location:
                     raise
             except ConflictError as error:
                 if error.kind not in kinds or turn == RESTAGES:
                     raise
-                self._see(self._run(load(self.limits)))
-                check_table(self.connection, self._existing(), strict=False)
+                check_table(self.connection, self._sight.look(self.limits), strict=False)
                 self._queue_first = QUEUE_MEMORY
         raise AssertionError("unreachable")
 
@@ -363,10 +365,10 @@ class IcebergTable:
         from safewrite.iceberg import spark
         from safewrite.spark.source import written
 
-        started_s = self._now_s()
+        started_s = self._sight.now_s()
 
         def attempt() -> Receipt:
-            head = self._fresh_head(None if self._head else spark.empty_like(frame))
+            head = self._fresh_head(None if self._sight.head else spark.empty_like(frame))
             likely = spark_catalog, self._spark_name or self.connection.catalog.name
             there = spark.find(frame, self.connection.identifier, head, *likely)
             self._spark_name = there.catalog
@@ -427,18 +429,18 @@ class IcebergTable:
             rows=done.rows,
             files=done.files,
             attempts=done.attempts,
-            elapsed_s=self._now_s() - started_s,
+            elapsed_s=self._sight.now_s() - started_s,
             key=named.key,
             fingerprint=named.fingerprint,
             txn=named.txn,
         )
-        before = self._existing()
-        self._see(done.head)
+        before = self._sight.existing()
+        self._sight.see(done.head)
         if not done.already:
             self._drop_old_metadata(before, done.head)
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
         if done.contended:
-            self._known_s = None
+            self._sight.seen_s = None
         log.info("%s in snapshot %d", outcome.value, done.snapshot_id, extra={"receipt": receipt.to_dict()})
         return receipt
 
@@ -452,40 +454,14 @@ class IcebergTable:
         except Exception as error:  # noqa: BLE001 - a file that is left over harms nobody
             log.warning("old metadata was not removed: %s", error, extra={"table": self.uri})
 
-    # --- small helpers ----------------------------------------------------------------------------
     def _fresh_head(self, data: Any) -> Head:
         """The table as it was a moment ago, made first if it is not there and may be."""
-        if self._head is None:
-            if self._first is None or data is None:
-                raise TableNotFoundError(
-                    f"There is no Iceberg table {self.uri} yet: the first append makes it."
-                )
+        if self._sight.head is not None:
+            return self._sight.fresh(self.limits)
+        if self._first is not None and data is not None:
             creation.create_table(self.connection, inferred_schema(data), self._first, self.catalog)
             self._open(strict=False)
-        elif self._known_s is None or self._now_s() - self._known_s > FRESH_S:
-            self._see(self._run(load(self.limits)))
-        return self._existing()
-
-    def _see(self, head: Head) -> None:
-        if self._head is None or self._head.table_id != head.table_id:
-            self.world = self.connection.world(head.table_id)
-            self.world.table = table_of(head)
-        self._head = head
-        self._known_s = self._now_s()
-
-    def _existing(self) -> Head:
-        if self._head is None:
-            raise TableNotFoundError(f"There is no Iceberg table {self.uri} yet: the first append makes it.")
-        return self._head
-
-    def _now_s(self) -> float:
-        answer = self.world.perform(Now())
-        assert isinstance(answer, Ok)
-        assert isinstance(answer.value, float)
-        return answer.value
-
-    def _run(self, steps: Generator[Effect, Outcome, T]) -> T:
-        return run(steps, self.world)
+        return self._sight.existing()
 
 
 def _check_mode(schema_mode: object) -> None:
