@@ -27,11 +27,19 @@ if TYPE_CHECKING:
 
 
 @dataclass
+class LastList:
+    """The manifest list that a writer uploaded last; where nobody came between, its next commit starts from it."""
+
+    location: str = ""
+    body: bytes = b""
+
+
+@dataclass
 class AppendPlan:
     """A blind append: it reads nothing, so only changes of schema or partitioning can stop it.
 
     ``snapshot_id`` is drawn before and stays the same through all attempts.  ``planned`` is the state
-    that the data files were made for.
+    that the data files were made for; ``last_list`` is shared by the plans of one table.
     """
 
     write: Write
@@ -42,6 +50,7 @@ class AppendPlan:
     limits: Limits
     evolution: Evolution | None = None
     branch: str = MAIN
+    last_list: LastList = field(default_factory=LastList, repr=False)
     attempt: int = 0
     bound: Head | None = None
     _manifest: ManifestFile | None = field(default=None, repr=False)
@@ -74,6 +83,7 @@ class AppendPlan:
         self.attempt += 1
         body = manifest_list(table_of(head).metadata, self.snapshot_id, head.current, manifests, location)
         yield from self.staging.complete((*puts, Put(location, body, name="stage.put_manifest_list")))
+        self.last_list.location, self.last_list.body = location, body
         clock = yield WallClock()
         assert isinstance(clock, Ok)
         assert isinstance(clock.value, int)
@@ -87,8 +97,23 @@ class AppendPlan:
             self.added_manifests(head, self.write_id) if self._manifest is None else ([self._manifest], ())
         )
         self._manifest = added[0] if added else None
-        kept = yield from kept_manifests(head, self.limits)
+        kept = yield from self.kept_manifests(head)
         return [*added, *kept], puts
+
+    def kept_manifests(self, head: Head) -> Generator[Effect, Outcome, list[ManifestFile]]:
+        """The manifests of the current snapshot that go on into the next one."""
+        if head.current is None:
+            return []
+        current = table_of(head).metadata.snapshot_by_id(head.current)
+        assert current is not None
+        if current.manifest_list == self.last_list.location:  # no file is ever written twice under one name
+            return list(live_manifests(self.last_list.body, current.manifest_list))
+        get = Get(current.manifest_list, name="stage.get_manifest_list")
+        outcome = yield from ask(get, self.limits)
+        if not isinstance(outcome, Ok):
+            raise unanswered(get, outcome)
+        assert isinstance(outcome.value, bytes)
+        return list(live_manifests(outcome.value, current.manifest_list))
 
     @property
     def added(self) -> Sequence[DataFile]:
@@ -158,20 +183,6 @@ def check_unchanged(planned: Head, head: Head) -> None:
             "way. Nothing was committed. Open the table again and repeat the call with the same key.",
             kind=Kind.SCHEMA_CHANGED,
         )
-
-
-def kept_manifests(head: Head, limits: Limits) -> Generator[Effect, Outcome, list[ManifestFile]]:
-    """The manifests of the current snapshot that go on into the next one."""
-    if head.current is None:
-        return []
-    current = table_of(head).metadata.snapshot_by_id(head.current)
-    assert current is not None
-    get = Get(current.manifest_list, name="stage.get_manifest_list")
-    outcome = yield from ask(get, limits)
-    if not isinstance(outcome, Ok):
-        raise unanswered(get, outcome)
-    assert isinstance(outcome.value, bytes)
-    return list(live_manifests(outcome.value, current.manifest_list))
 
 
 def snapshot_updates(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, prepare
-from safewrite.iceberg.append import AppendPlan
+from safewrite.iceberg.append import AppendPlan, LastList
 from safewrite.iceberg.evolution import Evolution, evolve
 from safewrite.iceberg.heads import MAIN, table_of
 from safewrite.iceberg.naming import Write
@@ -39,6 +39,7 @@ class Drafts:
     target_file_size: int | None = None
     branch: str = MAIN
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
+    last_list: LastList = field(default_factory=LastList)
 
     def prepare(
         self, data: Any, head: Head, schema_mode: Literal["merge"] | None = None
@@ -104,6 +105,7 @@ class Drafts:
             "limits": self.limits,
             "evolution": evolution,
             "branch": self.branch,
+            "last_list": self.last_list,
         }
 
     def encode(self, prepared: Prepared, plan: AppendPlan) -> Iterable[StagedFile]:

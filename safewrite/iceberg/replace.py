@@ -18,7 +18,7 @@ from safewrite.errors import UnsupportedTableError
 from safewrite.frames import prepare
 from safewrite.frames.predicate import Predicate, truths
 from safewrite.frames.replacing import EVERYTHING, digest
-from safewrite.iceberg.append import AppendPlan, kept_manifests
+from safewrite.iceberg.append import AppendPlan
 from safewrite.iceberg.effects import PlanFiles, ReadRows
 from safewrite.iceberg.expressions import may_match
 from safewrite.iceberg.files import MemoryIO
@@ -66,7 +66,7 @@ class ReplacePlan(AppendPlan):
     ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
         """The manifests of the snapshot on this base."""
         yield from self._plan(head)
-        kept = yield from kept_manifests(head, self.limits)
+        kept = yield from self.kept_manifests(head)
         changed, puts = yield from self._without_removed(head, kept)
         added, more = self.added_manifests(head, f"{self.write_id}-{self.attempt}")
         return [*added, *changed], (*puts, *more)

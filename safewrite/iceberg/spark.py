@@ -17,7 +17,7 @@ from safewrite.iceberg.datafiles import StagedFile
 from safewrite.iceberg.drafts import Drafts
 from safewrite.iceberg.files import MemoryIO
 from safewrite.iceberg.heads import table_of
-from safewrite.iceberg.naming import carries
+from safewrite.iceberg.naming import TXN_PROPERTY, carries
 from safewrite.iceberg.replace import named_replace
 from safewrite.iceberg.staging import Mark, Staging, perform_all
 from safewrite.iceberg.write import WritePlan
@@ -32,11 +32,13 @@ from safewrite.spark.session import check_classic
 from safewrite.spark.where import inside
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from safewrite.frames.predicate import Predicate
 
 TAIL_BYTES = 64
+KNOWN_S = 30.0
+"""So long a loaded table serves, as in Iceberg's own cache: what a catalog lends with it (credentials) runs out."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class Job:
 
     def _write(self, frame: DataFrame, head: Head) -> list[StagedFile]:
         made = data_files(self.spark.write(frame), self.spark.layout[2])
-        check_layout(self.spark, head)
+        _check_layout(self.spark, self.spark.layout_now(), head)
         return [StagedFile(file.file_path, b"", file) for file in made]
 
 
@@ -126,12 +128,45 @@ def empty_like(frame: DataFrame) -> pa.Table:
     return new_schema(frame).empty_table()
 
 
-def find(
-    frame: DataFrame, identifier: tuple[str, ...], head: Head, named: str | None, likely: str | None
-) -> SparkIceberg:
-    """The table as the frame's session knows it; see ``safewrite.spark.files.find``."""
-    check_classic(frame.sparkSession)
-    return files.find(frame.sparkSession, identifier, head.table_id, named=named, likely=likely or "")
+class Acquaintance:
+    """The table as a session's Iceberg library knows it, from one write to the next: to load it takes a request.
+
+    Files are written by the schema, partitioning, sort order and properties of that state; it serves as
+    long as those are the table's.
+    """
+
+    def __init__(self, identifier: tuple[str, ...], likely: str) -> None:
+        self.identifier = identifier
+        self._likely = likely
+        self._known: tuple[SparkIceberg, Head, float] | None = None
+
+    def find(self, session: SparkSession, head: Head, *, named: str | None, now_s: float) -> SparkIceberg:
+        """See ``safewrite.spark.files.find``.
+
+        Raises:
+            ConflictError: kind SCHEMA_CHANGED; the session sees another schema or partitioning than we do.
+        """
+        check_classic(session)
+        if self._known is not None:
+            there, seen, loaded_s = self._known
+            same = named in (None, there.catalog) and there.is_of(session)
+            if same and _alike(seen, head) and now_s - loaded_s < KNOWN_S:
+                return there
+        there = files.find(
+            session, self.identifier, head.table_id, head.location, named=named, likely=self._likely
+        )
+        _check_layout(there, there.layout, head)
+        self._known, self._likely = (there, head, now_s), there.catalog
+        return there
+
+
+def _alike(seen: Head, head: Head) -> bool:
+    """Whether files are written for both states in the same way."""
+    return _layout(seen) == _layout(head) and _settings(seen) == _settings(head)
+
+
+def _settings(head: Head) -> dict[str, str]:
+    return {name: value for name, value in head.properties.items() if not name.startswith(TXN_PROPERTY)}
 
 
 def job(
@@ -163,9 +198,9 @@ def counted(frame: DataFrame, spark: SparkIceberg, origin: Origin | None = None)
         return batch
 
 
-def check_layout(spark: SparkIceberg, head: Head) -> None:
+def _check_layout(spark: SparkIceberg, layout: files.Layout, head: Head) -> None:
     """Refuse to write files by another schema, partitioning or sort order than the one they are committed to (H9)."""
-    if spark.layout != _layout(head):
+    if layout != _layout(head):
         raise ConflictError(
             f"Another writer changed the schema, partitioning or sort order of {spark.name} meanwhile. Nothing was "
             "committed. Call again with the same key.",

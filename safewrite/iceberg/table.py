@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from safewrite.drafts import Counted
     from safewrite.frames.where import Where
+    from safewrite.iceberg.spark import Acquaintance
     from safewrite.protocol.head import Head
     from safewrite.spark.batch import Origin
     from safewrite.stores.world import Performer
@@ -74,7 +75,7 @@ class IcebergTable:
         if new_id is not None:
             self._drafts.new_id = new_id
         self._queue_first = 0
-        self._spark_name: str | None = None
+        self._in_spark: Acquaintance | None = None
         self._doubts: dict[str, Head | None] = {}
         """Keys of attempts that ended in doubt, with the base that they waited for."""
         self.reopen: Callable[[], IcebergTable] | None = None
@@ -366,15 +367,15 @@ class IcebergTable:
         from safewrite.spark.source import written
 
         started_s = self._sight.now_s()
+        known = self._in_spark = self._in_spark or spark.Acquaintance(
+            self.connection.identifier, self.connection.catalog.name
+        )
 
         def attempt() -> Receipt:
             head = self._fresh_head(None if self._sight.head else spark.empty_like(frame))
-            likely = spark_catalog, self._spark_name or self.connection.catalog.name
-            there = spark.find(frame, self.connection.identifier, head, *likely)
-            self._spark_name = there.catalog
+            there = known.find(frame.sparkSession, head, named=spark_catalog, now_s=self._sight.now_s())
             if schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
                 return attempt()
-            spark.check_layout(there, head)
 
             def by(origin: Origin | None) -> Receipt:
                 try:
@@ -387,7 +388,9 @@ class IcebergTable:
                         raise
                     return repeated
                 with job.batch(head, name) as (batch, files):
-                    return self._write(job.plan(batch, head, self._drafts, name), files, head, started_s)
+                    receipt = self._write(job.plan(batch, head, self._drafts, name), files, head, started_s)
+                there.forget()
+                return receipt
 
             return written(frame, name[1], head.table_id, by, seems_there=carries(head, *name))
 

@@ -73,12 +73,10 @@ def conformed(
         if field.name in there:
             _check(found.field(field.name).type, field.type, field.name)
     present = {field.name: field.dataType for field in frame.schema.fields}
-    kinds = (from_arrow_type(field.type, prefer_timestamp_ntz=True) for field in prepared.schema)
-    chosen = [
-        _column(field, kind, present.get(field.name))
-        for field, kind in zip(prepared.schema, kinds, strict=True)
-    ]
-    return Conformed(frame.select(*chosen), prepared.schema, prepared.added)
+    wanted = {field.name: from_arrow_type(field.type, prefer_timestamp_ntz=True) for field in prepared.schema}
+    if list(wanted) != list(present) or not all(_same(present[name], kind) for name, kind in wanted.items()):
+        frame = frame.select(*(_column(name, kind, present.get(name)) for name, kind in wanted.items()))
+    return Conformed(frame, prepared.schema, prepared.added)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -107,14 +105,18 @@ def new_schema(frame: DataFrame) -> pa.Schema:
     return canonical_schema(arrow_schema(_nullable(frame.schema)))
 
 
-def _column(field: pa.Field, kind: DataType, present: DataType | None) -> Column:
+def _column(name: str, kind: DataType, present: DataType | None) -> Column:
     import pyspark.sql.functions as f
 
     if present is None:  # schema_mode="merge" means NULL
-        return f.lit(None).cast(kind).alias(field.name)
-    values = f.col(quoted(field.name))
-    same = present.simpleString() == kind.simpleString()  # which says nothing of NULL
-    return (values if same else values.cast(_nullable(kind))).alias(field.name)
+        return f.lit(None).cast(kind).alias(name)
+    values = f.col(quoted(name))
+    return (values if _same(present, kind) else values.cast(_nullable(kind))).alias(name)
+
+
+def _same(present: DataType, kind: DataType) -> bool:
+    """Whether they are one type, of which NULL is no part."""
+    return present.simpleString() == kind.simpleString()
 
 
 def _nullable(kind: Any) -> Any:

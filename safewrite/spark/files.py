@@ -8,10 +8,12 @@ it is, by its public classes, so a batch costs the table no commit, branch or sn
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -29,26 +31,69 @@ _OF_ICEBERG = "default_iceberg"
 """A catalog in the Hive metastore that Iceberg's library adds to a session by itself; few have such a store."""
 _MANIFEST_VERSION = 2
 
+log = logging.getLogger("safewrite")
+
 Layout: TypeAlias = tuple[str, int, int, int]
 """A table's UUID, and the ids of its schema, partitioning and sort order."""
 
 
 @dataclass(frozen=True)
 class SparkIceberg:
-    """A table as the session's Iceberg library has loaded it."""
+    """A table as the session's Iceberg library has loaded it.
+
+    ``metadata`` is the state that was looked at: it stays as it is, while ``table`` is shared with the
+    session's other readers and writers, any of whom may let it see a later one.
+    """
 
     session: SparkSession
     table: Any
+    metadata: Any
     name: str
     catalog: str
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns as Spark sees them, in Arrow."""
         from pyspark.sql.types import StructType
 
-        kind = self._java("spark.SparkSchemaUtil").convert(self.table.schema())
+        kind = self._java("spark.SparkSchemaUtil").convert(self.metadata.schema())
         return arrow_schema(StructType.fromJson(json.loads(kind.json())))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Of which table, and by which schema, partitioning and sort order files are written."""
+        return _layout(self.metadata)
+
+    @cached_property
+    def location(self) -> str:
+        """Of the metadata file that was looked at."""
+        return _location(self.metadata)
+
+    def layout_now(self) -> Layout:
+        """The layout that the session goes by now."""
+        metadata = _metadata(self.table)
+        return self.layout if _location(metadata) == self.location else _layout(metadata)
+
+    def is_of(self, session: SparkSession) -> bool:
+        """Whether it is this session's; each batch of a stream comes with another Python object for it."""
+        known = self.session
+        if known.sparkContext is not session.sparkContext:
+            return False
+        return bool(known._jsparkSession.equals(session._jsparkSession))  # noqa: SLF001 - Java knows
+
+    def forget(self) -> None:
+        """Let the session's next reader ask the catalog: what it remembers is from before the commit."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        session = self.session._jsparkSession  # noqa: SLF001 - as safewrite.spark.session
+        try:
+            found = self._java("spark.Spark3Util").catalogAndIdentifier(session, self.name)
+            found.catalog().invalidateTable(found.identifier())
+        except (PySparkException, Py4JError) as error:
+            log.info(
+                "the session may go on with an older state of %s for a while: %s", self.name, _said(error)
+            )
 
     def new_columns(self, frame: DataFrame) -> pa.Schema:
         """The columns of a frame that the table does not have.
@@ -58,20 +103,13 @@ class SparkIceberg:
         """
         return pa.schema(conformed(frame, self.schema, schema_mode="merge").added)
 
-    @property
-    def layout(self) -> Layout:
-        """Of which table, and by which schema, partitioning and sort order files are written."""
-        table = self.table
-        uuid_, schema, spec, order = table.uuid(), table.schema(), table.spec(), table.sortOrder()
-        return str(uuid_), int(schema.schemaId()), int(spec.specId()), int(order.orderId())
-
     def write(self, frame: DataFrame) -> bytes:
         """Write the rows; returns a manifest of the new files.
 
         Raises:
             StorageError: Spark could not write them; nothing was committed.
         """
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         with self._group() as (group, coordinator):
@@ -114,7 +152,7 @@ class SparkIceberg:
 
     def _manifest(self, coordinator: Any, group: str) -> bytes:
         body = self._java("inmemory.InMemoryOutputFile")("files.avro")
-        writer = self._java("ManifestFiles").write(_MANIFEST_VERSION, self.table.spec(), body, None)
+        writer = self._java("ManifestFiles").write(_MANIFEST_VERSION, self.metadata.spec(), body, None)
         writer.addAll(coordinator.fetchNewFiles(self.table, group))
         writer.close()
         return bytes(body.toByteArray())
@@ -124,9 +162,17 @@ class SparkIceberg:
 
 
 def find(
-    session: SparkSession, identifier: tuple[str, ...], table_id: str, *, named: str | None, likely: str
+    session: SparkSession,
+    identifier: tuple[str, ...],
+    table_id: str,
+    location: str,
+    *,
+    named: str | None,
+    likely: str,
 ) -> SparkIceberg:
     """The table in the session's catalog ``named``, or in the first that knows a table of this very UUID.
+
+    Its state is that of the metadata file at ``location``, or a later one.
 
     Raises:
         InvalidInputError: there is none.
@@ -134,7 +180,7 @@ def find(
     """
     tried = []
     for name in _catalogs(session, named, likely):
-        found = _load(session, name, identifier)
+        found = _load(session, name, identifier, location)
         if isinstance(found, SparkIceberg) and found.layout[0] == table_id:
             return found
         tried.append(f"{name} ({found if isinstance(found, str) else 'another table of that name'})")
@@ -157,7 +203,9 @@ def _catalogs(session: SparkSession, named: str | None, likely: str) -> Iterator
     yield from sorted((name for name in known if name != likely), key=lambda name: name == _OF_ICEBERG)
 
 
-def _load(session: SparkSession, catalog: str, identifier: tuple[str, ...]) -> SparkIceberg | str:
+def _load(
+    session: SparkSession, catalog: str, identifier: tuple[str, ...], location: str
+) -> SparkIceberg | str:
     """The table, or why not."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -171,10 +219,26 @@ def _load(session: SparkSession, catalog: str, identifier: tuple[str, ...]) -> S
     name = ".".join(map(quoted, (catalog, *identifier)))
     try:
         table = util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
-        table.refresh()  # the session may remember an older state, and its readers with it
+        if _location(_metadata(table)) != location:
+            table.refresh()  # the session may remember an older state
+        return SparkIceberg(session, table, _metadata(table), name, catalog)
     except (PySparkException, Py4JError) as error:
         return _said(error)
-    return SparkIceberg(session, table, name, catalog)
+
+
+def _metadata(table: Any) -> Any:
+    """The state that Java has seen last."""
+    return table.operations().current()
+
+
+def _location(metadata: Any) -> str:
+    return str(metadata.metadataFileLocation())
+
+
+def _layout(metadata: Any) -> Layout:
+    ids = metadata.currentSchemaId(), metadata.defaultSpecId(), metadata.defaultSortOrderId()
+    schema, spec, order = map(int, ids)
+    return str(metadata.uuid()), schema, spec, order
 
 
 def _class(session: SparkSession, name: str) -> Any:
