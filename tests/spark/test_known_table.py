@@ -1,0 +1,121 @@
+"""The Iceberg table that a session has loaded serves several batches, and no reader or writer by an old state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import safewrite as sw
+from bench.catalogs import CatalogKind
+from bench.servers import Ministack
+from safewrite.iceberg import spark as iceberg_spark
+from safewrite.iceberg.table import IcebergTable
+from safewrite.spark import files
+from tests.spark.lake import Lake
+from tests.spark.session import Spark
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+@pytest.fixture
+def cached(lakes: Callable[[CatalogKind], Lake]) -> Iterator[Lake]:
+    """A catalog whose tables the session remembers, as it does where nobody asks for less."""
+    lake = lakes("rest")
+    name = f"{lake.name}_cached"
+    lake.spark.know(name, lake.properties)
+    with lake.spark.setting(f"spark.sql.catalog.{name}.cache-enabled", "true"):
+        yield Lake(lake.kind, name, lake.properties, lake.namespace, lake.spark, lake.closing)
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The catalogs that were asked for the table by Java, one entry for each time."""
+    asked: list[str] = []
+
+    def counted(*arguments: Any) -> Any:
+        asked.append(arguments[1])
+        return load(*arguments)
+
+    load = files._load
+    monkeypatch.setattr(files, "_load", counted)
+    return asked
+
+
+def append(spark: Spark, table: IcebergTable, *ids: int) -> sw.Receipt:
+    with spark.careless():
+        return table.append(
+            spark.session.createDataFrame([(number,) for number in ids], "id long").coalesce(1)
+        )
+
+
+def ids(spark: Spark, lake: Lake, table: IcebergTable) -> list[int]:
+    return sorted(spark.sql(f"SELECT id FROM {lake.sql(table)}")["id"].to_pylist())
+
+
+def test_the_session_reads_each_batch_at_once_though_it_remembers_tables(
+    spark: Spark, cached: Lake, loads: list[str]
+) -> None:
+    table = cached.create(SCHEMA)
+    for number in range(3):
+        append(spark, table, number)
+        assert ids(spark, cached, table) == list(range(number + 1))
+    assert loads == [cached.name], "it was loaded for the first batch alone"
+
+
+def test_what_another_writer_changed_of_the_table_holds_for_the_next_batch(
+    spark: Spark, cached: Lake, ministack: Ministack, loads: list[str]
+) -> None:
+    table, other = cached.create(SCHEMA), cached.load()
+    append(spark, table, 1)
+    changed = other.load_table(table.uri)
+    changed.transaction().set_properties({"write.parquet.compression-codec": "gzip"}).commit_transaction()
+    table.refresh()
+    append(spark, table, 2)
+    changed = other.load_table(table.uri)
+    with changed.update_spec() as update:
+        update.add_identity("id")
+    table.refresh()
+    append(spark, table, 3)
+    found = list(other.load_table(table.uri).scan().plan_files())
+    codecs = sorted(codec_of(task.file.file_path, ministack) for task in found)
+    assert codecs == ["GZIP", "GZIP", "ZSTD"]
+    assert sorted(task.file.spec_id for task in found) == [0, 0, 1]
+    assert len(loads) == 3
+    assert ids(spark, cached, table) == [1, 2, 3]
+
+
+def test_a_table_made_anew_under_its_name_is_not_taken_for_the_old_one(spark: Spark, cached: Lake) -> None:
+    table = cached.create(SCHEMA)
+    append(spark, table, 1)
+    catalog = cached.load()
+    catalog.drop_table(table.uri)
+    catalog.create_table(table.uri, SCHEMA)
+    table.refresh()
+    append(spark, table, 2)
+    assert ids(spark, cached, table) == [2]
+
+
+def test_a_loaded_table_serves_for_a_time(
+    spark: Spark, cached: Lake, loads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = cached.create(SCHEMA)
+    append(spark, table, 1)
+    monkeypatch.setattr(iceberg_spark, "KNOWN_S", -1.0)
+    append(spark, table, 2)
+    assert loads == [cached.name] * 2
+
+
+def codec_of(location: str, ministack: Ministack) -> str:
+    """How the columns of a data file are compressed."""
+    address = urlsplit(location)
+    body = ministack.boto3_client("s3").get_object(Bucket=address.netloc, Key=address.path.lstrip("/"))[
+        "Body"
+    ]
+    return str(pq.read_metadata(pa.BufferReader(body.read())).row_group(0).column(0).compression)
