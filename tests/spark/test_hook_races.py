@@ -11,6 +11,7 @@ import pytest
 from tests.integration.places import once, rows, visible
 from tests.spark import driver, pandas_writer
 from tests.spark.hooked import HookedTable
+from tests.spark.ordered import each
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
 Hooked = Callable[[str], HookedTable]
@@ -22,17 +23,15 @@ def test_four_processes_of_pandas_beside_spark_lose_and_double_nothing(hooked: H
     table = hooked("dynamodb")
     table.place.open(create=True).append(rows(0), key="first")
     parts = [range(1000 * n, 1000 * n + APPENDS) for n in range(1, WRITERS + 1)]
-    writers = [pandas_writer.start(table.place, ids) for ids in parts]
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write(b"go\n")
-        writer.stdin.flush()
     spark_ids = range(1, SPARK_APPENDS + 1)
-    for number in spark_ids:
-        table.write(number)
-    for writer in writers:
-        writer.communicate()
-    assert [writer.returncode for writer in writers] == [0] * WRITERS
+    with each(*(pandas_writer.start(table.place, ids) for ids in parts)) as writers:
+        for writer in writers:
+            writer.ready()
+        for writer in writers:
+            writer.say("go")
+        for number in spark_ids:
+            table.write(number)
+        assert [writer.hear() for writer in writers] == ["done"] * WRITERS
     expected = once(0, *spark_ids, *(number for ids in parts for number in ids))
     assert visible(table.readers()) == expected
     assert len(table.place.commits()) == expected.total()

@@ -11,12 +11,13 @@ import pytest
 
 from bench.catalogs import CatalogKind
 from tests.integration.places import once
+from tests.spark import zombie
 from tests.spark.ends import End, delta, iceberg
 from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake
 from tests.spark.ordered import each
 from tests.spark.stream import Stream
-from tests.spark.zombie import Driver, Task
+from tests.spark.zombie import Task
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
 Hooked = Callable[[str], HookedTable]
@@ -46,12 +47,12 @@ def side_by_side(
     stream.feed("b", 4, 5)
     step = STEPS[format_]
     tasks = [Task(stream, sink, step, 0, place, catalogs), Task(copy, sink, step, shift, place, catalogs)]
-    with each(*(Driver(task) for task in tasks)) as drivers:
+    with each(*map(zombie.start, tasks)) as drivers:
         for driver in drivers:
-            driver.inside()
+            driver.ready()
         for driver in drivers:
-            driver.go_on()
-        return end, [driver.said() for driver in drivers]
+            driver.say("go on")
+        return end, [driver.hear() for driver in drivers]
 
 
 @pytest.mark.parametrize("format_", STEPS)

@@ -5,17 +5,10 @@ Two of them are a cluster that was given up and lives on, and the one that took 
 
 from __future__ import annotations
 
-import base64
-import json
-import os
-import pickle
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import safewrite as sw
@@ -24,11 +17,9 @@ from safewrite.spark import attach
 from safewrite.spark.session import hook_of
 from safewrite.testing.steps import At
 from tests.integration.places import Place
+from tests.spark.child import Child, Parent
 from tests.spark.session import Spark
 from tests.spark.stream import Stream
-
-_ROOT = Path(__file__).resolve().parents[2]
-_INSIDE = "inside"
 
 
 @dataclass(frozen=True)
@@ -47,58 +38,22 @@ class Task:
     catalogs: Mapping[str, dict[str, str]] = field(default_factory=dict)
 
 
-class Driver:
-    """The driver's process, as its parent sees it."""
+def start(task: Task) -> Child:
+    """A driver that is ready when it is in its commit, goes on when it is told a word, and says how that ended.
 
-    def __init__(self, task: Task) -> None:
-        command = [sys.executable, "-m", __name__]
-        self._process = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._say(base64.b64encode(pickle.dumps(task)))
-
-    def inside(self) -> None:
-        """Wait until it is in its commit."""
-        assert self._hear() == _INSIDE
-
-    def go_on(self) -> None:
-        """Let it go on."""
-        self._say(b"go on")
-
-    def said(self) -> dict[str, Any]:
-        """Wait until its stream has ended: ``outcome`` and ``version`` of its batch, or ``error`` and ``text``."""
-        found: dict[str, Any] = json.loads(self._hear())
-        return found
-
-    def _say(self, line: bytes) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + b"\n")
-        self._process.stdin.flush()
-
-    def _hear(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().decode().strip()
-        assert line, "the driver ended; it said why on its standard error"
-        return line
-
-    def __enter__(self) -> Driver:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._process as process:
-            if kind is not None:
-                process.kill()  # its Java process ends with the pipe between the two
+    It says ``outcome`` and ``version`` of its batch, or ``error`` and ``text``.
+    """
+    return Child(__name__, task)
 
 
 def main() -> None:
     """Start Spark, run the stream, say what became of its batch."""
-    task: Task = pickle.loads(base64.b64decode(sys.stdin.buffer.readline()))
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what Java prints is no answer
+    parent = Parent()
+    task: Task = parent.hear()
 
     def inside() -> None:
-        answers.write(_INSIDE + "\n")
-        sys.stdin.buffer.readline()
+        parent.say("ready")
+        parent.hear()
 
     said: dict[str, Any] = {}
 
@@ -115,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="driver-") as folder, Spark(Path(folder)) as spark:
         _stop_inside(spark, task, inside)
         task.stream.run(spark, batches)
-    answers.write(json.dumps(said) + "\n")
+    parent.say(said)
 
 
 def _stop_inside(spark: Spark, task: Task, inside: Any) -> None:
