@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import os
 import re
 import signal
@@ -27,26 +26,13 @@ from bench.stress.plan import Settings, place_traps
 from bench.stress.run import Result
 from safewrite.testing.checker import Judgement, Read, check, judge
 from safewrite.testing.history import COLUMNS, Row, Write, make_rows
+from tests.bench.runs import ROOT, arm, stress
 
-ROOT = Path(__file__).resolve().parents[2]
 STEPS = {
     "key": ("ledger.intend", "stage.put_data", "commit.put_commit", "ledger.commit"),
     "txn": ("stage.put_data", "commit.put_commit"),
     "none": ("stage.put_data", "commit.put_commit"),
 }
-
-
-def stress(tmp_path: Path, *options: str) -> tuple[int, dict[str, Any], str]:
-    """Run the command; its exit code, its report, and the page."""
-    command = [sys.executable, "-m", "bench.stress", "--json", "--out", str(tmp_path), *options]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFEWRITE_")}
-    kept = {name: os.environ[name] for name in ("SAFEWRITE_ARMS_DIR",) if name in os.environ}
-    done = subprocess.run(
-        command, cwd=ROOT, env={**clean, **kept}, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.stdout, done.stderr
-    (page,) = tmp_path.glob("*/report.html")
-    return done.returncode, json.loads(done.stdout), page.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +43,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]
         "--arms", "safewrite-dynamodb,unsafe-rename,lost-answer", "--steps", "commit.put_commit,ledger.commit",
         "--pause-s", "2", "--limit-s", "100",
     )  # fmt: skip
-
-
-def arm(report: dict[str, Any], name: str) -> dict[str, Any]:
-    (found,) = [arm for arm in report["arms"] if arm["name"] == name]
-    return found
 
 
 def test_safewrite_loses_doubles_and_alters_nothing_under_faults_and_kills(small: Any) -> None:

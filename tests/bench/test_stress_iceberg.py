@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -16,8 +11,8 @@ import pytest
 
 from bench.catalogs import CatalogKind
 from bench.stress import iceberg_arms
+from tests.bench.runs import arm, mutant, stress
 
-ROOT = Path(__file__).resolve().parents[2]
 KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
 EACH = [pytest.param(kind, marks=() if kind == "sql" else pytest.mark.long) for kind in KINDS]
 NAIVE = {"rest": "last-attempt-rest", "glue": "last-attempt-glue", "sql": "pyiceberg-sql"}
@@ -28,29 +23,10 @@ TINY = (
 FLAWS = ("lost", "doubled", "torn", "altered", "phantom", "zombie", "recommitted", "misreported", "disagreed")
 
 
-def stress(folder: Path, *options: str, checkout: Path = ROOT) -> tuple[int, dict[str, Any], str]:
-    """Run the command; its exit code, its report, and the page."""
-    command = [sys.executable, "-m", "bench.stress", "--json", "--out", str(folder), *TINY, *options]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFEWRITE_")}
-    jars = {"SAFEWRITE_JARS": os.environ.get("SAFEWRITE_JARS", str(ROOT / "jars"))}
-    done = subprocess.run(
-        command, cwd=checkout, env={**clean, **jars, "PYTHONPATH": str(checkout)}, capture_output=True,
-        text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.stdout, done.stderr
-    (page,) = folder.glob("*/report.html")
-    return done.returncode, json.loads(done.stdout), page.read_text()
-
-
 @cache
 def tiny(kind: CatalogKind) -> tuple[int, dict[str, Any], str]:
     """Two writers of safewrite, one of PyIceberg and three chores on one table; a naive arm beside it."""
-    return stress(Path(mkdtemp(prefix="stress-")), "--arms", f"safewrite-{kind},{NAIVE[kind]}")
-
-
-def arm(report: dict[str, Any], name: str) -> dict[str, Any]:
-    (found,) = [arm for arm in report["arms"] if arm["name"] == name]
-    return found
+    return stress(Path(mkdtemp(prefix="stress-")), *TINY, "--arms", f"safewrite-{kind},{NAIVE[kind]}")
 
 
 @pytest.mark.parametrize("kind", EACH)
@@ -113,14 +89,6 @@ BLINDERS = {
 
 
 def test_a_run_without_the_look_for_ones_own_commit_is_invalid(tmp_path: Path) -> None:
-    checkout = tmp_path / "mutant"
-    for package in ("safewrite", "bench"):
-        shutil.copytree(ROOT / package, checkout / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, (sound, blind) in BLINDERS.items():
-        module = checkout / "safewrite" / name
-        text = module.read_text()
-        assert text.count(sound) == 1
-        module.write_text(text.replace(sound, blind))
-    code, report, _ = stress(tmp_path, "--arms", "safewrite-sql", checkout=checkout)
+    code, report, _ = stress(tmp_path, *TINY, "--arms", "safewrite-sql", checkout=mutant(tmp_path, BLINDERS))
     assert (code, report["verdict"]) == (1, "INVALID")
     assert any("doubled" in reason for reason in report["reasons"])

@@ -1,0 +1,51 @@
+"""Stress runs by their command, on this checkout or on a copy of it with a protection taken out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+_FOLDERS = {"SAFEWRITE_JARS": "jars", "SAFEWRITE_ARMS_DIR": ".envs"}
+"""What a run uses of this checkout, or of elsewhere if the environment says so; a copy has neither."""
+
+
+def stress(
+    folder: Path, *options: str, checkout: Path = ROOT, limit_s: int = 300
+) -> tuple[int, dict[str, Any], str]:
+    """Run the command; its exit code, its report, and the page."""
+    command = [sys.executable, "-m", "bench.stress", "--json", "--out", str(folder), *options]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFEWRITE_")}
+    folders = {name: os.environ.get(name, str(ROOT / default)) for name, default in _FOLDERS.items()}
+    done = subprocess.run(
+        command, cwd=checkout, env={**clean, **folders, "PYTHONPATH": str(checkout)}, capture_output=True,
+        text=True, timeout=limit_s, check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    (page,) = folder.glob("*/report.html")
+    return done.returncode, json.loads(done.stdout), page.read_text()
+
+
+def arm(report: dict[str, Any], name: str) -> dict[str, Any]:
+    """What the report says of an arm."""
+    (found,) = [arm for arm in report["arms"] if arm["name"] == name]
+    return found
+
+
+def mutant(folder: Path, flaws: Mapping[str, tuple[str, str]]) -> Path:
+    """A copy of the checkout in which, for each module of safewrite, sound text has become flawed."""
+    checkout = folder / "mutant"
+    for package in ("safewrite", "bench"):
+        shutil.copytree(ROOT / package, checkout / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, (sound, flawed) in flaws.items():
+        module = checkout / "safewrite" / name
+        text = module.read_text()
+        assert text.count(sound) == 1
+        module.write_text(text.replace(sound, flawed))
+    return checkout
