@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.errors import NotCommittedError, ReplayMismatchError
 from safewrite.protocol.keys import OFFSETS
+from safewrite.spark import kafka
 from safewrite.spark.batch import Origin
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _TRUSTED: Mapping[str, frozenset[str]] = {
     "org.apache.iceberg.spark.source.SparkMicroBatchStream": frozenset(
         ("snapshot_id", "position")  # a snapshot's id is drawn at random, so no other table has it
     ),
+    kafka.SOURCE: frozenset(),  # by topic and partition; what they do not say is asked of the cluster
 }
 """Sources whose offsets determine rows, and what their offsets must say for that.
 
@@ -84,14 +86,19 @@ def batch_of(frame: DataFrame, epoch: int) -> StreamBatch | None:
 
 def _pieces(query: Any, epoch: int) -> list[Any] | None:
     """Kind, start and end of each source's share of the batch; None if they do not tell its rows."""
-    kinds = [str(one.getClass().getName()) for one in _listed(query.sources())]
+    sources = _listed(query.sources())
+    kinds = [str(one.getClass().getName()) for one in sources]
     if not all(kind in _TRUSTED for kind in kinds):
         return None
     ends = _offsets(query, epoch, kinds)
     starts = _offsets(query, epoch - 1, kinds) if epoch else [None] * len(kinds)
     if starts is None or ends is None:
         return None
-    return [list(piece) for piece in zip(kinds, starts, ends, strict=True)]
+    pieces = [
+        kafka.piece(source, start, end) if kind == kafka.SOURCE else [kind, start, end]
+        for source, kind, start, end in zip(sources, kinds, starts, ends, strict=True)
+    ]
+    return None if None in pieces else pieces
 
 
 def _offsets(query: Any, epoch: int, kinds: list[str]) -> list[dict[str, Any] | None] | None:
@@ -140,7 +147,10 @@ def written(
         case (str(app_id), int(epoch)) if (batch := batch_of(frame, epoch)) is not None:
             with only_frame(frame, batch, table_id, app_id):
                 try:
-                    return write(batch.origin)
+                    done = write(batch.origin)
+                    if seems_there:
+                        _must_be_unchanged(frame, batch)
+                    return done
                 except ReplayMismatchError as error:
                     if not seems_there:
                         raise
@@ -149,6 +159,16 @@ def written(
                     except ReplayMismatchError:
                         raise error from None
     return write(None)
+
+
+def _must_be_unchanged(frame: DataFrame, batch: StreamBatch) -> None:
+    """A repeat was compared by what its source was before its rows were counted; it must be that still."""
+    if batch_of(frame, batch.epoch) != batch:
+        raise ReplayMismatchError(
+            f"The source of batch {batch.epoch} was made anew while its rows were counted, or does not say what it is. "
+            "The earlier rows stand, nothing of this call was written. Run the stream again: the batch is looked at "
+            "once more."
+        )
 
 
 # --- one frame for each batch and app id ----------------------------------------------------------------

@@ -43,13 +43,27 @@ class Stream:
         later_s = file.stat().st_mtime + len(list(file.parent.iterdir()))
         os.utime(file, (later_s, later_s))  # Spark takes the oldest first
 
+    def read(self, spark: Spark) -> Any:
+        """The rows to come."""
+        stream = spark.session.readStream.schema("id BIGINT, value STRING").option("maxFilesPerTrigger", 1)
+        return stream.json(str(self.folder / "source"))
+
     def run(self, spark: Spark, batches: Batches) -> None:
         """Write all batches that there are."""
-        stream = spark.session.readStream.schema("id BIGINT, value STRING").option("maxFilesPerTrigger", 1)
-        writer = stream.json(str(self.folder / "source")).writeStream.foreachBatch(batches)
+        writer = self.read(spark).writeStream.foreachBatch(batches)
         writer = writer.option("checkpointLocation", str(self.folder / self.checkpoint))
         with spark.careless():
             writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def dies(batches: Batches) -> Batches:
+    """A driver that is gone before the batch is in the checkpoint."""
+
+    def dying(frame: Any, epoch: int) -> None:
+        batches(frame, epoch)
+        raise RuntimeError("the driver dies here")
+
+    return dying
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from tests.spark.ends import SCHEMA, End, delta, iceberg
 from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
-from tests.spark.stream import Batches, Stream
+from tests.spark.stream import Batches, Stream, dies
 
 pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
@@ -118,16 +118,6 @@ def filled(feed: Feed) -> Feed:
 def random_values(frame: Any) -> Any:
     """The ids with values that are others each time."""
     return frame.selectExpr("id", "uuid() AS value")
-
-
-def dies(batches: Batches) -> Batches:
-    """A driver that is gone before the batch is in the checkpoint."""
-
-    def dying(frame: Any, epoch: int) -> None:
-        batches(frame, epoch)
-        raise RuntimeError("the driver dies here")
-
-    return dying
 
 
 def stored(end: End) -> dict[int, str]:
