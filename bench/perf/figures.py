@@ -126,14 +126,14 @@ def _ratio(value: float, other: float) -> float:
     return math.inf if value else 1.0
 
 
-def interleave(arms: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+def interleave(arms: Mapping[str, Callable[[], T]], rounds: int, first_round: int = 0) -> dict[str, list[T]]:
     """Call every arm once per round, A B C A B C; the order turns by one each round.
 
     So a drift of the machine meets all alike, and nobody always runs behind the same neighbour.
     """
     found: dict[str, list[T]] = {name: [] for name in arms}
     names = list(arms)
-    for turn in range(rounds):
+    for turn in range(first_round, first_round + rounds):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             found[name].append(arms[name]())

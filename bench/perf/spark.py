@@ -1,7 +1,8 @@
 """``python -m bench.perf.spark``: appends of Spark through safewrite, each beside the same append without it.
 
 Plain Delta writes go through safewrite's log store and through Delta's own for a single driver; batches of
-an Iceberg sink stand beside ``writeTo().append()``.  One session, one S3, tables of their own, in turn.
+an Iceberg sink stand beside ``writeTo().append()``, once of a frame whose rows must be hashed, once of a
+stream that is known by its offsets.  One session, one S3, tables of their own, in turn.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from ..stress.spark_reader import JARS, catalog_settings
 from . import spark_pairs
 from .figures import Spread, interleave
 from .lab import LOCK_TABLE, Lab
-from .spark_pairs import CATALOG, RATIO_MAX, Pair
+from .spark_pairs import CATALOG, RATIO_MAX, Feed, Pair
 
-FORMATS = ("delta", "iceberg")
+PAIRS = ("delta", "iceberg", "stream")
 WARM_UPS = 3
 _PART_MIN_S = 0.001
 
@@ -77,12 +78,14 @@ def _catalog(lab: Lab, folder: Path, stack: ExitStack) -> dict[str, str]:
 def main(
     rows: Annotated[int, typer.Option(help="Rows of a batch.")] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="Batches for each arm.")] = 9,
-    only: Annotated[str, typer.Option(help="delta, iceberg or both, by commas.")] = ",".join(FORMATS),
+    only: Annotated[str, typer.Option(help="Some of delta, iceberg and stream, by commas.")] = ",".join(
+        PAIRS
+    ),
 ) -> None:
     """Time batches in turn; exits with 1 if a row is lost or doubled."""
     asked = only.split(",")
-    if not set(asked) <= set(FORMATS):
-        raise typer.BadParameter(f"--only is of {', '.join(FORMATS)}, not {only!r}")
+    if not set(asked) <= set(PAIRS):
+        raise typer.BadParameter(f"--only is of {', '.join(PAIRS)}, not {only!r}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
         lab = stack.enter_context(Lab(folder, seaweed=True))
@@ -90,11 +93,15 @@ def main(
         session = _session(lab, folder, catalog)
         stack.callback(session.stop)
         frame = _frame(session, rows)
-        whole = []
+        kept, whole = spark_pairs.kept(frame), []
         if "delta" in asked:
-            whole.append(_compare(spark_pairs.delta(session, lab, frame), rows, rounds))
+            whole.append(_compare(spark_pairs.delta(session, lab, frame), kept, rows, rounds))
         if "iceberg" in asked:
-            whole.append(_compare(spark_pairs.iceberg(session, catalog, frame), rows, rounds))
+            pair = spark_pairs.iceberg(session, catalog, frame, "Iceberg sink, a frame")
+            whole.append(_compare(pair, kept, rows, rounds))
+        if "stream" in asked:
+            pair = spark_pairs.iceberg(session, catalog, frame, "Iceberg sink, a stream over a Delta table")
+            whole.append(_compare(pair, spark_pairs.streamed(session, lab, frame, folder), rows, rounds))
     sys.exit(0 if all(whole) else 1)
 
 
@@ -107,10 +114,17 @@ def _frame(session: Any, rows: int) -> Any:
     return frame
 
 
-def _compare(pair: Pair, rows: int, rounds: int) -> bool:
-    interleave(pair.arms, WARM_UPS)
-    pair.forget()
-    took = interleave({arm: _seconds(act) for arm, act in pair.arms.items()}, rounds)
+def _compare(pair: Pair, feed: Feed, rows: int, rounds: int) -> bool:
+    took: dict[str, list[float]] = {arm: [] for arm in pair.arms}
+
+    def take(frame: Any, number: int) -> None:
+        if number == WARM_UPS:
+            pair.forget()
+        round_ = interleave({arm: _seconds(act, frame, number) for arm, act in pair.arms.items()}, 1, number)
+        for arm, (seconds,) in round_.items():
+            took[arm] += [seconds] if number >= WARM_UPS else []
+
+    feed(take, WARM_UPS + rounds)
     print(f"\n{pair.name}")
     for arm, values in took.items():
         spread = Spread.of(values)
@@ -127,10 +141,10 @@ def _compare(pair: Pair, rows: int, rounds: int) -> bool:
     return all(count == rows * (WARM_UPS + rounds) for count in counts.values())
 
 
-def _seconds(act: Callable[[], object]) -> Callable[[], float]:
+def _seconds(act: Callable[[Any, int], object], frame: Any, number: int) -> Callable[[], float]:
     def timed() -> float:
         started_s = time.perf_counter()
-        act()
+        act(frame, number)
         return time.perf_counter() - started_s
 
     return timed

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import safewrite as sw
 from safewrite.iceberg.table import IcebergTable
@@ -21,6 +22,8 @@ from .lab import Lab
 RATIO_MAX = 1.05
 CATALOG = "lake"
 """What the session calls the Iceberg catalog."""
+Feed: TypeAlias = Callable[[Callable[[Any, int], None], int], None]
+"""Gives so many frames, with their numbers, to who takes them."""
 _NAMESPACE = "bench"
 _SCHEMES = {"safewrite": "s3a", "delta": "plain"}
 """One bucket under two schemes: the log store goes by the scheme."""
@@ -44,10 +47,13 @@ class Clocked:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two arms, ours first; ``clocked`` has seen the steps of ours, and ``inside_s`` all that Python did for it."""
+    """Two arms, ours first, each given a frame and its number.
+
+    ``clocked`` has seen the steps of ours, and ``inside_s`` all that Python did for it.
+    """
 
     name: str
-    arms: Mapping[str, Callable[[], object]]
+    arms: Mapping[str, Callable[[Any, int], object]]
     count: Callable[[], dict[str, int]]
     clocked: Clocked
     inside_s: list[float]
@@ -73,14 +79,15 @@ def delta(session: Any, lab: Lab, frame: Any) -> Pair:
     uris = {arm: lab.place(arm).uri.replace("s3://", f"{scheme}://") for arm, scheme in _SCHEMES.items()}
     commits, inside_s = hook_of(session).commits, list[float]()
     arms = {
-        arm: lambda uri=uri: frame.write.format("delta").mode("append").save(uri) for arm, uri in uris.items()
+        arm: lambda rows, _, uri=uri: rows.write.format("delta").mode("append").save(uri)
+        for arm, uri in uris.items()
     }
     frame.limit(0).write.format("delta").save(uris["safewrite"])  # the table is there to be looked at
     table = commits.table(uris["safewrite"])
     table.world = clocked = Clocked(table.world)
     commits.commit = _timed(commits.commit, inside_s)  # type: ignore[method-assign]
     return Pair(
-        "delta",
+        "plain Delta appends",
         arms,
         lambda: {arm: session.read.format("delta").load(uri).count() for arm, uri in uris.items()},
         clocked,
@@ -88,34 +95,55 @@ def delta(session: Any, lab: Lab, frame: Any) -> Pair:
     )
 
 
-def iceberg(session: Any, catalog: Mapping[str, str], frame: Any) -> Pair:
+def iceberg(session: Any, catalog: Mapping[str, str], frame: Any, name: str) -> Pair:
     """Batches of a sink beside plain appends, of tables in one REST catalog."""
-    names = {arm: f"{_NAMESPACE}.{arm}" for arm in ("sink", "append")}
+    names = {arm: f"{_NAMESPACE}.{arm}_{uuid.uuid4().hex[:8]}" for arm in ("sink", "append")}
     session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{_NAMESPACE}")
-    for name in names.values():
-        frame.limit(0).writeTo(f"{CATALOG}.{name}").using("iceberg").create()
+    for table_name in names.values():
+        frame.limit(0).writeTo(f"{CATALOG}.{table_name}").using("iceberg").create()
     table = sw.open(names["sink"], catalog={"name": CATALOG, **catalog})
     assert isinstance(table, IcebergTable)
     table.world = clocked = Clocked(table.world)
-    sink, epochs, inside_s = table.sink("append", app_id="bench"), itertools.count(), list[float]()
-    sink = dataclasses.replace(sink, reopen=lambda: table)  # this one is clocked
-    arms: dict[str, Callable[[], object]] = {
-        "sink": _timed(lambda: sink(frame, next(epochs)), inside_s),
-        "append": lambda: frame.writeTo(f"{CATALOG}.{names['append']}").append(),
+    inside_s = list[float]()
+    sink = dataclasses.replace(
+        table.sink("append", app_id="bench"), reopen=lambda: table
+    )  # this one is clocked
+    arms: dict[str, Callable[[Any, int], object]] = {
+        "sink": _timed(sink, inside_s),
+        "append": lambda rows, _: rows.writeTo(f"{CATALOG}.{names['append']}").append(),
     }
 
     def count() -> dict[str, int]:
-        for name in names.values():  # the session reads what it remembers of them
-            session.sql(f"REFRESH TABLE {CATALOG}.{name}")
         return {arm: session.table(f"{CATALOG}.{name}").count() for arm, name in names.items()}
 
-    return Pair(
-        "iceberg",
-        arms,
-        count,
-        clocked,
-        inside_s,
-    )
+    return Pair(name, arms, count, clocked, inside_s)
+
+
+# --- where the frames come from ------------------------------------------------------------------------
+def kept(frame: Any) -> Feed:
+    """One frame, in memory, again and again."""
+
+    def feed(take: Callable[[Any, int], None], batches: int) -> None:
+        for number in range(batches):
+            take(frame, number)
+
+    return feed
+
+
+def streamed(session: Any, lab: Lab, frame: Any, folder: Path) -> Feed:
+    """A stream over a Delta table that has the frame in each of its files: its offsets tell its batches."""
+    uri = lab.place("source").uri.replace("s3://", "plain://")
+
+    def feed(take: Callable[[Any, int], None], batches: int) -> None:
+        for _ in range(batches):
+            frame.coalesce(1).write.format("delta").mode("append").save(uri)
+        stream = session.readStream.option("maxFilesPerTrigger", 1).format("delta").load(uri)
+        writer = stream.writeStream.foreachBatch(take).option(
+            "checkpointLocation", str(folder / "checkpoint")
+        )
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    return feed
 
 
 def _timed(act: Callable[..., Any], took_s: list[float]) -> Callable[..., Any]:
