@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
 
-from safewrite.errors import ConflictError, InternalError, Kind, StorageError
+from safewrite.errors import ConflictError, InternalError, Kind
 from safewrite.frames.replacing import EVERYTHING
 from safewrite.frames.where import Where, parse
 from safewrite.iceberg.datafiles import StagedFile
@@ -19,10 +19,9 @@ from safewrite.iceberg.files import MemoryIO
 from safewrite.iceberg.heads import table_of
 from safewrite.iceberg.naming import TXN_PROPERTY, carries
 from safewrite.iceberg.replace import named_replace
-from safewrite.iceberg.staging import Mark, Staging, perform_all
+from safewrite.iceberg.staging import Mark, Staging
 from safewrite.iceberg.write import WritePlan
-from safewrite.protocol import lease
-from safewrite.protocol.effects import Effect, GetTail, Ok, Outcome, Tail
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.head import Head
 from safewrite.spark import files
 from safewrite.spark.batch import Batch, Check, Origin, computed, counts_every_attempt, observed
@@ -233,35 +232,16 @@ def data_files(manifest: bytes, spec_id: int) -> list[DataFile]:
 
 @dataclass
 class Written(Staging):
-    """Data files that were uploaded by Spark: looked at once before the first commit, and again as all are."""
+    """Data files that were uploaded by Spark: before the first commit they are looked at, as all are."""
 
     def upload(self, files: Iterable[StagedFile]) -> Generator[Effect, Outcome, None]:
-        """Take the files over, if they are there and whole.
-
-        Raises:
-            StorageError: kind DATA_FILE_DAMAGED; nothing was committed.
-        """
-        taken = [file.data_file for file in files]
-        tails = tuple(GetTail(file.file_path, TAIL_BYTES, name="stage.look_at_data") for file in taken)
-        answers = yield from perform_all(tails, self.limits, "stage.take_over")
-        for file, outcome in zip(taken, answers, strict=True):
-            self._marks.append(_mark(file, outcome))
-            self.data_files.append(file)
-        self._checked_s = yield from lease.now()
+        """Take the files over."""
+        for file in files:
+            self._marks.append(_mark(file.data_file))
+            self.data_files.append(file.data_file)
+        yield from ()
 
 
-def _mark(file: DataFile, outcome: Outcome) -> Mark:
-    tail = outcome.value if isinstance(outcome, Ok) else None
-    if not isinstance(tail, Tail) or not _whole(file, tail):
-        found = f"{tail.size} bytes" if isinstance(tail, Tail) else "nothing"
-        raise StorageError(
-            f"Data file {file.file_path} ({file.file_size_in_bytes} bytes) is not as Spark wrote it (found: {found}). "
-            "Nothing was committed. Call again with the same key.",
-            kind=Kind.DATA_FILE_DAMAGED,
-        )
-    return Mark.of(file.file_path, tail.size, tail.data)
-
-
-def _whole(file: DataFile, tail: Tail) -> bool:
-    ends = file.file_format != FileFormat.PARQUET or tail.data.endswith(b"PAR1")
-    return ends and tail.size == file.file_size_in_bytes
+def _mark(file: DataFile) -> Mark:
+    ending = b"PAR1" if file.file_format == FileFormat.PARQUET else b""
+    return Mark(file.file_path, file.file_size_in_bytes, TAIL_BYTES, ending=ending)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from safewrite.errors import InternalError, Kind, StorageError
@@ -28,17 +28,26 @@ TAIL_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the end of an uploaded file must look like."""
+    """What the end of an uploaded file must look like; what another library uploaded has no digest until it is seen."""
 
     path: str
     size: int
     tail_bytes: int
-    tail_digest: bytes
+    tail_digest: bytes | None = None
+    ending: bytes = b""
 
     @classmethod
     def of(cls, path: str, size: int, tail: bytes) -> Mark:
         """The mark of a file of ``size`` bytes that ends so."""
         return cls(path, size, len(tail), hashlib.sha256(tail).digest())
+
+    def seen(self, outcome: Outcome) -> Mark | None:
+        """The mark after a look at the file; None if it is gone or another."""
+        tail = outcome.value if isinstance(outcome, Ok) else None
+        if not isinstance(tail, Tail) or tail.size != self.size or not tail.data.endswith(self.ending):
+            return None
+        digest = hashlib.sha256(tail.data).digest()
+        return replace(self, tail_digest=digest) if self.tail_digest in (None, digest) else None
 
 
 @dataclass
@@ -84,9 +93,11 @@ class Staging:
         marks = self._marks if due else []
         tails = tuple(GetTail(mark.path, mark.tail_bytes, name="stage.check_data") for mark in marks)
         answers = yield from perform_all((*puts, *tails), self.limits, "stage.complete")
-        for mark, outcome in zip(marks, answers[len(puts) :], strict=True):
-            if not _intact(mark, outcome):
+        for number, (mark, outcome) in enumerate(zip(marks, answers[len(puts) :], strict=True)):
+            seen = mark.seen(outcome)
+            if seen is None:
                 raise _damaged(mark, outcome)
+            self._marks[number] = seen
         self._checked_s = now_s if due else self._checked_s
 
 
@@ -119,14 +130,6 @@ def _mark(file: StagedFile) -> Mark:
     footer_bytes = int.from_bytes(body[-8:-4], "little") + 8
     tail = body[-min(footer_bytes, TAIL_BYTES_MAX) :]
     return Mark.of(file.path, len(body), tail)
-
-
-def _intact(mark: Mark, outcome: Outcome) -> bool:
-    if not isinstance(outcome, Ok):
-        return False
-    tail = outcome.value
-    assert isinstance(tail, Tail)
-    return tail.size == mark.size and hashlib.sha256(tail.data).digest() == mark.tail_digest
 
 
 def _damaged(mark: Mark, outcome: Outcome) -> StorageError:

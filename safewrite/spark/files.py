@@ -30,6 +30,8 @@ _CLASSES = ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg.spark.S
 _OF_ICEBERG = "default_iceberg"
 """A catalog in the Hive metastore that Iceberg's library adds to a session by itself; few have such a store."""
 _MANIFEST_VERSION = 2
+_PIECE_BYTES = 5 * 1024
+"""As text, with a third more, it is less than py4j sends at once."""
 
 log = logging.getLogger("safewrite")
 
@@ -155,7 +157,7 @@ class SparkIceberg:
         writer = self._java("ManifestFiles").write(_MANIFEST_VERSION, self.metadata.spec(), body, None)
         writer.addAll(coordinator.fetchNewFiles(self.table, group))
         writer.close()
-        return bytes(body.toByteArray())
+        return b"".join(_pieces(body.toInputFile().newStream()))
 
     def _nested_required(self) -> bool:
         return any(_has_required(field.type) for field in self.schema)
@@ -224,6 +226,12 @@ def _load(
         return SparkIceberg(session, table, _metadata(table), name, catalog)
     except (PySparkException, Py4JError) as error:
         return _said(error)
+
+
+def _pieces(stream: Any) -> Iterator[bytes]:
+    """What Java's stream holds: what py4j answers beyond 8 KB waits for TCP's delayed acknowledgement, 40 ms."""
+    while piece := bytes(stream.readNBytes(_PIECE_BYTES)):
+        yield piece
 
 
 def _metadata(table: Any) -> Any:

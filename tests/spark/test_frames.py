@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 import safewrite as sw
 from bench.catalogs import CatalogKind
+from bench.servers import Ministack
+from safewrite.iceberg import spark as iceberg_spark
 from safewrite.iceberg.table import IcebergTable
 from safewrite.spark.batch import Observed
 from safewrite.testing.steps import Answers, At
@@ -218,6 +221,38 @@ def meanwhile(end: End, table: sw.Table | IcebergTable, act: Callable[[], object
     else:
         table.world = world = At(table.world, "swap.commit", "before", act)
     return world
+
+
+@pytest.mark.parametrize("damage", ["gone", "shorter"])
+def test_a_file_that_is_not_as_spark_wrote_it_is_never_committed(
+    lakes: Callable[[CatalogKind], Lake],
+    ministack: Ministack,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: str,
+) -> None:
+    end = iceberg(lakes("rest"))
+
+    def damaged(*arguments: Any) -> Any:
+        files = told(*arguments)
+        address = urlsplit(files[0].file_path)
+        place = {"Bucket": address.netloc, "Key": address.path.lstrip("/")}
+        client = ministack.boto3_client("s3")
+        if damage == "gone":
+            client.delete_object(**place)
+        else:
+            client.put_object(**place, Body=b"PAR1")
+        return files
+
+    told = iceberg_spark.data_files
+    monkeypatch.setattr(iceberg_spark, "data_files", damaged)
+    with end.spark.careless(), pytest.raises(sw.StorageError, match="is not as it was uploaded") as caught:
+        end.open().append(end.frame(1, 2), key="k")
+    assert caught.value.kind is sw.Kind.DATA_FILE_DAMAGED
+    assert end.versions() == 0
+    monkeypatch.undo()
+    with end.spark.careless():
+        assert end.open().append(end.frame(1, 2), key="k").outcome is sw.Outcome.COMMITTED
+    assert end.ids() == once(1, 2)
 
 
 @pytest.mark.parametrize("same", [True, False])
