@@ -20,10 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
@@ -110,6 +106,9 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def boto3_client(service: str, endpoint_url: str, /) -> Any:
     """A client of ``service`` at ``endpoint_url``: one try per call, path-style S3, no profile read."""
+    import boto3  # not above: a proxy, which is started hundreds of times, has no use for it
+    from botocore.config import Config
+
     config = Config(
         retries={"total_max_attempts": 1},
         s3={"addressing_style": "path"},
@@ -221,6 +220,8 @@ class Server(ABC):
             self._process = None
 
     def _wait_until_it_answers(self) -> bool:
+        from botocore.exceptions import BotoCoreError, ClientError
+
         assert self._process is not None
         deadline = time.monotonic() + self._start_timeout_s
         while time.monotonic() < deadline:

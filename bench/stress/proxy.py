@@ -347,7 +347,15 @@ class FaultProxy:
     def start(self) -> Self:
         """Start the proxy; ``ServerError`` where it does not come up."""
         self.run_dir.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", _MODULE, *self._arguments, "--events", str(self.events_path)]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.bare",
+            _MODULE,
+            *self._arguments,
+            "--events",
+            str(self.events_path),
+        ]
         if self._plan is not None:
             plan_path = self.events_path.with_suffix(".plan.json")
             plan_path.write_text(self._plan.to_json())

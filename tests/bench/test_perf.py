@@ -44,6 +44,7 @@ def test_the_lone_append_counts_the_requests_of_every_arm() -> None:
     assert len(scenario.aims) == 8
 
 
+@pytest.mark.long
 def test_contention_acks_every_append_and_counts_attempts() -> None:
     scenario = measured("contention")
     for line in scenario.lines:
@@ -56,6 +57,7 @@ def test_contention_acks_every_append_and_counts_attempts() -> None:
     assert far[writers.DYNAMODB].extra["requests_by_step"]["ddb_put_entry"] >= 1
 
 
+@pytest.mark.long
 def test_the_length_of_the_log_is_measured_on_both_ends() -> None:
     scenario = measured("log-length")
     assert {line.case for line in scenario.lines} == {
@@ -63,6 +65,7 @@ def test_the_length_of_the_log_is_measured_on_both_ends() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_memory_is_measured_from_before_the_frame_to_the_peak() -> None:
     scenario = measured("memory")
     assert {line.case for line in scenario.lines} == {"local disk", "S3"}

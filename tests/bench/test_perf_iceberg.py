@@ -35,6 +35,7 @@ def is_plain(scenario: Scenario) -> bool:
     return bool(json.loads(json.dumps(plain)) == plain)
 
 
+@pytest.mark.long
 def test_the_lone_append_is_timed_and_counted_beside_pyicebergs(tmp_path: Path) -> None:
     scenario = lone.run(replace(TINY, lone_rows=TINY.lone_rows_iceberg), tmp_path, iceberg("glue"))
     assert is_plain(scenario)
@@ -55,6 +56,7 @@ def test_the_lone_append_is_timed_and_counted_beside_pyicebergs(tmp_path: Path) 
     assert {aim.limit for aim in scenario.aims} == {1.1}
 
 
+@pytest.mark.long
 def test_contention_acks_every_append_and_counts_the_attempts_of_all(tmp_path: Path) -> None:
     scenario = contention.run(replace(TINY, processes=()), tmp_path, iceberg("glue"))
     assert is_plain(scenario)

@@ -88,6 +88,7 @@ BLINDERS = {
 """Whoever gets no clear answer does not look for a commit of its own, neither by its id nor by its key (M5)."""
 
 
+@pytest.mark.long
 def test_a_run_without_the_look_for_ones_own_commit_is_invalid(tmp_path: Path) -> None:
     code, report, _ = stress(tmp_path, *TINY, "--arms", "safewrite-sql", checkout=mutant(tmp_path, BLINDERS))
     assert (code, report["verdict"]) == (1, "INVALID")

@@ -31,7 +31,11 @@ def outcomes(folder: Path) -> dict[int, str]:
 
 
 # Without faults the short form is content with the catalog that has no queue, where contention is worst.
-CASES = [(kind, True) for kind in KINDS] + [(kind, False) for kind in (KINDS if LONG else KINDS[:1])]
+CASES = (
+    [(kind, ledger) for kind in KINDS for ledger in (True, False)]
+    if LONG
+    else [("sql", True), ("rest", False)]
+)
 
 
 @pytest.mark.parametrize(("lab", "faulty"), CASES, indirect=["lab"])

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +28,15 @@ class Killer:
 
     def __str__(self) -> str:
         return " ".join((self.module.rpartition(".")[2], *self.arguments))
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is one of pytest's."""
+        return self.module == "pytest"
+
+    def only(self, test: str) -> Killer:
+        """The one test of it that is called so."""
+        return replace(self, arguments=(*self.arguments, "-k", test))
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ def test_a_batch_known_by_its_offsets_is_computed_once_and_not_hashed(
     assert end.ids() == once(1, 2, 3, 4, 5)
 
 
-@pytest.mark.parametrize("ids", [(6, 7, 8), (1, 2, 3)])
+@pytest.mark.parametrize("ids", [(6, 7, 8), pytest.param((1, 2, 3), marks=pytest.mark.long)])
 def test_nothing_is_skipped_or_doubled_after_a_checkpoint_was_deleted(
     end: End, feed: Feed, ids: tuple[int, ...]
 ) -> None:
@@ -188,6 +188,7 @@ def test_nothing_is_skipped_or_doubled_after_a_checkpoint_was_deleted(
     assert end.ids() == once(1, 2, 3, 4, 5)
 
 
+@pytest.mark.long
 def test_the_same_versions_of_a_source_that_was_made_anew_are_other_rows(delta_end: End, feed: Feed) -> None:
     """E2: the checkpoint has the same id and the new table the same versions, but another table's id."""
     feed.run(delta_end.open().sink(app_id="orders"))

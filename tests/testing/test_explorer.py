@@ -28,7 +28,13 @@ from safewrite.testing.models import FIRST, Model, Writer
 from safewrite.testing.rows import body_of
 from safewrite.testing.search import FAULTS, Explorer
 
-SOUND = [name for name, model in MODELS.items() if not model.flaw]
+LARGE = ("spark-put",)
+"""Models whose spaces take a minute."""
+SOUND = [
+    pytest.param(name, marks=[pytest.mark.long] if name in LARGE else [])
+    for name, model in MODELS.items()
+    if not model.flaw
+]
 FLAWED = [name for name, model in MODELS.items() if model.flaw]
 
 
