@@ -72,6 +72,7 @@ def test_memory_is_measured_from_before_the_frame_to_the_peak() -> None:
     assert all(line.extra["peak MiB"] >= line.extra["held MiB"] for line in scenario.lines)
 
 
+@pytest.mark.long
 def test_imports_are_counted_up_to_the_first_ack() -> None:
     scenario = measured("imports")
     modules = {(line.case, line.arm): line.extra["modules"] for line in scenario.lines}

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cached(lakes: Callable[[CatalogKind], Lake]) -> Iterator[Lake]:
     """A catalog whose tables the session remembers, as it does where nobody asks for less."""
     lake = lakes("rest")
