@@ -199,8 +199,9 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
     for name in columns[0]:
         table.add_row(name, *(str(cells[name]) for cells in columns))
     console.print(table)
-    if any(arm["spark"] for arm in summary["arms"]):
-        console.print(_table_of_ends(summary))
+    ends = _table_of_ends(summary)
+    if ends.row_count:
+        console.print(ends)
     colour = {"valid": "green", "INVALID": "red"}.get(summary["verdict"], "yellow")
     console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]")
     for reason in summary["reasons"]:
