@@ -73,7 +73,7 @@ class Drafts:
         if key is not None and txn is not None:
             raise InvalidInputError("Give key= or txn=, not both: each names the write. Nothing was written.")
         if txn is not None:
-            app_id, app_version = _check_txn(txn)
+            app_id, app_version = keys.check_txn(txn)
             if state is not None:
                 features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True)
             key, txn = keys.of_batch(app_id, app_version), (app_id, app_version)
@@ -164,12 +164,3 @@ class Drafts:
             "recording_arbiter": changes.recording_arbiter,
             "engine_version": __version__,
         }
-
-
-def _check_txn(txn: object) -> tuple[str, int]:
-    match txn:
-        case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and 0 <= version < 2**63:
-            return app_id, version
-    raise InvalidInputError(
-        f"txn is (app_id, version): a non-empty text and a number from 0, not {txn!r:.80}. Nothing was written."
-    )

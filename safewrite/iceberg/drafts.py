@@ -65,7 +65,7 @@ class Drafts:
         if key is not None and txn is not None:
             raise InvalidInputError("Give key= or txn=, not both: each names the write. Nothing was written.")
         if txn is not None:
-            txn = check_txn(txn)
+            txn = keys.check_txn(txn)
             key = keys.of_batch(*txn)
         elif key is None:
             base = EMPTY if head.current is None else head.current
@@ -136,13 +136,3 @@ def inferred_schema(data: Any) -> pa.Schema:
     if not found.names:
         raise InvalidInputError("The data has no columns, so no table schema can be inferred from it.")
     return arrow_schema(iceberg_schema(found))
-
-
-def check_txn(txn: object) -> tuple[str, int]:
-    """Refuse what is not a stream's batch."""
-    match txn:
-        case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and 0 <= version < 2**63:
-            return app_id, version
-    raise InvalidInputError(
-        f"txn is (app_id, version): a non-empty text and a number from 0, not {txn!r:.80}. Nothing was written."
-    )

@@ -42,6 +42,16 @@ def check(key: object) -> str:
     return key
 
 
+def check_txn(txn: object) -> tuple[str, int]:
+    """Refuse what is not a stream's batch."""
+    match txn:
+        case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and 0 <= version < 2**63:
+            return app_id, version
+    raise InvalidInputError(
+        f"txn is (app_id, version): a non-empty text and a number from 0, not {txn!r:.80}. Nothing was written."
+    )
+
+
 def generated(unique: str, base_version: int) -> str:
     """A key for a write without one; it carries its base version, so it needs no ledger entry."""
     return f"sw~{base_version + 1}~{unique}"
