@@ -126,18 +126,23 @@ def _ratio(value: float, other: float) -> float:
     return math.inf if value else 1.0
 
 
-def interleave(arms: Mapping[str, Callable[[], T]], rounds: int, first_round: int = 0) -> dict[str, list[T]]:
-    """Call every arm once per round, A B C A B C; the order turns by one each round.
+def interleave(arms: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+    """Call every arm once per round; what each gave, round by round.
 
-    So a drift of the machine meets all alike, and nobody always runs behind the same neighbour.
+    So a drift of the machine meets all alike.
     """
     found: dict[str, list[T]] = {name: [] for name in arms}
-    names = list(arms)
-    for turn in range(first_round, first_round + rounds):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:
-            found[name].append(arms[name]())
+    for turn in range(rounds):
+        for name, given in in_turn(arms, turn).items():
+            found[name].append(given)
     return found
+
+
+def in_turn(arms: Mapping[str, Callable[[], T]], turn: int) -> dict[str, T]:
+    """Call every arm once, A B C, then B C A: nobody always runs behind the same neighbour."""
+    names = list(arms)
+    first = turn % len(names)
+    return {name: arms[name]() for name in names[first:] + names[:first]}
 
 
 def _plain(spread: Spread) -> dict[str, float]:

@@ -23,7 +23,7 @@ from .. import servers
 from ..catalogs import IcebergRest, Postgres, catalog_properties
 from ..stress.spark_reader import JARS, catalog_settings
 from . import spark_pairs
-from .figures import Spread, interleave
+from .figures import Spread, in_turn
 from .lab import LOCK_TABLE, Lab
 from .spark_pairs import CATALOG, RATIO_MAX, Feed, Pair
 
@@ -120,11 +120,12 @@ def _compare(pair: Pair, feed: Feed, rows: int, rounds: int) -> bool:
     def take(frame: Any, number: int) -> None:
         if number == WARM_UPS:
             pair.forget()
-        round_ = interleave({arm: _seconds(act, frame, number) for arm, act in pair.arms.items()}, 1, number)
-        for arm, (seconds,) in round_.items():
-            took[arm] += [seconds] if number >= WARM_UPS else []
+        timed = {arm: _seconds(act, frame, number) for arm, act in pair.arms.items()}
+        for arm, seconds in in_turn(timed, number).items():
+            took[arm].append(seconds)
 
     feed(take, WARM_UPS + rounds)
+    took = {arm: values[WARM_UPS:] for arm, values in took.items()}
     print(f"\n{pair.name}")
     for arm, values in took.items():
         spread = Spread.of(values)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 CONTROL_PATH = "/__faults__"
 _MODULE = __name__ if __name__ != "__main__" else "bench.stress.proxy"
+_RUN = (sys.executable, "-m", "bench.bare", _MODULE)
 _ROOT = Path(__file__).resolve().parents[_MODULE.count(".")]
 
 _PERFORMED_FIRST = frozenset(
@@ -347,15 +348,7 @@ class FaultProxy:
     def start(self) -> Self:
         """Start the proxy; ``ServerError`` where it does not come up."""
         self.run_dir.mkdir(parents=True, exist_ok=True)
-        command = [
-            sys.executable,
-            "-m",
-            "bench.bare",
-            _MODULE,
-            *self._arguments,
-            "--events",
-            str(self.events_path),
-        ]
+        command = [*_RUN, *self._arguments, "--events", str(self.events_path)]
         if self._plan is not None:
             plan_path = self.events_path.with_suffix(".plan.json")
             plan_path.write_text(self._plan.to_json())
