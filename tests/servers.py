@@ -6,6 +6,7 @@ import uuid
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -64,6 +65,12 @@ class CatalogLab:
     def load(self, *, proxied: bool = False) -> Any:
         """A PyIceberg catalog of its own; closed when the test ends."""
         return self.closing.enter_context(closing(load(self.proxied if proxied else self.direct)))
+
+
+def object_at(location: str) -> dict[str, str]:
+    """How boto3 names the object of a file."""
+    parts = urlsplit(location)
+    return {"Bucket": parts.netloc, "Key": parts.path.lstrip("/")}
 
 
 @pytest.fixture(scope="session")

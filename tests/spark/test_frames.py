@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,6 +15,7 @@ from safewrite.iceberg.table import IcebergTable
 from safewrite.spark.batch import Observed
 from safewrite.testing.steps import Answers, At
 from tests.integration.places import once, rows
+from tests.servers import object_at
 from tests.spark.ends import End, delta, iceberg
 from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake
@@ -234,8 +234,7 @@ def test_a_file_that_is_not_as_spark_wrote_it_is_never_committed(
 
     def damaged(*arguments: Any) -> Any:
         files = told(*arguments)
-        address = urlsplit(files[0].file_path)
-        place = {"Bucket": address.netloc, "Key": address.path.lstrip("/")}
+        place = object_at(files[0].file_path)
         client = ministack.boto3_client("s3")
         if damage == "gone":
             client.delete_object(**place)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +17,7 @@ import safewrite as sw
 from bench.catalogs import CatalogKind
 from bench.servers import Ministack
 from safewrite.iceberg.table import IcebergTable
+from tests.servers import object_at
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
@@ -145,10 +145,7 @@ def delete_by_equality(
     body = io.BytesIO()
     pq.write_table(pa.table([ids], schema=kind), body)
     path = f"{table.iceberg.location()}/data/equality.parquet"
-    parts = urlsplit(path)
-    ministack.boto3_client("s3").put_object(
-        Bucket=parts.netloc, Key=parts.path.lstrip("/"), Body=body.getvalue()
-    )
+    ministack.boto3_client("s3").put_object(**object_at(path), Body=body.getvalue())
     jvm = spark.session.sparkContext._jvm
     java = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
         spark.session._jsparkSession, lake.sql(table)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +15,8 @@ from bench.servers import Ministack
 from safewrite.iceberg import spark as iceberg_spark
 from safewrite.iceberg.table import IcebergTable
 from safewrite.spark import files
+from tests.integration.places import once
+from tests.servers import object_at
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
@@ -55,17 +56,13 @@ def append(spark: Spark, table: IcebergTable, *ids: int) -> sw.Receipt:
         )
 
 
-def ids(spark: Spark, lake: Lake, table: IcebergTable) -> list[int]:
-    return sorted(spark.sql(f"SELECT id FROM {lake.sql(table)}")["id"].to_pylist())
-
-
 def test_the_session_reads_each_batch_at_once_though_it_remembers_tables(
     spark: Spark, cached: Lake, loads: list[str]
 ) -> None:
     table = cached.create(SCHEMA)
     for number in range(3):
         append(spark, table, number)
-        assert ids(spark, cached, table) == list(range(number + 1))
+        assert spark.ids({"t": cached.sql(table)}) == {"t": once(*range(number + 1))}
     assert loads == [cached.name], "it was loaded for the first batch alone"
 
 
@@ -88,7 +85,7 @@ def test_what_another_writer_changed_of_the_table_holds_for_the_next_batch(
     assert codecs == ["GZIP", "GZIP", "ZSTD"]
     assert sorted(task.file.spec_id for task in found) == [0, 0, 1]
     assert len(loads) == 3
-    assert ids(spark, cached, table) == [1, 2, 3]
+    assert spark.ids({"t": cached.sql(table)}) == {"t": once(1, 2, 3)}
 
 
 def test_a_table_made_anew_under_its_name_is_not_taken_for_the_old_one(spark: Spark, cached: Lake) -> None:
@@ -99,7 +96,7 @@ def test_a_table_made_anew_under_its_name_is_not_taken_for_the_old_one(spark: Sp
     catalog.create_table(table.uri, SCHEMA)
     table.refresh()
     append(spark, table, 2)
-    assert ids(spark, cached, table) == [2]
+    assert spark.ids({"t": cached.sql(table)}) == {"t": once(2)}
 
 
 def test_a_loaded_table_serves_for_a_time(
@@ -114,8 +111,5 @@ def test_a_loaded_table_serves_for_a_time(
 
 def codec_of(location: str, ministack: Ministack) -> str:
     """How the columns of a data file are compressed."""
-    address = urlsplit(location)
-    body = ministack.boto3_client("s3").get_object(Bucket=address.netloc, Key=address.path.lstrip("/"))[
-        "Body"
-    ]
+    body = ministack.boto3_client("s3").get_object(**object_at(location))["Body"]
     return str(pq.read_metadata(pa.BufferReader(body.read())).row_group(0).column(0).compression)
