@@ -41,7 +41,7 @@ lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes ne
 	@$(LOCK) --group bootstrap -o requirements/bootstrap.txt
 	@$(LOCK) pyproject.toml --all-extras --group test --group spark --group lint --group build \
 		-o requirements/dev.txt
-	@for arm in $(ARMS) spark-3.5; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
+	@for arm in $(ARMS) spark-3.5 pyiceberg-tests; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
 .PHONY: lint
 lint: install ## ruff (rules and format) and codespell
@@ -69,6 +69,10 @@ test: install arms jars ## The test suite (PYTEST_ARGS="-k name" narrows it); en
 .PHONY: test-spark35
 test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGSTORE) ## Smoke test of Spark 3.5, which Glue 5 and EMR 7 run
 	@SAFEWRITE_JARS=$(abspath $(JARS)/spark-3.5) .envs/spark-3.5/bin/python -m pytest tests/spark35/smoke.py
+
+.PHONY: test-pyiceberg
+test-pyiceberg: install .envs/pyiceberg-tests/.installed .envs/pyiceberg-tests/source/.fetched ## PyIceberg's own tests as they are and through SafeCatalog, compared test by test
+	@$(PY) -m tests.pyiceberg_suite
 
 .PHONY: test-long
 test-long: install arms jars ## The tests that need minutes: Spark beside others, whole stress runs on each catalog
@@ -133,6 +137,12 @@ $(PY): | .envs/uv/.installed
 .envs/%/.installed: requirements/arm-%.txt .envs/uv/.installed | check-python
 	@test -x .envs/$*/bin/python || $(UV) venv --quiet --python "$(PYTHON)" .envs/$*
 	@$(UV) pip sync --quiet --python .envs/$*/bin/python --require-hashes $<
+	@touch $@
+
+# PyIceberg's own tests are in its source distribution only.
+.envs/pyiceberg-tests/source/.fetched: requirements/pyiceberg-source.txt .envs/uv/.installed | .envs/pyiceberg-tests/.installed
+	@rm -rf $(@D)
+	@.envs/uv/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: --require-hashes -d $(@D) -r $<
 	@touch $@
 
 .PHONY: check-java

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from safewrite.errors import InvalidInputError, Kind, StorageError, UnsafeConfigError
+from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError
 from safewrite.options import DEFAULT_LOCK_TABLE, Address, ArbiterName, parse_address, refuse_unsafe
 from safewrite.protocol.commit import Arbiter
 from safewrite.stores.ledger import ObjectLedger
@@ -56,9 +55,8 @@ class Connection:
         return recorded
 
 
-_clients: dict[tuple[Any, ...], Any] = {}
 _honest: set[tuple[str, ...]] = set()
-_guard = threading.Lock()
+"""Stores that were probed by this process."""
 
 
 def connect(
@@ -83,7 +81,7 @@ def connect(
     if not address.is_s3:
         return _local(address, lock_table, arbiter)
     name, table_name = _choose(lock_table, arbiter, storage_options)
-    from safewrite.stores.aws import ServerClock
+    from safewrite.stores.aws import ServerClock, shared_client
     from safewrite.stores.s3 import S3Objects
 
     s3 = shared_client("s3", boto3_session, storage_options)
@@ -120,9 +118,8 @@ def probe(connection: Connection, recorded: Mapping[str, str]) -> None:
     if not connection.address.is_s3 or recorded.get(PROPERTY_PROBED) == connection.endpoint:
         return
     mark = (connection.endpoint, connection.address.bucket, connection.lock_table or "")
-    with _guard:
-        if mark in _honest:
-            return
+    if mark in _honest:
+        return
     probe_objects(connection.world.objects)
     if connection.lock_table is not None:
         from safewrite.stores.dynamodb import DynamoDBLocks
@@ -131,8 +128,7 @@ def probe(connection: Connection, recorded: Mapping[str, str]) -> None:
         assert isinstance(locks, DynamoDBLocks)
         scratch = DynamoDBLocks(locks.client, locks.table_name, f"safewrite:probe:{uuid.uuid4()}")
         probe_locks(scratch, scratch.remove)
-    with _guard:
-        _honest.add(mark)
+    _honest.add(mark)
 
 
 def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
@@ -219,20 +215,3 @@ def _choose(
         return "object-store", ""
     named = given.get("DELTA_DYNAMO_TABLE_NAME") or os.environ.get("DELTA_DYNAMO_TABLE_NAME")
     return "dynamodb", lock_table or named or DEFAULT_LOCK_TABLE
-
-
-def shared_client(service: str, session: boto3.Session | None, options: Mapping[str, str] | None) -> Any:
-    """One client per service and settings in a process: making one costs more than a small append."""
-    from safewrite.stores.aws import client
-
-    mark = (service, session, tuple(sorted((options or {}).items())), os.getpid())
-    with _guard:
-        if mark not in _clients:
-            try:
-                _clients[mark] = client(service, session=session, options=options)
-            except Exception as error:
-                raise StorageError(
-                    f"No {service} client could be made: {error}. Nothing was written. Check region and "
-                    "credentials (environment, storage_options= or boto3_session=)."
-                ) from error
-        return _clients[mark]

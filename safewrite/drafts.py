@@ -13,8 +13,8 @@ from safewrite.delta.candidate import AppendCandidate, Write
 from safewrite.delta.state import TableState
 from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames import Fingerprint, Prepared, prepare
-from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.keys import Identity
 from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.version import __version__
 
@@ -61,26 +61,17 @@ class Drafts:
             return prepare(data, None, partition_by=first.partition_by)
         return prepare(data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode)
 
-    def name(
-        self, prepared: Counted, state: TableState | None, key: str | None, txn: tuple[str, int] | None
-    ) -> Write:
+    def name(self, prepared: Counted, state: TableState | None, name: Identity) -> Write:
         """Name the write by the caller's key or batch, or by a generated key.
 
         Raises:
-            InvalidInputError: both were given, or one that cannot be used.
             UnsafeConfigError: the table forgets batches sooner than they may be replayed (E4).
         """
-        if key is not None and txn is not None:
-            raise InvalidInputError("Give key= or txn=, not both: each names the write. Nothing was written.")
-        if txn is not None:
-            app_id, app_version = keys.check_txn(txn)
-            if state is not None:
-                features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True)
-            key, txn = keys.of_batch(app_id, app_version), (app_id, app_version)
-        elif key is None:
-            key = keys.generated(self.new_id(), state.version if state is not None else -1)
+        if name.txn is not None and state is not None:
+            features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True)
+        key = name.key_for(self.new_id, state.version if state is not None else -1)
         fingerprint = prepared.fingerprint
-        return Write(keys.check(key), str(fingerprint), fingerprint.int63, prepared.rows, txn=txn)
+        return Write(key, str(fingerprint), fingerprint.int63, prepared.rows, txn=name.txn)
 
     def append(self, prepared: Prepared, named: Write, state: TableState | None) -> AppendCandidate:
         """A candidate that adds the rows, and creates the table where ``state`` is None."""
@@ -91,8 +82,7 @@ class Drafts:
         prepared: Prepared,
         where: Where | None,
         state: TableState | None,
-        key: str | None,
-        txn: tuple[str, int] | None,
+        name: Identity,
     ) -> AppendCandidate:
         """A candidate that replaces the rows for which ``where`` is true; an append where there is no table."""
         from safewrite.delta.overwrite import OverwriteCandidate, named
@@ -101,7 +91,7 @@ class Drafts:
 
         predicate = EVERYTHING if where is None else parse(where, prepared.schema)
         check_rows(prepared, predicate)
-        write = named(self.name(prepared, state, key, txn), predicate)
+        write = named(self.name(prepared, state, name), predicate)
         if state is None:
             return self.append(prepared, write, None)
         return OverwriteCandidate(
@@ -110,9 +100,7 @@ class Drafts:
             target_file_size=self.target_file_size,
         )
 
-    def delete(
-        self, where: Where, state: TableState, key: str | None, txn: tuple[str, int] | None
-    ) -> OverwriteCandidate:
+    def delete(self, where: Where, state: TableState, name: Identity) -> OverwriteCandidate:
         """A candidate that removes the rows for which ``where`` is true."""
         from safewrite.delta.delete import DeleteCandidate
         from safewrite.delta.overwrite import named
@@ -120,7 +108,7 @@ class Drafts:
 
         predicate = parse(where, state.schema)
         nothing = self.prepare(state.schema.empty_table(), state)
-        write = named(self.name(nothing, state, key, txn), predicate, "delete")
+        write = named(self.name(nothing, state, name), predicate, "delete")
         return DeleteCandidate(
             **self._common(nothing, write, state),
             predicate=predicate,

@@ -50,6 +50,7 @@ class Kind(StrEnum):
     UNSUPPORTED_FEATURE = "unsupported_feature"
     TABLE_NOT_FOUND = "table_not_found"
     TABLE_EXISTS = "table_exists"
+    TABLE_REPLACED = "table_replaced"
     STORAGE = "storage"
     DATA_FILE_DAMAGED = "data_file_damaged"
     CORRUPT_LOG = "corrupt_log"
@@ -177,6 +178,15 @@ class MissingExtraError(SafewriteError, ImportError):
     """An optional dependency is not installed; the message holds the pip command."""
 
     default_kind = Kind.MISSING_EXTRA
+
+
+def not_committed(error: Exception, key: str | None = None) -> NotCommittedError:
+    """What a library raised before anything was committed, as one of ours."""
+    return StorageError(
+        f"{type(error).__name__}: {error}. Nothing was committed by this call. If it was the environment, call again "
+        "with the same key; else please report it.",
+        key=key,
+    )
 
 
 class InternalError(SafewriteError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Generator
@@ -10,15 +9,13 @@ from dataclasses import dataclass
 
 from safewrite.connect import Connection, check_arbiter, choose_spelling, probe
 from safewrite.delta import features
-from safewrite.delta.log import commit_path
 from safewrite.delta.state import TableState, load
-from safewrite.errors import ConflictError, Kind, UnsafeConfigError
+from safewrite.errors import ConflictError, Kind, TableNotFoundError, UnsafeConfigError
 from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
 from safewrite.protocol.claim import complete
 from safewrite.protocol.effects import (
     Effect,
     Entry,
-    Get,
     List,
     Missing,
     NewestEntry,
@@ -32,21 +29,16 @@ log = logging.getLogger("safewrite")
 REMEMBERED_MAX = 64
 
 
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    """A state that this process committed itself, and the digest of the commit that proves it."""
-
-    state: TableState
-    digest: bytes
+_remembered: OrderedDict[tuple[str, str], TableState] = OrderedDict()
 
 
-_remembered: OrderedDict[tuple[str, str], _Remembered] = OrderedDict()
+def remember(connection: Connection, state: TableState) -> None:
+    """Keep a state for the next open in this process: a Lambda container opens the same table for each event.
 
-
-def remember(connection: Connection, state: TableState, body: bytes) -> None:
-    """Keep a state for the next open in this process: a Lambda container opens the same table for each event."""
+    Its anchor proves, before it is used, that the log is still the same one.
+    """
     mark = _mark(connection)
-    _remembered[mark] = _Remembered(state, hashlib.sha256(body).digest())
+    _remembered[mark] = state
     _remembered.move_to_end(mark)
     while len(_remembered) > REMEMBERED_MAX:
         _remembered.popitem(last=False)
@@ -84,7 +76,7 @@ def open_state(
     if state is not None and not foreign:
         check_table(state)
     if connection.name == "object-store" and "safewrite.arbiter" not in recorded:
-        _refuse_guarded(connection, world)
+        _refuse_guarded(connection, world, limits)
     version = state.version if state is not None else -1
     mixed = newest is not None and newest.version < version
     if mixed and newest is not None:
@@ -94,6 +86,29 @@ def open_state(
         world.perform(complete(newest))  # its commit stands in the log: nobody need repair it (A6)
     settled = newest is None or (newest.settled and newest.version == version)
     return Opened(state, settled, mixed)
+
+
+def check_same(uri: str, known: TableState | None, newest: TableState | None) -> None:
+    """Refuse to go on with another table than the one that was opened (A17).
+
+    Raises:
+        TableNotFoundError: there is none any more.
+        ConflictError: kind TABLE_REPLACED.
+    """
+    if known is None:
+        return
+    if newest is None:
+        raise TableNotFoundError(
+            f"The Delta table at {uri} was dropped after it was opened here (id {known.table_id}). Nothing was written. "
+            "Open it again, with create=True if the next write is to make a new table."
+        )
+    if newest.table_id != known.table_id:
+        raise ConflictError(
+            f"Another table is at {uri} now (id {newest.table_id}): the one that was opened here (id {known.table_id}) "
+            "was dropped and created anew. Nothing was written into the new table. Open it again and repeat the call "
+            "with the same key.",
+            kind=Kind.TABLE_REPLACED,
+        )
 
 
 def check_table(state: TableState) -> None:
@@ -106,29 +121,15 @@ def _read(
     connection: Connection, limits: Limits
 ) -> Generator[Effect, Outcome, tuple[TableState | None, Entry | None, Entry | None]]:
     """The state, and the newest lock-table entries under our spelling of the path and the other one."""
-    known = _remembered.get(_mark(connection))
-    state, proof, newest, other = yield from side_by_side(
-        load(known.state if known else None, limits=limits),
-        _get_digest(known, limits),
+    state, newest, other = yield from side_by_side(
+        load(_remembered.get(_mark(connection)), limits=limits),
         _get_newest(connection, limits),
         _get_newest(connection, limits, other_spelling=True),
     )
-    if known is not None and proof != known.digest:
-        # Another table lives at this address now, or its log was cleaned: what was remembered is void.
-        _remembered.pop(_mark(connection), None)
-        state = yield from load(None, limits=limits)
     assert state is None or isinstance(state, TableState)
     assert newest is None or isinstance(newest, Entry)
     assert other is None or isinstance(other, Entry)
     return state, newest, other
-
-
-def _get_digest(known: _Remembered | None, limits: Limits) -> Generator[Effect, Outcome, bytes | None]:
-    if known is None:
-        return None
-    answer = yield from ask(Get(commit_path(known.state.version), name="open.get_proof"), limits)
-    body = answer.value if isinstance(answer, Ok) else None
-    return hashlib.sha256(body).digest() if isinstance(body, bytes) else None
 
 
 def _get_newest(
@@ -158,9 +159,12 @@ def _warn_of_mix(connection: Connection, version: int, newest: Entry, *, strict:
     log.warning(message, extra={"table": uri, "kind": Kind.MIXED_WRITERS.value})
 
 
-def _refuse_guarded(connection: Connection, world: Performer) -> None:
-    listed = world.perform(List("_delta_log/.tmp/", limit=1, name="open.list_temp"))
-    if isinstance(listed, Ok) and listed.value:
+def _refuse_guarded(connection: Connection, world: Performer, limits: Limits) -> None:
+    effect = List("_delta_log/.tmp/", limit=1, name="open.list_temp")
+    listed = run(ask(effect, limits), world)
+    if not isinstance(listed, Ok):
+        raise unanswered(effect, listed)
+    if listed.value:
         raise UnsafeConfigError(
             f"{connection.address.uri} has temp files of a lock table's writers (_delta_log/.tmp/), so a lock "
             "table guards it; they would not see a writer that goes by conditional PUT alone. Nothing was "
@@ -178,4 +182,12 @@ def already_there(uri: str) -> ConflictError:
     return ConflictError(
         f"There is a Delta table at {uri} already; it was left as it is. Open it with safewrite.open().",
         kind=Kind.TABLE_EXISTS,
+    )
+
+
+def not_there(uri: str) -> TableNotFoundError:
+    """What is raised where a table was to be opened and there is none."""
+    return TableNotFoundError(
+        f"There is no Delta table at {uri}. Nothing was written. Create it with safewrite.create(), "
+        "or open it with create=True to let the first append make it."
     )

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import unquote
 
 from safewrite.errors import InvalidInputError, UnsafeConfigError
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.keys import Identity
 
 ArbiterName = Literal["dynamodb", "object-store", "local"]
 
@@ -22,6 +31,135 @@ _UNSAFE = {
 }
 _CONDITIONAL_PUT = frozenset({"AWS_CONDITIONAL_PUT", "CONDITIONAL_PUT"})
 _SINGLE_DRIVER = frozenset({"SPARK.DELTA.LOGSTORE.S3.IMPL", "SPARK.DELTA.LOGSTORE.S3A.IMPL"})
+
+
+class Generated(Enum):
+    """How a write without a name of its caller's is named."""
+
+    GENERATED = "generated"
+
+    def __repr__(self) -> str:
+        return "GENERATED"
+
+
+GENERATED: Final = Generated.GENERATED
+Key: TypeAlias = str | Generated | None
+Txn: TypeAlias = tuple[str, int] | Generated | None
+
+
+def identity(key: Key, txn: Txn) -> Identity:
+    """What the caller names a write by: a key, a stream's batch, or neither.
+
+    None is no name, and not the same as none given: an event whose id is missing must not be written twice.
+
+    Raises:
+        InvalidInputError: both were given, or None, or one that cannot be used.
+    """
+    given_key, given_txn = (one is not None and one is not GENERATED for one in (key, txn))
+    if given_key and given_txn:
+        raise InvalidInputError("Give key= or txn=, not both: each names the write. Nothing was written.")
+    if given_key:
+        return Identity(key=keys.check(key))
+    if given_txn:
+        return Identity(txn=keys.check_txn(txn))
+    if key is None or txn is None:
+        raise InvalidInputError(
+            f"{'key' if key is None else 'txn'}=None names no write: if the event's id is missing, a second delivery "
+            "would write its rows again. Nothing was written. Give the id; or leave key= and txn= out, if a second "
+            "call is to be a second write."
+        )
+    return Identity()
+
+
+# --- limits -----------------------------------------------------------------------------------------
+def limits(*, attempts_max: Any, timeout_s: Any, lease_s: Any) -> Limits:
+    """The limits of a write, checked before anything is done with them.
+
+    Raises:
+        InvalidInputError: one is no positive number.
+    """
+    return Limits(
+        attempts=whole("attempts_max", attempts_max),
+        timeout_s=_seconds("timeout_s", timeout_s),
+        lease_s=_seconds("lease_s", lease_s),
+    )
+
+
+def whole(name: str, value: Any) -> int:
+    """A whole number from 1; raises InvalidInputError for anything else."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if number < 1 or isinstance(value, bool):
+        raise InvalidInputError(f"{name}= is a whole number from 1, not {value!r:.80}. Nothing was written.")
+    return number
+
+
+def _seconds(name: str, value: Any) -> float:
+    good = hasattr(value, "__float__") and not isinstance(value, bool | str | bytes)
+    number = float(value) if good else 0.0
+    if not number > 0 or math.isnan(number):
+        raise InvalidInputError(
+            f"{name}= is a number of seconds above 0, not {value!r:.80}. Nothing was written."
+        )
+    return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False; raises InvalidInputError for anything else, of which a text like "no" would count as true."""
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{name}= is True or False, not {value!r:.80}. Nothing was written.")
+    return value
+
+
+def text(name: str, value: Any) -> str | None:
+    """A text that says something, or None; raises InvalidInputError for anything else."""
+    if value is not None and not (isinstance(value, str) and value.strip()):
+        raise InvalidInputError(f"{name}= is a non-empty text, not {value!r:.80}. Nothing was written.")
+    return value
+
+
+def session(value: Any) -> Any:
+    """A boto3 session or None; raises InvalidInputError for anything else."""
+    if value is not None and not callable(getattr(value, "client", None)):
+        raise InvalidInputError(
+            f"boto3_session= is a boto3.Session, not {value!r:.80}. Nothing was written. Settings go into "
+            "storage_options=."
+        )
+    return value
+
+
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """A list of texts; raises InvalidInputError for anything else, a single text among it."""
+    good = isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes)
+    if not good or not all(isinstance(one, str) for one in value):
+        raise InvalidInputError(
+            f"{name}= is a list of texts, not {value!r:.80}. Nothing was written. Write {name}=['day']."
+        )
+    return tuple(value)
+
+
+def settings(name: str, value: Any) -> dict[str, str] | None:
+    """A mapping of texts to plain values, as texts; None stays None.
+
+    Raises:
+        InvalidInputError: it is something else, or has values that are no text, number or flag.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(f"{name}= is a dict of texts, not {value!r:.80}. Nothing was written.")
+    for key, one in value.items():
+        if not isinstance(key, str) or not isinstance(one, str | int | float | Path):
+            raise InvalidInputError(
+                f"{name}= has {key!r:.80}: {one!r:.80}; names are texts, and values texts, numbers or flags. Nothing was "
+                "written. Keys are deltalake's, such as AWS_ENDPOINT_URL and AWS_REGION."
+                if name == "storage_options"
+                else f"{name}= has {key!r:.80}: {one!r:.80}; names are texts, and values texts, numbers or flags. "
+                "Nothing was written."
+            )
+    return {key: str(one).lower() if isinstance(one, bool) else str(one) for key, one in value.items()}
 
 
 def refuse_unsafe(
@@ -66,29 +204,116 @@ class Address:
         return bool(self.bucket)
 
 
+_SCHEME_LIKE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_LAMBDA = "AWS_LAMBDA_FUNCTION_NAME"
+_KEPT_IN_LAMBDA = "/mnt/"
+"""Where file systems are mounted that outlive a function's sandbox."""
+
+
 def parse_address(uri: object) -> Address:
     """Understand a table's address; spellings of one table become one (A15).
 
+    A text that could be a slip (``s3:/bucket``, ``bucket/path`` without its scheme) is no local path: rows would go
+    to a disk where nobody looks for them.
+
     Raises:
-        InvalidInputError: not a path or an ``s3://`` address.
+        InvalidInputError: not a path or an ``s3://`` address; or one where other engines look elsewhere.
+        UnsafeConfigError: a local path in a Lambda function.
     """
-    text = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
-    if not isinstance(text, str) or not text.strip():
+    if isinstance(uri, os.PathLike):
+        return _local_address(os.fspath(uri), as_path=True)
+    if not isinstance(uri, str) or not uri.strip():
         raise InvalidInputError(
             f"A table's address is a path or an s3:// address, not {uri!r:.80}. Nothing was written."
         )
-    scheme, separator, rest = text.strip().partition("://")
+    text = uri.strip()
+    scheme, separator, rest = text.partition("://")
     if not separator:
-        return Address(uri=str(os.path.abspath(text)))  # noqa: PTH100 - keeps symbolic links as given
+        return _local_address(text if _SCHEME_LIKE.match(text) else uri, as_path=False)
     if scheme == "file":
-        return Address(uri=os.path.abspath("/" + rest.lstrip("/")))  # noqa: PTH100
+        return _file_address(text, rest)
     if scheme not in ("s3", "s3a", "s3n"):
         raise InvalidInputError(
             f"Addresses of scheme {scheme!r} are not known: {text!r}. Nothing was written. "
             "Use s3://bucket/path or a local path."
         )
-    bucket, *parts = [part for part in rest.split("/") if part]
+    return _s3_address(text, rest)
+
+
+def _s3_address(text: str, rest: str) -> Address:
+    bucket, *parts = [part for part in rest.split("/") if part] or [""]
+    if not _BUCKET.fullmatch(bucket):
+        why = (
+            "a variable that was not replaced?"
+            if "$" in bucket or "{" in bucket
+            else "letters, digits, '.', '_', '-'"
+        )
+        raise InvalidInputError(
+            f"{text!r} names no bucket ({bucket!r}: {why}). Nothing was written. Use s3://bucket/path; an access point "
+            "goes by its alias."
+        )
     if any(part in (".", "..") for part in parts):
         raise InvalidInputError(f"'.' and '..' in {text!r} name other tables in S3. Nothing was written.")
     prefix = "/".join(parts)
+    if any(letter in prefix for letter in "%?#\\") or _CONTROL.search(prefix):
+        raise InvalidInputError(
+            f"{text!r} has a character ('%', '?', '#', '\\' or a control character) that other engines read as part of "
+            "a URL: they would look for the table elsewhere. Nothing was written. Give the table another path."
+        )
     return Address(uri=f"s3://{bucket}/{prefix}".rstrip("/"), bucket=bucket, prefix=prefix)
+
+
+def _file_address(text: str, rest: str) -> Address:
+    host, slash, path = rest.partition("/")
+    if host not in ("", "localhost") or not slash or not path.strip("/"):
+        raise InvalidInputError(
+            f"{text!r} names no folder of this machine. Nothing was written. Use file:///folder or a path."
+        )
+    if "?" in path or "#" in path:
+        raise InvalidInputError(
+            f"{text!r} has a query or a fragment, which a file has not. Nothing was written. Spell '?' as %3F and '#' "
+            "as %23."
+        )
+    return _local_address(unquote("/" + path), as_path=True)
+
+
+def _local_address(text: str | bytes, *, as_path: bool) -> Address:
+    """A local folder; ``as_path``: the caller says that it is one."""
+    path = os.fsdecode(text)
+    if not as_path:
+        _refuse_slip(path)
+    if re.search(r"%[0-9A-Fa-f]{2}", path) or "\\" in path or _CONTROL.search(path):
+        raise InvalidInputError(
+            f"The path {path!r} has a character ('%' and two digits, '\\' or a control character) that other engines "
+            "read as part of a URL: they would not find the table. Nothing was written. Use another folder."
+        )
+    full = os.path.abspath(path)  # noqa: PTH100 - keeps symbolic links as given
+    if os.environ.get(_LAMBDA) and not full.startswith(_KEPT_IN_LAMBDA):
+        raise UnsafeConfigError(
+            f"{full} is on the local disk of a Lambda function ({_LAMBDA} is set), which vanishes with it and with all "
+            f"rows. Nothing was written. Use s3://bucket/path, or a file system that is mounted under {_KEPT_IN_LAMBDA}."
+        )
+    return Address(uri=full)
+
+
+def _refuse_slip(path: str) -> None:
+    first = path.partition("/")[0]
+    if _SCHEME_LIKE.match(first):
+        advice = "s3://bucket/path" if first.lower().startswith(("s3", "arn")) else "scheme://..."
+        raise InvalidInputError(
+            f"{path!r} begins like an address and is none, so it would be a folder of that name on this machine. "
+            f"Nothing was written. Did you mean {advice}? A folder with a colon is given as ./{path}."
+        )
+    if path.startswith(("/", "./", "../", "~")) or path in (".", "..") or Path(path).exists():
+        return
+    named = (
+        "an Iceberg table needs catalog="
+        if re.fullmatch(r"\w+(\.\w+)+", path)
+        else f"s3://{path} is a table on S3"
+    )
+    raise InvalidInputError(
+        f"{path!r} could be a folder that is to be made on this machine, or a slip: {named}. Nothing was written. "
+        f"For a folder write './{path}', or give a pathlib.Path."
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from safewrite.errors import InvalidInputError
+from safewrite.protocol import keys
 from safewrite.receipt import Receipt
 
 log = logging.getLogger("safewrite")
@@ -80,6 +81,26 @@ class Sink:
         return type(self), (self.reopen, self.app_id, self.mode, self.settings)
 
 
+def portable(reopen: Callable[[], Any] | None) -> Callable[[], Any]:
+    """What opens a table again in another process.
+
+    Raises:
+        InvalidInputError: it was made of something that does not travel.
+    """
+    if reopen is None:
+        raise InvalidInputError(
+            "This table cannot be opened again by another process: it was not made with safewrite.open() or "
+            "safewrite.create(), or with boto3_session=, which does not travel. Nothing was written. Open it with "
+            "storage_options= or settings of the environment."
+        )
+    return reopen
+
+
+def reopened(reopen: Callable[[], Any]) -> Any:
+    """A table that was sent to this process."""
+    return reopen()
+
+
 def sink(
     reopen: Callable[[], Any] | None,
     mode: Literal["append", "overwrite"],
@@ -92,12 +113,7 @@ def sink(
     Raises:
         InvalidInputError: one of them cannot be.
     """
-    if reopen is None:
-        raise InvalidInputError(
-            "This table cannot be opened again by another process: it was not made with safewrite.open() or "
-            "safewrite.create(), or with boto3_session=, which does not travel. Nothing was written. Open it with "
-            "storage_options= or settings of the environment."
-        )
+    opens = portable(reopen)
     if mode not in ("append", "overwrite"):
         raise InvalidInputError(
             f"A sink's mode is 'append' or 'overwrite', not {mode!r}. Nothing was written."
@@ -109,4 +125,5 @@ def sink(
             f"app_id names the stream, for as long as its checkpoint lives: a non-empty text, not {app_id!r:.80}. "
             "Nothing was written."
         )
-    return Sink(reopen, app_id, mode, {"schema_mode": schema_mode, **(extra or {})})
+    keys.check_txn((app_id, 0))
+    return Sink(opens, app_id, mode, {"schema_mode": schema_mode, **(extra or {})})

@@ -24,20 +24,23 @@ from safewrite.errors import (
     WouldAlterError,
 )
 from safewrite.frames.source import is_spark
-from safewrite.opening import already_there, check_table, open_state, remember
+from safewrite.opening import already_there, check_same, check_table, not_there, open_state, remember
+from safewrite.options import GENERATED, Key, Txn, identity
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.receipt import Outcome as ReceiptOutcome
+from safewrite.protocol.keys import Identity
+from safewrite.public import Turn, verb
 from safewrite.receipt import Receipt
-from safewrite.sink import Sink, sink
+from safewrite.sink import Sink, portable, reopened, sink
 from safewrite.stores.world import Performer, run
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from safewrite.delta.datafiles import DataFile
+    from safewrite.delta.listing import Checkpoint
     from safewrite.frames.where import Where
 
 T = TypeVar("T")
@@ -54,7 +57,7 @@ FRESH_S = 1.0
 class Table:
     """A Delta table that many writers share.  Make one with ``safewrite.open`` or ``safewrite.create``.
 
-    Not for use by several threads at once: give each its own.
+    Threads that share one take turns.  A forked or pickled one opens connections of its own.
     """
 
     def __init__(
@@ -79,8 +82,16 @@ class Table:
         self._queue_first = 0
         self._known_s: float | None = None
         self._mixed = False
+        self.turn = Turn()
         self.reopen: Callable[[], Table] | None = None
         """Opens the table anew, in this process or another; None where that needs what does not travel."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reopened, (portable(self.reopen),)
+
+    def after_fork(self) -> None:
+        """In a forked child: what the parent saw a moment ago is old."""
+        self._known_s = None
 
     # --- what it is -------------------------------------------------------------------------------
     @property
@@ -116,18 +127,26 @@ class Table:
     def __repr__(self) -> str:
         return f"<safewrite.Table {self.uri} version={self.version} arbiter={self.arbiter}>"
 
+    @verb
     def refresh(self) -> Table:
-        """Read what is new in the log; returns itself."""
-        self._state = self._run(load(self._state, limits=self.limits))
+        """Read what is new in the log; returns itself.
+
+        Raises:
+            ConflictError: kind TABLE_REPLACED; another table is at the address.
+            TableNotFoundError: the table was dropped.
+            UnsupportedTableError, UnsafeConfigError: the table became one that ``safewrite.open`` refuses.
+        """
+        self._see(self._run(load(self._state, limits=self.limits)))
         return self
 
     # --- writing ----------------------------------------------------------------------------------
+    @verb
     def append(
         self,
         data: Any,
         *,
-        key: str | None = None,
-        txn: tuple[str, int] | None = None,
+        key: Key = GENERATED,
+        txn: Txn = GENERATED,
         schema_mode: Literal["merge"] | None = None,
     ) -> Receipt:
         """Append rows, exactly once.
@@ -148,19 +167,20 @@ class Table:
             ForeignWriterError: someone replaced our commit.
         """
         started_s = time.monotonic()
+        name = identity(key, txn)
         if is_spark(data):
-            return self._spark(data, "append", None, key, txn, schema_mode)
+            return self._spark(data, "append", None, name, schema_mode)
 
         def attempt() -> Receipt:
             try:
                 prepared = self._drafts.prepare(data, self._state, schema_mode)
             except WouldAlterError:
                 merged = partial(self._drafts.prepare, data, self._state, "merge")
-                repeated = self._repeated(merged, key, txn)
+                repeated = self._repeated(merged, name)
                 if repeated is None:
                     raise
                 return repeated
-            named = self._drafts.name(prepared, self._state, key, txn)
+            named = self._drafts.name(prepared, self._state, name)
             candidate = self._drafts.append(prepared, named, self._state)
             done = self._run(
                 write(
@@ -176,13 +196,14 @@ class Table:
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED)
 
+    @verb
     def overwrite(
         self,
         data: Any,
         *,
         where: str | Sequence[tuple[str, str, Any]] | None = None,
-        key: str | None = None,
-        txn: tuple[str, int] | None = None,
+        key: Key = GENERATED,
+        txn: Txn = GENERATED,
         schema_mode: Literal["merge"] | None = None,
     ) -> Receipt:
         """Replace the rows for which ``where`` is true (all rows without it) by ``data``, in one commit.
@@ -206,23 +227,25 @@ class Table:
             ForeignWriterError: as for :meth:`append`.
         """
         started_s = time.monotonic()
+        name = identity(key, txn)
         if is_spark(data):
-            return self._spark(data, "overwrite", where, key, txn, schema_mode)
+            return self._spark(data, "overwrite", where, name, schema_mode)
 
         def attempt() -> Receipt:
             self.refresh()
             prepared = self._drafts.prepare(data, self._state, schema_mode)
-            replacing = self._drafts.overwrite(prepared, where, self._state, key, txn)
+            replacing = self._drafts.overwrite(prepared, where, self._state, name)
             return self._replace(replacing, lambda: self._drafts.encode(prepared, replacing), started_s)
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
 
+    @verb
     def delete(
         self,
         where: str | Sequence[tuple[str, str, Any]],
         *,
-        key: str | None = None,
-        txn: tuple[str, int] | None = None,
+        key: Key = GENERATED,
+        txn: Txn = GENERATED,
     ) -> Receipt:
         """Remove the rows for which ``where`` is true, in one commit; rows for which it is NULL stay.
 
@@ -240,14 +263,16 @@ class Table:
             As :meth:`overwrite`, and TableNotFoundError before the first append.
         """
         started_s = time.monotonic()
+        name = identity(key, txn)
 
         def attempt() -> Receipt:
             self.refresh()
-            deleting = self._drafts.delete(where, self._existing(), key, txn)
+            deleting = self._drafts.delete(where, self._existing(), name)
             return self._replace(deleting, lambda: (), started_s)
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
 
+    @verb
     def resolve(self, key: str) -> Receipt | None:
         """Find out, without writing, whether a write landed: its receipt, or None if it did not.
 
@@ -257,12 +282,18 @@ class Table:
         """
         keys.check(key)
         started_s = time.monotonic()
-        found = self._run(resolve(key, arbiter=self._arbiter(), limits=self.limits))
+        newest = self._run(load(self._state, limits=self.limits))
+        check_same(self.uri, self._state, newest)
+        if newest is not None:
+            check_arbiter(self.connection, newest.properties)
+        table_id = newest.table_id if newest is not None else None
+        found = self._run(resolve(key, table_id, arbiter=self._arbiter(), limits=self.limits))
         if found is None:
             return None
         version, entry = found
         return Receipt.recalled(self.uri, version, {**entry, "key": key}, time.monotonic() - started_s)
 
+    @verb
     def sink(
         self,
         mode: Literal["append", "overwrite"] = "append",
@@ -283,12 +314,13 @@ class Table:
         """
         return sink(self.reopen, mode, app_id, schema_mode)
 
+    @verb
     def checkpoint(self) -> bool:
         """Make a checkpoint of the newest version, unless there is one; True if it was made."""
         from safewrite.delta.checkpoint import write_checkpoint
 
         self.refresh()
-        return bool(self._run(write_checkpoint(self._existing(), limits=self.limits)))
+        return self._checkpoint(write_checkpoint(self._existing(), limits=self.limits))
 
     # --- opening ----------------------------------------------------------------------------------
     def _open(self, *, strict: bool) -> None:
@@ -297,16 +329,13 @@ class Table:
         self._known_s = time.monotonic() if opened.settled else None
         self._mixed = opened.mixed
         if self._state is None and self._drafts.first is None:
-            raise TableNotFoundError(
-                f"There is no Delta table at {self.uri}. Nothing was written. Create it with safewrite.create(), "
-                "or open it with create=True to let the first append make it."
-            )
+            raise not_there(self.uri)
 
     def _create(self, schema: pa.Schema) -> None:
         if self._state is not None:
             raise already_there(self.uri)
         prepared = self._drafts.prepare(schema.empty_table(), None)
-        candidate = self._drafts.append(prepared, self._drafts.name(prepared, None, None, None), None)
+        candidate = self._drafts.append(prepared, self._drafts.name(prepared, None, Identity()), None)
         try:
             self._run(write(candidate, lambda: (), arbiter=self._arbiter(), limits=self.limits))
         except ConflictError as error:
@@ -320,14 +349,24 @@ class Table:
             try:
                 return attempt()
             except ConflictError as error:
-                if error.kind not in kinds or turn == RESTAGES:
+                if error.kind not in (*kinds, Kind.TABLE_REPLACED) or turn == RESTAGES:
                     raise
-                self._state = self._run(load(None, limits=self.limits))
-                if self._state is not None:
-                    check_arbiter(self.connection, self._state.properties)
-                    check_table(self._state)
+                self._see(self._run(load(None, limits=self.limits)))
                 self._queue_first = QUEUE_MEMORY
         raise AssertionError("unreachable")
+
+    def _see(self, state: TableState | None) -> None:
+        """Take a newer state: the one door for all of them, whoever read it.
+
+        Raises:
+            ConflictError, TableNotFoundError: it is not a state of the table that was opened.
+            UnsupportedTableError, UnsafeConfigError: as for ``safewrite.open``; the state that was known stays.
+        """
+        check_same(self.uri, self._state, state)
+        if state is not None:
+            check_arbiter(self.connection, state.properties)
+            check_table(state)
+        self._state = state
 
     def _replace(
         self, candidate: AppendCandidate, encode_rows: Callable[[], Iterable[DataFile]], started_s: float
@@ -344,13 +383,12 @@ class Table:
         )
         return self._receipt(self._run(steps), candidate, started_s)
 
-    def _spark(  # noqa: PLR0917 - the arguments of append and overwrite, from there alone
+    def _spark(
         self,
         frame: Any,
         mode: Literal["append", "overwrite"],
         where: Where | None,
-        key: str | None,
-        txn: tuple[str, int] | None,
+        name: Identity,
         schema_mode: Literal["merge"] | None,
     ) -> Receipt:
         """Let Spark write the rows, and its commit come past the one protocol."""
@@ -367,14 +405,14 @@ class Table:
                 self._arbiter(),
                 self.limits,
                 self._drafts.new_id,
-                name=lambda batch: self._drafts.name(batch, state, key, txn),
-                txn=txn,
+                name=lambda batch: self._drafts.name(batch, state, name),
+                txn=name.txn,
             )
             try:
                 done, candidate = spark.write(frame, place, spark.Operation(mode, where, schema_mode))
             except WouldAlterError:
                 merged = partial(spark.counted, frame, state)
-                repeated = self._repeated(merged, key, txn) if mode == "append" else None
+                repeated = self._repeated(merged, name) if mode == "append" else None
                 if repeated is None:
                     raise
                 return repeated
@@ -395,65 +433,55 @@ class Table:
         self.append(state.schema.empty_table())
         return self._existing()
 
-    def _repeated(
-        self, counted: Callable[[], Counted], key: str | None, txn: tuple[str, int] | None
-    ) -> Receipt | None:
+    def _repeated(self, counted: Callable[[], Counted], name: Identity) -> Receipt | None:
         """The receipt of rows that were committed before the table's schema outgrew them, if they were.
 
         Columns that were added since do not change a fingerprint, so the repeat can be recognised.
         """
-        if key is None and txn is None:
+        if not name.is_given:
             return None
         try:
-            named = self._drafts.name(counted(), self._state, key, txn)
+            named = self._drafts.name(counted(), self._state, name)
         except NotCommittedError:
             return None
         found = self.resolve(named.key)
         return found if found is not None and found.fingerprint == named.fingerprint else None
 
     def _receipt(self, done: Done, candidate: AppendCandidate, started_s: float) -> Receipt:
-        named = candidate.write
-        outcome = ReceiptOutcome.ALREADY_COMMITTED if done.already else ReceiptOutcome.COMMITTED
-        receipt = Receipt(
-            outcome=outcome,
-            table=self.uri,
-            version=done.version,
-            rows=done.rows,
-            files=done.files,
-            attempts=done.attempts,
-            elapsed_s=time.monotonic() - started_s,
-            key=named.key,
-            fingerprint=named.fingerprint,
-            txn=named.txn,
-        )
+        receipt = done.receipt(self.uri, candidate.write, time.monotonic() - started_s)
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
         self._mixed |= done.mixed
         self._known_s = time.monotonic() if not done.contended else None
-        log.info("%s in version %d", outcome.value, done.version, extra={"receipt": receipt.to_dict()})
-        self._after(done, candidate)
+        log.info(
+            "%s in version %d", receipt.outcome.value, done.version, extra={"receipt": receipt.to_dict()}
+        )
+        self._after(done, started_s)
         return receipt
 
-    def _after(self, done: Done, candidate: AppendCandidate) -> None:
+    def _after(self, done: Done, started_s: float) -> None:
         """Keep what was learnt of the table, and look after its log; nothing here can unmake the ack."""
         try:
             if done.state is not None and done.state.version >= self.version:
-                self._state = done.state
+                self._see(done.state)
                 if not done.already:
-                    remember(self.connection, done.state, candidate.body(done.version))
+                    remember(self.connection, done.state)
             elif self._state is None or not done.already:
                 self.refresh()
             if self.checkpoints and not done.already:
-                self._maintain(done.version)
-        except SafewriteError as error:
-            log.warning("after the commit: %s", error, extra={"table": self.uri, "kind": error.kind.value})
+                from safewrite.delta.checkpoint import maintain
 
-    def _maintain(self, version: int) -> None:
-        """The writer of a version that is due is the only one who checkpoints it: its commit is the lease."""
-        from safewrite.delta.checkpoint import due, write_checkpoint
+                left_s = self.limits.timeout_s - (time.monotonic() - started_s)
+                self._checkpoint(maintain(self._state, done.version, left_s, limits=self.limits))
+        except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever comes after
+            kind = error.kind if isinstance(error, SafewriteError) else Kind.INTERNAL
+            log.warning("after the commit: %s", error, extra={"table": self.uri, "kind": kind.value})
 
+    def _checkpoint(self, steps: Generator[Effect, Outcome, Checkpoint | None]) -> bool:
         state = self._state
-        if state is not None and state.version == version and due(state, version):
-            self._run(write_checkpoint(state, limits=self.limits))
+        made = self._run(steps)
+        if made is not None and state is not None and self._state is state:
+            self._state = state.with_checkpoint(made)
+        return made is not None
 
     # --- small helpers ----------------------------------------------------------------------------
     def _arbiter(self) -> Arbiter:

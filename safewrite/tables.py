@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+
+from safewrite import options
 from safewrite.connect import connect
 from safewrite.delta import creation
+from safewrite.delta import properties as delta_properties
 from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.protocol.ask import Limits
+from safewrite.public import public
+from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.table import TARGET_FILE_SIZE, Table
 
 if TYPE_CHECKING:
     import boto3
-    import pyarrow as pa
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table.sorting import SortOrder
 
     from safewrite.iceberg.table import IcebergTable
 
 
+@public
 def open(  # noqa: A001 - as users of deltalake and the built-in know it
     uri: Any,
     *,
@@ -70,83 +77,58 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             commit.
 
     Raises:
+        InvalidInputError: an argument of a wrong type, or an address that could be a slip (``"bucket/path"``).
         TableNotFoundError: there is no table and ``create`` is False.
         UnsafeConfigError: a setting, a store, a catalog or a mix of arbiters that allows silent loss.
         UnsupportedTableError: the table uses a writer feature or format version that safewrite does not
             know.
         StorageError: the store, the catalog or the lock table does not answer.
     """
-    limits = Limits(attempts=attempts_max, timeout_s=timeout_s, lease_s=lease_s)
+    given = _Given(
+        catalog=catalog,
+        lock_table=options.text("lock_table", lock_table),
+        arbiter=options.text("arbiter", arbiter),
+        create=options.flag("create", create),
+        partition_by=partition_by,
+        sort_by=sort_by,
+        properties=options.settings("properties", properties) or {},
+        location=options.text("location", location),
+        storage_options=options.settings("storage_options", storage_options),
+        boto3_session=options.session(boto3_session),
+        strict=options.flag("strict", strict),
+        limits=options.limits(attempts_max=attempts_max, timeout_s=timeout_s, lease_s=lease_s),
+        target_file_size=None
+        if target_file_size is None
+        else options.whole("target_file_size", target_file_size),
+        checkpoints=options.flag("checkpoints", checkpoints),
+    )
     if catalog is not None:
-        if arbiter is not None:
-            raise InvalidInputError(
-                "arbiter= is for Delta tables; an Iceberg table's arbiter is its catalog."
-            )
-        first = {
-            "partition_by": partition_by,
-            "sort_by": sort_by,
-            "properties": dict(properties or {}),
-            "location": location,
-        }
-        return _open_iceberg(
-            uri,
-            catalog,
-            first=first if create else None,
-            limits=limits,
-            target_file_size=target_file_size,
-            strict=strict,
-            lock_table=lock_table,
-            storage_options=storage_options,
-            boto3_session=boto3_session,
-        )
-    if sort_by or location is not None or not isinstance(partition_by, Sequence):
-        raise InvalidInputError(
-            "sort_by=, location= and a PartitionSpec are for Iceberg tables, which need catalog=. Nothing was "
-            "written. For a Delta table give its address and the names of partition columns."
-        )
-    connection = connect(
-        uri,
-        lock_table=lock_table,
-        arbiter=arbiter,
-        storage_options=storage_options,
-        boto3_session=boto3_session,
-        create_lock_table=create,
-    )
-    table = Table(
-        connection,
-        limits=limits,
-        target_file_size=target_file_size or TARGET_FILE_SIZE,
-        checkpoints=checkpoints,
-        first=creation.Plan(tuple(partition_by), dict(properties or {})) if create else None,
-    )
-    table._open(strict=strict)  # noqa: SLF001 - the other half of the constructor
-    if boto3_session is None:
-        table.reopen = partial(
-            _opened_again,
-            table.uri,
-            lock_table=lock_table,
-            arbiter=arbiter,
-            create=create,
-            partition_by=tuple(partition_by),
-            properties=dict(properties or {}),
-            storage_options=dict(storage_options or {}) or None,
-            target_file_size=target_file_size,
-            checkpoints=checkpoints,
-            **_limits(limits),
-        )
-    return table
+        return _open_iceberg(uri, given)
+    return _open_delta(uri, given)
 
 
-def _opened_again(uri: Any, **settings: Any) -> Any:
-    return open(uri, **settings)
-
-
-def _limits(limits: Limits) -> dict[str, Any]:
-    return {"attempts_max": limits.attempts, "timeout_s": limits.timeout_s, "lease_s": limits.lease_s}
-
-
-def create(uri: Any, schema: pa.Schema, *, catalog: Any = None, **settings: Any) -> Table | IcebergTable:
-    """Create an empty table and open it; ``settings`` are those of :func:`open`.
+@public
+def create(
+    uri: Any,
+    schema: pa.Schema,
+    *,
+    catalog: Any = None,
+    lock_table: str | None = None,
+    arbiter: Literal["dynamodb", "object-store"] | None = None,
+    partition_by: Sequence[str] | PartitionSpec = (),
+    sort_by: Sequence[str] | SortOrder = (),
+    properties: Mapping[str, str] | None = None,
+    location: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    boto3_session: boto3.Session | None = None,
+    strict: bool = False,
+    attempts_max: int = Limits.attempts,
+    timeout_s: float = Limits.timeout_s,
+    lease_s: float = Limits.lease_s,
+    target_file_size: int | None = None,
+    checkpoints: bool = True,
+) -> Table | IcebergTable:
+    """Create an empty table and open it; the settings are those of :func:`open`.
 
     The lock table is made too, if it is not there, and so is an Iceberg table's namespace.
 
@@ -156,22 +138,102 @@ def create(uri: Any, schema: pa.Schema, *, catalog: Any = None, **settings: Any)
         UnsafeConfigError, StorageError: as for :func:`open`.
         CommitUnknownError: Iceberg: the catalog did not say whether the table was made.
     """
-    table: Table | IcebergTable = open(uri, catalog=catalog, create=True, **settings)
+    if not isinstance(schema, pa.Schema):
+        raise InvalidInputError(
+            f"schema is a pyarrow.Schema, not a {type(schema).__name__}. Nothing was written. Write "
+            "pyarrow.schema({'id': pyarrow.int64(), ...}), or take that of a frame: pyarrow.table(frame).schema."
+        )
+    table: Table | IcebergTable = open(
+        uri,
+        catalog=catalog,
+        lock_table=lock_table,
+        arbiter=arbiter,
+        create=True,
+        partition_by=partition_by,
+        sort_by=sort_by,
+        properties=properties,
+        location=location,
+        storage_options=storage_options,
+        boto3_session=boto3_session,
+        strict=strict,
+        attempts_max=attempts_max,
+        timeout_s=timeout_s,
+        lease_s=lease_s,
+        target_file_size=target_file_size,
+        checkpoints=checkpoints,
+    )
     table._create(schema)  # noqa: SLF001 - the other half of the constructor
     return table
 
 
-def _open_iceberg(
-    identifier: Any,
-    catalog: Any,
-    *,
-    first: dict[str, Any] | None,
-    limits: Limits,
-    target_file_size: int | None,
-    strict: bool,
-    boto3_session: boto3.Session | None,
-    **settings: Any,
-) -> IcebergTable:
+@dataclass(frozen=True)
+class _Given:
+    """How a table is to be opened: the arguments of :func:`open`, checked."""
+
+    catalog: Any
+    lock_table: str | None
+    arbiter: Any
+    create: bool
+    partition_by: Any
+    sort_by: Any
+    properties: dict[str, str]
+    location: str | None
+    storage_options: dict[str, str] | None
+    boto3_session: boto3.Session | None
+    strict: bool
+    limits: Limits
+    target_file_size: int | None
+    checkpoints: bool
+
+    def reopen(self, uri: Any, **changed: Any) -> Callable[[], Any] | None:
+        """Opens the same table in the same way, here or in another process; None where that does not travel."""
+        if self.boto3_session is not None:
+            return None
+        settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "limits"}
+        settings |= {
+            "attempts_max": self.limits.attempts,
+            "timeout_s": self.limits.timeout_s,
+            "lease_s": self.limits.lease_s,
+        }
+        return partial(_opened_again, uri, **(settings | changed))
+
+
+def _opened_again(uri: Any, **settings: Any) -> Any:
+    return open(uri, **settings)
+
+
+def _open_delta(uri: Any, given: _Given) -> Table:
+    if given.sort_by or given.location is not None or hasattr(given.partition_by, "fields"):
+        raise InvalidInputError(
+            "sort_by=, location= and a PartitionSpec are for Iceberg tables, which need catalog=. Nothing was "
+            "written. For a Delta table give its address and the names of partition columns."
+        )
+    partition_by = options.texts("partition_by", given.partition_by)
+    if given.create:
+        delta_properties.check(given.properties, horizon_s=LEDGER_TTL_S)
+    connection = connect(
+        uri,
+        lock_table=given.lock_table,
+        arbiter=given.arbiter,
+        storage_options=given.storage_options,
+        boto3_session=given.boto3_session,
+        create_lock_table=given.create,
+    )
+    table = Table(
+        connection,
+        limits=given.limits,
+        target_file_size=given.target_file_size or TARGET_FILE_SIZE,
+        checkpoints=given.checkpoints,
+        first=creation.Plan(partition_by, given.properties) if given.create else None,
+    )
+    table._open(strict=given.strict)  # noqa: SLF001 - the other half of the constructor
+    table.reopen = given.reopen(table.uri)
+    return table
+
+
+def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
+    if given.arbiter is not None:
+        raise InvalidInputError("arbiter= is for Delta tables; an Iceberg table's arbiter is its catalog.")
     try:
         from safewrite.iceberg import creation as iceberg_creation
         from safewrite.iceberg.connect import connect as connect_iceberg
@@ -180,26 +242,22 @@ def _open_iceberg(
         raise MissingExtraError(
             f"catalog= needs PyIceberg: pip install 'safewrite[iceberg]' ({error}). Nothing was written."
         ) from error
+    first = iceberg_creation.Plan(given.partition_by, given.sort_by, given.properties, given.location)
     table = IcebergTable(
         connect_iceberg(
-            identifier, catalog, create_lock_table=first is not None, boto3_session=boto3_session, **settings
-        ),
-        limits=limits,
-        target_file_size=target_file_size,
-        first=iceberg_creation.Plan(**first) if first is not None else None,
-    )
-    table._open(strict=strict)  # noqa: SLF001 - the other half of the constructor
-    if boto3_session is None:
-        table.reopen = partial(
-            _opened_again,
             identifier,
-            catalog=_portable(catalog),
-            create=first is not None,
-            target_file_size=target_file_size,
-            **(first or {}),
-            **settings,
-            **_limits(limits),
-        )
+            given.catalog,
+            lock_table=given.lock_table,
+            storage_options=given.storage_options,
+            boto3_session=given.boto3_session,
+            create_lock_table=given.create,
+        ),
+        limits=given.limits,
+        target_file_size=given.target_file_size,
+        first=first if given.create else None,
+    )
+    table._open(strict=given.strict)  # noqa: SLF001 - the other half of the constructor
+    table.reopen = given.reopen(identifier, catalog=_portable(given.catalog))
     return table
 
 

@@ -309,6 +309,73 @@ def frame(made: list[Row]) -> pa.Table:
     return pa.Table.from_pylist([row._asdict() for row in made])
 
 
+def test_verify_of_an_empty_ledger_proves_nothing(local: str, tmp_path: Path) -> None:
+    """An upstream job that wrote no ledger must not make the check green."""
+    for text in ("", "\n \n"):
+        sent = tmp_path / "empty.txt"
+        sent.write_text(text)
+        code, answer = run_json("verify", local, "--ledger", sent)
+        assert code == 2
+        assert "names no key" in answer["error"]["message"]
+    assert run("verify", local, "--ledger", "/dev/null")[0] == 2
+
+
+def test_a_checkpoint_that_writers_had_no_time_for_is_made_by_command(tmp_path: Path) -> None:
+    place = str(tmp_path / "orders")
+    hurried = sw.open(place, create=True, timeout_s=0.9)
+    for n in range(11):
+        assert hurried.append(pa.table({"id": [n]})).version == n
+    log_files = tmp_path / "orders" / "_delta_log"
+    assert not list(log_files.glob("*.checkpoint.parquet"))
+    code, answer = run_json("checkpoint", place)
+    assert (code, answer["version"], answer["made"]) == (0, 10, True)
+    assert [path.name[18:20] for path in log_files.glob("*.checkpoint.parquet")] == ["10"]
+    assert run_json("checkpoint", place)[1]["made"] is False
+    assert sw.open(place).append(pa.table({"id": [11]})).version == 11
+    assert run("checkpoint", tmp_path / "nothing")[0] == 2
+    assert run("checkpoint", "db.orders", "--catalog", "none")[0] == 2
+
+
+def test_a_writer_with_time_makes_the_checkpoint_that_hurried_ones_left(tmp_path: Path) -> None:
+    place = str(tmp_path / "orders")
+    hurried = sw.open(place, create=True, timeout_s=0.9)
+    for n in range(24):
+        hurried.append(pa.table({"id": [n]}))
+    patient = sw.open(place)
+    patient.append(pa.table({"id": [24]}))
+    assert not list((tmp_path / "orders" / "_delta_log").glob("*.checkpoint.parquet"))
+    patient.append(pa.table({"id": [25]}))
+    (made,) = (tmp_path / "orders" / "_delta_log").glob("*.checkpoint.parquet")
+    assert made.name.startswith("00000000000000000025")
+
+
+def test_a_retention_for_which_every_open_refuses_is_raised_by_repair(local: str) -> None:
+    import deltalake
+
+    short = {
+        "delta.logRetentionDuration": "interval 1 hours",
+        "delta.setTransactionRetentionDuration": "interval 2 days",
+    }
+    deltalake.DeltaTable(local).alter.set_table_properties(short)
+    with pytest.raises(sw.UnsafeConfigError, match="repair TABLE --set-retention"):
+        sw.open(local)
+    assert run_json("repair", local)[1]["steps"] == []
+    _, would = run_json("repair", local, "--set-retention", "--dry-run")
+    assert [step["status"] for step in would["steps"]] == ["would"]
+    with pytest.raises(sw.UnsafeConfigError):
+        sw.open(local)
+    _, done = run_json("repair", local, "--set-retention")
+    assert [(step["action"], step["status"]) for step in done["steps"]] == [("set_retention", "done")]
+    table = sw.open(local)
+    assert table.append([{"id": 77}], txn=("app", 1)).outcome == "committed"
+    assert table.properties["delta.logRetentionDuration"] == "interval 30 days"
+    assert (
+        deltalake.DeltaTable(local).metadata().configuration["delta.setTransactionRetentionDuration"]
+        == "interval 30 days"
+    )
+    assert run_json("repair", local, "--set-retention")[1]["steps"] == []
+
+
 def test_verify_compares_every_row_of_a_history(history: tuple[str, Path]) -> None:
     uri, path = history
     code, answer = run_json("verify", uri, "--ledger", path)

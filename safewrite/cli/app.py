@@ -1,4 +1,4 @@
-"""The commands of ``safewrite``: doctor, resolve, repair, locks, verify, stress.
+"""The commands of ``safewrite``: doctor, resolve, repair, checkpoint, locks, verify, stress.
 
 Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
 usage or settings.  Every option can be set as ``SAFEWRITE_<NAME>`` in the environment.
@@ -16,7 +16,7 @@ import safewrite
 from safewrite.cli.locks import locks
 from safewrite.cli.shared import EXIT_USAGE, OutputOption
 from safewrite.cli.stress import stress
-from safewrite.cli.tables import doctor, repair, resolve
+from safewrite.cli.tables import checkpoint, doctor, repair, resolve
 from safewrite.cli.verify import verify
 
 app = typer.Typer(
@@ -59,6 +59,7 @@ def _main(
 app.command()(doctor)
 app.command()(resolve)
 app.command()(repair)
+app.command()(checkpoint)
 app.add_typer(locks, name="locks")
 app.command()(verify)
 app.command(

@@ -22,12 +22,12 @@ from safewrite.cli.shared import (
     show_steps,
 )
 from safewrite.cli.target import Target, on_table
-from safewrite.connect import shared_client
 from safewrite.delta import mend
 from safewrite.delta.survey import SCAN_PAGES_MAX, Survey, survey
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.options import DEFAULT_LOCK_TABLE
 from safewrite.protocol.effects import LedgerRecord, Ok, Outcome, Queue
+from safewrite.stores.aws import shared_client
 
 locks = typer.Typer(
     help="Look at the lock table, create it, clear what dropped tables left.", no_args_is_help=True

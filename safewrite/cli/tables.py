@@ -1,7 +1,8 @@
-"""Commands on one table: doctor, resolve, repair."""
+"""Commands on one table: doctor, resolve, repair, checkpoint."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -12,12 +13,15 @@ from safewrite.cli.shared import EXIT_LOST, DryRun, Screen, connect_to, grid_of,
 from safewrite.cli.target import Target, on_table
 from safewrite.connect import probe
 from safewrite.delta import doctor as doctors
-from safewrite.delta import mend
+from safewrite.delta import mend, retention
+from safewrite.delta.state import load
 from safewrite.delta.survey import Survey, survey
-from safewrite.errors import InvalidInputError, TableNotFoundError
+from safewrite.errors import InvalidInputError
 from safewrite.findings import Finding, Severity, Step
+from safewrite.opening import not_there
 from safewrite.protocol.ask import Limits
 from safewrite.receipt import Receipt
+from safewrite.stores.world import run
 from safewrite.table import Table
 
 
@@ -118,12 +122,10 @@ def resolve(
 
 
 def _resolve_delta(target: Target, key: str) -> tuple[str, Receipt | None]:
-    opened = Table(connect_to(target.table, target.lock_table, target.arbiter, target.options))
-    if opened.refresh().version < 0:
-        raise TableNotFoundError(
-            f"There is no Delta table at {opened.uri}. Nothing was written. Check the address."
-        )
-    return opened.uri, opened.resolve(key)
+    connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
+    if run(load(), connection.world) is None:
+        raise not_there(connection.address.uri)
+    return connection.address.uri, Table(connection).resolve(key)
 
 
 def _resolve_iceberg(target: Target, key: str) -> tuple[str, Receipt | None]:
@@ -156,13 +158,17 @@ def repair(
     ] = 7,
     set_retention: Annotated[
         bool,
-        typer.Option("--set-retention", help="Iceberg: keep snapshots for 15 days, where it is less."),
+        typer.Option(
+            "--set-retention",
+            help="Remember writes for long enough: Iceberg keeps snapshots for 15 days, Delta its log for 30.",
+        ),
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Mend what is safe to mend.
 
-    Delta: finish commits that somebody left unfinished; on demand rescue vanished ones and sweep temp files.
+    Delta: finish commits that somebody left unfinished; on demand rescue vanished ones, sweep temp files, and let
+    the log remember writes for long enough.
 
     Iceberg: on demand let the table keep snapshots for long enough, and nothing else; doctor says how to
     mend the rest.
@@ -171,20 +177,30 @@ def repair(
     """
     with screen.errors():
         if target.catalog is None:
-            target.refuse(*(["--set-retention"] if set_retention else []))
-            place, steps = _repair_delta(target, rescue, sweep, older_than_days, dry_run)
+            asked = Asked(rescue, sweep, older_than_days, set_retention, dry_run)
+            place, steps = _repair_delta(target, asked)
             nothing = "Nothing to repair."
         else:
             given = {"--rescue": rescue, "--sweep": sweep}
-            target.refuse(*(name for name, asked in given.items() if asked))
+            target.refuse(*(name for name, wanted in given.items() if wanted))
             place, steps = _repair_iceberg(target, set_retention, dry_run)
             nothing = "Nothing to repair. Of an Iceberg table it mends the retention only; doctor says what else is wrong."
     show_steps(screen, place, steps, nothing)
 
 
-def _repair_delta(
-    target: Target, rescue: bool, sweep: bool, older_than_days: float, dry_run: bool
-) -> tuple[str, list[Step]]:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a repair of a Delta table is asked to do."""
+
+    rescue: bool
+    sweep: bool
+    older_than_days: float
+    set_retention: bool
+    dry_run: bool
+
+
+def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
+    dry_run = asked.dry_run
     connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
 
     def look() -> Survey:
@@ -203,27 +219,34 @@ def _repair_delta(
         probe(connection, recorded)
     unfinished = {entry.temp_path for entry in found.entries if not entry.settled}
     steps = list(mend.finish(found, connection.world, dry_run=dry_run))
-    if rescue:
+    if asked.rescue:
         found = look() if steps and not dry_run else found
         steps += mend.rescue(
             found, connection.world, arbiter=connection.arbiter, limits=Limits(),
             leave=unfinished, engine_version=safewrite.__version__, dry_run=dry_run,
         )  # fmt: skip
-    if sweep:
+    if asked.sweep:
         found = look() if steps and not dry_run else found
-        steps += mend.sweep(found, connection.world, older_than_days=older_than_days, dry_run=dry_run)
+        steps += mend.sweep(found, connection.world, older_than_days=asked.older_than_days, dry_run=dry_run)
+    if asked.set_retention:
+        found = look() if steps and not dry_run else found
+        if found.state is not None:
+            steps += retention.raise_retention(
+                found.state, connection.world, arbiter=connection.arbiter,
+                engine_version=safewrite.__version__, dry_run=dry_run,
+            )  # fmt: skip
     return connection.address.uri, steps
 
 
 def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple[str, list[Step]]:
     connection = target.look()
     from safewrite.iceberg import mend as iceberg_mend
-    from safewrite.iceberg import retention
+    from safewrite.iceberg import retention as iceberg_retention
     from safewrite.iceberg.audit import read_head
     from safewrite.iceberg.creation import KEEP
     from safewrite.iceberg.heads import table_of
 
-    kept = retention.of(table_of(read_head(connection)).metadata, connection.branch)
+    kept = iceberg_retention.of(table_of(read_head(connection)).metadata, connection.branch)
     remembered = connection.helpers.ledger or connection.kind == "sql"
     if not kept.short or (remembered and not set_retention):
         return connection.name, []
@@ -238,3 +261,28 @@ def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple
     else:
         step = iceberg_mend.set_retention(target.connect())
     return connection.name, [step]
+
+
+# --- checkpoint ---------------------------------------------------------------------------------------
+@on_table
+def checkpoint(screen: Screen, target: Target) -> None:
+    """Write a checkpoint of the newest version of a Delta table, unless there is one.
+
+    Writers make them by themselves, but not where their callers have no time for it: then this does.
+    """
+    with screen.errors():
+        if target.catalog is not None:
+            raise InvalidInputError(
+                "An Iceberg table has no checkpoints: each of its snapshots is whole. Nothing was written. "
+                "Give the address of a Delta table, without --catalog."
+            )
+        connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
+        table = Table(connection).refresh()
+        if table.version < 0:
+            raise not_there(connection.address.uri)
+        made = table.checkpoint()
+    answer = {"table": table.uri, "version": table.version, "made": made}
+    line = (
+        f"{'made' if made else 'there is one, or its form is left to other engines'}: version {table.version}"
+    )
+    screen.show(answer, lambda console: console.print(line, highlight=False))

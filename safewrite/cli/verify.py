@@ -51,7 +51,13 @@ def verify(
         sent = [key for path in ledger if path not in histories for key in _keys(path)]
         answer: dict[str, Any] = {"table": found.table, "version": found.version}
         clean = True
-        if sent or not histories:
+        if not sent and not histories:
+            named = ", ".join(str(path) for path in ledger)
+            raise InvalidInputError(
+                f"The ledger ({named}) names no key, so there is nothing that could be missing: this would prove nothing. "
+                "Nothing was written. Give the file that the sender wrote its keys to."
+            )
+        if sent:
             keys = found.keys(sent)
             answer, clean = answer | keys.to_dict(), keys.clean
         if histories:
@@ -122,6 +128,11 @@ def _verify_rows(found: Auditor, histories: Sequence[Path]) -> tuple[dict[str, A
         writes = history.read_writes(histories)
     except (ValueError, KeyError) as error:
         raise InvalidInputError(f"The history cannot be read: {error}. Nothing was written.") from error
+    if not writes:
+        raise InvalidInputError(
+            "The history tells of no write, so there is nothing that could be missing: this would prove nothing. Nothing "
+            "was written. Give the files that the senders wrote."
+        )
     columns = found.rows(history.COLUMNS)
     verdict = check(writes, [Read.of("safewrite", columns)])
     summary = verdict.summary()

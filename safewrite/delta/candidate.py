@@ -20,7 +20,7 @@ from safewrite.errors import (
 )
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.commit import Found
+from safewrite.protocol.candidate import Anchor, Found
 from safewrite.protocol.effects import Effect, Outcome
 
 ENGINE = "safewrite"
@@ -87,6 +87,11 @@ class AppendCandidate:
             self.table_id = self.state.table_id
         elif self.metadata is not None:
             self.table_id = self.metadata["id"]
+
+    @property
+    def anchor(self) -> Anchor | None:
+        """See ``safewrite.protocol.commit.Candidate.anchor``."""
+        return self.state.anchor if self.state is not None else None
 
     # --- what is written ------------------------------------------------------------------------
     def body(self, version: int) -> bytes:
@@ -183,9 +188,9 @@ class AppendCandidate:
         """An append need only know keys and transactions; its own commit is compared by its bytes."""
         return self.commit_id not in summary
 
-    def examine_summary(self, version: int, summary: str) -> Found | None:
+    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         """See ``safewrite.protocol.commit.Candidate.examine_summary``."""
-        commit = summed_up(version, summary)
+        commit = summed_up(version, summary, digest)
         found = self._find(version, b"", commit)
         if found is None and version > self.accounted and self.state is not None:
             self.state = self.state.advance(version, commit)
@@ -273,11 +278,11 @@ class AppendCandidate:
         yield from recheck(self.files, self.limits)
 
 
-def summed_up(version: int, summary: str) -> Commit:
+def summed_up(version: int, summary: str, digest: str) -> Commit:
     """What a summary tells of a commit: its keys and transactions."""
     known = json.loads(summary)
     txns = [{"txn": {"appId": name, "version": number}} for name, number in known["txns"].items()]
-    return Commit(version, ({"commitInfo": {ENGINE: known}}, *txns))
+    return Commit(version, ({"commitInfo": {ENGINE: known}}, *txns), digest=digest)
 
 
 def _significant(metadata: Action) -> Action:
@@ -294,4 +299,5 @@ def _significant(metadata: Action) -> Action:
 
 def _own_properties(metadata: Action) -> dict[str, str]:
     configuration = metadata.get("configuration") or {}
-    return {n: v for n, v in configuration.items() if n in ("safewrite.arbiter", "safewrite.lock-table")}
+    names = ("safewrite.arbiter", "safewrite.lock-table", "safewrite.lock-path")
+    return {name: value for name, value in configuration.items() if name in names}

@@ -7,18 +7,15 @@ is ever replaced or mixed of two (B2), with ``_last_checkpoint`` as a hint only 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from io import BytesIO
-from typing import Any
+import logging
+from collections.abc import Generator
 
-import pyarrow as pa
-
-from safewrite.delta import listing, log, sparse
-from safewrite.delta.features import check_append, interval_s
-from safewrite.delta.files import ActiveFiles, load_files
-from safewrite.delta.log import Action
+from safewrite.delta import checkpoint_file, listing, log
+from safewrite.delta.checkpoint_file import Encoded
+from safewrite.delta.features import check_append
+from safewrite.delta.files import read_log
+from safewrite.delta.listing import Checkpoint
 from safewrite.delta.state import TableState
-from safewrite.errors import UnsafeConfigError
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import (
     Backoff,
@@ -34,85 +31,71 @@ from safewrite.protocol.effects import (
 )
 from safewrite.protocol.fetch import fetch_one
 
+log_ = logging.getLogger("safewrite")
+
 INTERVAL_DEFAULT = 10
-TOMBSTONE_RETENTION_DEFAULT = "interval 1 week"
-ROWS_PER_GROUP = 50_000
+BEHIND = 2
+"""So many intervals without a checkpoint, and writers between two due versions make one."""
+LEAST_S, BYTES_PER_S = 0.1, 5e6
+"""What a checkpoint takes: at least, and for each byte of the one before it (measured on two busy cores)."""
+SHARE, LONGEST_S = 0.1, 5.0
+"""Of the time that a caller has left, a checkpoint may take so much, and never more seconds than this."""
 
 
-def _struct(**fields: pa.DataType) -> pa.StructType:
-    """A struct type; a field whose name ends in ``_`` is required."""
-    return pa.struct(
-        [pa.field(name.rstrip("_"), kind, nullable=not name.endswith("_")) for name, kind in fields.items()]
+def maintain(
+    state: TableState | None, version: int, left_s: float, *, limits: Limits
+) -> Generator[Effect, Outcome, Checkpoint | None]:
+    """Make the checkpoint that is due at ``version``, as its writer, who has ``left_s`` left for it.
+
+    Its commit is the lease: nobody else makes this one.  Where no time is left, a later writer makes one.
+
+    Raises:
+        As :func:`write_checkpoint`.
+    """
+    if state is None or state.version != version or not due(state, version):
+        return None
+    if is_affordable(state, left_s):
+        return (yield from write_checkpoint(state, limits=limits))
+    log_.info(
+        "no time is left for the checkpoint of version %d: a later write makes one, or `safewrite checkpoint`",
+        version,
     )
-
-
-_TEXT, _LONG, _INT, _FLAG = pa.string(), pa.int64(), pa.int32(), pa.bool_()
-_TEXTS = pa.list_(pa.field("element", _TEXT, nullable=False))
-_SETTINGS = pa.map_(_TEXT, pa.field("value", _TEXT, nullable=False))
-_VALUES = pa.map_(_TEXT, _TEXT)
-_VECTOR = _struct(
-    storageType_=_TEXT, pathOrInlineDv_=_TEXT, offset=_INT, sizeInBytes_=_INT, cardinality_=_LONG
-)
-
-SCHEMA = pa.schema(
-    {
-        "protocol": _struct(
-            minReaderVersion_=_INT, minWriterVersion_=_INT, readerFeatures=_TEXTS, writerFeatures=_TEXTS
-        ),
-        "metaData": _struct(
-            id_=_TEXT,
-            name=_TEXT,
-            description=_TEXT,
-            format_=_struct(provider_=_TEXT, options_=_SETTINGS),
-            schemaString_=_TEXT,
-            partitionColumns_=_TEXTS,
-            createdTime=_LONG,
-            configuration_=_SETTINGS,
-        ),
-        "txn": _struct(appId_=_TEXT, version_=_LONG, lastUpdated=_LONG),
-        "domainMetadata": _struct(domain_=_TEXT, configuration_=_TEXT, removed_=_FLAG),
-        "add": _struct(
-            path_=_TEXT,
-            partitionValues_=_VALUES,
-            size_=_LONG,
-            modificationTime_=_LONG,
-            dataChange_=_FLAG,
-            stats=_TEXT,
-            tags=_VALUES,
-            deletionVector=_VECTOR,
-            baseRowId=_LONG,
-            defaultRowCommitVersion=_LONG,
-            clusteringProvider=_TEXT,
-        ),
-        "remove": _struct(
-            path_=_TEXT,
-            deletionTimestamp=_LONG,
-            dataChange_=_FLAG,
-            extendedFileMetadata=_FLAG,
-            partitionValues=_VALUES,
-            size=_LONG,
-            deletionVector=_VECTOR,
-            baseRowId=_LONG,
-            defaultRowCommitVersion=_LONG,
-        ),
-    }
-)
+    return None
 
 
 def due(state: TableState, version: int) -> bool:
     """Whether a checkpoint is due at ``version``: at each multiple of ``delta.checkpointInterval``.
 
-    Each version has one writer, so each checkpoint has one natural maintainer.
+    Each version has one writer, so each checkpoint has one natural maintainer.  Where that one had no time for
+    it, it is due between two multiples as well.
     """
+    interval = _interval(state)
+    if version <= 0 or version % interval == 0:
+        return version > 0
+    newest = state.checkpoint.version if state.checkpoint is not None else 0
+    return version % interval == interval // 2 and version - newest > BEHIND * interval
+
+
+def is_affordable(state: TableState, left_s: float) -> bool:
+    """Whether its checkpoint may be made by a caller who has ``left_s`` left: a tenth of that, and seconds at most.
+
+    How long it takes is guessed from the size of the one before.
+    """
+    size = state.checkpoint.size if state.checkpoint is not None else 0
+    return LEAST_S + size / BYTES_PER_S <= min(LONGEST_S, left_s * SHARE)
+
+
+def _interval(state: TableState) -> int:
     text = state.properties.get("delta.checkpointInterval", "")
-    interval = int(text) if text.isdecimal() and int(text) > 0 else INTERVAL_DEFAULT
-    return version > 0 and version % interval == 0
+    return int(text) if text.isdecimal() and int(text) > 0 else INTERVAL_DEFAULT
 
 
-def write_checkpoint(state: TableState, *, limits: Limits | None = None) -> Generator[Effect, Outcome, bool]:
+def write_checkpoint(
+    state: TableState, *, limits: Limits | None = None
+) -> Generator[Effect, Outcome, Checkpoint | None]:
     """Write the checkpoint of ``state.version`` from the one before it and the commits since.
 
-    Returns False if there is one already, or if the table asks for a form of statistics in
+    Returns None if there is one already, or if the table asks for a form of statistics in
     checkpoints that safewrite does not write.
 
     Raises:
@@ -122,14 +105,14 @@ def write_checkpoint(state: TableState, *, limits: Limits | None = None) -> Gene
     limits = limits or Limits()
     check_append(state)
     if _other_form(state) or (state.checkpoint is not None and state.checkpoint.version >= state.version):
-        return False
-    files = yield from load_files(state, limits=limits)
-    body, rows = encode(files)
-    path = log.checkpoint_paths(state.version)[0]
-    if not (yield from _create(path, body, limits)):
-        return False
-    yield from _point_at(state.version, rows=rows, size=len(body), adds=len(files.adds), limits=limits)
-    return True
+        return None
+    found = yield from read_log(state, limits=limits)
+    made = checkpoint_file.encoded(found)
+    paths = log.checkpoint_paths(state.version)
+    if not (yield from _create(paths[0], made.body, limits)):
+        return None
+    yield from _point_at(state.version, made, limits)
+    return Checkpoint(state.version, paths, len(made.body))
 
 
 def _other_form(state: TableState) -> bool:
@@ -158,9 +141,7 @@ def _create(path: str, body: bytes, limits: Limits) -> Generator[Effect, Outcome
     raise unanswered(put, outcome)
 
 
-def _point_at(
-    version: int, *, rows: int, size: int, adds: int, limits: Limits
-) -> Generator[Effect, Outcome, None]:
+def _point_at(version: int, made: Encoded, limits: Limits) -> Generator[Effect, Outcome, None]:
     """Move ``_last_checkpoint`` forward, never back."""
     answer = yield from fetch_one(Get(log.LAST_CHECKPOINT, name="checkpoint.get_hint"), limits)
     before = (
@@ -168,99 +149,15 @@ def _point_at(
     )
     if before is not None and before.version >= version:
         return
-    hint = {"version": version, "size": rows, "sizeInBytes": size, "numOfAddFiles": adds}
+    hint = {
+        "version": version,
+        "size": made.rows,
+        "sizeInBytes": len(made.body),
+        "numOfAddFiles": made.adds,
+    }
     put = Put(
         log.LAST_CHECKPOINT, json.dumps(hint, separators=(",", ":")).encode(), name="checkpoint.put_hint"
     )
     outcome = yield from ask(put, limits)
     if not isinstance(outcome, Ok):
         raise unanswered(put, outcome)
-
-
-# --- encoding ---------------------------------------------------------------------------------------
-def encode(files: ActiveFiles) -> tuple[bytes, int]:
-    """The checkpoint file and its number of rows.
-
-    Protocol, metadata, transactions and domains are a row group of their own, the last one: a
-    reader that wants no files finds it in the tail that it fetches for the footer anyway.
-    """
-    import pyarrow.parquet as pq
-
-    tombstones = list(_unexpired(files))
-    state = files.state
-    head: list[tuple[str, Action]] = [("protocol", state.protocol), ("metaData", _metadata(state.metadata))]
-    head += [("txn", txn) for txn in files.txns.values()]
-    head += [("domainMetadata", domain) for domain in files.domains.values()]
-    sink = BytesIO()
-    with pq.ParquetWriter(
-        sink,
-        SCHEMA,
-        compression="snappy",
-        store_schema=False,
-        write_statistics=list(sparse.REQUIRED.values()),
-        write_page_checksum=True,
-    ) as writer:
-        for root, actions in (("remove", tombstones), ("add", list(files.adds.values()))):
-            for first in range(0, len(actions), ROWS_PER_GROUP):
-                writer.write_table(_file_table(root, actions[first : first + ROWS_PER_GROUP]))
-        writer.write_table(_head_table(head))
-    return sink.getvalue(), len(head) + len(files.adds) + len(tombstones)
-
-
-def _unexpired(files: ActiveFiles) -> Iterator[Action]:
-    """Tombstones that VACUUM may still need, by the log's own newest time: no clock is asked."""
-    text = files.state.properties.get("delta.deletedFileRetentionDuration", TOMBSTONE_RETENTION_DEFAULT)
-    try:
-        oldest_ms = files.newest_ms - interval_s(text) * 1000
-    except UnsafeConfigError:
-        oldest_ms = 0  # not a duration: keep them all
-    for tombstone in files.tombstones.values():
-        removed_ms = tombstone.get("deletionTimestamp")
-        if removed_ms is None or removed_ms >= oldest_ms:
-            yield tombstone
-
-
-def _metadata(metadata: Action) -> Action:
-    kind = metadata.get("format") or {}
-    return {
-        **metadata,
-        "format": {
-            "provider": kind.get("provider") or "parquet",
-            "options": _pairs(kind.get("options") or {}),
-        },
-        "partitionColumns": metadata.get("partitionColumns") or [],
-        "configuration": _pairs(metadata.get("configuration") or {}),
-    }
-
-
-def _file(root: str, action: Action) -> Action:
-    row = dict(action)
-    for name in ("partitionValues", "tags"):
-        if row.get(name) is not None:
-            row[name] = _pairs(row[name])
-    if root == "add":
-        row["partitionValues"] = row.get("partitionValues") or []
-    row["dataChange"] = False  # reading a snapshot changes no data
-    return row
-
-
-def _pairs(mapping: dict[str, Any]) -> list[tuple[str, Any]]:
-    return list(mapping.items())
-
-
-def _head_table(actions: Sequence[tuple[str, Action]]) -> pa.Table:
-    return _table(
-        {root: [action if name == root else None for name, action in actions] for root in SCHEMA.names}
-    )
-
-
-def _file_table(root: str, actions: Sequence[Action]) -> pa.Table:
-    rows = [_file(root, action) for action in actions]
-    return _table({name: rows if name == root else [None] * len(rows) for name in SCHEMA.names})
-
-
-def _table(columns: Mapping[str, Sequence[Action | None]]) -> pa.Table:
-    # Not pa.nulls(): that puts NULLs into the required fields of absent structs.
-    return pa.table(
-        {field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA
-    )

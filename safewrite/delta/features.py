@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from safewrite.delta.log import corrupt
 from safewrite.delta.state import TableState
 from safewrite.errors import Kind, UnsafeConfigError, UnsupportedTableError
+from safewrite.frames.text_limits import DECLARED, is_nested
 
 READER_VERSION_MAX = 3
 WRITER_VERSION_MAX = 7
@@ -185,6 +186,14 @@ def _in_commit_timestamps(state: TableState) -> str | None:
     )
 
 
+def _text_limits(state: TableState) -> str | None:
+    """Limits of columns themselves are checked where frames are; those inside of other types are not."""
+    nested = [path for path, metadata in _columns(state) if is_nested(str(metadata.get(DECLARED, "")))]
+    return (
+        f"texts inside of {', '.join(nested)} have a length that would have to be checked" if nested else None
+    )
+
+
 def _coordinator(state: TableState) -> str | None:
     names = [
         key for key in state.properties if key.startswith(("delta.coordinatedCommits.commitCoordinator",))
@@ -212,6 +221,7 @@ RULES: Mapping[str, Rule] = {
     "rowTracking": _row_tracking,
     "inCommitTimestamp": _in_commit_timestamps,
     "coordinatedCommits": _coordinator,
+    "char and varchar": _text_limits,
 }
 """Features that are honoured as long as the table makes no use of them, and what use looks like."""
 
@@ -240,20 +250,31 @@ def check_retention(state: TableState, *, horizon_s: float, txn: bool = False) -
     Raises:
         UnsafeConfigError: RETENTION_TOO_SHORT, or UNSAFE_OPTION for a duration that cannot be read.
     """
-    keys: dict[str, str | None] = {}
+    for key, text in short_retention(state, horizon_s=horizon_s, txn=txn):
+        raise UnsafeConfigError(
+            f"{key} is {text!r}, shorter than the {horizon_s / 86400:g} days in which a write may be repeated: a late "
+            "retry could not see that its rows are committed and would double them. Nothing is done. Raise it to 15 "
+            "days or more: `safewrite repair TABLE --set-retention`, or with Spark: ALTER TABLE ... SET TBLPROPERTIES "
+            f"('{key}' = 'interval 30 days').",
+            kind=Kind.RETENTION_TOO_SHORT,
+        )
+
+
+def short_retention(state: TableState, *, horizon_s: float, txn: bool) -> Iterator[tuple[str, str]]:
+    """The properties by which the log forgets a write within the horizon, with their texts.
+
+    Raises:
+        UnsafeConfigError: UNSAFE_OPTION for a duration that cannot be read.
+    """
+    names: dict[str, str | None] = {}
     if state.properties.get("delta.enableExpiredLogCleanup", "true").strip().lower() != "false":
-        keys["delta.logRetentionDuration"] = LOG_RETENTION_DEFAULT
+        names["delta.logRetentionDuration"] = LOG_RETENTION_DEFAULT
     if txn:
-        keys["delta.setTransactionRetentionDuration"] = None  # by default they are kept for ever
-    for key, default in keys.items():
-        text = state.properties.get(key, default)
-        if text is not None and interval_s(text, key=key) < horizon_s:
-            raise UnsafeConfigError(
-                f"{key} is {text!r}, shorter than the replay horizon of {horizon_s / 86400:g} days: a late "
-                "retry could not see that its rows are committed and would double them. Nothing is done. "
-                f"Raise {key}, or shorten the replay horizon to what your retries need.",
-                kind=Kind.RETENTION_TOO_SHORT,
-            )
+        names["delta.setTransactionRetentionDuration"] = None  # by default they are kept for ever
+    for name, default in names.items():
+        text = state.properties.get(name, default)
+        if text is not None and interval_s(text, key=name) < horizon_s:
+            yield name, text
 
 
 _UNIT_S = {

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from safewrite.delta import log, sparse
+from safewrite.delta import listing, log, sparse
 from safewrite.delta.log import Action, Commit, FileKey
-from safewrite.delta.state import RESTARTS, STALE, TableState, load
+from safewrite.delta.state import RESTARTS, TableState, load
 from safewrite.errors import StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Outcome
+from safewrite.protocol.catch_up import digest_of
+from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+FAR = 10
+"""From so many commits on, to look for a newer checkpoint costs less than to read them."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class ActiveFiles:
 
     def advance(self, version: int, commit: Commit) -> ActiveFiles:
         """The files after one more commit.  Raises StorageError as ``TableState.advance`` does."""
-        replay = _Replay(
+        replay = Replay(
             dict(self.adds), dict(self.tombstones), dict(self.txns), dict(self.domains), self.newest_ms
         )
         replay.apply(commit)
@@ -40,7 +48,7 @@ class ActiveFiles:
 
 
 @dataclass
-class _Replay:
+class Replay:
     """Action reconciliation (PROTOCOL.md): the newest action on each key wins."""
 
     adds: dict[FileKey, Action] = field(default_factory=dict)
@@ -84,8 +92,32 @@ class _Replay:
         return ActiveFiles(state, self.adds, self.tombstones, self.txns, self.domains, self.newest_ms)
 
 
+@dataclass(frozen=True)
+class LogFiles:
+    """What the log holds of ``state.version``: the parts of a checkpoint by path, and the commits after it."""
+
+    state: TableState
+    parts: Mapping[str, bytes] = field(repr=False)
+    commits: Sequence[Commit] = field(repr=False)
+
+    def replayed(self) -> ActiveFiles:
+        """The full list of files.  Raises as :func:`load_files`."""
+        replay = Replay()
+        for path, body in self.parts.items():
+            _replay_part(replay, path, body)
+        for commit in self.commits:
+            replay.apply(commit)
+        return replay.files(self.state)
+
+
 def load_files(state: TableState, *, limits: Limits | None = None) -> Generator[Effect, Outcome, ActiveFiles]:
-    """Read the full list of files at ``state.version``: its checkpoint and the commits after it.
+    """The full list of files at ``state.version``.  Raises as :func:`read_log`."""
+    found = yield from read_log(state, limits=limits)
+    return found.replayed()
+
+
+def read_log(state: TableState, *, limits: Limits | None = None) -> Generator[Effect, Outcome, LogFiles]:
+    """Read all that the log holds of ``state.version``: its checkpoint and the commits after it.
 
     Raises:
         StorageError: no answer; CORRUPT_LOG if the checkpoint or a commit cannot be read.
@@ -94,12 +126,12 @@ def load_files(state: TableState, *, limits: Limits | None = None) -> Generator[
     limits = limits or Limits()
     for restart in range(1, RESTARTS + 1):
         based = state
-        if restart > 1 or state.version - (state.checkpoint.version if state.checkpoint else -1) > STALE:
+        if restart > 1 or state.version - (state.checkpoint.version if state.checkpoint else -1) > FAR:
             # Perhaps there is a newer checkpoint than the one this state was made from.
             based = (yield from load(at=state.version, limits=limits)) or state
         bodies = yield from _read(based, limits)
         if bodies is not None:
-            return _replay(state, based, bodies)
+            return _sorted(state, based, bodies)
         yield Backoff(restart, name="files.restart")
     raise StorageError(
         f"Files of the log went away while they were read, {RESTARTS} times over. Nothing was committed. "
@@ -115,36 +147,69 @@ def _read(based: TableState, limits: Limits) -> Generator[Effect, Outcome, list[
         for path in (based.checkpoint.paths if based.checkpoint else ())
     ]
     gets += [Get(log.commit_path(v), name="files.get_commit") for v in range(first, based.version + 1)]
+    effects: list[Effect] = [*gets, listing.effect(first or None)]
+    *answers, listed = yield from fetch(effects, limits, name="files.read")
     bodies: list[bytes] = []
-    for answer in (yield from fetch(gets, limits, name="files.read")):
+    for answer in answers:
         if isinstance(answer, Missing):
             return None
         assert isinstance(answer.value, bytes)
         bodies.append(answer.value)
+    _check_bodies(gets, bodies, listed)
     return bodies
 
 
-def _replay(state: TableState, based: TableState, bodies: list[bytes]) -> ActiveFiles:
-    replay = _Replay()
+def _check_bodies(gets: Sequence[Get], bodies: Sequence[bytes], listed: Ok | Missing) -> None:
+    """Refuse answers that were mixed up: a checkpoint made of them would lose rows for all readers, for good (A8).
+
+    A listing says how long each file is, and where ETags are MD5s (some file shows that they are) also what is in it.
+
+    Raises:
+        StorageError: a file was read as other bytes than the store lists.
+    """
+    shown = {item.path: item for item in listed.value} if isinstance(listed, Ok) else {}  # type: ignore[attr-defined]
+    pairs = [(shown[get.path], body) for get, body in zip(gets, bodies, strict=True) if get.path in shown]
+    md5s = any(item.etag == digest_of(body) for item, body in pairs)
+    for item, body in pairs:
+        plain = md5s and len(item.etag) == len(digest_of(b""))
+        if item.size != len(body) or (plain and item.etag != digest_of(body)):
+            raise StorageError(
+                f"{item.path} was read as other bytes than the store lists: answers were mixed up on the way, or someone "
+                "replaces files of the log. Nothing was committed. Call again; if it stays so, run `safewrite doctor`."
+            )
+
+
+def _sorted(state: TableState, based: TableState, bodies: list[bytes]) -> LogFiles:
     paths = based.checkpoint.paths if based.checkpoint else ()
-    for path, body in zip(paths, bodies, strict=False):
-        _replay_part(replay, path, body)
     first = based.checkpoint.version + 1 if based.checkpoint else 0
-    for version, body in enumerate(bodies[len(paths) :], start=first):
-        replay.apply(log.parse(body, version))
-    return replay.files(state)
+    commits = [log.parse(body, version) for version, body in enumerate(bodies[len(paths) :], start=first)]
+    return LogFiles(state, dict(zip(paths, bodies, strict=False)), commits)
 
 
-def _replay_part(replay: _Replay, path: str, body: bytes) -> None:
+def note_part(replay: Replay, path: str, body: bytes) -> None:
+    """Take over what a part of a checkpoint holds besides files.  Raises as :func:`read_log`."""
+    try:
+        file = _opened(body, path)
+        replay.note(sparse.actions(file, "txn"), sparse.actions(file, "domainMetadata"))
+    except sparse.UnreadableError as error:
+        raise log.corrupt(f"{path} cannot be read ({error}).") from error
+
+
+def _opened(body: bytes, path: str) -> pq.ParquetFile:
     whole = sparse.SparseFile(len(body))
     whole.add(0, body)
+    file = sparse.open_file(whole)
+    if sparse.actions(file, "sidecar"):
+        raise UnsupportedTableError(
+            f"{path} keeps its files in sidecars (feature v2Checkpoint), which safewrite does not read. "
+            "Nothing was committed. Drop the feature to write to this table."
+        )
+    return file
+
+
+def _replay_part(replay: Replay, path: str, body: bytes) -> None:
     try:
-        file = sparse.open_file(whole)
-        if sparse.actions(file, "sidecar"):
-            raise UnsupportedTableError(
-                f"{path} keeps its files in sidecars (feature v2Checkpoint), which safewrite does not read. "
-                "Nothing was committed. Drop the feature to write to this table."
-            )
+        file = _opened(body, path)
         replay.remove(sparse.actions(file, "remove"))
         replay.add(sparse.actions(file, "add"))
         replay.note(sparse.actions(file, "txn"), sparse.actions(file, "domainMetadata"))

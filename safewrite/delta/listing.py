@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from safewrite.delta import log
 from safewrite.protocol.effects import List, Listed
@@ -15,10 +15,11 @@ FROM_START = f"{log.LOG}/"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A complete checkpoint: its version and the paths of all its parts."""
+    """A complete checkpoint: its version, the paths of all its parts, and their bytes (0 if not known)."""
 
     version: int
     paths: tuple[str, ...]
+    size: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Listing:
     checkpoints: tuple[Checkpoint, ...]
     only_v2: bool
     whole: bool
+    files: Mapping[str, Listed] = field(default_factory=dict, repr=False)
+    """What was listed, by path."""
 
     def newest_checkpoint(self, at: int | None, unusable: Collection[int]) -> Checkpoint | None:
         """The newest complete checkpoint at or before ``at`` that has not proved unusable."""
@@ -60,10 +63,11 @@ def effect(after: int | None) -> List:
 
 def read(listed: Iterable[Listed], *, whole: bool) -> Listing:
     """Sort a listing into commits and checkpoints; parts of an incomplete checkpoint are ignored."""
+    files = {entry.path: entry for entry in listed}
     commits: list[int] = []
     parts: dict[tuple[int, int], set[int]] = {}
     v2 = False
-    for entry in listed:
+    for entry in files.values():
         version = log.version_of(entry.path)
         if version is not None:
             commits.append(version)
@@ -74,8 +78,13 @@ def read(listed: Iterable[Listed], *, whole: bool) -> Listing:
         else:
             parts.setdefault((part[0], part[2]), set()).add(part[1])
     complete = {v: total for (v, total), have in sorted(parts.items(), reverse=True) if len(have) == total}
-    checkpoints = tuple(Checkpoint(v, log.checkpoint_paths(v, complete[v])) for v in sorted(complete))
-    return Listing(tuple(sorted(commits)), checkpoints, v2 and not checkpoints, whole)
+    checkpoints = tuple(_checkpoint(version, complete[version], files) for version in sorted(complete))
+    return Listing(tuple(sorted(commits)), checkpoints, v2 and not checkpoints, whole, files)
+
+
+def _checkpoint(version: int, parts: int, files: Mapping[str, Listed]) -> Checkpoint:
+    paths = log.checkpoint_paths(version, parts)
+    return Checkpoint(version, paths, sum(files[path].size for path in paths))
 
 
 def hint(body: bytes) -> Checkpoint | None:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from safewrite.errors import Kind, StorageError
+from safewrite.protocol.catch_up import digest_of
 from safewrite.protocol.claim import LOG, commit_path, file_name
 
 __all__ = [
@@ -100,12 +101,13 @@ class Commit:
     """One entry of the log.
 
     ``actions`` are all actions but most ``add``s, each ``{name: content}``; ``raw_adds`` are lines
-    of ``add`` actions that nobody has had to read yet.
+    of ``add`` actions that nobody has had to read yet.  ``digest`` is the MD5 of its bytes in hexadecimal digits.
     """
 
     version: int
     actions: tuple[dict[str, Action], ...]
     raw_adds: tuple[bytes, ...] = ()
+    digest: str = ""
 
     def of(self, name: str) -> list[Action]:
         """Contents of the actions called ``name``, as parsed so far (use ``adds`` for files)."""
@@ -179,7 +181,7 @@ def parse(body: bytes, version: int) -> Commit:
         else:
             actions.append(_action(line, version))
     actions.append(_action(lines[-1], version))
-    return Commit(version, tuple(actions), tuple(raw_adds))
+    return Commit(version, tuple(actions), tuple(raw_adds), digest_of(body))
 
 
 def _action(line: bytes, version: int) -> dict[str, Action]:

@@ -18,13 +18,14 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from safewrite.delta.calendar import check_calendar
 from safewrite.delta.candidate import AppendCandidate, Write
 from safewrite.delta.datafiles import TARGET_FILE_BYTES, DataFile, encode
 from safewrite.delta.features import check_overwrite
 from safewrite.delta.files import ActiveFiles, load_files
 from safewrite.delta.log import Action, Commit, FileKey
 from safewrite.delta.staging import StagedFile, recheck, stage
-from safewrite.delta.write import Done, stands, write
+from safewrite.delta.write import Done, is_of_another, stands, write
 from safewrite.errors import (
     ConflictError,
     InternalError,
@@ -43,6 +44,8 @@ from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch_one
 
 if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
     from safewrite.delta.state import TableState
 
 
@@ -114,13 +117,11 @@ class OverwriteCandidate(AppendCandidate):
 
     def _undecided(self) -> list[FileKey]:
         """Decide what partition values decide; returns the files whose rows must be looked at."""
-        assert self.state is not None
-        wanted = columns(self.predicate) & set(self.state.partition_by)
         open_files: list[FileKey] = []
         for key, add in self._planned().adds.items():
             if key in self.verdicts:
                 continue
-            outcomes = possible(self.predicate, self._partition(add, sorted(wanted)))
+            outcomes = possible(self.predicate, self._constants(add))
             if True not in outcomes:
                 self.verdicts[key] = Verdict.KEEP
             elif outcomes == {True}:
@@ -129,10 +130,24 @@ class OverwriteCandidate(AppendCandidate):
                 open_files.append(key)
         return open_files
 
-    def _partition(self, add: Action, names: Iterable[str]) -> dict[str, Any]:
+    def _constants(self, add: Action) -> dict[str, Any]:
+        """Columns of the predicate that have one value in all rows of a file: partition columns, and new ones (NULL)."""
         assert self.state is not None
-        spelled = add.get("partitionValues") or {}
-        return {name: partition_value(spelled.get(name), self.state.schema.field(name)) for name in names}
+        schema, spelled = self.state.schema, add.get("partitionValues") or {}
+        named = sorted(columns(self.predicate))
+        of_partition = {
+            name: partition_value(spelled.get(name), schema.field(name))
+            for name in named
+            if name in self.state.partition_by
+        }
+        return of_partition | {name: None for name in named if name not in schema.names}
+
+    def _schema_after(self) -> pa.Schema:
+        """The table's schema with the columns that this commit adds."""
+        from safewrite.delta.schema import to_arrow
+
+        assert self.state is not None
+        return self.state.schema if self.metadata is None else to_arrow(self.metadata["schemaString"])
 
     def _planned(self) -> ActiveFiles:
         if self.active is None:
@@ -151,13 +166,13 @@ class OverwriteCandidate(AppendCandidate):
         if isinstance(answer, Missing):
             raise _damaged(path, "it is gone")
         assert isinstance(answer.value, bytes)
-        rows = _rows(answer.value, add, state)
-        constants = self._partition(add, sorted(columns(self.predicate) & set(state.partition_by)))
-        kept = _kept(rows, constants, self.predicate, state.schema)
+        rows, footer = _rows(answer.value, add, state)
+        kept = _kept(rows, self._constants(add), self.predicate, self._schema_after())
         if kept.num_rows == rows.rows:
             return Verdict.KEEP, ()
         if kept.num_rows == 0:
             return Verdict.REMOVE, ()
+        check_calendar(footer, kept, path)
         files = encode(
             prepare(kept, rows.schema),
             partition_by=(),
@@ -220,14 +235,15 @@ def _check_rewritable(add: Action) -> None:
         )
 
 
-def _rows(body: bytes, add: Action, state: TableState) -> Prepared:
-    """The rows of a data file under the table's schema, without partition columns."""
+def _rows(body: bytes, add: Action, state: TableState) -> tuple[Prepared, pq.FileMetaData]:
+    """The rows of a data file under the table's schema, without partition columns, and its footer."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     schema = pa.schema([f for f in state.schema if f.name not in state.partition_by])
     try:
-        table = pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us").read()
+        file = pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us")
+        table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise _damaged(add["path"], str(error)) from error
     said = json.loads(add.get("stats") or "{}").get("numRecords")
@@ -240,9 +256,12 @@ def _rows(body: bytes, add: Action, state: TableState) -> Prepared:
         if pa.types.is_timestamp(wanted) and wanted.tz and pa.types.is_timestamp(has) and has.tz is None:
             # INT96, as Spark writes instants: Parquet keeps no zone there, and it is UTC.
             table = table.set_column(at, name, pc.assume_timezone(table.column(at), "UTC"))
+        elif pa.types.is_timestamp(wanted) and pa.types.is_date(has):
+            # The column was a date when the file was written (typeWidening), which is its midnight now.
+            table = table.set_column(at, name, table.column(at).cast(wanted))
     if not table.column_names:
         table = pa.table({schema.names[0]: pa.nulls(said or 0, schema.types[0])})
-    return prepare(table, schema, schema_mode="merge")
+    return prepare(table, schema, schema_mode="merge"), file.metadata
 
 
 def _kept(rows: Prepared, constants: dict[str, Any], predicate: Predicate, schema: pa.Schema) -> pa.Table:
@@ -310,6 +329,6 @@ def _known(candidate: OverwriteCandidate, limits: Limits) -> Generator[Effect, O
     if keys.base_of_generated(wanted.key) is not None:
         return False
     record = yield from keys.recall(wanted.key, limits)
-    if record is None or record.version is None:
+    if record is None or record.version is None or is_of_another(record, candidate.table_id):
         return False
     return (yield from stands(record, record.version, limits))

@@ -171,7 +171,7 @@ def plain(value: dict[str, Any]) -> dict[str, Any]:
     for name, item in value.items():
         if item is None:
             continue
-        if name in MAPS:
+        if name in MAPS and isinstance(item, list):  # the configuration of a domain is a text
             content[name] = dict(item)
         elif isinstance(item, dict):
             content[name] = plain(item)

@@ -11,13 +11,15 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.delta import listing, log, sparse
 from safewrite.delta.listing import Checkpoint, Listing
 from safewrite.delta.log import Action, Commit
 from safewrite.errors import InvalidInputError, StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.candidate import Anchor
+from safewrite.protocol.catch_up import digest_of
 from safewrite.protocol.effects import (
     Backoff,
     Effect,
@@ -52,7 +54,8 @@ class TableState:
     """Protocol, metadata and transactions of a table at one version.
 
     ``protocol`` and ``metadata`` are the raw actions; ``txns`` maps app id to its last version;
-    ``checkpoint`` is the newest checkpoint that this state knows of.
+    ``checkpoint`` is the newest checkpoint that this state knows of; ``anchor`` proves that a log is still the
+    one that the state was read from.
     """
 
     version: int
@@ -60,6 +63,7 @@ class TableState:
     metadata: Action
     txns: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     checkpoint: Checkpoint | None = None
+    anchor: Anchor | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -94,15 +98,24 @@ class TableState:
         """The state after one more commit.  Raises StorageError (CORRUPT_LOG) if versions are skipped."""
         if version != self.version + 1:
             raise log.corrupt(f"Version {version} of the log does not follow version {self.version}.")
+        anchor = _anchor(version, commit.digest)
         if not (commit.protocol or commit.metadata or commit.txns):
             # Most commits only add files: keep what is cached on the schema.
-            moved = replace(self, version=version)
-            if "schema" in self.__dict__:
-                moved.__dict__["schema"] = self.__dict__["schema"]
-            return moved
+            return self._moved(version=version, anchor=anchor)
         draft = _Draft(self.protocol, self.metadata, dict(self.txns))
         draft.apply(commit)
-        return draft.state(version, self.checkpoint)
+        return draft.state(version, self.checkpoint, anchor)
+
+    def with_checkpoint(self, checkpoint: Checkpoint) -> TableState:
+        """The same state, read from a newer checkpoint next time."""
+        return self._moved(checkpoint=checkpoint)
+
+    def _moved(self, **changes: Any) -> TableState:
+        """A copy that keeps what is cached on the schema."""
+        moved = replace(self, **changes)
+        if "schema" in self.__dict__:
+            moved.__dict__["schema"] = self.__dict__["schema"]
+        return moved
 
 
 @dataclass
@@ -121,14 +134,20 @@ class _Draft:
     def remember(self, txns: Sequence[Action]) -> None:
         self.txns.update((txn["appId"], txn["version"]) for txn in txns)
 
-    def state(self, version: int, checkpoint: Checkpoint | None) -> TableState:
+    def state(self, version: int, checkpoint: Checkpoint | None, anchor: Anchor | None) -> TableState:
         if not _complete(self.protocol, "minReaderVersion", "minWriterVersion"):
             raise log.corrupt(f"The log has no usable protocol action up to version {version}.")
         if not _complete(self.metadata, "id", "schemaString"):
             raise log.corrupt(f"The log has no usable metaData action up to version {version}.")
         assert self.protocol is not None
         assert self.metadata is not None
-        return TableState(version, self.protocol, self.metadata, MappingProxyType(self.txns), checkpoint)
+        return TableState(
+            version, self.protocol, self.metadata, MappingProxyType(self.txns), checkpoint, anchor
+        )
+
+
+def _anchor(version: int, digest: str) -> Anchor:
+    return Anchor(version, log.commit_path(version), digest)
 
 
 def _complete(action: Action | None, *required: str) -> bool:
@@ -176,7 +195,7 @@ def _warm(known: TableState, at: int | None, limits: Limits) -> Reading[TableSta
     """Read on from a known state; None if that cannot be done and all must be read anew."""
     found = yield from _list(known.version, limits)
     new = [v for v in found.commits if v > known.version]
-    if known.version not in found.commits or (new and new[0] != known.version + 1):
+    if (new and new[0] != known.version + 1) or not (yield from _is_same_log(known, found, limits)):
         return None  # the table was dropped, created anew, or its log cleaned up to here
     newest = found.newest_checkpoint(at, ())
     if newest is not None and len(new) > STALE and newest.version > known.version:
@@ -193,15 +212,20 @@ def _replay(
     for version, body in (yield from _get_commits(versions, limits)).items():
         state = state.advance(version, log.parse(body, version))
     if newest is not None and newest != state.checkpoint:
-        state = _rebased(state, newest)
+        state = state.with_checkpoint(newest)
     return state
 
 
-def _rebased(state: TableState, checkpoint: Checkpoint) -> TableState:
-    rebased = replace(state, checkpoint=checkpoint)
-    if "schema" in state.__dict__:
-        rebased.__dict__["schema"] = state.__dict__["schema"]
-    return rebased
+def _is_same_log(known: TableState, found: Listing, limits: Limits) -> Reading[bool]:
+    """Whether the log still holds what the state was read from (A17)."""
+    anchor = known.anchor
+    item = found.files.get(anchor.path) if anchor is not None else None
+    if anchor is None or item is None:
+        return False
+    if anchor.is_shown_by(item):
+        return True
+    answer = yield from fetch_one(Get(anchor.path, name="state.get_anchor"), limits)
+    return isinstance(answer, Ok) and digest_of(answer.value) == anchor.digest
 
 
 def _list(after: int | None, limits: Limits) -> Reading[Listing]:
@@ -287,9 +311,12 @@ def _from_commits(found: Listing, at: int | None, limits: Limits) -> Reading[Tab
     if not versions:
         raise log.corrupt("The log holds neither a usable checkpoint nor the commits before it.")
     draft = _Draft()
+    digest = ""
     for version, body in (yield from _get_commits(versions, limits)).items():
-        draft.apply(log.parse(body, version))
-    return draft.state(versions[-1], None)
+        commit = log.parse(body, version)
+        draft.apply(commit)
+        digest = commit.digest
+    return draft.state(versions[-1], None, _anchor(versions[-1], digest))
 
 
 def _only_v2() -> UnsupportedTableError:
@@ -324,9 +351,14 @@ def _from_checkpoint(
         _read_into(draft, part)
     if not draft.protocol or not draft.metadata:
         raise sparse.UnreadableError("it holds no protocol or no metaData")
-    for version, answer in zip(versions, answers[len(wanted) :], strict=True):
-        draft.apply(log.parse(_body(answer), version))
-    return draft.state(versions[-1] if versions else base.version, base)
+    bodies = [_body(answer) for answer in answers[len(wanted) :]]
+    for version, body in zip(versions, bodies, strict=True):
+        draft.apply(log.parse(body, version))
+    if versions:
+        return draft.state(versions[-1], base, _anchor(versions[-1], digest_of(bodies[-1])))
+    # Nobody has read the commit of that version, and it may be cleaned up: how it was listed is the proof.
+    listed = found.files.get(log.commit_path(base.version)) or found.files[base.paths[0]]
+    return draft.state(base.version, base, Anchor(base.version, listed.path, listed=listed))
 
 
 def _open_parts(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from safewrite.connect import PROPERTY_ARBITER, PROPERTY_LOCK_PATH, PROPERTY_LOCK_TABLE, shared_client
+from safewrite.connect import PROPERTY_ARBITER, PROPERTY_LOCK_PATH, PROPERTY_LOCK_TABLE
 from safewrite.delta import listing as listings
 from safewrite.delta import log
 from safewrite.delta.listing import Listing
@@ -26,7 +26,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Entry, Get, List, Listed, Ok
 from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.stores.abc import ObjectStore
-from safewrite.stores.aws import ServerClock
+from safewrite.stores.aws import ServerClock, shared_client
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import LocalObjects, SqliteLedger
 from safewrite.stores.world import World, run

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 
+from safewrite import receipt
 from safewrite.delta.candidate import FINGERPRINT_OF, VERSION_OF, AppendCandidate, Write
 from safewrite.delta.datafiles import DataFile
 from safewrite.delta.log import commit_path, parse, version_of
 from safewrite.delta.staging import stage
 from safewrite.delta.state import TableState
-from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
+from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError, not_committed
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits, ask, unanswered
-from safewrite.protocol.commit import Arbiter, Found, Landed, commit, look
+from safewrite.protocol.commit import Arbiter, Found, Landed, check_log, commit, look
 from safewrite.protocol.effects import (
     Effect,
     Entry,
@@ -27,6 +29,9 @@ from safewrite.protocol.effects import (
     Together,
 )
 from safewrite.protocol.fetch import fetch_one
+from safewrite.receipt import Receipt
+
+log = logging.getLogger("safewrite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,21 @@ class Done:
     state: TableState | None
     contended: bool = False
     mixed: bool = False
+
+    def receipt(self, table: str, written: Write, elapsed_s: float) -> Receipt:
+        """What the caller is given."""
+        return Receipt(
+            outcome=receipt.Outcome.ALREADY_COMMITTED if self.already else receipt.Outcome.COMMITTED,
+            table=table,
+            version=self.version,
+            rows=self.rows,
+            files=self.files,
+            attempts=self.attempts,
+            elapsed_s=elapsed_s,
+            key=written.key,
+            fingerprint=written.fingerprint,
+            txn=written.txn,
+        )
 
 
 def write(
@@ -67,6 +87,9 @@ def write(
     except SafewriteError as error:
         error.key = error.key or candidate.write.key
         raise
+    except Exception as error:
+        # While a version is being tried, and once it landed, nothing else is raised.
+        raise not_committed(error, candidate.write.key) from error
     return done
 
 
@@ -125,18 +148,20 @@ def recall(
     named = candidate.write
     generated_base = keys.base_of_generated(named.key)
     seen = candidate.accounted if generated_base is None else min(generated_base, candidate.accounted)
-    record = LedgerRecord(named.key, seen, named.fingerprint)
+    record = LedgerRecord(named.key, seen, named.fingerprint, table_id=candidate.table_id)
     if named.txn is not None:
-        return Recalled(record, seen, done=(yield from _recall_txn(candidate, limits)))
+        return Recalled(record, seen, done=(yield from _recall_txn(candidate, arbiter, limits)))
     if generated_base == candidate.accounted:
         return Recalled(record, seen)
     record, ours = yield from keys.intend(record, limits)
+    if not ours and is_of_another(record, candidate.table_id):
+        record = _from_the_start(candidate)
     if record.version is not None:
         if (yield from stands(record, record.version, limits)):
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
             done = Done(record.version, True, named.rows, 0, 0, candidate.state)
             return Recalled(record, seen, done=done)
-        record = LedgerRecord(named.key, -1, named.fingerprint)
+        record = _from_the_start(candidate)
     if ours and generated_base is None:
         return Recalled(record, seen)
     # An earlier call began under this key: look for its commit before uploading anything.
@@ -147,13 +172,24 @@ def recall(
     return Recalled(record, seen, looked=True, done=done)
 
 
+def is_of_another(record: LedgerRecord, table_id: str | None) -> bool:
+    """Whether a record tells of a table that was dropped: its versions are none of this table's (A17)."""
+    return record.table_id is not None and table_id is not None and record.table_id != table_id
+
+
+def _from_the_start(candidate: AppendCandidate) -> LedgerRecord:
+    """A record that leaves every version of the log open."""
+    named = candidate.write
+    return LedgerRecord(named.key, -1, named.fingerprint, table_id=candidate.table_id)
+
+
 def committed(
     candidate: AppendCandidate, landed: Landed, record: LedgerRecord, limits: Limits
 ) -> Generator[Effect, Outcome, Done]:
     """What there is to do and to say once this call's commit stands."""
     named = candidate.write
     if _in_ledger(named):
-        yield from keys.remember(record, landed.version, limits)
+        yield from _remember(record, landed.version, limits)
     state = candidate.landed(landed.version)
     return Done(
         landed.version,
@@ -174,10 +210,18 @@ def found_again(
     if _in_ledger(candidate.write):
         # The intent may be of an earlier call with other rows, which never landed; the log bears out ours.
         landed = replace(record, fingerprint=candidate.write.fingerprint)
-        yield from keys.remember(landed, found.version, limits)
+        yield from _remember(landed, found.version, limits)
     rows = int(candidate.found.get("rows", candidate.write.rows))
     files = int(candidate.found.get("files", 0))
     return Done(found.version, True, rows, files, attempts, None)
+
+
+def _remember(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
+    """Tell the ledger; whatever goes wrong with that cannot unmake the commit."""
+    try:
+        yield from keys.remember(record, version, limits)
+    except Exception:
+        log.warning("after the commit of version %d: the ledger was not told", version, exc_info=True)
 
 
 def stands(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, bool]:
@@ -205,7 +249,9 @@ def _base(key: str, otherwise: int) -> int:
 
 
 # --- (app_id, version) --------------------------------------------------------------------------------
-def _recall_txn(candidate: AppendCandidate, limits: Limits) -> Generator[Effect, Outcome, Done | None]:
+def _recall_txn(
+    candidate: AppendCandidate, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, Done | None]:
     """A batch at or below the app's last version was written before: show that it was this one (E1, E2)."""
     named, state = candidate.write, candidate.state
     assert named.txn is not None
@@ -213,6 +259,7 @@ def _recall_txn(candidate: AppendCandidate, limits: Limits) -> Generator[Effect,
     last = state.txns.get(app_id) if state is not None else None
     if state is None or last is None or last < app_version:
         return None
+    yield from check_log(candidate, arbiter=arbiter, limits=limits)
     if last == app_version and FINGERPRINT_OF + app_id in state.txns:
         landed_in = state.txns.get(VERSION_OF + app_id, state.version)
         if state.txns[FINGERPRINT_OF + app_id] == named.fingerprint_int63:
@@ -268,9 +315,11 @@ def writes_of(body: bytes, version: int) -> list[dict[str, object]]:
 
 # --- resolve -------------------------------------------------------------------------------------------
 def resolve(
-    key: str, *, arbiter: Arbiter, limits: Limits
+    key: str, table_id: str | None, *, arbiter: Arbiter, limits: Limits
 ) -> Generator[Effect, Outcome, tuple[int, dict[str, object]] | None]:
     """Find out, without writing, whether a key was committed; ``(version, write)`` or None.
+
+    ``table_id`` is that of the table that is there now; None if there is none.
 
     Raises:
         CommitUnknownError: an attempt may still land: a commit under the key is claimed in the lock table
@@ -278,6 +327,8 @@ def resolve(
         StorageError: the store gave no answer.
     """
     record = yield from keys.recall(key, limits)
+    if record is not None and is_of_another(record, table_id):
+        record = None
     if (
         record is not None
         and record.version is not None

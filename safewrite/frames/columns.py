@@ -14,6 +14,9 @@ from safewrite.frames.objects import Shape
 
 Indices = npt.NDArray[np.int64]
 
+_UNREADABLE = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What pyarrow raises where it has no array for values; a text that is no Unicode is a ValueError."""
+
 
 class Column(Protocol):
     """One named column: its type over *all* rows, and its rows by range or by number."""
@@ -67,7 +70,7 @@ class NumpyColumn:
             values = values.astype(values.dtype.newbyteorder("="))
         try:
             return pa.array(values, from_pandas=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        except _UNREADABLE as error:
             raise _no_arrow(self.name, str(values.dtype), error) from error
 
     def piece(self, start: int, stop: int) -> pa.ChunkedArray:
@@ -78,7 +81,10 @@ class NumpyColumn:
 
 
 class ExtensionColumn:
-    """A pandas Series of an extension dtype (Int64, string, category, Arrow, time zones)."""
+    """A pandas Series of an extension dtype (Int64, string, category, Arrow, time zones).
+
+    Not of one that holds Python objects: pyarrow would infer their type by rules of its own.
+    """
 
     nullable = True
 
@@ -91,11 +97,11 @@ class ExtensionColumn:
             self.kind = self.kind.value_type if len(series.cat.categories) else pa.null()
 
     def _to_arrow(self, series: Any) -> pa.ChunkedArray:
-        if hasattr(series.dtype, "subtype") and series.dtype.name.startswith("Sparse"):
-            return _chunked(pa.array(series.sparse.to_dense().to_numpy(), from_pandas=False))
         try:
+            if is_sparse(series.dtype):
+                return _chunked(pa.array(series.sparse.to_dense().to_numpy(), from_pandas=False))
             return _chunked(pa.array(series.array))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+        except _UNREADABLE as error:
             raise _no_arrow(self.name, str(series.dtype), error) from error
 
     def piece(self, start: int, stop: int) -> pa.ChunkedArray:
@@ -126,13 +132,37 @@ class ObjectColumn:
         return _chunked(self.shape.to_array([self._values[row] for row in rows]))
 
 
+class CategoryColumn:
+    """A pandas categorical of Python objects: the type is inferred over the categories that some row has."""
+
+    nullable = True
+
+    def __init__(self, name: str, series: Any, hint: pa.DataType | None) -> None:
+        self.name = name
+        used = series.cat.remove_unused_categories()
+        self._codes = used.cat.codes.to_numpy()
+        self._categories = ObjectColumn(name, used.cat.categories.to_numpy(), hint)
+        self.shape = self._categories.shape
+        self.kind = self._categories.kind
+        self._values = self._categories.piece(0, len(used.cat.categories)).combine_chunks()
+
+    def piece(self, start: int, stop: int) -> pa.ChunkedArray:
+        return self._decoded(self._codes[start:stop])
+
+    def take(self, rows: Indices) -> pa.ChunkedArray:
+        return self._decoded(self._codes[rows])
+
+    def _decoded(self, codes: npt.NDArray[Any]) -> pa.ChunkedArray:
+        return _chunked(self._values.take(pa.array(codes, mask=codes < 0)))
+
+
 class PolarsColumn:
     """A polars Series; converted piece by piece, since polars and pyarrow lay strings out differently."""
 
     nullable = True
 
     def __init__(self, name: str, series: Any) -> None:
-        if "Object" in str(series.dtype):  # polars exports the addresses of the objects, as bytes
+        if _holds_objects(series.dtype):  # polars exports the addresses of the objects, as bytes
             raise _no_arrow(name, "polars.Object", "its values are Python objects")
         self.name = name
         self._series = series
@@ -141,7 +171,7 @@ class PolarsColumn:
     def _to_arrow(self, series: Any) -> pa.ChunkedArray:
         try:
             return _chunked(series.to_arrow())
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        except _UNREADABLE as error:
             raise _no_arrow(self.name, f"polars.{self._series.dtype}", error) from error
 
     def piece(self, start: int, stop: int) -> pa.ChunkedArray:
@@ -149,6 +179,17 @@ class PolarsColumn:
 
     def take(self, rows: Indices) -> pa.ChunkedArray:
         return self._to_arrow(self._series.gather(rows))
+
+
+def is_sparse(dtype: Any) -> bool:
+    """Whether a pandas dtype is a sparse one."""
+    return hasattr(dtype, "subtype") and str(dtype.name).startswith("Sparse")
+
+
+def _holds_objects(dtype: Any) -> bool:
+    """Whether a polars dtype is Object, or has it inside."""
+    inner = [dtype.inner] if hasattr(dtype, "inner") else [f.dtype for f in getattr(dtype, "fields", ())]
+    return str(dtype) == "Object" or any(map(_holds_objects, inner))
 
 
 def _no_arrow(name: str, kind: str, why: object) -> InvalidInputError:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from safewrite.errors import WouldAlterError
 from safewrite.frames.leaves import NotExactError, OtherMeaningError, convert
+from safewrite.frames.text_limits import TextLimit, limit_of
 from safewrite.frames.types import is_list, without_uuids
 
 Rows = Callable[[int], int]
@@ -102,7 +103,22 @@ class _Caster:
                 f"Column {self._path!r}, row {self._rows(at)}: NULL in a column that must not be NULL. "
                 "Nothing was written. Fill or drop the row."
             )
-        return self._convert(values, field.type)
+        converted = self._convert(values, field.type)
+        limit = limit_of(field) if field.metadata else None
+        if limit is not None:
+            self._check_length(converted, limit)
+        return converted
+
+    def _check_length(self, values: pa.Array, limit: TextLimit) -> None:
+        lengths = pc.utf8_length(values)
+        bad = pc.not_equal(lengths, limit.length) if limit.padded else pc.greater(lengths, limit.length)
+        at = pc.index(bad, True).as_py()
+        if at >= 0:
+            what = "be padded" if limit.padded and lengths[at].as_py() < limit.length else "be too long"
+            raise WouldAlterError(
+                f"Column {self._path!r}, row {self._rows(at)}: {_shown(values[at])} would {what} for {limit}, as which the "
+                "table declares the column. Nothing was written. Correct the value."
+            )
 
     def _convert(self, values: pa.Array, target: pa.DataType) -> pa.Array:
         source = values.type

@@ -25,11 +25,20 @@ from safewrite.frames.types import check_names, without_uuids
 Values: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 
 _MISSING_NAMES = ("NAType", "NaTType")
+_SIMPLE: tuple[tuple[Any, str], ...] = (
+    ((bool, np.bool_), "bool"),
+    (str, "str"),
+    ((bytes, bytearray), "bytes"),
+    (uuid.UUID, "uuid"),
+)
+"""Types of which every value is one of a column's type, with what they are called here."""
 
 
 def is_missing(value: object) -> bool:
     """Whether a value is None, pandas.NA or NaT (NaN is a number, and not missing by itself)."""
-    return value is None or type(value).__name__ in _MISSING_NAMES
+    if value is None or type(value).__name__ in _MISSING_NAMES:
+        return True
+    return isinstance(value, np.datetime64) and bool(np.isnat(value))
 
 
 @dataclass
@@ -43,6 +52,7 @@ class Shape:
     nanoseconds: bool = False
     marked: bool = False
     beyond_int64: bool = False
+    numpy_scalars: bool = False
     digits: int = 0
     scale: int = 0
     children: dict[str, Shape] = field(default_factory=dict)
@@ -63,24 +73,22 @@ class Shape:
                 self.marked = True
 
     def _look_at(self, value: Any) -> None:
-        if isinstance(value, (bool, np.bool_)):
-            self.kinds.add("bool")
-        elif isinstance(value, str):
-            self.kinds.add("str")
+        simple = next((kind for types, kind in _SIMPLE if isinstance(value, types)), None)
+        if simple is not None:
+            self.kinds.add(simple)
         elif isinstance(value, int) or (isinstance(value, np.integer) and value.dtype.kind in "iu"):
             self._int(int(value))
         elif isinstance(value, (float, np.floating)):
-            self._float(float(value))
+            self._float(value)
+        elif isinstance(value, np.datetime64):
+            self.numpy_scalars = True
+            self._look_at(_moment(value, self.where))
         elif isinstance(value, decimal.Decimal):
             self._decimal(value)
-        elif isinstance(value, (bytes, bytearray)):
-            self.kinds.add("bytes")
         elif isinstance(value, dt.datetime):
             self._datetime(value)
         elif isinstance(value, (dt.date, dt.time)):
             self._date_or_time(value)
-        elif isinstance(value, uuid.UUID):
-            self.kinds.add("uuid")
         elif isinstance(value, Mapping):
             self._mapping(value)
         elif isinstance(value, (list, tuple, np.ndarray)):
@@ -97,11 +105,16 @@ class Shape:
         self.digits = max(self.digits, len(str(abs(value))))
         self.beyond_int64 = self.beyond_int64 or not -(2**63) <= value < 2**63
 
-    def _float(self, value: float) -> None:
+    def _float(self, value: Any) -> None:
         if math.isnan(value):
             self.has_nan = True
-        else:
-            self.kinds.add("float")
+            return
+        if float(value) != value:
+            raise InvalidInputError(
+                f"Column {self.where!r} holds {value!r}, which is no float of 64 bits. Nothing was written. Round it "
+                "yourself (float(value)), or write it as a Decimal or a text."
+            )
+        self.kinds.add("float")
 
     def _decimal(self, value: decimal.Decimal) -> None:
         exponent = value.as_tuple().exponent
@@ -143,6 +156,11 @@ class Shape:
 
     def _sequence(self, value: Values) -> None:
         hint = self.hint
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            raise InvalidInputError(
+                f"Column {self.where!r} holds a numpy array without dimensions, {value!r:.80}. Nothing was written. "
+                "Write the value itself (array.item()), or a list."
+            )
         if hint is not None and pa.types.is_map(hint) and not isinstance(value, np.ndarray):
             self.kinds.add("map")
             for pair in value:
@@ -242,19 +260,14 @@ class Shape:
         kind = self.arrow_type()
         nan_is_null = self.nan_is_null()
         clean: Values = values
-        if self.children:
+        if self.children or self.marked or nan_is_null or self.numpy_scalars or self.beyond_int64:
             clean = [self.clean(v) for v in values]
-        elif self.marked or nan_is_null:
-            clean = [
-                None if is_missing(v) or (nan_is_null and isinstance(v, float) and math.isnan(v)) else v
-                for v in values
-            ]
         try:
             stored = without_uuids(kind)
             # pyarrow 26 makes no UUIDs inside of other types
             array = pa.array(clean, type=stored, from_pandas=False)
             return array if stored == kind else array.cast(kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
+        except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
             raise InvalidInputError(
                 f"Column {self.where!r} holds values that do not fit type {kind}: {error}. Nothing was written."
             ) from error
@@ -271,9 +284,30 @@ class Shape:
             return [(key.clean(k), item.clean(v)) for k, v in pairs]
         if isinstance(value, (list, tuple, np.ndarray)):
             return [self.children["element"].clean(v) for v in value]
-        if isinstance(value, float) and math.isnan(value) and self.nan_is_null():
+        if isinstance(value, (float, np.floating)) and math.isnan(value) and self.nan_is_null():
             return None
-        return value
+        if isinstance(value, np.datetime64):
+            return _moment(value, self.where)
+        return int(value) if isinstance(value, np.integer) else value
+
+
+def _moment(value: np.datetime64, where: str) -> dt.date | dt.datetime:
+    """What a time of numpy stands for: a date where it counts days or longer, else a time of day without a zone.
+
+    Raises:
+        InvalidInputError: it is finer than microseconds, or beyond the years 1 to 9999.
+    """
+    moment = value.astype("datetime64[us]").item()
+    whole = np.datetime64(moment, "us") == value if isinstance(moment, dt.datetime) else False
+    if not whole:
+        raise InvalidInputError(
+            f"Column {where!r} holds {value!r}, which is no time in whole microseconds of the years 1 to 9999. Nothing "
+            "was written. Round it yourself (value.astype('datetime64[us]'))."
+        )
+    found: dt.date | dt.datetime = (
+        moment.date() if np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D") else moment
+    )
+    return found
 
 
 def _struct_hint(hint: pa.DataType | None, name: str) -> pa.DataType | None:

@@ -102,6 +102,11 @@ def prepare(
     merge = schema_mode == "merge"
     frame = as_frame(data, target=target)
     empty = frame.rows == 0 and not frame.column_names
+    if frame.rows and not frame.column_names:
+        raise InvalidInputError(
+            f"The data has {frame.rows} rows and no columns. Nothing was written. Give the rows their columns, or "
+            "write a frame without rows."
+        )
     _refuse_ragged(frame, merge=merge)
     schema, added = _target(frame, target, merge=merge)
     _check_partitions(schema, partition_by)
@@ -150,7 +155,9 @@ def _target(frame: Frame, target: pa.Schema | None, *, merge: bool) -> tuple[pa.
     """The schema to write under, and the fields of it that are new."""
     if target is None:
         if not frame.column_names:
-            raise InvalidInputError("The data has no columns, so no table schema can be inferred from it.")
+            raise InvalidInputError(
+                "The data has no columns, so no table schema can be inferred from it. Nothing was written."
+            )
         return canonical_schema(frame.arrow_schema()), ()
     if not merge:
         return target, ()

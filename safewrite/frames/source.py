@@ -15,12 +15,14 @@ import pyarrow as pa
 from safewrite.errors import InvalidInputError
 from safewrite.frames.columns import (
     ArrowColumn,
+    CategoryColumn,
     Column,
     ExtensionColumn,
     Indices,
     NumpyColumn,
     ObjectColumn,
     PolarsColumn,
+    is_sparse,
 )
 from safewrite.frames.types import check_names
 
@@ -131,7 +133,13 @@ def _from_arrow(table: pa.Table) -> Frame:
 
 def _from_stream(data: Any) -> Frame:
     """A foreign table; it is exported twice, to see that the second time gives the rows again."""
-    table = pa.table(data)
+    try:
+        table = pa.table(data)
+    except (pa.ArrowException, RuntimeError, ValueError, TypeError, OSError) as error:
+        raise InvalidInputError(
+            f"A {type(data).__module__}.{type(data).__name__} is no table ({error}). Nothing was written. Pass a "
+            "DataFrame or table with named columns; a single column as {'name': column}."
+        ) from error
     try:
         again = sum(batch.num_rows for batch in pa.RecordBatchReader.from_stream(data))
     except (pa.ArrowException, RuntimeError, ValueError, OSError) as error:
@@ -156,12 +164,17 @@ def _from_pandas(data: Any, target: pa.Schema | None) -> Frame:
             "Call df.reset_index() to write it as columns, or df.reset_index(drop=True) to leave it out."
         )
     columns = [_pandas_column(name, data.iloc[:, i], target) for i, name in enumerate(data.columns)]
-    return Frame(columns, len(data), int(data.memory_usage(index=False, deep=True).sum()))
+    nbytes = int(data.memory_usage(index=False, deep=True).sum())
+    return Frame(columns, len(data), nbytes, ragged=_ragged(columns))
 
 
 def _pandas_column(name: str, series: Any, target: pa.Schema | None) -> Column:
     if series.dtype == object:
         return ObjectColumn(name, series.to_numpy(), _hint(target, name))
+    if is_sparse(series.dtype) and np.dtype(object) == series.dtype.subtype:
+        return ObjectColumn(name, series.sparse.to_dense().to_numpy(), _hint(target, name))
+    if hasattr(series, "cat") and series.cat.categories.dtype == object:
+        return CategoryColumn(name, series, _hint(target, name))
     if isinstance(series.dtype, np.dtype):
         return NumpyColumn(name, series.to_numpy())
     return ExtensionColumn(name, series)

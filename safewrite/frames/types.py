@@ -158,6 +158,11 @@ def check_names(names: Iterable[object], *, where: str) -> None:
                 f"A column name in {where} is {name!r}; names must be non-empty strings. "
                 "Nothing was written. Rename the columns."
             )
+        if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise InvalidInputError(
+                f"The column name {name!r} in {where} has a character (NUL, or half of a pair) with which other engines "
+                "could not read the table at all. Nothing was written. Rename the column."
+            )
         folded = name.casefold()
         if folded in seen:
             raise InvalidInputError(_collision(seen[folded], name, where))

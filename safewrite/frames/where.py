@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias, get_args
 
+import numpy as np
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, MissingExtraError
@@ -68,9 +69,7 @@ def _condition(condition: Condition, schema: pa.Schema) -> Predicate:
     field = _field(name, schema)
     op = {"==": "=", "<>": "!="}.get(op, op)
     if op in ("in", "not in"):
-        if isinstance(value, str) or not isinstance(value, Sequence | set | frozenset):
-            raise _refused(condition, f"{op!r} needs a list of values")
-        return _in(field, list(value), negated=op == "not in")
+        return _in(field, _values(value, condition), negated=op == "not in")
     if op not in get_args(Op):
         raise _refused(condition, f"{op!r} is no operator")
     if value is None:
@@ -80,6 +79,16 @@ def _condition(condition: Condition, schema: pa.Schema) -> Predicate:
             return Not(IsNull(field.name))
         raise _refused(condition, "NULL is neither less nor greater than anything")
     return Compare(field.name, op, _value(value, field))  # type: ignore[arg-type]
+
+
+def _values(given: Any, condition: Condition) -> list[Any]:
+    """The values of IN: of a list, a set, or a column of numpy, pandas, polars or Arrow."""
+    if hasattr(given, "to_pylist"):
+        return list(given.to_pylist())
+    flat = getattr(given, "ndim", None) == 1 or type(given).__module__.startswith("polars")
+    if isinstance(given, str | bytes) or not (isinstance(given, Sequence | set | frozenset) or flat):
+        raise _refused(condition, f"{condition[1]!r} needs a list of values")
+    return list(given)
 
 
 def _in(field: pa.Field[Any], values: Sequence[Any], *, negated: bool) -> Predicate:
@@ -230,6 +239,7 @@ def _value(value: Any, field: pa.Field[Any]) -> Any:
     kind = field.type
     found: Any = None
     try:
+        value = _plain(value)
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             found = value if isinstance(value, str) else None
         elif pa.types.is_boolean(kind):
@@ -258,6 +268,25 @@ def _value(value: Any, field: pa.Field[Any]) -> Any:
     return found
 
 
+def _plain(value: Any) -> Any:
+    """A scalar of numpy or pandas as Python's own; ValueError where that would round it."""
+    if isinstance(value, np.datetime64):
+        moment = value.astype("datetime64[us]").item()
+        if not isinstance(moment, dt.datetime) or np.datetime64(moment, "us") != value:
+            raise ValueError(value)
+        return moment.date() if np.datetime_data(value.dtype)[0] == "D" else moment
+    if isinstance(value, np.generic):
+        plain = value.item()
+        if isinstance(plain, np.generic):  # a wider float than Python's
+            raise ValueError(value)
+        return plain
+    if isinstance(value, dt.datetime) and hasattr(value, "nanosecond"):
+        if value.nanosecond:
+            raise ValueError(value)
+        return value.to_pydatetime()  # type: ignore[attr-defined]
+    return value
+
+
 def _whole(value: Any, kind: pa.DataType) -> int | None:
     if not isinstance(value, int | float | Decimal) or value != int(value):
         return None
@@ -267,6 +296,8 @@ def _whole(value: Any, kind: pa.DataType) -> int | None:
 
 def _floating(value: Any) -> float | None:
     if not isinstance(value, int | float | Decimal) or math.isnan(value):
+        return None
+    if isinstance(value, int) and int(float(value)) != value:
         return None
     return float(value)
 
@@ -289,7 +320,8 @@ def _instant(value: Any, *, aware: bool) -> dt.datetime | None:
     moment = _moment(value) if isinstance(value, str) else value
     if not isinstance(moment, dt.datetime) or (moment.utcoffset() is not None) is not aware:
         return None
-    return moment
+    # In one zone, so that one instant is one condition: a repeat is known by the text of its condition.
+    return moment.astimezone(dt.UTC) if aware else moment
 
 
 def _moment(text: str) -> dt.datetime:

@@ -15,6 +15,7 @@ from safewrite.iceberg.naming import Write, find
 from safewrite.iceberg.staging import Staging
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, WallClock
+from safewrite.protocol.failures import replaced
 from safewrite.protocol.head import Head
 
 if TYPE_CHECKING:
@@ -171,16 +172,18 @@ class AppendPlan:
 
 def check_unchanged(planned: Head, head: Head) -> None:
     """Refuse a head whose schema or partitioning is not the one that the files were made for (H9)."""
+    if planned.table_id != head.table_id:
+        raise replaced(in_doubt=False)
     then, now = table_of(planned).metadata, table_of(head).metadata
     if (
-        planned.table_id != head.table_id
+        then.format_version != now.format_version
         or then.current_schema_id != now.current_schema_id
         or then.default_spec_id != now.default_spec_id
         or then.default_sort_order_id != now.default_sort_order_id
     ):
         raise ConflictError(
-            "Another writer changed the table's schema, partitioning or sort order while this write was under "
-            "way. Nothing was committed. Open the table again and repeat the call with the same key.",
+            "Another writer changed the table's schema, partitioning, sort order or format version while this write "
+            "was under way. Nothing was committed. Open the table again and repeat the call with the same key.",
             kind=Kind.SCHEMA_CHANGED,
         )
 

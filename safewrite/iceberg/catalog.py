@@ -19,11 +19,15 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
+    NoSuchNamespaceError,
     TableAlreadyExistsError,
 )
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from safewrite.errors import CommitUnknownError, NotCommittedError
-from safewrite.iceberg.change import Creation, bind, branch_of, creation
+from safewrite.iceberg.change import Creation, bind, branch_of, creation, staged, unmet
 from safewrite.iceberg.guard import guard
 from safewrite.iceberg.world import CatalogWorld
 from safewrite.protocol import lease
@@ -33,6 +37,8 @@ from safewrite.protocol.swap import Change, Settled, load, settle, settle_creati
 from safewrite.stores.world import run
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.schema import Schema
     from pyiceberg.table import CommitTableResponse, CreateTableTransaction, Table
     from pyiceberg.table.update import TableRequirement, TableUpdate
 
@@ -56,7 +62,13 @@ def _delegate(name: str) -> Callable[..., Any]:
     return call
 
 
-_OWN = {"commit_table", "create_table", "create_table_transaction"}
+def _makes_locations(catalog: Any, identifier: str | Identifier) -> bool:
+    """Whether a Glue database is one of S3 Tables, which gives a table its place when it is made."""
+    is_s3tables = getattr(catalog, "_is_s3tables_database", None)
+    return is_s3tables is not None and bool(is_s3tables(Catalog.identifier_to_tuple(identifier)[0]))
+
+
+_OWN = {"commit_table", "create_table", "create_table_transaction", "create_table_if_not_exists"}
 _DELEGATED = {
     name: _delegate(name)
     for name in dir(Catalog)
@@ -99,6 +111,65 @@ class SafeCatalog(_Base):  # type: ignore[misc]
             TableNotFoundError, StorageError: nothing was committed.
         """
         from pyiceberg.table import CommitTableResponse
+
+        now = self._commit(table, requirements, updates)
+        return CommitTableResponse(metadata=now.metadata, **{"metadata-location": now.metadata_location})
+
+    def create_table(  # noqa: PLR0917 - PyIceberg's own signature
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        """As of the decorated catalog, and known to have been made or not.
+
+        Raises:
+            TableAlreadyExistsError: another made it first.
+            NoSuchNamespaceError: there is no such namespace.
+            CommitStateUnknownError: it may have been made.
+        """
+        from pyiceberg.table.update import AssertCreate
+
+        given = (identifier, schema, location, partition_spec, sort_order, properties)
+        if _makes_locations(self.inner, identifier):
+            made: Table = self._rehome(self.inner.create_table(*given))
+            return made
+        namespace = Catalog.namespace_from(identifier)
+        if hasattr(self.inner, "engine") and not self.inner.namespace_exists(namespace):
+            raise NoSuchNamespaceError(f"Namespace does not exist: {'.'.join(namespace)}")
+        transaction = self.create_table_transaction(*given)
+        staged = transaction._table  # noqa: SLF001 - as PyIceberg's own commit of the transaction
+        return self._commit(staged, (AssertCreate(),), transaction._updates)  # noqa: SLF001 - as above
+
+    def create_table_transaction(  # noqa: PLR0917 - PyIceberg's own signature
+        self,
+        identifier: str | Identifier,
+        schema: Schema | pa.Schema,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> CreateTableTransaction:
+        """As of the decorated catalog; the transaction commits through the decorator."""
+        from pyiceberg.table import CreateTableTransaction
+
+        given = (identifier, schema, location, partition_spec, sort_order, properties)
+        deep = len(Catalog.identifier_to_tuple(identifier)) > 2 and hasattr(self.inner, "engine")
+        transaction = (
+            CreateTableTransaction(staged(self.inner, *given))
+            if deep
+            else self.inner.create_table_transaction(*given)
+        )
+        self._rehome(transaction._table)  # noqa: SLF001 - PyIceberg offers no other way to name its catalog
+        return transaction
+
+    def _commit(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> Table:
+        """Commit, and return the table that shows it.  Raises as :meth:`commit_table` and :meth:`create_table`."""
         from pyiceberg.table.update import AssertCreate
 
         world = CatalogWorld(self.inner, table.name(), branch=branch_of(updates))
@@ -111,31 +182,17 @@ class SafeCatalog(_Base):  # type: ignore[misc]
         except CommitUnknownError as error:
             raise CommitStateUnknownError(error.message) from error
         if not settled.landed and creates:
-            raise TableAlreadyExistsError(f"Another writer made {'.'.join(table.name())} first.")
+            raise TableAlreadyExistsError(
+                f"Table {'.'.join(table.name())} already exists: another writer made it first."
+            )
         if not settled.landed:
             raise NotLandedError(
-                "Another writer changed the table first: what this commit requires does not hold any more. It did "
-                "not land and cannot land later. Refresh the table and do it again."
+                f"{unmet(requirements, settled.head)}Another writer changed the table first: what this commit requires "
+                "does not hold any more. It did not land and cannot land later. Refresh the table and do it again."
             )
         assert world.table is not None
-        return CommitTableResponse(
-            metadata=world.table.metadata, **{"metadata-location": world.table.metadata_location}
-        )
-
-    def create_table(self, *args: Any, **kwargs: Any) -> Table:
-        """As of the decorated catalog, and known to have been made or not.
-
-        Raises:
-            TableAlreadyExistsError: another made it first.
-            CommitStateUnknownError: it may have been made.
-        """
-        return self.create_table_transaction(*args, **kwargs).commit_transaction()
-
-    def create_table_transaction(self, *args: Any, **kwargs: Any) -> CreateTableTransaction:
-        """As of the decorated catalog; the transaction commits through the decorator."""
-        transaction = self.inner.create_table_transaction(*args, **kwargs)
-        self._rehome(transaction._table)  # noqa: SLF001 - PyIceberg offers no other way to name its catalog
-        return transaction
+        now: Table = self._rehome(world.table)
+        return now
 
     def _settle(
         self, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

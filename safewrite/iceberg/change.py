@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safewrite.iceberg.heads import MAIN, table_of
 from safewrite.protocol.head import Head
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import StagedTable, Table
+    from pyiceberg.table.sorting import SortOrder
     from pyiceberg.table.update import TableRequirement, TableUpdate
+    from pyiceberg.typedef import Identifier, Properties
 
 MARK = "safewrite.change"
 """Table property that carries the id of the last change without a snapshot."""
@@ -104,17 +110,56 @@ def creation(
     return Creation(staged, drawn, requirements, updates)
 
 
-def holds(requirements: Sequence[TableRequirement], head: Head) -> bool:
-    """Whether a catalog would find all requirements met by that metadata."""
+def staged(  # noqa: PLR0917 - PyIceberg's own signature
+    catalog: Catalog,
+    identifier: str | Identifier,
+    schema: Schema | pa.Schema,
+    location: str | None,
+    partition_spec: PartitionSpec,
+    sort_order: SortOrder,
+    properties: Properties,
+) -> StagedTable:
+    """A table that is to be made in a namespace of several levels.
+
+    PyIceberg's catalogs on databases make such tables, and have no transaction that does (0.12.0).
+    """
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import StagedTable, TableProperties
+    from pyiceberg.table.locations import load_location_provider
+    from pyiceberg.table.metadata import new_table_metadata
+
+    inner: Any = catalog
+    names = Catalog.identifier_to_tuple(identifier)
+    version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
+    place = inner._resolve_table_location(location, ".".join(names[:-1]), names[-1])  # noqa: SLF001 - as its create_table
+    metadata = new_table_metadata(
+        location=place,
+        schema=inner._convert_schema_if_needed(schema, version),  # noqa: SLF001 - as above
+        partition_spec=partition_spec,
+        sort_order=sort_order,
+        properties=properties,
+    )
+    where = load_location_provider(place, properties).new_table_metadata_file_location()
+    file_io = inner._load_file_io(properties=properties, location=where)  # noqa: SLF001 - as above
+    return StagedTable(names, metadata, where, file_io, catalog)
+
+
+def unmet(requirements: Sequence[TableRequirement], head: Head) -> str:
+    """What PyIceberg says of the first requirement that does not hold, as a sentence; "" if all do."""
     from pyiceberg.exceptions import CommitFailedException
 
     metadata = table_of(head).metadata
-    try:
-        for requirement in requirements:
+    for requirement in requirements:
+        try:
             requirement.validate(metadata)
-    except CommitFailedException:
-        return False
-    return True
+        except CommitFailedException as error:
+            return f"{error}. "
+    return ""
+
+
+def holds(requirements: Sequence[TableRequirement], head: Head) -> bool:
+    """Whether a catalog would find all requirements met by that metadata."""
+    return not unmet(requirements, head)
 
 
 def bind(

@@ -19,22 +19,42 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("safewrite")
 
+ENCRYPTED = "encryption.key-id"
+"""Table property that asks for encrypted files (Iceberg table encryption)."""
+
 _honest: set[tuple[str, str]] = set()
 """Catalogs that were probed by this process."""
 
 
 def check_table(connection: Connection, head: Head, *, strict: bool) -> None:
-    """Refuse a table that safewrite cannot write safely.
+    """Refuse a table that safewrite cannot write safely, when it is opened.
 
     Raises:
-        UnsupportedTableError: a format version that PyIceberg does not write.
-        UnsafeConfigError: keys would be forgotten too soon, or the catalog does not compare before it sets.
+        UnsupportedTableError: as :func:`check_state`.
+        UnsafeConfigError: as :func:`check_state`; or the catalog does not compare before it sets.
+    """
+    check_state(connection, head, strict=strict)
+    _warn_of_retention(connection, head)
+    probe(connection.catalog, connection.kind, head)
+
+
+def check_state(connection: Connection, head: Head, *, strict: bool) -> None:
+    """Refuse what a table must not be, or not become: each state that a write is planned on passes this.
+
+    Raises:
+        UnsupportedTableError: a format version that PyIceberg does not write, encryption, or partition values
+            that some engine would not read as they are.
+        UnsafeConfigError: keys would be forgotten too soon.
     """
     check_format(head)
     metadata = table_of(head).metadata
+    if metadata.properties.get(ENCRYPTED):
+        raise UnsupportedTableError(
+            f"{connection.name} is encrypted ({ENCRYPTED}), and safewrite would add files that are not. Nothing was "
+            "written. Write this table with Spark."
+        )
     partitions.check(metadata.specs().values(), metadata.schema())
     _check_retention(connection, head, strict=strict)
-    probe(connection.catalog, connection.kind, head)
 
 
 def check_format(head: Head) -> None:
@@ -57,24 +77,27 @@ def _check_retention(connection: Connection, head: Head, *, strict: bool) -> Non
     if connection.helpers.ledger:
         return
     kept = retention.of(table_of(head).metadata, connection.branch)
-    if kept.text is None and not strict:
-        log.warning(
-            "%s does not say how long it keeps snapshots (%s); Iceberg's own default is 5 days, writes may be "
-            "repeated for 14. Set it to %d or more, or open the table with lock_table= for a ledger of keys.",
-            connection.name,
-            KEEP,
-            retention.HORIZON_MS,
-            extra={"table": connection.name, "kind": Kind.RETENTION_TOO_SHORT.value},
-        )
-        return
-    if kept.short:
+    if kept.short and (strict or kept.text is not None):
         raise UnsafeConfigError(
             f"{connection.name} keeps snapshots for {kept.text or 'an unknown number of'} ms ({KEEP}), less than the "
             f"{retention.HORIZON_MS} ms (14 days) in which a write may be repeated: a key could be forgotten and "
-            "its rows doubled. Nothing was written. Raise that, or open the table with lock_table= "
-            "for a ledger of keys.",
+            "its rows doubled. Nothing was written. Raise that (`safewrite repair TABLE --set-retention`), or open "
+            "the table with lock_table= for a ledger of keys.",
             kind=Kind.RETENTION_TOO_SHORT,
         )
+
+
+def _warn_of_retention(connection: Connection, head: Head) -> None:
+    if connection.helpers.ledger or retention.of(table_of(head).metadata, connection.branch).text is not None:
+        return
+    log.warning(
+        "%s does not say how long it keeps snapshots (%s); Iceberg's own default is 5 days, writes may be "
+        "repeated for 14. Set it to %d or more, or open the table with lock_table= for a ledger of keys.",
+        connection.name,
+        KEEP,
+        retention.HORIZON_MS,
+        extra={"table": connection.name, "kind": Kind.RETENTION_TOO_SHORT.value},
+    )
 
 
 def probe(catalog: Catalog, kind: str, head: Head) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from safewrite.connect import shared_client
 from safewrite.errors import InvalidInputError, Kind, MissingExtraError, StorageError, UnsafeConfigError
 from safewrite.iceberg.heads import MAIN
 from safewrite.iceberg.write import Helpers
 from safewrite.options import refuse_unsafe
+from safewrite.stores.aws import shared_client
 from safewrite.stores.dynamodb import aws_ledger
 
 if TYPE_CHECKING:
@@ -51,6 +51,27 @@ class Connection:
     def name(self) -> str:
         """The table as its user names it."""
         return ".".join(self.identifier)
+
+    def after_fork(self) -> Connection:
+        """The same for a forked child, by a catalog of its own.
+
+        Raises:
+            InvalidInputError: the catalog lives in the memory of one process, or cannot be made of its properties.
+        """
+        found = self.catalog
+        engine = getattr(found, "engine", None)
+        if engine is not None:
+            engine.dispose(close=False)  # its connections are the parent's
+        try:
+            if _in_memory(found):
+                raise ValueError("it lives in the memory of the process that made it")
+            own = type(found)(found.name, **found.properties)
+        except Exception as error:
+            raise InvalidInputError(
+                f"The catalog {found.name!r} cannot be used after a fork: {error}. Nothing was written. Open the table in "
+                "the process that writes to it."
+            ) from error
+        return replace(self, catalog=own)
 
     @property
     def helpers(self) -> Helpers:

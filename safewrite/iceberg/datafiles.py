@@ -25,7 +25,7 @@ from safewrite.frames.grouping import tables_of
 from safewrite.frames.parquet import ParquetDraft, rolled
 from safewrite.frames.prepare import Prepared
 from safewrite.iceberg.metrics import FileMetrics, Plan, plan
-from safewrite.iceberg.partitions import check
+from safewrite.iceberg.partitions import check, typed
 from safewrite.iceberg.rows import groups, sorted_rows
 from safewrite.iceberg.schema import arrow_schema, arrow_type
 
@@ -80,7 +80,7 @@ def encode(
             f"The rows were prepared for {prepared.schema}, the table has {arrow_schema(schema)}; please report this."
         )
     check([metadata.spec()], schema)
-    spec, layout = metadata.spec(), _Layout.of(metadata, schema)
+    spec, layout = typed(metadata.spec(), metadata), _Layout.of(metadata, schema)
     written = ordinal = 0
     for values, tables in _partitions(prepared, metadata, schema):
         key = _Key.of(spec, schema, values)

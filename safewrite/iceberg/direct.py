@@ -8,11 +8,12 @@ same S3 is asked by one client of our own: one request each, checksums both ways
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from safewrite.connect import shared_client
+from safewrite.stores.aws import shared_client
 from safewrite.stores.s3 import S3Objects
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _client(settings: dict[str, str]) -> Any:
     """One client for an endpoint; lent credentials, which change with every load of a table, are put into it."""
     if "AWS_SESSION_TOKEN" not in settings:
         return shared_client("s3", None, settings)
-    lent = _lent(tuple(sorted((k, v) for k, v in settings.items() if k not in _KEYS)))
+    lent = _lent(os.getpid(), tuple(sorted((k, v) for k, v in settings.items() if k not in _KEYS)))
     lent.renew(*(settings.get(key, "") for key in _KEYS))
     return lent.client
 
@@ -91,7 +92,8 @@ class _Lent:
 
 
 @lru_cache(maxsize=16)
-def _lent(settings: tuple[tuple[str, str], ...]) -> _Lent:
+def _lent(process: int, settings: tuple[tuple[str, str], ...]) -> _Lent:
+    """One for each process: a forked child must not talk over its parent's connections."""
     return _Lent(dict(settings))
 
 

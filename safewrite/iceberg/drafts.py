@@ -18,9 +18,9 @@ from safewrite.iceberg.naming import Write
 from safewrite.iceberg.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.staging import Staging
 from safewrite.iceberg.write import EMPTY
-from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.head import Head
+from safewrite.protocol.keys import Identity
 
 if TYPE_CHECKING:
     from safewrite.frames.predicate import Predicate
@@ -54,23 +54,10 @@ class Drafts:
             target = arrow_schema(evolution.schema)
         return prepare(data, target, schema_mode="merge"), evolution
 
-    def name(
-        self, fingerprint: str, rows: int, head: Head, key: str | None, txn: tuple[str, int] | None
-    ) -> Write:
-        """Name the write by the caller's key or batch, or by a generated key.
-
-        Raises:
-            InvalidInputError: both were given, or one that cannot be used.
-        """
-        if key is not None and txn is not None:
-            raise InvalidInputError("Give key= or txn=, not both: each names the write. Nothing was written.")
-        if txn is not None:
-            txn = keys.check_txn(txn)
-            key = keys.of_batch(*txn)
-        elif key is None:
-            base = EMPTY if head.current is None else head.current
-            key = keys.generated(self.new_id(), base)
-        return Write(keys.check(key), fingerprint, rows, txn=txn)
+    def name(self, fingerprint: str, rows: int, head: Head, name: Identity) -> Write:
+        """Name the write by the caller's key or batch, or by a generated key."""
+        key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
+        return Write(key, fingerprint, rows, txn=name.txn)
 
     def append(self, named: Write, head: Head, evolution: Evolution | None = None) -> AppendPlan:
         """A plan that adds rows."""
@@ -134,5 +121,7 @@ def inferred_schema(data: Any) -> pa.Schema:
     """
     found = as_frame(data, target=None).arrow_schema()
     if not found.names:
-        raise InvalidInputError("The data has no columns, so no table schema can be inferred from it.")
+        raise InvalidInputError(
+            "The data has no columns, so no table schema can be inferred from it. Nothing was written."
+        )
     return arrow_schema(iceberg_schema(found))

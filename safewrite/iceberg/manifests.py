@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from safewrite.iceberg.files import MemoryFile
+from safewrite.iceberg.partitions import typed
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -49,7 +50,7 @@ def manifest_of(
     file = MemoryFile(location)
     with write_manifest(
         format_version=metadata.format_version,
-        spec=spec,
+        spec=typed(spec, metadata),
         schema=schema,
         output_file=file,
         snapshot_id=snapshot_id,
@@ -138,9 +139,9 @@ def snapshot(
     )
 
     collector = SnapshotSummaryCollector()
-    specs = metadata.specs()
+    specs = {number: typed(spec, metadata) for number, spec in metadata.specs().items()}
     for file in added:
-        collector.add_file(file, partition_spec=metadata.spec(), schema=schema)
+        collector.add_file(file, partition_spec=specs[metadata.default_spec_id], schema=schema)
     for file in removed:
         collector.remove_file(file, partition_spec=specs[file.spec_id], schema=schema)
     parent = metadata.snapshot_by_id(parent_id) if parent_id is not None else None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from safewrite.errors import ReplayMismatchError
 from safewrite.protocol import keys
 from safewrite.protocol.head import Head
+from safewrite.protocol.keys import Identity
 from safewrite.version import __version__
 
 KEY = "safewrite.key"
@@ -90,13 +91,15 @@ def find(head: Head, write: Write) -> int | None:
     return None if write.txn is None else _find_batch(head, write, *write.txn)
 
 
-def carries(head: Head, key: str | None, txn: tuple[str, int] | None) -> bool:
+def carries(head: Head, name: Identity) -> bool:
     """Whether a head may know a write by its name, so that its rows should be compared before any are uploaded."""
-    if txn is None:
-        return key is not None and head.find(KEY, key) is not None
-    app_id, version = txn
+    if name.txn is None:
+        return name.key is not None and head.find(KEY, name.key) is not None
+    app_id, version = name.txn
     last = last_batch(head.properties, app_id)
-    return (last is not None and last.version >= version) or head.find(KEY, keys.of_batch(*txn)) is not None
+    return (last is not None and last.version >= version) or head.find(
+        KEY, keys.of_batch(*name.txn)
+    ) is not None
 
 
 def _find_batch(head: Head, write: Write, app_id: str, version: int) -> int | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pydantic import PrivateAttr
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -21,10 +22,13 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import DoubleType, IcebergType, NestedField, UUIDType
+from pyiceberg.types import DoubleType, FixedType, IcebergType, NestedField, StructType, UnknownType, UUIDType
 
 from safewrite.errors import InvalidInputError, UnsupportedTableError
 from safewrite.iceberg.schema import struct_path
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
 
 _CALL = re.compile(r"(\w+)\s*\((.*)\)", re.DOTALL)
 _WITH_NUMBER = re.compile(r"(\d+)\s*,\s*(.+)", re.DOTALL)
@@ -48,6 +52,7 @@ _MISREAD: dict[type[IcebergType], str] = {
     # iceberg-python #3808; what rewrites a manifest would store the rounded value
     DoubleType: "PyIceberg up to 0.12 reads such partition values rounded to 32 bits",
     UUIDType: "PyIceberg up to 0.12 finds no row by such a partition value",
+    FixedType: "PyIceberg up to 0.12 stores such a partition value without its length, so that Java reads other bytes",
 }
 _FORMS = "a column, year(c), month(c), day(c), hour(c), bucket(16, c), truncate(4, c) or void(c)"
 
@@ -90,6 +95,57 @@ def check(specs: Iterable[PartitionSpec], schema: Schema) -> None:
                 f"The table is partitioned by the values of {field.name!r}, and {misread}. Nothing was "
                 "written. Write this table with Spark, or partition it in another way."
             )
+
+
+class _TypedSpec(PartitionSpec):
+    """A spec that knows the types of its fields, also of those whose columns were dropped."""
+
+    _kinds: StructType = PrivateAttr()
+
+    @classmethod
+    def of(cls, found: PartitionSpec, kinds: Iterable[NestedField]) -> _TypedSpec:
+        made = cls(*found.fields, spec_id=found.spec_id)  # type: ignore[call-arg]  # pydantic takes both names
+        made._kinds = StructType(*kinds)
+        return made
+
+    def partition_type(self, schema: Schema) -> StructType:
+        return self._kinds
+
+
+def typed(found: PartitionSpec, metadata: TableMetadata) -> PartitionSpec:
+    """The spec with the types that its fields had before their columns were dropped.
+
+    PyIceberg (0.12.0) gives such a field the type "unknown", and writes a manifest of it that no engine can read:
+    the whole table is lost then.  What the table's earlier schemas say is what its older manifests have.
+
+    Raises:
+        UnsupportedTableError: no schema knows the column.
+    """
+    schema = metadata.schema()
+    kinds = found.partition_type(schema).fields
+    if not any(isinstance(kind.field_type, UnknownType) for kind in kinds):
+        return found
+    pairs = zip(found.fields, kinds, strict=True)
+    return _TypedSpec.of(
+        found,
+        (
+            _before(field, metadata) if isinstance(kind.field_type, UnknownType) else kind
+            for field, kind in pairs
+        ),
+    )
+
+
+def _before(field: PartitionField, metadata: TableMetadata) -> NestedField:
+    for schema in sorted(metadata.schemas, key=lambda one: one.schema_id, reverse=True):
+        source = _column(field.source_id, schema)
+        if source is not None and source.field_type.is_primitive:
+            kind = field.transform.result_type(source.field_type)
+            return NestedField(field.field_id, field.name, kind, required=False)
+    raise UnsupportedTableError(
+        f"The table has files that are partitioned by {field.name!r}, whose column was dropped, and none of its schemas "
+        "tells of what type that was: PyIceberg would write a manifest that no engine can read. Nothing was written. "
+        "Write this table with Spark, or rewrite its files under the current partitioning."
+    )
 
 
 def _misread(source: NestedField, transform: Transform[Any, Any]) -> str | None:

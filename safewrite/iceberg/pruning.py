@@ -18,12 +18,13 @@ from pyiceberg.expressions.visitors import (
     inclusive_projection,
     strict_projection,
 )
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType
 
 from safewrite.frames.predicate import Predicate
 from safewrite.iceberg.expressions import may_match, must_match
+from safewrite.iceberg.partitions import typed
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -41,7 +42,7 @@ class Pruning:
 
     def __init__(self, predicate: Predicate, metadata: TableMetadata, schema: pa.Schema) -> None:
         self._schema = metadata.schema()
-        self._specs = metadata.specs()
+        self._specs = {number: typed(spec, metadata) for number, spec in metadata.specs().items()}
         self._may, self._must = may_match(predicate, schema), must_match(predicate, schema)
         self._inclusive = _InclusiveMetricsEvaluator(self._schema, self._may)
         self._strict = _StrictMetricsEvaluator(self._schema, self._must)
@@ -62,7 +63,7 @@ class Pruning:
         if spec_id not in self._partitions:
             spec = self._specs[spec_id]
             fields = Schema(*spec.partition_type(self._schema).fields)
-            exact = [f for f in spec.fields if not isinstance(fields.find_type(f.field_id), DoubleType)]
+            exact = [f for f in spec.fields if self._decides(f, fields)]
             spec = PartitionSpec(*exact, spec_id=spec_id)
             may = inclusive_projection(self._schema, spec)(self._may)
             must = strict_projection(self._schema, spec)(self._must)
@@ -71,3 +72,8 @@ class Pruning:
                 expression_evaluator(fields, must, case_sensitive=True),
             )
         return self._partitions[spec_id]
+
+    def _decides(self, field: PartitionField, fields: Schema) -> bool:
+        """Whether a partition field says anything of a predicate: not of a column that was dropped since."""
+        known = field.source_id in self._schema._lazy_id_to_field  # noqa: SLF001 - find_field raises instead
+        return known and not isinstance(fields.find_type(field.field_id), DoubleType)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
 
-from safewrite.errors import ConflictError, InternalError, Kind
+from safewrite.errors import ConflictError, InternalError, Kind, UnsafeConfigError
 from safewrite.frames.replacing import EVERYTHING
 from safewrite.frames.where import Where, parse
 from safewrite.iceberg.datafiles import StagedFile
@@ -23,6 +23,7 @@ from safewrite.iceberg.staging import Mark, Staging
 from safewrite.iceberg.write import WritePlan
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.head import Head
+from safewrite.protocol.keys import Identity
 from safewrite.spark import files
 from safewrite.spark.batch import Batch, Check, Origin, computed, counts_every_attempt, observed
 from safewrite.spark.columns import Conformed, conformed, new_schema
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from safewrite.frames.predicate import Predicate
 
 TAIL_BYTES = 64
+_WAP = "write.wap.enabled"
 KNOWN_S = 30.0
 """So long a loaded table serves, as in Iceberg's own cache: what a catalog lends with it (credentials) runs out."""
 
@@ -50,10 +52,9 @@ class Job:
     predicate: Predicate | None
     origin: Origin | None
 
-    def plan(self, batch: Batch, head: Head, drafts: Drafts, name: Any) -> WritePlan:
+    def plan(self, batch: Batch, head: Head, drafts: Drafts, name: Identity) -> WritePlan:
         """What commits the batch; its files are those that Spark writes."""
-        key, txn = name
-        named = drafts.name(str(batch.fingerprint), batch.rows, head, key, txn)
+        named = drafts.name(str(batch.fingerprint), batch.rows, head, name)
         plan: WritePlan
         if self.predicate is None:
             plan = drafts.append(named, head)
@@ -63,7 +64,7 @@ class Job:
         return plan
 
     @contextmanager
-    def batch(self, head: Head, name: Any) -> Iterator[tuple[Batch, Callable[[], list[StagedFile]]]]:
+    def batch(self, head: Head, name: Identity) -> Iterator[tuple[Batch, Callable[[], list[StagedFile]]]]:
         """The rows, counted, and what gives their files.
 
         Where it can be, Spark writes the files at once and counts the rows on the way.  Not where they must
@@ -73,7 +74,7 @@ class Job:
             ConflictError, StorageError: as :meth:`files`.
             SafewriteError: the refusal of a check.
         """
-        made = None if self.checks or carries(head, *name) else self._in_one_pass(head)
+        made = None if self.checks or carries(head, name) else self._in_one_pass(head)
         if made is not None:
             batch, staged = made
             yield batch, lambda: staged
@@ -166,6 +167,23 @@ def _alike(seen: Head, head: Head) -> bool:
 
 def _settings(head: Head) -> dict[str, str]:
     return {name: value for name, value in head.properties.items() if not name.startswith(TXN_PROPERTY)}
+
+
+def check_session(session: SparkSession, head: Head) -> None:
+    """Refuse a session that stages its writes for an audit (write-audit-publish): ours would go past that.
+
+    Raises:
+        UnsafeConfigError: the table asks for it, and the session names a branch or an id.
+    """
+    if str(head.properties.get(_WAP)).lower() != "true":
+        return
+    named = [name for name in ("spark.wap.branch", "spark.wap.id") if session.conf.get(name, None)]
+    if named:
+        raise UnsafeConfigError(
+            f"The table has {_WAP}=true and the session sets {', '.join(named)}, so that its writes are to be audited "
+            "before they are published; safewrite writes to the main branch. Nothing was written. Unset it for this "
+            "write, or write through Spark itself."
+        )
 
 
 def job(

@@ -19,7 +19,7 @@ from safewrite.errors import (
 from safewrite.frames.source import is_spark
 from safewrite.iceberg import creation
 from safewrite.iceberg.catalog import SafeCatalog
-from safewrite.iceberg.checks import check_table
+from safewrite.iceberg.checks import check_state, check_table
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.drafts import Drafts, inferred_schema
 from safewrite.iceberg.heads import table_of
@@ -27,11 +27,14 @@ from safewrite.iceberg.naming import carries
 from safewrite.iceberg.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.sight import Sight
 from safewrite.iceberg.write import Done, WritePlan, check_doubt, resolve, write
+from safewrite.options import GENERATED, Key, Txn, identity
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.keys import Identity
+from safewrite.public import Turn, verb
 from safewrite.receipt import Outcome as ReceiptOutcome
 from safewrite.receipt import Receipt
-from safewrite.sink import Sink, sink
+from safewrite.sink import Sink, portable, reopened, sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +57,7 @@ RESTAGES = 5
 class IcebergTable:
     """An Iceberg table that many writers share.  Make one with ``safewrite.open`` or ``safewrite.create``.
 
-    Not for use by several threads at once: give each its own.
+    Threads that share one take turns.  A forked or pickled one opens connections of its own.
     """
 
     def __init__(
@@ -75,11 +78,32 @@ class IcebergTable:
         if new_id is not None:
             self._drafts.new_id = new_id
         self._queue_first = 0
+        self._strict = False
+        self._admitted: str | None = None
+        """Where the metadata is that was checked last."""
         self._in_spark: Acquaintance | None = None
         self._doubts: dict[str, Head | None] = {}
         """Keys of attempts that ended in doubt, with the base that they waited for."""
+        self.turn = Turn()
         self.reopen: Callable[[], IcebergTable] | None = None
         """Opens the table anew, in this process or another; None where that needs what does not travel."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reopened, (portable(self.reopen),)
+
+    def after_fork(self) -> None:
+        """In a forked child: load the catalog again, for it talks over its parent's connections.
+
+        Raises:
+            InvalidInputError: the catalog cannot be loaded again.
+        """
+        known = self._sight.head
+        self.connection = self.connection.after_fork()
+        self.catalog = SafeCatalog(self.connection.catalog, limits=self.limits)
+        self._sight = Sight(self.connection)
+        self._in_spark = None
+        if known is not None:
+            self._sight.look(self.limits)
 
     # --- what it is -------------------------------------------------------------------------------
     @property
@@ -119,6 +143,8 @@ class IcebergTable:
     @property
     def iceberg(self) -> PyIcebergTable:
         """PyIceberg's own table object, as of the last look; its commits go through :attr:`catalog`."""
+        if self.turn.is_anothers():
+            self.after_fork()
         table = table_of(self._sight.existing())
         table.catalog = self.catalog
         return table
@@ -135,18 +161,24 @@ class IcebergTable:
     def __repr__(self) -> str:
         return f"<safewrite.IcebergTable {self.uri} snapshot={self.version} catalog={self.connection.kind}>"
 
+    @verb
     def refresh(self) -> IcebergTable:
-        """Load the table anew; returns itself."""
-        self._sight.look(self.limits)
+        """Load the table anew; returns itself.
+
+        Raises:
+            UnsupportedTableError, UnsafeConfigError: it became one that ``safewrite.open`` refuses.
+        """
+        self._admit(self._sight.look(self.limits))
         return self
 
     # --- writing ----------------------------------------------------------------------------------
+    @verb
     def append(
         self,
         data: Any,
         *,
-        key: str | None = None,
-        txn: tuple[str, int] | None = None,
+        key: Key = GENERATED,
+        txn: Txn = GENERATED,
         schema_mode: Literal["merge"] | None = None,
         spark_catalog: str | None = None,
     ) -> Receipt:
@@ -163,8 +195,9 @@ class IcebergTable:
             ForeignWriterError: the catalog accepted the commit, and it is not in the table.
         """
         _check_mode(schema_mode)
+        name = identity(key, txn)
         if is_spark(data):
-            return self._spark(data, "append", None, (key, txn), schema_mode, spark_catalog)
+            return self._spark(data, "append", None, name, schema_mode, spark_catalog)
         started_s = self._sight.now_s()
 
         def attempt() -> Receipt:
@@ -173,23 +206,24 @@ class IcebergTable:
                 prepared, evolution = self._drafts.prepare(data, head, schema_mode)
             except WouldAlterError:
                 merged = partial(self._merged, data, head)
-                repeated = self._repeated(merged, head, key, txn)
+                repeated = self._repeated(merged, head, name)
                 if repeated is None:
                     raise
                 return repeated
-            named = self._drafts.name(str(prepared.fingerprint), prepared.rows, head, key, txn)
+            named = self._drafts.name(str(prepared.fingerprint), prepared.rows, head, name)
             plan = self._drafts.append(named, head, evolution)
             return self._write(plan, lambda: self._drafts.encode(prepared, plan), head, started_s)
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED)
 
+    @verb
     def overwrite(
         self,
         data: Any,
         *,
         where: str | Sequence[tuple[str, str, Any]] | None = None,
-        key: str | None = None,
-        txn: tuple[str, int] | None = None,
+        key: Key = GENERATED,
+        txn: Txn = GENERATED,
         schema_mode: Literal["merge"] | None = None,
         spark_catalog: str | None = None,
     ) -> Receipt:
@@ -205,8 +239,9 @@ class IcebergTable:
         from safewrite.iceberg.replace import named_replace
 
         _check_mode(schema_mode)
+        name = identity(key, txn)
         if is_spark(data):
-            return self._spark(data, "overwrite", where, (key, txn), schema_mode, spark_catalog)
+            return self._spark(data, "overwrite", where, name, schema_mode, spark_catalog)
         started_s = self._sight.now_s()
 
         def attempt() -> Receipt:
@@ -214,18 +249,19 @@ class IcebergTable:
             prepared, evolution = self._drafts.prepare(data, head, schema_mode)
             predicate = EVERYTHING if where is None else parse(where, prepared.schema)
             check_rows(prepared, predicate)
-            named = self._drafts.name(str(prepared.fingerprint), prepared.rows, head, key, txn)
+            named = self._drafts.name(str(prepared.fingerprint), prepared.rows, head, name)
             plan = self._drafts.replace(named_replace(named, predicate), head, predicate, evolution)
             return self._write(plan, lambda: self._drafts.encode(prepared, plan), head, started_s)
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
 
+    @verb
     def delete(
         self,
         where: str | Sequence[tuple[str, str, Any]],
         *,
-        key: str | None = None,
-        txn: tuple[str, int] | None = None,
+        key: Key = GENERATED,
+        txn: Txn = GENERATED,
     ) -> Receipt:
         """Remove the rows for which ``where`` is true, in one snapshot, by copy-on-write.
 
@@ -235,18 +271,20 @@ class IcebergTable:
         from safewrite.iceberg.replace import named_replace
 
         started_s = self._sight.now_s()
+        name = identity(key, txn)
 
         def attempt() -> Receipt:
             head = self._fresh_head(None)
             nothing, _ = self._drafts.prepare(self.schema.empty_table(), head)
             predicate = parse(where, nothing.schema)
-            named = self._drafts.name(str(nothing.fingerprint), 0, head, key, txn)
+            named = self._drafts.name(str(nothing.fingerprint), 0, head, name)
             named = named_replace(named, predicate, "delete")
             plan = self._drafts.replace(named, head, predicate, deletes=True)
             return self._write(plan, lambda: (), head, started_s)
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
 
+    @verb
     def resolve(self, key: str) -> Receipt | None:
         """Find out, without writing, whether a write landed: its receipt, or None if it did not.
 
@@ -260,7 +298,7 @@ class IcebergTable:
         """
         keys.check(key)
         started_s = self._sight.now_s()
-        if self._sight.head is None:
+        if self._sight.head is None and not self._is_there():
             return None
         found, head = self._sight.run(resolve(key, helpers=self.connection.helpers, limits=self.limits))
         self._sight.see(head)
@@ -279,6 +317,7 @@ class IcebergTable:
             fingerprint=found.fingerprint,
         )
 
+    @verb
     def sink(
         self,
         mode: Literal["append", "overwrite"] = "append",
@@ -293,6 +332,7 @@ class IcebergTable:
 
     # --- opening ----------------------------------------------------------------------------------
     def _open(self, *, strict: bool) -> None:
+        self._strict = strict
         try:
             head = self._sight.look(self.limits)
         except TableNotFoundError:
@@ -303,13 +343,22 @@ class IcebergTable:
                 ) from None
             return
         check_table(self.connection, head, strict=strict)
+        self._admitted = head.location
 
     def _create(self, schema: pa.Schema) -> None:
         if self._sight.head is not None:
             raise _exists(self.uri)
         if not creation.create_table(self.connection, schema, self._first or creation.Plan(), self.catalog):
             raise _exists(self.uri)
-        self._open(strict=False)
+        self._open(strict=self._strict)
+
+    def _is_there(self) -> bool:
+        """Whether a table that was not there when this object was made is there now."""
+        try:
+            self._sight.look(self.limits)
+        except TableNotFoundError:
+            return False
+        return True
 
     # --- steps of a write -------------------------------------------------------------------------
     def _write(
@@ -349,7 +398,7 @@ class IcebergTable:
             except ConflictError as error:
                 if error.kind not in kinds or turn == RESTAGES:
                     raise
-                check_table(self.connection, self._sight.look(self.limits), strict=False)
+                self._sight.look(self.limits)
                 self._queue_first = QUEUE_MEMORY
         raise AssertionError("unreachable")
 
@@ -358,7 +407,7 @@ class IcebergTable:
         frame: Any,
         mode: Literal["append", "overwrite"],
         where: Where | None,
-        name: tuple[str | None, tuple[str, int] | None],
+        name: Identity,
         schema_mode: Literal["merge"] | None,
         spark_catalog: str | None,
     ) -> Receipt:
@@ -373,6 +422,7 @@ class IcebergTable:
 
         def attempt() -> Receipt:
             head = self._fresh_head(None if self._sight.head else spark.empty_like(frame))
+            spark.check_session(frame.sparkSession, head)
             there = known.find(frame.sparkSession, head, named=spark_catalog, now_s=self._sight.now_s())
             if schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
                 return attempt()
@@ -383,7 +433,7 @@ class IcebergTable:
                         frame, there, mode=mode, where=where, schema_mode=schema_mode, origin=origin
                     )
                 except WouldAlterError:
-                    repeated = self._repeated(partial(spark.counted, frame, there, origin), head, *name)
+                    repeated = self._repeated(partial(spark.counted, frame, there, origin), head, name)
                     if repeated is None or mode != "append":
                         raise
                     return repeated
@@ -392,7 +442,7 @@ class IcebergTable:
                 there.forget()
                 return receipt
 
-            return written(frame, name[1], head.table_id, by, seems_there=carries(head, *name))
+            return written(frame, name.txn, head.table_id, by, seems_there=carries(head, name))
 
         return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
 
@@ -408,15 +458,13 @@ class IcebergTable:
     def _merged(self, data: Any, head: Head) -> Counted:
         return self._drafts.prepare(data, head, "merge")[0]
 
-    def _repeated(
-        self, counted: Callable[[], Counted], head: Head, key: str | None, txn: tuple[str, int] | None
-    ) -> Receipt | None:
+    def _repeated(self, counted: Callable[[], Counted], head: Head, name: Identity) -> Receipt | None:
         """The receipt of rows that were committed before the table's schema outgrew them, if they were."""
-        if key is None and txn is None:
+        if not name.is_given:
             return None
         try:
             rows = counted()
-            named = self._drafts.name(str(rows.fingerprint), rows.rows, head, key, txn)
+            named = self._drafts.name(str(rows.fingerprint), rows.rows, head, name)
         except NotCommittedError:
             return None
         found = self.resolve(named.key)
@@ -460,11 +508,18 @@ class IcebergTable:
     def _fresh_head(self, data: Any) -> Head:
         """The table as it was a moment ago, made first if it is not there and may be."""
         if self._sight.head is not None:
-            return self._sight.fresh(self.limits)
+            return self._admit(self._sight.fresh(self.limits))
         if self._first is not None and data is not None:
             creation.create_table(self.connection, inferred_schema(data), self._first, self.catalog)
-            self._open(strict=False)
+            self._open(strict=self._strict)
         return self._sight.existing()
+
+    def _admit(self, head: Head) -> Head:
+        """The one door for states that a write is planned on: each passes the checks of ``safewrite.open``."""
+        if head.location != self._admitted:
+            check_state(self.connection, head, strict=self._strict)
+            self._admitted = head.location
+        return head
 
 
 def _check_mode(schema_mode: object) -> None:

@@ -7,9 +7,31 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.effects import Effect, Listed, Outcome
 
 Steps = Generator[Effect, Outcome, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A file of the log that proves that the log is still the same one (A17).
+
+    Delta numbers versions from 0 in every table, so a table that was dropped and created again at one address
+    has the same names with other contents.
+
+    ``path`` is the commit file of ``version``, or its checkpoint where the commit file was cleaned up.
+    ``digest`` is the MD5 of its bytes in hexadecimal digits ("" if they were not read), ``listed`` what a
+    listing showed of it.
+    """
+
+    version: int
+    path: str
+    digest: str = ""
+    listed: Listed | None = None
+
+    def is_shown_by(self, listed: Listed) -> bool:
+        """Whether a listing alone proves that the file is still the same one."""
+        return (self.digest != "" and listed.etag == self.digest) or listed == self.listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +50,10 @@ class Candidate(Protocol):
     accounted: int
     """The version whose state the candidate was made from; earlier commits are examined for its key only."""
 
+    @property
+    def anchor(self) -> Anchor | None:
+        """What proves that the log is the one that the candidate was made for; None if there was none."""
+
     def body(self, version: int) -> bytes:
         """The bytes of ``version``'s commit file; the same bytes whenever asked for that version."""
 
@@ -44,8 +70,8 @@ class Candidate(Protocol):
     def suffices(self, summary: str) -> bool:
         """Whether another commit's summary tells all that this candidate must know of it."""
 
-    def examine_summary(self, version: int, summary: str) -> Found | None:
-        """As ``examine``, for a commit whose summary suffices."""
+    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
+        """As ``examine``, for a commit whose summary suffices; ``digest`` is the MD5 of its bytes."""
 
     def recheck(self) -> Steps:
         """Make sure that every file this commit will name is still there, whole (B1, G5)."""
@@ -82,6 +108,9 @@ class Try:
     ticket: int | None = None
     checked_s: float | None = None
     tried: int = -1
+    anchor: Anchor | None = None
+    in_doubt_at: int | None = None
+    """The version that is being tried: from its first request on, only an answer says whose it is."""
     mixed: bool = False
     """A version was met that nobody claimed in the lock table: others commit by conditional PUT."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator
 
-from safewrite.errors import CommitUnknownError, Kind, StorageError, UnsafeConfigError
+from safewrite.errors import CommitUnknownError, ConflictError, Kind, StorageError, UnsafeConfigError
 from safewrite.protocol import claim as claims
 from safewrite.protocol import lease
 from safewrite.protocol.ask import ask, unanswered
-from safewrite.protocol.candidate import Found, Steps, Try
+from safewrite.protocol.candidate import Anchor, Found, Steps, Try
 from safewrite.protocol.effects import (
     Effect,
     EntriesAfter,
@@ -43,8 +44,11 @@ def leave_queue(state: Try) -> Steps:
 def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
     """Finish what is unfinished, then examine every commit after ``state.seen``."""
     if not state.arbiter.lock_table:
-        return (yield from _examine_new(state, (), (yield from _list(state))))
+        listed = yield from _list(state)
+        yield from _prove(state, listed)
+        return (yield from _examine_new(state, (), listed))
     entries, listed = yield from _look_around(state)
+    yield from _prove(state, listed)
     state.mixed |= _some_unclaimed(state, entries, listed)
     newest = entries[-1] if entries else None
     if newest is None:
@@ -102,8 +106,9 @@ def _look_around(state: Try) -> Generator[Effect, Outcome, tuple[tuple[Entry, ..
 
 
 def _list_effect(state: Try) -> List:
+    """Files of the log from ``state.seen`` on, that version included: it proves whose log this is."""
     # "/" sorts after ".tmp" and before every digit: a new table's listing skips its temp files.
-    after = claims.commit_path(state.seen) if state.seen >= 0 else claims.LOG + "/"
+    after = f"{claims.LOG}{state.seen:020d}" if state.seen >= 0 else claims.LOG + "/"
     return List(claims.LOG, start_after=after, name="commit.list")
 
 
@@ -115,6 +120,65 @@ def _list(state: Try) -> Generator[Effect, Outcome, tuple[Listed, ...]]:
     return _listing(outcome)
 
 
+# --- the same log ---------------------------------------------------------------------------------
+def prove(state: Try) -> Steps:
+    """Make sure that the log still is the one that the candidate was made for (A17).
+
+    For a try that nothing else looks at the log before.
+
+    Raises:
+        ConflictError: kind TABLE_REPLACED.
+    """
+    if state.seen >= 0:
+        yield from _prove(state, (yield from _list(state)))
+
+
+def _prove(state: Try, listed: tuple[Listed, ...]) -> Steps:
+    """As ``prove``, by a listing from ``state.seen`` on.
+
+    The next version is only tried where the one before it stands, and is the one that was examined: versions
+    of another table, or a hole in the log, would hide the commit from readers, or break the log for all.
+    """
+    anchor = state.anchor
+    if anchor is None or anchor.version < state.seen:
+        if state.candidate.accounted <= state.seen and not _stands(state.seen, listed):
+            raise replaced(state.seen)
+        return
+    item = next((one for one in listed if one.path == anchor.path), None)
+    if item is None:
+        raise replaced(anchor.version)
+    if anchor.is_shown_by(item) or not (anchor.digest or anchor.listed):
+        return
+    get = Get(anchor.path, name="commit.get_anchor")
+    answer = yield from ask(get, state.limits)
+    if not isinstance(answer, Ok | Missing):
+        raise unanswered(get, answer)
+    if isinstance(answer, Missing) or digest_of(answer.value) != anchor.digest:
+        raise replaced(anchor.version)
+
+
+def _stands(version: int, listed: tuple[Listed, ...]) -> bool:
+    name = f"{claims.LOG}{version:020d}."
+    return version < 0 or any(item.path.startswith(name) for item in listed)
+
+
+def digest_of(body: object) -> str:
+    """The MD5 of a file's bytes in hexadecimal digits, which is the ETag of a plain upload."""
+    assert isinstance(body, bytes)
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def replaced(version: int) -> ConflictError:
+    """The error for a log that is not the one that was read before."""
+    return ConflictError(
+        f"Version {version} of the log is gone, or is another one than this write was prepared for: the table was "
+        "dropped, replaced or restored meanwhile. Nothing was committed. Open it again and repeat the call with the "
+        "same key.",
+        kind=Kind.TABLE_REPLACED,
+    )
+
+
+# --- what came before -----------------------------------------------------------------------------
 def _examine_new(
     state: Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]
 ) -> Generator[Effect, Outcome, Found | None]:
@@ -134,22 +198,29 @@ def _examine_new(
     bodies = dict(zip(gets, answers.value, strict=True))
     for version in new:
         if version in summaries:
-            found = state.candidate.examine_summary(version, summaries[version])
+            summary, digest = summaries[version]
+            found = state.candidate.examine_summary(version, summary, digest)
         else:
             body = yield from _body(state, gets[version], bodies[version])
-            found = state.candidate.examine(version, body)
+            found, digest = state.candidate.examine(version, body), digest_of(body)
         if found is not None:
             return found
         state.seen = version
+        if state.anchor is None or state.anchor.version < version:
+            state.anchor = Anchor(version, claims.commit_path(version), digest)
     return None
 
 
-def _summaries(state: Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]) -> dict[int, str]:
+def _summaries(
+    state: Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]
+) -> dict[int, tuple[str, str]]:
+    """Summary and digest of the commits that are proved to be those that their entries sum up."""
     etags = {item.path: item.etag for item in listed}
     return {
-        entry.version: entry.summary
+        entry.version: (entry.summary, entry.digest)
         for entry in entries
         if entry.summary is not None
+        and entry.digest is not None
         and entry.digest == etags.get(claims.LOG + entry.file_name)
         and state.candidate.suffices(entry.summary)
     }

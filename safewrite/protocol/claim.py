@@ -55,17 +55,20 @@ def commit_path(version: int) -> str:
     return f"{LOG}{file_name(version)}"
 
 
-def write_temp(draft: Entry, body: bytes, limits: Limits) -> Generator[Effect, Outcome, Entry]:
-    """Upload T(N) under a name nobody else has, and return the entry that will name it."""
+def drafted(draft: Entry, body: bytes) -> Generator[Effect, Outcome, Entry]:
+    """The entry with a name for T(N) that nobody else has."""
     unique = yield NewId(name="commit.temp_id")
     assert isinstance(unique, Ok)
-    temp_path = f".tmp/{draft.file_name}.{unique.value}"
-    put = Put(LOG + temp_path, body, name="commit.put_temp")
+    digest = hashlib.md5(body, usedforsecurity=False).hexdigest()
+    return replace(draft, temp_path=f".tmp/{draft.file_name}.{unique.value}", digest=digest)
+
+
+def write_temp(entry: Entry, body: bytes, limits: Limits) -> Generator[Effect, Outcome, None]:
+    """Upload T(N), which the entry will name."""
+    put = Put(LOG + entry.temp_path, body, name="commit.put_temp")
     outcome = yield from ask(put, limits)
     if not isinstance(outcome, Ok):
         raise unanswered(put, outcome)
-    digest = hashlib.md5(body, usedforsecurity=False).hexdigest()
-    return replace(draft, temp_path=temp_path, digest=digest)
 
 
 def claim(entry: Entry, limits: Limits, started_s: float) -> Generator[Effect, Outcome, Claim]:

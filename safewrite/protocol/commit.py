@@ -24,16 +24,19 @@ from dataclasses import dataclass
 
 from safewrite.errors import (
     CommitUnknownError,
+    ConflictError,
     ForeignWriterError,
     RetriesExhaustedError,
+    SafewriteError,
 )
 from safewrite.protocol import claim as claims
 from safewrite.protocol import lease
 from safewrite.protocol.ask import Limits, ask, overdue, side_by_side, unanswered
 from safewrite.protocol.candidate import Arbiter, Candidate, Found, Steps, Try
-from safewrite.protocol.catch_up import catch_up, leave_queue, queue, version_of
+from safewrite.protocol.catch_up import catch_up, leave_queue, prove, queue, version_of
 from safewrite.protocol.effects import (
     Backoff,
+    Delete,
     Effect,
     Entry,
     Exists,
@@ -52,6 +55,7 @@ __all__ = [
     "Candidate",
     "Found",
     "Landed",
+    "check_log",
     "check_patience",
     "commit",
     "look",
@@ -85,22 +89,35 @@ def commit(
     """Commit a candidate that has taken every version up to ``seen`` into account (-1: no table).
 
     ``queue_first`` waits for a turn before the first try.  ``fresh`` says that ``seen`` was the
-    newest version a moment ago and nothing was unfinished: the first try is made without looking
-    again.  Both are guesses about what is quicker; a wrong one costs an attempt.
+    newest version a moment ago and nothing was unfinished: the first try is made without reading entries
+    and commits again.  Both are guesses about what is quicker; a wrong one costs an attempt.
 
     Raises:
         NotCommittedError: a subclass; nothing landed and nothing can land later.
         CommitUnknownError: an answer stayed lost; the rows may be or become part of the table.
         ForeignWriterError: our bytes were replaced after the store had accepted them.
     """
-    state = Try(candidate, seen, arbiter, limits, queue_first, fresh and not queue_first)
+    state = Try(
+        candidate, seen, arbiter, limits, queue_first, fresh and not queue_first, anchor=candidate.anchor
+    )
     try:
         landed = yield from _commit(state)
-    except Exception:
+    except Exception as error:
         if state.ticket is not None:
             yield lease.pass_turn(state.ticket)
-        raise
+        if isinstance(error, SafewriteError) or state.in_doubt_at is None:
+            raise
+        raise _interrupted(state.in_doubt_at, error) from error
     return landed
+
+
+def _interrupted(version: int, error: Exception) -> CommitUnknownError:
+    """What a library raises while a version is being tried leaves that in doubt."""
+    return CommitUnknownError(
+        f"The commit of version {version} ended in {type(error).__name__}: {error}. The rows may be, or become, "
+        "part of the table. Call again with the same key, or resolve(key), to decide.",
+        version=version,
+    )
 
 
 def look(
@@ -110,9 +127,18 @@ def look(
 
     A retry does so before it uploads anything.  Returns what was found, and the last version examined.
     """
-    state = Try(candidate, seen, Arbiter(arbiter.lock_table, lease=False), limits)
+    state = Try(candidate, seen, Arbiter(arbiter.lock_table, lease=False), limits, anchor=candidate.anchor)
     found = yield from catch_up(state)
     return found, state.seen
+
+
+def check_log(candidate: Candidate, *, arbiter: Arbiter, limits: Limits) -> Steps:
+    """Make sure that the log still is the one that the candidate was made for, before its state answers for it.
+
+    Raises:
+        ConflictError: kind TABLE_REPLACED.
+    """
+    yield from prove(Try(candidate, candidate.accounted, arbiter, limits, anchor=candidate.anchor))
 
 
 def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
@@ -172,8 +198,8 @@ def try_version(state: Try, version: int, now_s: float) -> Generator[Effect, Out
     """Try to become ``version``: True if we are, False if it is certainly another's."""
     body = state.candidate.body(version)
     if not state.arbiter.lock_table:
-        yield from _recheck(state, now_s)
-        return (yield from _put_commit(state, version, body, None))
+        yield from side_by_side(_recheck(state, now_s), _prove_unseen(state))
+        return (yield from _decided(state, version, _put_commit(state, version, body, None)))
     draft = Entry(
         claims.file_name(version),
         temp_path="",
@@ -181,9 +207,34 @@ def try_version(state: Try, version: int, now_s: float) -> Generator[Effect, Out
         table_id=state.candidate.table_id,
         summary=state.candidate.summary(version),
     )
-    temp = claims.write_temp(draft, body, state.limits)
-    _, entry = yield from side_by_side(_recheck(state, now_s), temp)
-    assert isinstance(entry, Entry)
+    entry = yield from claims.drafted(draft, body)
+    temp = claims.write_temp(entry, body, state.limits)
+    try:
+        yield from side_by_side(_recheck(state, now_s), _prove_unseen(state), temp)
+    except ConflictError:
+        # No entry names it, and in another table it would look like a claim of somebody's.
+        yield Delete(claims.LOG + entry.temp_path, name="commit.delete_temp")
+        raise
+    return (yield from _decided(state, version, _claim_and_put(state, version, body, entry)))
+
+
+def _prove_unseen(state: Try) -> Steps:
+    """Nobody has looked at the log since ``fresh`` was guessed: it may be another table's by now."""
+    if state.fresh:
+        yield from prove(state)
+
+
+def _decided(
+    state: Try, version: int, steps: Generator[Effect, Outcome, bool]
+) -> Generator[Effect, Outcome, bool]:
+    """Note that the version is in doubt until the steps say whose it is."""
+    state.in_doubt_at = version
+    ours = yield from steps
+    state.in_doubt_at = None
+    return ours
+
+
+def _claim_and_put(state: Try, version: int, body: bytes, entry: Entry) -> Generator[Effect, Outcome, bool]:
     held = yield from claims.claim(entry, state.limits, state.started_s)
     if held is claims.Claim.OTHERS:
         return False

@@ -63,7 +63,8 @@ Outcome: TypeAlias = Ok | Exists | Missing | Busy | Failed | Unknown
 class Listed:
     """One object of a listing; ``modified_ms`` is the store's own clock, epoch milliseconds.
 
-    ``etag`` is the MD5 of the content in hexadecimal digits where the store says so, else anything.
+    ``etag`` is the MD5 of the content in hexadecimal digits where the store says so, else whatever is another
+    one for another object.
     """
 
     path: str
@@ -118,6 +119,8 @@ class LedgerRecord:
     """What is remembered of an idempotency key: INTENT, and COMMITTED once ``version`` is set.
 
     ``in_doubt_at`` is the version at which an attempt ended without knowing whether it landed.
+    ``table_id`` is the Delta table id that the versions count in (None in records of before 0.1): a ledger
+    outlives the table, and another one at the same address counts from 0 again.
     """
 
     key: str
@@ -125,6 +128,7 @@ class LedgerRecord:
     fingerprint: str
     version: int | None = None
     in_doubt_at: int | None = None
+    table_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

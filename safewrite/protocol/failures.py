@@ -6,6 +6,7 @@ from safewrite.errors import (
     CommitUnknownError,
     ConflictError,
     ForeignWriterError,
+    Kind,
     RetriesExhaustedError,
     TableNotFoundError,
 )
@@ -53,7 +54,7 @@ def gone(in_doubt: bool) -> Exception:
     )
 
 
-def replaced(in_doubt: bool) -> Exception:
+def replaced(*, in_doubt: bool) -> Exception:
     """Another table has the name now."""
     text = (
         "The table was dropped and created anew while this write was under way: the rows are not in the new "
@@ -61,7 +62,7 @@ def replaced(in_doubt: bool) -> Exception:
     )
     if in_doubt:
         text += " They may have been part of the dropped one."
-    return ConflictError(text)
+    return ConflictError(text, kind=Kind.TABLE_REPLACED)
 
 
 def rolled_back() -> Exception:

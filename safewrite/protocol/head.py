@@ -18,8 +18,9 @@ class Head:
     ``table_id`` is the table's UUID, ``location`` the metadata file, which is new with every state.
     ``current`` is the newest snapshot of the branch that is written to (None: an empty table).
     ``parents`` and ``sequences`` hold every snapshot that the metadata still knows, ``summaries`` what
-    each carries, ``previous`` the locations of earlier metadata, oldest first.  ``raw`` is the
-    catalog client's own object.
+    each carries, ``previous`` the locations of earlier metadata, oldest first.  ``picked`` says of which
+    snapshot another one is a cherry-pick: that one's rows are in the branch too.  ``raw`` is the catalog
+    client's own object.
     """
 
     table_id: str
@@ -31,6 +32,7 @@ class Head:
     properties: Mapping[str, str]
     last_sequence: int = 0
     previous: tuple[str, ...] = ()
+    picked: Mapping[int, int] = field(default_factory=dict)
     raw: object = field(default=None, compare=False, repr=False)
 
     def ancestors(self) -> Iterator[int]:
@@ -41,8 +43,8 @@ class Head:
             at = self.parents[at]
 
     def is_current(self, snapshot_id: int) -> bool:
-        """Whether a snapshot is the newest of the branch or one that it descends from."""
-        return any(known == snapshot_id for known in self.ancestors())
+        """Whether a snapshot's rows came to the branch: by it, by one that descends from it, or by a cherry-pick."""
+        return any(snapshot_id in (known, self.picked.get(known)) for known in self.ancestors())
 
     def accounts_since(self, base: Head) -> bool:
         """Whether no snapshot of the branch since ``base`` can be missing here.
@@ -61,5 +63,12 @@ class Head:
         return self.sequences.get(oldest, 0) == base.last_sequence + 1
 
     def find(self, name: str, value: str) -> int | None:
-        """The newest snapshot of the branch whose summary has ``value`` under ``name``."""
-        return next((at for at in self.ancestors() if self.summaries[at].get(name) == value), None)
+        """The newest snapshot of the branch whose summary has ``value`` under ``name``.
+
+        A cherry-pick has a summary of its own, and brings what its source carries.
+        """
+        for at in self.ancestors():
+            for carrier in (at, self.picked.get(at, at)):
+                if self.summaries.get(carrier, {}).get(name) == value:
+                    return carrier
+        return None

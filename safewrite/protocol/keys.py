@@ -7,9 +7,10 @@ COMMITTED {version} is put after the commit and only saves a repeat the reading 
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Generator
-from dataclasses import replace
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 
 from safewrite.errors import InvalidInputError, ReplayMismatchError
 from safewrite.protocol.ask import Limits, ask, unanswered
@@ -27,14 +28,35 @@ from safewrite.protocol.effects import (
 )
 
 KEY_LENGTH_MAX = 1024
+RESERVED = "safewrite:"
+"""How app ids begin under which a table keeps what is known of a stream's last batch."""
 OFFSETS = "offsets1"
 """The kind of fingerprint of a stream's batch that is known by where it comes from."""
 _GENERATED = re.compile(r"sw~(\d+)~[0-9a-f-]{36}")
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What its caller names a write by: a key, or a stream's batch ``(app_id, version)``, or neither."""
+
+    key: str | None = None
+    txn: tuple[str, int] | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a repeat can be known as one."""
+        return self.key is not None or self.txn is not None
+
+    def key_for(self, draw: Callable[[], str], base_version: int) -> str:
+        """The key that the write has in its table; one is drawn where the caller gave no name."""
+        if self.txn is not None:
+            return of_batch(*self.txn)
+        return check(self.key) if self.key is not None else generated(draw(), base_version)
+
+
 def check(key: object) -> str:
     """Refuse keys that cannot be stored alike everywhere."""
-    if not isinstance(key, str) or not key.strip() or len(key.encode()) > KEY_LENGTH_MAX:
+    if not isinstance(key, str) or not key.strip() or not 0 < _size(key) <= KEY_LENGTH_MAX:
         raise InvalidInputError(
             f"An idempotency key is a non-empty text of at most {KEY_LENGTH_MAX} bytes, not {key!r:.80}. "
             "Nothing was written. Take what names the event: a Lambda event id, or bucket/key/version/etag."
@@ -44,12 +66,39 @@ def check(key: object) -> str:
 
 def check_txn(txn: object) -> tuple[str, int]:
     """Refuse what is not a stream's batch."""
-    match txn:
-        case (str(app_id), int(version)) if app_id and not isinstance(version, bool) and 0 <= version < 2**63:
-            return app_id, version
+    if isinstance(txn, tuple | list) and len(txn) == 2:
+        app_id, version = txn[0], _number(txn[1])
+        if isinstance(app_id, str) and 0 < _size(app_id) <= KEY_LENGTH_MAX and 0 <= version < 2**63:
+            return _unreserved(app_id), version
     raise InvalidInputError(
-        f"txn is (app_id, version): a non-empty text and a number from 0, not {txn!r:.80}. Nothing was written."
+        f"txn is (app_id, version): a non-empty text of at most {KEY_LENGTH_MAX} bytes and a number from 0, not "
+        f"{txn!r:.80}. Nothing was written."
     )
+
+
+def _unreserved(app_id: str) -> str:
+    if app_id.startswith(RESERVED):
+        raise InvalidInputError(
+            f"App ids that begin with {RESERVED!r} are safewrite's own: {app_id!r:.80}. Nothing was written. Name the "
+            "stream otherwise."
+        )
+    return app_id
+
+
+def _size(text: str) -> int:
+    """Bytes of a text; 0 if it cannot be stored, for it has half of a pair (a lone surrogate)."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return 0
+
+
+def _number(value: object) -> int:
+    """A whole number, of numpy too; -1 for anything else."""
+    try:
+        return -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return -1
 
 
 def generated(unique: str, base_version: int) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from safewrite.protocol import lease
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.candidate import Arbiter, Found, Steps, Try
+from safewrite.protocol.candidate import Anchor, Arbiter, Found, Steps, Try
 from safewrite.protocol.catch_up import catch_up, leave_queue, queue
 from safewrite.protocol.commit import check_patience, look, try_version
 from safewrite.protocol.effects import Effect, Outcome
@@ -41,6 +41,7 @@ class _Fixed:
     version: int
     table_id: str | None
     is_ours: Callable[[bytes], bool]
+    anchor: Anchor | None = None
 
     @property
     def accounted(self) -> int:
@@ -58,7 +59,7 @@ class _Fixed:
     def suffices(self, summary: str) -> bool:
         return True  # ours has none, so what has one is another's
 
-    def examine_summary(self, version: int, summary: str) -> Found | None:
+    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         return None
 
     def recheck(self) -> Steps:
@@ -75,10 +76,12 @@ def place(
     limits: Limits,
     ticket: int | None = None,
     fresh: bool = False,
+    anchor: Anchor | None = None,
 ) -> Generator[Effect, Outcome, Placed]:
     """Make ``body`` the commit of ``version``.  The caller has read every version before it.
 
-    ``fresh`` guesses that nobody else is about: the first try is made without another look.
+    ``fresh`` guesses that nobody else is about: the first try is made without reading entries and commits.
+    ``anchor`` proves the log that the caller has read.
 
     ``body`` must be unlike any other commit's (it holds a transaction's id).  ``table_id`` is None where
     it is not known.  If the version is another's, that commit stands in the log when this returns.
@@ -88,8 +91,16 @@ def place(
         CommitUnknownError: an answer stayed lost; the commit may stand or come to stand.
         ForeignWriterError: our bytes were replaced after the store had accepted them.
     """
-    candidate = _Fixed(body, version, table_id, lambda there: there == body)
-    state = Try(candidate, version - 1, arbiter, limits, ticket=ticket, fresh=fresh)  # type: ignore[arg-type]
+    candidate = _Fixed(body, version, table_id, lambda there: there == body, anchor)
+    state = Try(
+        candidate,  # type: ignore[arg-type]
+        version - 1,
+        arbiter,
+        limits,
+        ticket=ticket,
+        fresh=fresh,
+        anchor=anchor,
+    )
     try:
         landed = yield from _place(state, version)
         if landed or ticket is not None:
@@ -126,9 +137,9 @@ def _place(state: Try, version: int) -> Generator[Effect, Outcome, bool]:
                 return True
             if state.seen >= version:
                 return False
-        state.fresh = False
         now_s = yield from lease.now()
         check_patience(state, now_s - state.started_s)
         state.attempts += 1
         if (yield from try_version(state, version, now_s)):
             return True
+        state.fresh = False

@@ -192,6 +192,10 @@ def settle(
             return replace(settled, closed=accepted, in_doubt=in_doubt)
         unseen = unseen and not _is_base(change, looked)
         if isinstance(outcome, Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):
+            assert isinstance(looked.value, Head)
+            if looked.value.location != change.base.location:
+                # Refused on a table that is not the base any more (its format was upgraded, for one): a conflict.
+                return Settled(False, looked.value)
             raise unanswered(swap, outcome)
         if attempt < limits.asks:
             if (yield from overdue(limits, started_s)):
@@ -227,7 +231,7 @@ def _judge(
     head = looked.value
     assert isinstance(head, Head)
     if head.table_id != change.base.table_id:
-        raise replaced(accepted or in_doubt)
+        raise replaced(in_doubt=accepted or in_doubt)
     if change.landed_in(head):
         if not change.stands_in(head):
             raise rolled_back()

@@ -16,6 +16,7 @@ import pyarrow as pa
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import prepare
 from safewrite.frames.prepare import HIVE_NULL
+from safewrite.frames.text_limits import TextLimit, limit_of
 from safewrite.frames.types import canonical_schema, canonical_type
 from safewrite.spark.batch import Check
 from safewrite.spark.hashes import quoted
@@ -47,7 +48,9 @@ class Conformed:
             _null(field.name) for field in self.schema if not field.nullable and field.name in may_be_null
         ]
         texts = (name for name in partition_by if pa.types.is_string(self.schema.field(name).type))
-        return found + [_blank(name) for name in texts]
+        limits = ((field.name, limit_of(field)) for field in self.schema)
+        found += [_blank(name) for name in texts]
+        return found + [_length(name, limit) for name, limit in limits if limit is not None]
 
 
 def conformed(
@@ -152,6 +155,16 @@ def _blank(name: str) -> Check:
         )
 
     return Check(f"{quoted(name)} IN ('', '{HIVE_NULL}')", refusal)
+
+
+def _length(name: str, limit: TextLimit) -> Check:
+    def refusal(count: int, rows: int) -> WouldAlterError:
+        return WouldAlterError(
+            f"Column {name!r}: {count} of {rows} rows have a text that would be cut off or padded for {limit}, as which "
+            "the table declares the column. Nothing was written. Correct the values."
+        )
+
+    return Check(f"length({quoted(name)}) {'<>' if limit.padded else '>'} {limit.length}", refusal)
 
 
 # --- types ------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from safewrite.connect import (
 )
 from safewrite.delta import log
 from safewrite.delta.state import TableState, load
-from safewrite.errors import InternalError
+from safewrite.errors import ConflictError, InternalError, Kind
 from safewrite.opening import open_state, remember
 from safewrite.options import Address, parse_address
 from safewrite.protocol.ask import Limits
@@ -69,11 +69,24 @@ class SparkTable:
         return naming.commit(version, body, self._place, lambda steps: run(steps, self.world))
 
     def _place(self, version: int, body: bytes) -> bool:
+        try:
+            return self._place_after(version, body)
+        except ConflictError as error:
+            with self._guard:
+                known, self._state = self._state, None
+            if error.kind is not Kind.TABLE_REPLACED or known is None:
+                raise
+        # What we knew was of another table at this address; Delta itself has read the one that is there.
+        return self._place_after(version, body)
+
+    def _place_after(self, version: int, body: bytes) -> bool:
         commit = log.parse(body, version)  # an error of ours must come before the commit, not after it
         transaction = (commit.commit_info or {}).get("txnId")
         with self._guard:
             fresh = self._know_up_to(version - 1)
             table_id = self._state.table_id if self._state is not None else None
+            at = self._state is not None and self._state.version == version - 1
+            anchor = self._state.anchor if self._state is not None and at else None
             ticket = self._kept_turn(transaction)
         # Without the id of the transaction nobody knows whose turn is kept; then nobody queues.
         arbiter = Arbiter(
@@ -82,7 +95,14 @@ class SparkTable:
             sealed=self._mixed,
         )
         steps = place(
-            body, version, table_id, arbiter=arbiter, limits=self.limits, ticket=ticket, fresh=fresh
+            body,
+            version,
+            table_id,
+            arbiter=arbiter,
+            limits=self.limits,
+            ticket=ticket,
+            fresh=fresh,
+            anchor=anchor,
         )
         placed = run(steps, self.world)
         with self._guard:
@@ -90,10 +110,10 @@ class SparkTable:
             if placed.ticket is not None and transaction is not None:
                 self._turns[transaction] = (placed.ticket, time.monotonic())
             if placed.landed:
-                self._move_on(version, commit, body)
+                self._move_on(version, commit)
         return placed.landed
 
-    def _move_on(self, version: int, commit: log.Commit, body: bytes) -> None:
+    def _move_on(self, version: int, commit: log.Commit) -> None:
         """Take our own commit into account, so that the next look need not read it."""
         state = self._state
         if state is not None and state.version == version - 1:
@@ -103,7 +123,7 @@ class SparkTable:
         else:
             return  # another thread of the session has looked meanwhile
         self._state = state
-        remember(self.connection, state, body)
+        remember(self.connection, state)
 
     def _know_up_to(self, version: int) -> bool:
         """Read what others committed, and whether the table is still for this arbiter (A16).

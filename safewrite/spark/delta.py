@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -45,6 +47,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("safewrite")
 
+_writing: dict[int, tuple[int, str]] = {}
+"""Sessions with writes under way: how many, and how their instants are written otherwise."""
+_guard = threading.Lock()
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+_ALTERING = {
+    (_TIMESTAMPS, "TIMESTAMP_MILLIS"): "it cuts instants off at milliseconds",
+    (
+        "spark.sql.parquet.datetimeRebaseModeInWrite",
+        "LEGACY",
+    ): "dates before 1582 and times before 1900 are written in "
+    "the old calendar, and other engines read other days",
+}
+"""Settings of a session with which Spark writes other values than it was given."""
 _STATS = "spark.databricks.delta.stats.collect"
 _TXN_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 
@@ -178,7 +193,7 @@ def _once(candidate: SparkCandidate, place: Place, frame: DataFrame, job: _Job) 
             return recalled.done
         with naming.pending(candidate, recalled.seen, place.arbiter) as waiting:
             writer = job.writer(frame).option("userMetadata", naming.user_metadata(candidate))
-            failure = _save(writer, place)
+            failure = _save(writer, frame.sparkSession, place)
         if failure is None and not waiting.attempts and candidate.named_by is not None:
             candidate.write = candidate.named_by(frame.count())  # Delta made no commit: of no rows
         return _settled(waiting, recalled, failure, place)
@@ -187,16 +202,41 @@ def _once(candidate: SparkCandidate, place: Place, frame: DataFrame, job: _Job) 
         raise
 
 
-def _save(writer: DataFrameWriter, place: Place) -> Exception | None:
+def _save(writer: DataFrameWriter, session: SparkSession, place: Place) -> Exception | None:
     """Let Delta write; what it says of its failure is of use only where the hook has not said more."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
-        writer.save(spark_path(place.connection))
+        with _whole_microseconds(session):
+            writer.save(spark_path(place.connection))
     except (PySparkException, Py4JError) as error:
         return error
     return None
+
+
+@contextmanager
+def _whole_microseconds(session: SparkSession) -> Iterator[None]:
+    """Let Spark write instants as INT64 microseconds: readers take its INT96 for nanoseconds, which end in 2262.
+
+    Threads of one session may write at once; the last of them puts back what was set.
+    """
+    mark = int(session._jsparkSession.hashCode())  # noqa: SLF001 - each batch of a stream has another Python object
+    with _guard:
+        writers, before = _writing.get(mark, (0, ""))
+        if not writers:
+            before = session.conf.get(_TIMESTAMPS) or ""
+            session.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
+        _writing[mark] = writers + 1, before
+    try:
+        yield
+    finally:
+        with _guard:
+            writers, before = _writing.pop(mark)
+            if writers > 1:
+                _writing[mark] = writers - 1, before
+            else:
+                session.conf.set(_TIMESTAMPS, before)
 
 
 def _settled(waiting: Pending, recalled: Recalled, failure: Exception | None, place: Place) -> Done:
@@ -276,6 +316,12 @@ def _check_session(session: SparkSession, connection: Connection) -> None:
         )
     # Delta's checksum files would list the transactions without ours, which are added behind its back.
     session.conf.set("spark.databricks.delta.setTransactionsInCrc.writeOnCommit", "false")
+    for (name, value), why in _ALTERING.items():
+        if str(session.conf.get(name)).upper() == value:
+            raise UnsafeConfigError(
+                f"The session sets {name}={value}: {why}. Nothing was written. Unset it; safewrite writes instants as "
+                "whole microseconds."
+            )
     given = [name for name in _TXN_SETTINGS if session.conf.get(name, None) is not None]
     if given:
         raise UnsafeConfigError(

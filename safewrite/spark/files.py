@@ -114,6 +114,7 @@ class SparkIceberg:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        make_active(self.session)
         with self._group() as (group, coordinator):
             writer = frame.write.format("iceberg").mode("append")
             # Iceberg before 1.12 goes by this option, later ones by the group's place in the cache.
@@ -193,6 +194,15 @@ def find(
     )
 
 
+def make_active(session: SparkSession) -> None:
+    """Let Java's thread know the session: in a thread of a pool, Iceberg's library looks for its catalogs there.
+
+    A thread of Python's own has one of Java's, which Spark has told nothing of (inside foreachBatch, for one).
+    """
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - as safewrite.spark.session
+    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
+
+
 def _catalogs(session: SparkSession, named: str | None, likely: str) -> Iterator[str]:
     """The catalogs to look in, the likely one first: to list them all takes Java a while."""
     if named is not None:
@@ -212,6 +222,7 @@ def _load(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    make_active(session)
     util = _class(session, "spark.Spark3Util")
     if type(util).__name__ != "JavaClass":
         raise MissingExtraError(

@@ -45,9 +45,9 @@ class SparkCandidate(AppendCandidate):
         """See ``safewrite.protocol.commit.Candidate.examine``; what else conflicts is for Delta to say."""
         return self._find(version, body, log.parse(body, version))
 
-    def examine_summary(self, version: int, summary: str) -> Found | None:
+    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         """Of some commits the body is examined, of others the summary: neither moves the state on."""
-        return self._find(version, b"", summed_up(version, summary))
+        return self._find(version, b"", summed_up(version, summary, digest))
 
     def landed(self, version: int) -> TableState | None:
         """Unknown: what others committed meanwhile was not read."""

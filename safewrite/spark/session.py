@@ -66,6 +66,8 @@ def conf(
         schemes = (*_SCHEMES, "file") if local_files else _SCHEMES
         settings |= {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in schemes}
         settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        # Spark's own choice, INT96, is nanoseconds to other readers: years before 1678 and after 2262 are lost to them.
+        settings["spark.sql.parquet.outputTimestampType"] = "TIMESTAMP_MICROS"
         extensions.append("io.delta.sql.DeltaSparkSessionExtension")
     if iceberg:
         extensions.append("org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")

@@ -45,8 +45,11 @@ def _literal(value: Any) -> str:
     match value:
         case bool():
             return str(value).upper()
+        case str() if "'" in value or "\\" in value:
+            # How a quoted one is read hangs on the session (spark.sql.parser.escapedStringLiterals).
+            return f"CAST(X'{value.encode().hex()}' AS STRING)"
         case str():
-            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+            return f"'{value}'"
         case bytes():
             return f"X'{value.hex()}'"
         case float():

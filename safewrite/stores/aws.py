@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import email.utils
 import os
+import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from safewrite.errors import StorageError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
 
 if TYPE_CHECKING:
@@ -92,6 +94,15 @@ def client(
     )
 
 
+def is_empty(error: Exception) -> bool:
+    """Whether a range was refused because it begins behind the end of the object (416)."""
+    from botocore.exceptions import ClientError
+
+    return isinstance(error, ClientError) and "InvalidRange" in str(
+        error.response.get("Error", {}).get("Code")
+    )
+
+
 def meaning(error: Exception, *, write: bool) -> Outcome:
     """What a client exception says about whether the request was performed.
 
@@ -116,3 +127,67 @@ def meaning(error: Exception, *, write: bool) -> Outcome:
     if status == 404 and not write and code != "NoSuchBucket":
         return Missing()
     return Unknown(detail) if status == 403 and not write else Failed(detail)
+
+
+# --- one client per process -------------------------------------------------------------------------
+class _Clients:
+    """The clients of this process, by service, session and settings."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[Any, ...], Any] = {}
+        self.lock = threading.Lock()
+
+
+_clients = _Clients()
+# A forked child has none of the threads that may hold the lock, and must not talk over its parent's connections.
+os.register_at_fork(after_in_child=_clients.__init__)  # type: ignore[misc]
+
+
+def shared_client(service: str, session: boto3.Session | None, options: Mapping[str, str] | None) -> Any:
+    """One client per service and settings in a process: making one costs more than a small append.
+
+    What is returned may be kept over a fork: the child talks by a client of its own.
+
+    Raises:
+        StorageError: no client can be made of these settings.
+    """
+    shared = _SharedClient(service, session, tuple(sorted((options or {}).items())))
+    shared.here()
+    return shared
+
+
+class _SharedClient:
+    """The client of whichever process asks: two that talk over one connection get each other's answers."""
+
+    def __init__(
+        self, service: str, session: boto3.Session | None, options: tuple[tuple[str, str], ...]
+    ) -> None:
+        self._mark = (service, session, options)
+
+    def here(self) -> Any:
+        """The client of this process."""
+        found = _clients.found.get(self._mark)
+        if found is not None:
+            return found
+        service, session, options = self._mark
+        with _clients.lock:
+            if self._mark not in _clients.found:
+                try:
+                    _clients.found[self._mark] = client(service, session=session, options=dict(options))
+                except Exception as error:
+                    raise StorageError(
+                        f"No {service} client could be made: {error}. Nothing was written. Check region and "
+                        "credentials (environment, storage_options= or boto3_session=)."
+                    ) from error
+            return _clients.found[self._mark]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.here(), name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SharedClient) and other._mark == self._mark
+
+    def __hash__(self) -> int:
+        return hash(self._mark)

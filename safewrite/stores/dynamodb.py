@@ -204,6 +204,8 @@ class DynamoDBLedger:
             item["version"] = {"N": str(record.version)}
         if record.in_doubt_at is not None:
             item["inDoubtAt"] = {"N": str(record.in_doubt_at)}
+        if record.table_id is not None:
+            item["tableId"] = {"S": record.table_id}
         try:
             self.client.put_item(TableName=self.table_name, Item=item, **condition)
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
@@ -288,6 +290,7 @@ def _record(item: Item) -> LedgerRecord:
         fingerprint=item["fingerprint"]["S"],
         version=int(version) if version else None,
         in_doubt_at=int(doubt) if doubt else None,
+        table_id=item.get("tableId", {}).get("S"),
     )
 
 

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import uuid
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 
 from safewrite.protocol.effects import (
@@ -56,13 +57,15 @@ class LocalObjects:
         top = self.folder / prefix.rpartition("/")[0]
         found = []
         try:
-            for folder, _, names in os.walk(top):
+            for folder, _, names in os.walk(top, onerror=_raise):
                 for name in names:
                     path = (Path(folder) / name).relative_to(self.folder).as_posix()
                     if path.startswith(prefix) and path > start_after:
                         with contextlib.suppress(FileNotFoundError):  # removed while we looked
                             status = (self.folder / path).stat()
-                            found.append(Listed(path, status.st_size, status.st_mtime_ns // 1_000_000))
+                            modified_ms = status.st_mtime_ns // 1_000_000
+                            etag = f"{status.st_ino:x}-{status.st_mtime_ns:x}"
+                            found.append(Listed(path, status.st_size, modified_ms, etag))
         except OSError as error:
             return Unknown(str(error))
         found.sort(key=lambda item: item.path)
@@ -113,6 +116,12 @@ class LocalObjects:
             os.close(descriptor)
 
 
+def _raise(error: OSError) -> None:
+    """A folder that cannot be listed is not an empty one (G10); one that is not there is."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
 class SqliteLedger:
     """Idempotency keys of one local table, in ``_safewrite/ledger.sqlite`` beside its data."""
 
@@ -124,7 +133,8 @@ class SqliteLedger:
         try:
             with self._open() as database:
                 row = database.execute(
-                    "SELECT key, base_version, fingerprint, version, in_doubt_at FROM ledger WHERE key = ?",
+                    "SELECT key, base_version, fingerprint, version, in_doubt_at, table_id FROM ledger "
+                    "WHERE key = ?",
                     (key,),
                 ).fetchone()
         except sqlite3.Error as error:
@@ -138,11 +148,12 @@ class SqliteLedger:
         return self._put("INSERT OR REPLACE", record, expire_time_s)
 
     def _put(self, verb: str, record: LedgerRecord, expire_time_s: int) -> Outcome:
-        row = (record.key, record.base_version, record.fingerprint, record.version, record.in_doubt_at)
         try:
             with self._open() as database:
                 done = database.execute(
-                    f"{verb} INTO ledger VALUES (?, ?, ?, ?, ?, ?)", (*row, expire_time_s)
+                    f"{verb} INTO ledger (key, base_version, fingerprint, version, in_doubt_at, table_id, "
+                    "expire_time_s) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (*astuple(record), expire_time_s),
                 )
                 return Ok() if done.rowcount == 1 else Exists()
         except sqlite3.Error as error:
@@ -156,8 +167,10 @@ class SqliteLedger:
             database.execute(
                 "CREATE TABLE IF NOT EXISTS ledger (key TEXT PRIMARY KEY, base_version INTEGER NOT NULL, "
                 "fingerprint TEXT NOT NULL, version INTEGER, in_doubt_at INTEGER, "
-                "expire_time_s INTEGER NOT NULL)"
+                "expire_time_s INTEGER NOT NULL, table_id TEXT)"
             )
+            if "table_id" not in {row[1] for row in database.execute("PRAGMA table_info(ledger)")}:
+                database.execute("ALTER TABLE ledger ADD COLUMN table_id TEXT")
             with database:
                 yield database
         finally:

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from safewrite.protocol.effects import Busy, Listed, Missing, Ok, Outcome, Tail, Unknown
-from safewrite.stores.aws import ServerClock, meaning
+from safewrite.stores.aws import ServerClock, is_empty, meaning
 
 
 class S3Objects:
@@ -39,7 +39,8 @@ class S3Objects:
             )
             data = answer["Body"].read()
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return meaning(error, write=False)
+            # Of an empty object no range can be had: there is nothing at its end.
+            return Ok(Tail(0, b"")) if is_empty(error) else meaning(error, write=False)
         # A store that ignores the range answers with everything and no Content-Range.
         total = answer.get("ContentRange", "").rpartition("/")[2]
         return Ok(Tail(int(total) if total.isdigit() else len(data), data[-length:]))
@@ -84,7 +85,7 @@ class S3Objects:
             answer = self.client.get_object(Bucket=self.bucket, Key=self._base + path, **extra)
             body: bytes = answer["Body"].read()
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return meaning(error, write=False)
+            return Ok(b"") if byte_range and is_empty(error) else meaning(error, write=False)
         etag = _md5_of(answer)
         if byte_range is None and self._etags_are_md5 and etag not in (None, _hex(body)):
             # Half a commit file read back would look like another writer's (A19, G5).

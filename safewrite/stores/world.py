@@ -32,11 +32,19 @@ class Performer(Protocol):
 
 
 def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
-    """Drive a generator of effects to its end on a world."""
+    """Drive a generator of effects to its end on a world.
+
+    What a world raises is raised where the effect was asked for: a protocol knows whether a commit is in doubt.
+    """
     try:
         effect = next(steps)
         while True:
-            effect = steps.send(world.perform(effect))
+            try:
+                outcome = world.perform(effect)
+            except Exception as error:  # noqa: BLE001 - not swallowed: the generator has it
+                effect = steps.throw(error)
+            else:
+                effect = steps.send(outcome)
     except StopIteration as end:
         result: T = end.value
         return result

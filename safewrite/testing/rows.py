@@ -43,6 +43,7 @@ class Row:
     state: None = None
     table_id: str | None = None
     timestamp_ms: int = 0
+    anchor: None = None
     found: dict[str, int] = field(default_factory=dict)
 
     def body(self, version: int) -> bytes:
@@ -62,7 +63,7 @@ class Row:
     def suffices(self, summary: str) -> bool:
         return True
 
-    def examine_summary(self, version: int, summary: str) -> Found | None:
+    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         return self.examine(version, summary.encode())
 
     def recheck(self) -> Generator[Effect, Outcome, None]:

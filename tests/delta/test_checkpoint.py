@@ -13,6 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from safewrite.delta import log
 from safewrite.delta.checkpoint import due, write_checkpoint
+from safewrite.delta.listing import Checkpoint
 from safewrite.delta.state import load
 from safewrite.errors import StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
@@ -24,7 +25,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def checkpoint(table: Table) -> bool:
-    return table.run(write_checkpoint(table.run(load())))
+    return table.run(write_checkpoint(table.run(load()))) is not None
 
 
 def rows_of(table: Table, version: int) -> pa.Table:
@@ -216,7 +217,7 @@ def test_a_checkpoint_that_stands_is_never_replaced():
     state = table.run(load())
     (path,) = log.checkpoint_paths(0)
     table.blobs[path] = b"somebody else's"
-    assert table.run(write_checkpoint(state)) is False
+    assert table.run(write_checkpoint(state)) is None
     assert table.blobs[path] == b"somebody else's"
     assert log.LAST_CHECKPOINT not in table.blobs
 
@@ -225,7 +226,7 @@ def test_nothing_is_read_where_the_state_already_comes_from_that_checkpoint():
     table = Table(PROTOCOL, metadata(), add("a"))
     assert checkpoint(table)
     state = table.run(load())
-    assert table.run(write_checkpoint(state)) is False
+    assert table.run(write_checkpoint(state)) is None
     assert not table.asked
 
 
@@ -244,7 +245,7 @@ def test_a_lost_answer_to_the_put_still_ends_in_one_checkpoint_with_its_hint(app
         return Unknown("cut")
 
     table.answer = lose_the_first
-    assert table.run(write_checkpoint(state)) is True
+    assert table.run(write_checkpoint(state)) is not None
     assert json.loads(table.blobs[log.LAST_CHECKPOINT])["version"] == 0
 
 
@@ -276,7 +277,7 @@ def test_the_hint_never_moves_back_and_garbage_in_it_is_replaced():
     table.commit(add("b"))
     assert checkpoint(table)
     ahead = table.blobs[log.LAST_CHECKPOINT]
-    assert table.run(write_checkpoint(old)) is True
+    assert table.run(write_checkpoint(old)) is not None
     assert table.blobs[log.LAST_CHECKPOINT] == ahead
     table.commit(add("c"))
     table.blobs[log.LAST_CHECKPOINT] = b"garbage"
@@ -309,4 +310,14 @@ def test_unknown_features_forbid_a_checkpoint():
 def test_checkpoints_are_due_at_multiples_of_the_interval(setting, versions):
     properties = {} if setting is None else {"delta.checkpointInterval": setting}
     state = Table(PROTOCOL, metadata(properties=properties)).run(load())
-    assert [version for version in range(31) if due(state, version)] == versions
+    found = []
+    for version in range(31):
+        if due(state, version):
+            found.append(version)
+            state = state.with_checkpoint(Checkpoint(version, log.checkpoint_paths(version)))
+    assert found == versions
+
+
+def test_where_writers_had_no_time_for_checkpoints_one_is_due_between_two_intervals_as_well():
+    state = Table(PROTOCOL, metadata()).run(load())
+    assert [version for version in range(51) if due(state, version)] == [10, 20, 25, 30, 35, 40, 45, 50]

@@ -14,7 +14,7 @@ from safewrite.delta.checkpoint import write_checkpoint
 from safewrite.delta.files import load_files
 from safewrite.delta.state import load
 from safewrite.errors import Kind, StorageError, UnsupportedTableError
-from safewrite.protocol.effects import Get, Unknown
+from safewrite.protocol.effects import Get, Ok, Unknown
 from tests.delta.logs import PROTOCOL, Table, add, body, metadata, remove
 
 VECTOR = {
@@ -227,3 +227,25 @@ def test_a_commit_that_both_removes_and_adds_one_file_leaves_it_live():
         table = Table(PROTOCOL, metadata(), add("a"))
         table.commit(*actions)
         assert live(table) == ["a"]
+
+
+@pytest.mark.parametrize("version", [3, 7])
+def test_an_answer_that_is_anothers_does_not_become_a_checkpoint(version: int) -> None:
+    """A8: two processes on one connection got each other's answers; a checkpoint made of such loses a row for all."""
+    table = Table(PROTOCOL, metadata())
+    for number in range(10):
+        table.commit(add(f"f{number}"))
+    state = table.run(load())
+    assert state is not None
+    wrong = table.blobs[log.commit_path(version - 1)]
+    table.answer = lambda effect: Ok(wrong) if effect == get_of(version) else None
+    for steps in (load_files(state), write_checkpoint(state)):
+        with pytest.raises(StorageError, match="other bytes"):
+            table.run(steps)
+    assert not [path for path in table.blobs if "checkpoint" in path]
+    table.answer = lambda _: None
+    assert table.run(write_checkpoint(state))
+
+
+def get_of(version: int) -> Get:
+    return Get(log.commit_path(version), name="files.get_commit")

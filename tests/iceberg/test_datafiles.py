@@ -179,7 +179,7 @@ PARTITIONED: dict[str, list[str]] = {
     "instants": ["c", "bucket(3, c)", "year(c)", "month(c)", "day(c)", "hour(c)"],
     "texts": ["c", "bucket(3, c)", "truncate(2, c)"],
     "bytes": ["c", "bucket(3, c)"],
-    "fixed": ["c", "bucket(3, c)"],
+    "fixed": ["bucket(3, c)"],
     "uuids": ["bucket(3, c)"],
 }
 

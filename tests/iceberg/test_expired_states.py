@@ -44,7 +44,7 @@ def test_a_writer_goes_on_after_rivals_have_expired_the_snapshot_it_knew(lake: W
     assert sorted(late.iceberg.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
 
 
-class CrashError(Exception):
+class CrashError(BaseException):
     """Stands for the end of a process."""
 
 

@@ -25,7 +25,7 @@ ARBITERS = ("dynamodb", "object-store", "local")
 LEASE_S = 0.2
 
 
-class CrashError(Exception):
+class CrashError(BaseException):
     """Thrown through a write, as a process would die there, for tests that need no real process."""
 
 

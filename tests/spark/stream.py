@@ -7,6 +7,7 @@ sinks, before Spark notes in the checkpoint that it is done.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import pickle
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,14 +68,33 @@ def dies(batches: Batches) -> Batches:
     return dying
 
 
+def pooled(sinks: Sequence[Batches], after_each: Callable[[], object] = lambda: None) -> Batches:
+    """Writes a batch to all sinks by a pool of threads, as is usual where there are many; an error ends the batch."""
+
+    def write(frame: Any, epoch: int) -> None:
+        def one(sink: Batches) -> None:
+            sink(frame, epoch)
+            after_each()
+
+        frame.persist()
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(one, sinks))
+        finally:
+            frame.unpersist()
+
+    return write
+
+
 @dataclass(frozen=True)
 class Killed:
-    """What the driver that dies is told."""
+    """What the driver that dies is told; ``after``: by a pool of threads, once so many tables are written."""
 
     stream: Stream
     sinks: Sequence[Sink]
     place: Place
     catalogs: Mapping[str, dict[str, str]]
+    after: int | None = None
 
     def run(self) -> int:
         """Run it; how its process ended."""
@@ -88,10 +109,18 @@ def main() -> None:
     """Start Spark, write a batch to each sink, die."""
     task: Killed = pickle.loads(base64.b64decode(sys.stdin.buffer.read()))
 
-    def batches(frame: Any, epoch: int) -> None:
+    def one_by_one(frame: Any, epoch: int) -> None:
         for sink in task.sinks:
             sink(frame, epoch)
         os.kill(os.getpid(), signal.SIGKILL)
+
+    written = itertools.count(1)
+
+    def kill_in_between() -> None:
+        if next(written) == task.after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    batches = one_by_one if task.after is None else pooled(task.sinks, kill_in_between)
 
     with Spark(Path(sys.argv[1])) as spark:
         spark.reach(task.place.uri.split("/")[2], task.place.storage_options["AWS_ENDPOINT_URL"])

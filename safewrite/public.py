@@ -1,0 +1,106 @@
+"""What every public call ends in: a result, or a SafewriteError; and one call at a time on one object."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from safewrite.errors import InternalError, SafewriteError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Turn:
+    """A lock for the threads of one process; a forked child has its own, for it has none of those threads."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+
+    def is_anothers(self) -> bool:
+        """Whether this is the copy that a forked child has; True once."""
+        if self._process == os.getpid():
+            return False
+        self.__init__()  # type: ignore[misc]
+        return True
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+
+class _Shared(Protocol):
+    @property
+    def turn(self) -> Turn: ...
+
+    def after_fork(self) -> None: ...
+
+
+S = TypeVar("S", bound=_Shared)
+
+
+def public(call: Callable[P, T]) -> Callable[P, T]:
+    """Let a function raise nothing but SafewriteErrors.
+
+    Raises:
+        InternalError: what a library raised, and safewrite did not expect.
+    """
+
+    @wraps(call)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except SafewriteError:
+            raise
+        except Exception as error:
+            if isinstance(error, TypeError) and not _can_be_called(call, args, kwargs):
+                raise  # as Python refuses arguments that are not there
+            raise _unexpected(call.__name__, error) from error
+
+    return guarded
+
+
+def verb(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """As :func:`public`, for a method of a table, which the threads of a process call one after the other."""
+    checked = public(call)
+
+    @wraps(call)
+    def taking_turns(table: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if table.turn.is_anothers():
+            public(table.after_fork)()
+        with table.turn:
+            return checked(table, *args, **kwargs)
+
+    return taking_turns
+
+
+def _can_be_called(call: Callable[..., object], args: Any, kwargs: Any) -> bool:
+    try:
+        inspect.signature(call).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _unexpected(name: str, error: Exception) -> InternalError:
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - its text is not what matters
+        said = "(it has no text)"
+    return InternalError(
+        f"{name}() met an error that safewrite did not expect: {type(error).__name__}: {said}. If it was to write, the "
+        "same call with the same key, or resolve(key), tells whether the rows are in the table. Please report it."
+    )

@@ -1,0 +1,279 @@
+"""Iceberg tables that others made, or changed under an object: written right, or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+from pyiceberg.transforms import IdentityTransform
+
+import safewrite as sw
+from safewrite.iceberg.schema import iceberg_schema
+from safewrite.testing.steps import At
+
+LONG_MS = str(30 * 24 * 3600 * 1000)
+KEPT = {"history.expire.max-snapshot-age-ms": LONG_MS}
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    made = SqlCatalog("local", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    made.create_namespace("db")
+    yield made
+    made.engine.dispose()
+
+
+def ids(catalog: SqlCatalog) -> list[int]:
+    found: list[int] = catalog.load_table("db.t").scan().to_arrow()["id"].to_pylist()
+    return sorted(found)
+
+
+def partitioned(catalog: SqlCatalog, column: pa.Field, values: list[Any], version: int) -> Any:
+    """A table of PyIceberg's, partitioned by the values of its second column."""
+    schema = iceberg_schema(pa.schema([pa.field("id", pa.int64()), column]))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), column.name))
+    properties = {"format-version": str(version), **KEPT}
+    table = catalog.create_table("db.t", schema, partition_spec=spec, properties=properties)
+    if values:
+        table.append(pa.table({"id": range(len(values)), column.name: pa.array(values, column.type)}))
+    return table
+
+
+# --- partitioning -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", [pa.binary(4), pa.float64(), pa.uuid()])
+def test_partition_values_that_some_engine_reads_otherwise_are_refused(
+    catalog: SqlCatalog, kind: Any
+) -> None:
+    """Java takes the first byte of a ``fixed`` partition value for its length: other values, or no table at all."""
+    column = pa.field("c", kind)
+    with pytest.raises(sw.InvalidInputError, match="Partition by another"):
+        sw.create(
+            "db.t", pa.schema([pa.field("id", pa.int64()), column]), catalog=catalog, partition_by=["c"]
+        )
+    partitioned(catalog, column, [], 2)
+    with pytest.raises(sw.UnsupportedTableError, match="partitioned by the values of 'c'"):
+        sw.open("db.t", catalog=catalog)
+
+
+def test_a_partitioning_that_came_later_is_met_too(catalog: SqlCatalog) -> None:
+    schema = pa.schema({"id": pa.int64(), "c": pa.binary(4)})
+    table = sw.create("db.t", schema, catalog=catalog)
+    data = pa.table({"id": [1], "c": pa.array([b"abcd"], pa.binary(4))})
+    table.append(data)
+    with catalog.load_table("db.t").update_spec() as update:
+        update.add_identity("c")
+    for call in (table.refresh, lambda: table.append(data), lambda: table.delete("id = 1"), table.refresh):
+        with pytest.raises(sw.UnsupportedTableError, match="'c'"):
+            call()
+    assert ids(catalog) == [1]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int32(), pa.date32(), pa.decimal128(12, 2)])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_column_that_was_partitioned_by_may_be_dropped(
+    catalog: SqlCatalog, version: int, kind: Any
+) -> None:
+    """PyIceberg gives the field of a dropped column no type, and writes a manifest of it that nobody can read."""
+    values = pa.array([1, 2, 2, None], pa.int32()).cast(kind).to_pylist()
+    table = partitioned(catalog, pa.field("gone", kind), values, version)
+    with table.update_spec() as update:
+        update.remove_field("gone")
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("gone")
+    ours = sw.open("db.t", catalog=catalog)
+    ours.append(rows(4), key="a")
+    assert ids(catalog) == [0, 1, 2, 3, 4]
+    ours.delete("id = 1", key="b")
+    ours.delete("id = 4", key="c")
+    ours.overwrite(rows(7), where="id = 7", key="d")
+    assert ids(catalog) == [0, 2, 3, 7]
+    if version == 1:
+        with catalog.load_table("db.t").transaction() as transaction:
+            transaction.upgrade_table_version(2)
+        ours.append(rows(8), key="e")
+        ours.delete("id = 0", key="f")
+        assert ids(catalog) == [2, 3, 7, 8]
+    ours.overwrite(rows(9), key="g")
+    assert ids(catalog) == [9]
+    ours.delete("TRUE", key="h")
+    assert ids(catalog) == []
+
+
+def test_a_dropped_column_of_which_no_schema_tells_is_refused(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old schemas may be removed from a table's metadata."""
+    from safewrite.iceberg import partitions
+
+    table = partitioned(catalog, pa.field("gone", pa.string()), ["a"], 1)
+    with table.update_spec() as update:
+        update.remove_field("gone")
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("gone")
+    ours = sw.open("db.t", catalog=catalog)
+    real = partitions._column
+
+    def column(name: Any, schema: Schema) -> Any:
+        return None if name == 2 else real(name, schema)
+
+    monkeypatch.setattr(partitions, "_column", column)
+    for call in (lambda: ours.append(rows(1)), lambda: ours.delete("id = 0")):
+        with pytest.raises(sw.UnsupportedTableError, match="'gone'"):
+            call()
+    assert ids(catalog) == [0]
+
+
+# --- states that came later ---------------------------------------------------------------------------
+LATER: dict[str, Callable[[Any], None]] = {
+    "encryption": lambda t: t.set_properties({"encryption.key-id": "k"}),
+    "retention": lambda t: t.set_properties({"history.expire.max-snapshot-age-ms": "1000"}),
+}
+
+
+@pytest.mark.parametrize("change", LATER)
+def test_what_open_refuses_is_refused_by_an_object_that_was_opened_before(
+    catalog: SqlCatalog, change: str
+) -> None:
+    """Also within the second for which a look at the table serves."""
+    other = SqlCatalog(catalog.name, **catalog.properties)
+    table = sw.create("db.t", rows().schema, catalog=catalog)
+    table.connection = table.connection.__class__(**{**vars(table.connection), "bare": True})  # type: ignore[attr-defined]
+    table.append(rows(1))
+    with other.load_table("db.t").transaction() as transaction:
+        LATER[change](transaction)
+    other.engine.dispose()
+    table._sight.seen_s = None  # type: ignore[union-attr]
+    for call in (lambda: table.append(rows(2)), table.refresh, lambda: table.delete("id = 1")):
+        with pytest.raises(sw.NotCommittedError, match=r"encrypted|keeps snapshots"):
+            call()
+    assert ids(catalog) == [1]
+
+
+def test_an_upgrade_of_the_format_between_two_writes_is_a_conflict_that_is_gone_over(
+    catalog: SqlCatalog,
+) -> None:
+    """Within the second for which a look serves: PyIceberg refuses to add a snapshot of the old format."""
+    schema = iceberg_schema(rows().schema)
+    catalog.create_table("db.t", schema, properties={"format-version": "1", **KEPT})
+    table = sw.open("db.t", catalog=catalog)
+    table.append(rows(1), key="a")
+    with SqlCatalog(catalog.name, **catalog.properties).load_table("db.t").transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    assert table.append(rows(2), key="b").outcome == "committed"
+    assert ids(catalog) == [1, 2]
+
+
+def test_an_object_that_was_opened_before_the_table_was_made_resolves_keys(catalog: SqlCatalog) -> None:
+    """Promise 3: None means that a new write is safe, so it is never said without a look."""
+    early, maker = (sw.open("db.t", catalog=catalog, create=True) for _ in range(2))
+    assert early.resolve("k") is None
+    receipt = maker.append(rows(1), key="k")
+    found = early.resolve("k")
+    assert found is not None
+    assert (found.version, found.rows) == (receipt.version, 1)
+    assert early.append(rows(1), key="k").outcome == "already_committed"
+    assert early.resolve("other") is None
+
+
+# --- rollback and cherry-pick -------------------------------------------------------------------------
+def cherry_pick(catalog: SqlCatalog, source_id: int) -> int:
+    """As Java does it: a new snapshot that names its source and has none of its summary's own properties."""
+    table = catalog.load_table("db.t")
+    metadata = table.metadata
+    source = metadata.snapshot_by_id(source_id)
+    current = metadata.current_snapshot()
+    assert source is not None
+    assert current is not None
+    added = [m for m in source.manifests(table.io) if m.added_snapshot_id == source_id]
+    kept = current.manifests(table.io)
+    from pyiceberg.manifest import write_manifest_list
+
+    number = metadata.new_snapshot_id()
+    location = f"{metadata.location}/metadata/snap-{number}.avro"
+    with write_manifest_list(
+        format_version=2,
+        output_file=table.io.new_output(location),
+        snapshot_id=number,
+        parent_snapshot_id=current.snapshot_id,
+        sequence_number=metadata.next_sequence_number(),
+        avro_compression="gzip",
+    ) as writer:
+        writer.add_manifests([*added, *kept])
+    made = Snapshot(
+        snapshot_id=number,
+        parent_snapshot_id=current.snapshot_id,
+        sequence_number=metadata.next_sequence_number(),
+        timestamp_ms=metadata.last_updated_ms + 1,
+        manifest_list=location,
+        summary=Summary(operation=Operation.APPEND, **{"source-snapshot-id": str(source_id)}),
+        schema_id=metadata.current_schema_id,
+    )
+    ref = {"ref-name": "main", "type": "branch", "snapshot-id": number}
+    catalog.commit_table(
+        table, (), (AddSnapshotUpdate(snapshot=made), SetSnapshotRefUpdate.model_validate(ref))
+    )
+    return number
+
+
+@pytest.mark.parametrize("named", [{"key": "k"}, {"txn": ("app", 7)}])
+def test_a_write_that_was_rolled_back_and_cherry_picked_is_in_the_table(
+    catalog: SqlCatalog, named: dict[str, Any]
+) -> None:
+    table = sw.create("db.t", rows().schema, catalog=catalog, properties=KEPT)
+    first = table.append(rows(1), key="first")
+    receipt = table.append(rows(2), **named)
+    with catalog.load_table("db.t").manage_snapshots() as manage:
+        manage.rollback_to_snapshot(first.version)
+    table.append(rows(3), key="third")
+    assert table.resolve(receipt.key) is None
+    cherry_pick(catalog, receipt.version)
+    assert ids(catalog) == [1, 2, 3]
+    fresh = sw.open("db.t", catalog=catalog)
+    for one in (table, fresh):
+        found = one.resolve(receipt.key)
+        assert found is not None
+        assert found.version == receipt.version
+        again = one.append(rows(2), **named)
+        assert (again.outcome, again.version) == ("already_committed", receipt.version)
+        with pytest.raises(sw.ReplayMismatchError):
+            one.append(rows(4), **named)
+    assert ids(catalog) == [1, 2, 3]
+
+
+def test_a_write_that_was_rolled_back_for_good_is_written_again(catalog: SqlCatalog) -> None:
+    table = sw.create("db.t", rows().schema, catalog=catalog, properties=KEPT)
+    first = table.append(rows(1), key="first")
+    table.append(rows(2), key="k")
+    with catalog.load_table("db.t").manage_snapshots() as manage:
+        manage.rollback_to_snapshot(first.version)
+    assert table.append(rows(2), key="k").outcome == "committed"
+    assert ids(catalog) == [1, 2]
+
+
+def test_a_table_that_is_made_anew_while_an_overwrite_is_under_way_is_not_overwritten(
+    catalog: SqlCatalog,
+) -> None:
+    table = sw.create("db.t", rows().schema, catalog=catalog)
+    table.append(rows(1))
+
+    def anew() -> None:
+        catalog.drop_table("db.t")
+        sw.create("db.t", rows().schema, catalog=catalog).append(rows(5))
+
+    table.world = At(table.world, "swap.commit", "before", anew)  # type: ignore[union-attr]
+    with pytest.raises(sw.ConflictError, match="Open it again") as caught:
+        table.overwrite(rows(9))
+    assert caught.value.kind is sw.Kind.TABLE_REPLACED
+    assert ids(catalog) == [5]

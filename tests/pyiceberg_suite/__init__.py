@@ -1,0 +1,1 @@
+"""PyIceberg's own tests through SafeCatalog: `make test-pyiceberg`."""
