@@ -189,7 +189,7 @@ def committed(
     """What there is to do and to say once this call's commit stands."""
     named = candidate.write
     if _in_ledger(named):
-        yield from _remember(record, landed.version, limits)
+        yield from keys.remember(record, landed.version, limits)
     state = candidate.landed(landed.version)
     return Done(
         landed.version,
@@ -210,18 +210,10 @@ def found_again(
     if _in_ledger(candidate.write):
         # The intent may be of an earlier call with other rows, which never landed; the log bears out ours.
         landed = replace(record, fingerprint=candidate.write.fingerprint)
-        yield from _remember(landed, found.version, limits)
+        yield from keys.remember(landed, found.version, limits)
     rows = int(candidate.found.get("rows", candidate.write.rows))
     files = int(candidate.found.get("files", 0))
     return Done(found.version, True, rows, files, attempts, None)
-
-
-def _remember(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
-    """Tell the ledger; whatever goes wrong with that cannot unmake the commit."""
-    try:
-        yield from keys.remember(record, version, limits)
-    except Exception:
-        log.warning("after the commit of version %d: the ledger was not told", version, exc_info=True)
 
 
 def stands(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, bool]:

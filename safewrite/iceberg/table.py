@@ -485,25 +485,30 @@ class IcebergTable:
             fingerprint=named.fingerprint,
             txn=named.txn,
         )
-        before = self._sight.existing()
-        self._sight.see(done.head)
-        if not done.already:
-            self._drop_old_metadata(before, done.head)
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
-        if done.contended:
-            self._sight.seen_s = None
         log.info("%s in snapshot %d", outcome.value, done.snapshot_id, extra={"receipt": receipt.to_dict()})
+        self._after(done)
         return receipt
 
+    def _after(self, done: Done) -> None:
+        """Keep what was learnt of the table, and drop old metadata; nothing here can unmake the ack."""
+        try:
+            before = self._sight.existing()
+            self._sight.see(done.head)
+            if done.contended:
+                self._sight.seen_s = None
+            if not done.already:
+                self._drop_old_metadata(before, done.head)
+        except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever comes after
+            self._sight.seen_s = None
+            log.warning("after the commit: %s", error, extra={"table": self.uri})
+
     def _drop_old_metadata(self, before: Head, after: Head) -> None:
-        """What PyIceberg does after its own commits, where the table asks for it; nothing here can unmake the ack."""
+        """What PyIceberg does after its own commits, where the table asks for it."""
         if str(after.properties.get("write.metadata.delete-after-commit.enabled")).lower() != "true":
             return
         old, new = table_of(before), table_of(after)
-        try:
-            self.connection.catalog._delete_old_metadata(new.io, old.metadata, new.metadata)  # noqa: SLF001
-        except Exception as error:  # noqa: BLE001 - a file that is left over harms nobody
-            log.warning("old metadata was not removed: %s", error, extra={"table": self.uri})
+        self.connection.catalog._delete_old_metadata(new.io, old.metadata, new.metadata)  # noqa: SLF001
 
     def _fresh_head(self, data: Any) -> Head:
         """The table as it was a moment ago, made first if it is not there and may be."""

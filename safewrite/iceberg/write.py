@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from safewrite.errors import CommitUnknownError, SafewriteError
+from safewrite.errors import CommitUnknownError, SafewriteError, not_committed
 from safewrite.iceberg import naming
 from safewrite.iceberg.naming import Write
 from safewrite.protocol import keys
@@ -18,6 +19,8 @@ from safewrite.protocol.swap import METADATA_READ_MAX, Plan, ReadMetadata, Swapp
 if TYPE_CHECKING:
     from safewrite.iceberg.datafiles import StagedFile
     from safewrite.iceberg.staging import Staging
+
+log = logging.getLogger("safewrite")
 
 EMPTY = -1
 """How a ledger record spells the base of a table without snapshots."""
@@ -77,6 +80,9 @@ def write(
     except SafewriteError as error:
         error.key = error.key or plan.write.key
         raise
+    except Exception as error:
+        # While a change is asked for, and once it landed, nothing else is raised.
+        raise not_committed(error, plan.write.key) from error
     return done
 
 
@@ -125,7 +131,7 @@ def _committed(
     # Only files that no commit can name any more: these attempts are known not to have landed (promise 7).
     lost = [Delete(path, name="write.delete_lost") for change in swapped.lost for path in change.written]
     if lost:
-        yield Together(tuple(lost), name="write.clean_up")
+        yield from _clean_up(lost)
     return Done(
         plan.snapshot_id,
         already=False,
@@ -135,6 +141,14 @@ def _committed(
         head=swapped.head,
         contended=swapped.contended,
     )
+
+
+def _clean_up(lost: list[Delete]) -> Generator[Effect, Outcome, None]:
+    """Delete files that nobody names; what is left over harms nobody, and cannot unmake the commit."""
+    try:
+        yield Together(tuple(lost), name="write.clean_up")
+    except Exception:
+        log.warning("after the commit: files of attempts that were lost are left over", exc_info=True)
 
 
 def _already(

@@ -7,6 +7,7 @@ COMMITTED {version} is put after the commit and only saves a repeat the reading 
 
 from __future__ import annotations
 
+import logging
 import operator
 import re
 from collections.abc import Callable, Generator
@@ -26,6 +27,8 @@ from safewrite.protocol.effects import (
     Ok,
     Outcome,
 )
+
+log = logging.getLogger("safewrite")
 
 KEY_LENGTH_MAX = 1024
 RESERVED = "safewrite:"
@@ -147,9 +150,12 @@ def recall(key: str, limits: Limits) -> Generator[Effect, Outcome, LedgerRecord 
 
 
 def remember(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
-    """Put COMMITTED; losing it only makes a repeat read the log."""
+    """Put COMMITTED; losing it only makes a repeat read the log, so nothing here can unmake the commit."""
     done = replace(record, version=version, in_doubt_at=None)
-    yield from ask(LedgerCommit(done, name="ledger.commit"), limits)
+    try:
+        yield from ask(LedgerCommit(done, name="ledger.commit"), limits)
+    except Exception:
+        log.warning("after the commit of version %d: the ledger was not told", version, exc_info=True)
 
 
 def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:

@@ -27,6 +27,7 @@ from typing import Protocol
 from safewrite.errors import (
     CommitUnknownError,
     RetriesExhaustedError,
+    SafewriteError,
     TableNotFoundError,
 )
 from safewrite.protocol import lease
@@ -175,12 +176,26 @@ def settle(
         ConflictError, TableNotFoundError: the table is gone, and the change with it.
         StorageError: the catalog refused the request for another reason; nothing was committed.
     """
+    try:
+        return (yield from _settle(change, limits, started_s, closing))
+    except SafewriteError:
+        raise
+    except Exception as error:
+        raise CommitUnknownError(
+            f"The commit onto {change.base.location} ended in {type(error).__name__}: {error}. The rows may be, or "
+            "become, part of the table. Call again with the same key, or resolve(key), to decide."
+        ) from error
+
+
+def _settle(
+    change: Change, limits: Limits, started_s: float, closing: tuple[Effect, ...]
+) -> Generator[Effect, Outcome, Settled]:
     swap = SwapTable(change, name="swap.commit")
     accepted = in_doubt = unseen = False
     outcome: Outcome = Unknown("never asked")
     for attempt in range(1, limits.asks + 1):
         if not accepted:
-            outcome = yield swap
+            outcome = yield from _answer(swap)
             accepted = isinstance(outcome, Ok)
             in_doubt = in_doubt or isinstance(outcome, Unknown)
         looked = yield from _look(accepted, closing)
@@ -207,12 +222,21 @@ def settle(
 def _look(accepted: bool, closing: tuple[Effect, ...]) -> Generator[Effect, Outcome, Outcome]:
     look = LoadTable(name="swap.verify" if accepted else "swap.look")
     if not accepted or not closing:
-        return (yield look)
-    answers = yield Together((look, *closing), name="swap.verify_and_close")
-    assert isinstance(answers, Ok)
+        return (yield from _answer(look))
+    answers = yield from _answer(Together((look, *closing), name="swap.verify_and_close"))
+    if not isinstance(answers, Ok):
+        return answers
     assert isinstance(answers.value, tuple)
     first: Outcome = answers.value[0]
     return first
+
+
+def _answer(effect: Effect) -> Generator[Effect, Outcome, Outcome]:
+    """What became of an effect; whatever a library raises says nothing of that."""
+    try:
+        return (yield effect)
+    except Exception as error:  # noqa: BLE001 - the next look decides
+        return Unknown(f"{type(error).__name__}: {error}")
 
 
 def _is_base(change: Change, looked: Outcome) -> bool:
@@ -265,7 +289,7 @@ def _between(base: Head, head: Head) -> Generator[Effect, Outcome, list[Head] | 
         return None
     found = []
     for location in reversed(since):
-        outcome = yield ReadMetadata(location, name="swap.read_metadata")
+        outcome = yield from _answer(ReadMetadata(location, name="swap.read_metadata"))
         if not isinstance(outcome, Ok):
             return None
         assert isinstance(outcome.value, Head)
@@ -286,9 +310,9 @@ def settle_creation(
     in_doubt = False
     outcome: Outcome = Unknown("never asked")
     for attempt in range(1, limits.asks + 1):
-        outcome = yield create
+        outcome = yield from _answer(create)
         in_doubt = in_doubt or isinstance(outcome, Ok | Unknown)
-        looked = yield LoadTable(name="create.look")
+        looked = yield from _answer(LoadTable(name="create.look"))
         if isinstance(looked, Ok):
             assert isinstance(looked.value, Head)
             return Settled(creation.landed_in(looked.value), looked.value)
@@ -333,8 +357,7 @@ def commit(
             )
         )
     except Exception:
-        if state.ticket is not None:
-            yield lease.pass_turn(state.ticket)
+        yield from state.close()
         raise
 
 
@@ -361,7 +384,7 @@ class _Turn:
     def close(self) -> Generator[Effect, Outcome, None]:
         """End our turn, where no answer of the catalog was there to end it with."""
         if self.ticket is not None:
-            yield lease.pass_turn(self.ticket)
+            yield from _answer(lease.pass_turn(self.ticket))
 
 
 def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Generator[Effect, Outcome, Swapped]:

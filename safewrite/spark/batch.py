@@ -78,7 +78,15 @@ def computed(frame: DataFrame, checks: Sequence[Check] = (), origin: Origin | No
         yield _counted(kept, checks, origin)
     finally:
         # Freed now: Spark itself would wait until the collectors of both languages have come round.
-        kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001 - PySpark has no other way
+        quietly(lambda: kept._jdf.logicalPlan().rdd().unpersist(False))  # noqa: SLF001 - PySpark has no other way
+
+
+def quietly(act: Callable[[], object]) -> None:
+    """Tidy up in Spark; what it raises is logged, for it cannot unmake a commit that landed meanwhile."""
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - a session that stopped, for one
+        log.warning("Spark was not tidied up: %s", error)
 
 
 def _counted(frame: DataFrame, checks: Sequence[Check], origin: Origin | None = None) -> Batch:

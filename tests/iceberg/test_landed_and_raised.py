@@ -1,0 +1,117 @@
+"""A library that raises in the middle of an Iceberg write, or after it: an ack stays an ack, every error is ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import safewrite as sw
+from safewrite.iceberg.table import IcebergTable
+from safewrite.testing.steps import At, Recorder, Side
+
+VERBS: dict[str, Callable[[IcebergTable], sw.Receipt]] = {
+    "append": lambda table: table.append([{"id": 7}], key="event"),
+    "append in a stream": lambda table: table.append([{"id": 7}], txn=("app", 7)),
+    "append without a name": lambda table: table.append([{"id": 7}]),
+    "overwrite": lambda table: table.overwrite([{"id": 7}], where="id = 7", key="event"),
+    "delete": lambda table: table.delete("id = 0", key="event"),
+}
+ERRORS = [
+    RuntimeError("cannot schedule new futures"),
+    pa.ArrowInvalid("no"),
+    OSError(28, "no space"),
+    KeyError("x"),
+    sw.UnsupportedTableError("what a look met"),
+]
+DROPS_OLD_METADATA = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "1",
+}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> SqlCatalog:
+    return SqlCatalog("files", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+
+
+def prepared(catalog: SqlCatalog, name: str) -> IcebergTable:
+    table = sw.open(f"db.{name}", catalog=catalog, create=True, properties=DROPS_OLD_METADATA)
+    assert isinstance(table, IcebergTable)
+    table.append([{"id": 0}, {"id": 1}], key="before")
+    return table
+
+
+def ids(catalog: SqlCatalog, name: str) -> Counter[Any]:
+    return Counter(catalog.load_table(f"db.{name}").scan().to_arrow().column("id").to_pylist())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_whatever_is_raised_at_any_step_the_rows_are_there_once_or_not_at_all(
+    catalog: SqlCatalog, verb: str
+) -> None:
+    expected = Counter([1] if verb == "delete" else [0, 1, 7])
+    table = prepared(catalog, "first")
+    table.world = recorder = Recorder(table.world)
+    VERBS[verb](table)
+    assert "swap.commit" in recorder.steps
+    for number, step in enumerate(recorder.steps):
+        for side in ("before", "after"):
+            name = f"t{number}{side}"
+            check(catalog, name, verb, step, side, ERRORS[number % len(ERRORS)], expected)
+
+
+def check(  # noqa: PLR0917 - one caller, just above
+    catalog: SqlCatalog, name: str, verb: str, step: str, side: Side, error: Exception, expected: Counter[Any]
+) -> None:
+    """One write in which a library raises at a step, and its repeat."""
+
+    def fail() -> None:
+        raise error
+
+    table = prepared(catalog, name)
+    table.world = trap = At(table.world, step, side, fail)
+    receipt = raised = None
+    try:
+        receipt = VERBS[verb](table)
+    except sw.SafewriteError as caught:
+        raised = caught
+    assert trap.reached, step
+    there = ids(catalog, name) == expected
+    assert there or receipt is None, (step, side)
+    assert not (there and isinstance(raised, sw.NotCommittedError)), (step, side, raised)
+    assert not (raised is None and receipt is None)
+    repeat = sw.open(f"db.{name}", catalog=catalog)
+    assert isinstance(repeat, IcebergTable)
+    if verb == "append without a name":
+        drawn = receipt.key if receipt is not None else raised.key if raised is not None else None
+        again = repeat.append([{"id": 7}], key=drawn or "")
+    else:
+        again = VERBS[verb](repeat)
+    assert receipt is None or again.outcome == "already_committed", (step, side)
+    assert ids(catalog, name) == expected, (step, side)
+
+
+def test_a_commit_is_acknowledged_whatever_its_tidying_up_meets(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A6 of Iceberg: what is learnt of the table after the commit, and old metadata that cannot be removed."""
+    table = prepared(catalog, "t")
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the interpreter is shutting down")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(catalog, "_delete_old_metadata", fail)
+        assert table.append([{"id": 2}], key="2").outcome == "committed"
+    known, see = table.version, table._sight.see
+    with monkeypatch.context() as broken:
+        broken.setattr(table._sight, "see", lambda head: see(head) if head.current == known else fail())
+        assert table.append([{"id": 3}], key="3").outcome == "committed"
+    assert table.append([{"id": 4}], key="4").outcome == "committed"
+    assert ids(catalog, "t") == Counter(range(5))
