@@ -108,7 +108,7 @@ class SparkIceberg:
         Raises:
             StorageError: Spark could not write them; nothing was committed.
         """
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         make_active(self.session)
