@@ -71,6 +71,12 @@ def identity(key: Key, txn: Txn) -> Identity:
     return Identity()
 
 
+def schema_mode(value: object) -> None:
+    """Refuse what is no way to take new columns."""
+    if value not in (None, "merge"):
+        raise InvalidInputError(f"schema_mode is None or 'merge', not {value!r:.80}. Nothing was written.")
+
+
 # --- limits -----------------------------------------------------------------------------------------
 def limits(*, attempts_max: Any, timeout_s: Any, lease_s: Any) -> Limits:
     """The limits of a write, checked before anything is done with them.

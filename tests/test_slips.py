@@ -55,7 +55,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("file://host/x", "no folder"),
         ("file:///", "no folder"),
         ("file:///a?b", "query"),
-        ("/tmp/a%20b", "character"),
+        ("/lake/a%20b", "character"),
         ("./a\nb", "character"),
         ("", "not ''"),
         ("  ", "address"),
@@ -96,7 +96,7 @@ def test_a_file_url_is_decoded_as_other_engines_decode_it(tmp_path: Path) -> Non
     assert (tmp_path / "a b" / "_delta_log").is_dir()
 
 
-@pytest.mark.parametrize("address", ["./t", "/tmp/t", Path("t"), "file:///tmp/t"])
+@pytest.mark.parametrize("address", ["./t", "/lake/t", Path("t"), "file:///lake/t"])
 def test_a_local_table_in_a_lambda_function_is_refused(address: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "orders")
     with pytest.raises(sw.UnsafeConfigError, match="Lambda"):

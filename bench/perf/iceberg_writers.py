@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from .writers import Append, make_frame, schema
+from .writers import Append, make_frame, named, schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,7 @@ def opened(arm: str, place: Place) -> Append:
     import safewrite as sw
 
     safe = sw.open(place.name, **settings(arm, place))
-    return lambda frame, key=None: safe.append(frame, key=key).attempts
+    return lambda frame, key=None: safe.append(frame, **named(key)).attempts
 
 
 def opening(arm: str, place: Place) -> Append:

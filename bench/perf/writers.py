@@ -19,6 +19,11 @@ Append = Callable[..., int | None]
 """``append(frame, key=None)``: the attempts it took, None where the library does not say."""
 
 
+def named(key: str | None) -> dict[str, str]:
+    """The argument that names a write, where there is a name."""
+    return {} if key is None else {"key": key}
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a table is, and how to get there."""
@@ -69,7 +74,7 @@ def opened(arm: str, place: Place) -> Append:
     import safewrite as sw
 
     table = sw.open(place.uri, **settings(arm, place))
-    return lambda frame, key=None: table.append(frame, key=key).attempts
+    return lambda frame, key=None: table.append(frame, **named(key)).attempts
 
 
 def opening(arm: str, place: Place) -> Append:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ from safewrite.frames.prepare import HIVE_NULL, Prepared
 from safewrite.frames.types import NAIVE_TIMESTAMP
 
 _NAME_LENGTH_MAX = 120
+_NO_FOLDER = re.compile(r"[/\\\x00-\x1f\x7f]")
+"""What cannot be part of a folder's name everywhere."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,10 @@ def spell(value: Any, *, utc: bool = False) -> str:
 def directory(values: dict[str, str | None], partition_by: Sequence[str]) -> str:
     """The directory of a partition, ``a=1/b=x/`` (or '').  Only a name: readers take values from the log.
 
-    All but unreserved ASCII characters are percent-encoded, so that no store or file system can take
-    one value for another.  Long values are named by a hash, since names of files are limited.
+    All but unreserved ASCII characters of a value are percent-encoded, so that no store or file system
+    can take one value for another.  Long values are named by a hash, since names of files are limited.
+    Columns stand as they are called, as deltalake writes them: polars looks for a partition column by
+    its directory, and would not find ``w%20w`` in the schema.
     """
     parts = []
     for name in partition_by:
@@ -69,7 +74,7 @@ def directory(values: dict[str, str | None], partition_by: Sequence[str]) -> str
         text = HIVE_NULL if value is None else quote(value, safe="")
         if len(text) > _NAME_LENGTH_MAX:
             text = "long-" + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        parts.append(f"{quote(name, safe='')}={text}/")
+        parts.append(f"{_NO_FOLDER.sub(lambda found: quote(found[0], safe=''), name)}={text}/")
     return "".join(parts)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import InvalidInputError, Kind, MissingExtraError, StorageError, UnsafeConfigError
-from safewrite.iceberg.heads import MAIN
+from safewrite.iceberg.heads import MAIN, table_of
 from safewrite.iceberg.write import Helpers
 from safewrite.options import refuse_unsafe
 from safewrite.stores.aws import shared_client
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from safewrite.iceberg.world import CatalogWorld
+    from safewrite.protocol.head import Head
     from safewrite.stores.abc import LeaseQueue, Ledger
 
 _SETTINGS = {
@@ -51,6 +52,12 @@ class Connection:
     def name(self) -> str:
         """The table as its user names it."""
         return ".".join(self.identifier)
+
+    def drop_old_metadata(self, before: Head, after: Head) -> None:
+        """What PyIceberg does after its own commits, where the table asks for it."""
+        if str(after.properties.get("write.metadata.delete-after-commit.enabled")).lower() == "true":
+            old, new = table_of(before), table_of(after)
+            self.catalog._delete_old_metadata(new.io, old.metadata, new.metadata)  # noqa: SLF001
 
     def after_fork(self) -> Connection:
         """The same for a forked child, by a catalog of its own.

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from safewrite import options
 from safewrite.errors import (
     CommitUnknownError,
     ConflictError,
-    InvalidInputError,
     Kind,
     NotCommittedError,
     TableNotFoundError,
@@ -32,7 +32,6 @@ from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.public import Turn, verb
-from safewrite.receipt import Outcome as ReceiptOutcome
 from safewrite.receipt import Receipt
 from safewrite.sink import Sink, portable, reopened, sink
 
@@ -194,7 +193,7 @@ class IcebergTable:
             CommitUnknownError: the same call again, or ``resolve(error.key)``, decides.
             ForeignWriterError: the catalog accepted the commit, and it is not in the table.
         """
-        _check_mode(schema_mode)
+        options.schema_mode(schema_mode)
         name = identity(key, txn)
         if is_spark(data):
             return self._spark(data, "append", None, name, schema_mode, spark_catalog)
@@ -205,8 +204,7 @@ class IcebergTable:
             try:
                 prepared, evolution = self._drafts.prepare(data, head, schema_mode)
             except WouldAlterError:
-                merged = partial(self._merged, data, head)
-                repeated = self._repeated(merged, head, name)
+                repeated = self._repeated(lambda: self._drafts.prepare(data, head, "merge")[0], head, name)
                 if repeated is None:
                     raise
                 return repeated
@@ -238,7 +236,7 @@ class IcebergTable:
         from safewrite.frames.where import parse
         from safewrite.iceberg.replace import named_replace
 
-        _check_mode(schema_mode)
+        options.schema_mode(schema_mode)
         name = identity(key, txn)
         if is_spark(data):
             return self._spark(data, "overwrite", where, name, schema_mode, spark_catalog)
@@ -270,8 +268,7 @@ class IcebergTable:
         from safewrite.frames.where import parse
         from safewrite.iceberg.replace import named_replace
 
-        started_s = self._sight.now_s()
-        name = identity(key, txn)
+        started_s, name = self._sight.now_s(), identity(key, txn)
 
         def attempt() -> Receipt:
             head = self._fresh_head(None)
@@ -302,20 +299,10 @@ class IcebergTable:
             return None
         found, head = self._sight.run(resolve(key, helpers=self.connection.helpers, limits=self.limits))
         self._sight.see(head)
-        if found is None:
-            check_doubt(self._doubts.get(key), head, key)
-            return None
-        return Receipt(
-            outcome=ReceiptOutcome.ALREADY_COMMITTED,
-            table=self.uri,
-            version=found.snapshot_id,
-            rows=found.rows,
-            files=found.files,
-            attempts=0,
-            elapsed_s=self._sight.now_s() - started_s,
-            key=key,
-            fingerprint=found.fingerprint,
-        )
+        if found is not None:
+            return found.receipt(self.uri, key, self._sight.now_s() - started_s)
+        check_doubt(self._doubts.get(key), head, key)
+        return None
 
     @verb
     def sink(
@@ -326,7 +313,7 @@ class IcebergTable:
         schema_mode: Literal["merge"] | None = None,
         spark_catalog: str | None = None,
     ) -> Sink:
-        """What ``foreachBatch`` of a Spark stream calls; see ``safewrite.Table.sink`` and :meth:`append`."""
+        """What ``foreachBatch`` calls; see ``safewrite.Table.sink`` and :meth:`append`."""
         extra = {} if spark_catalog is None else {"spark_catalog": spark_catalog}
         return sink(self.reopen, mode, app_id, schema_mode, extra)
 
@@ -455,9 +442,6 @@ class IcebergTable:
         self.refresh()
         return True
 
-    def _merged(self, data: Any, head: Head) -> Counted:
-        return self._drafts.prepare(data, head, "merge")[0]
-
     def _repeated(self, counted: Callable[[], Counted], head: Head, name: Identity) -> Receipt | None:
         """The receipt of rows that were committed before the table's schema outgrew them, if they were."""
         if not name.is_given:
@@ -471,22 +455,11 @@ class IcebergTable:
         return found if found is not None and found.fingerprint == named.fingerprint else None
 
     def _receipt(self, done: Done, plan: WritePlan, started_s: float) -> Receipt:
-        named = plan.write
-        outcome = ReceiptOutcome.ALREADY_COMMITTED if done.already else ReceiptOutcome.COMMITTED
-        receipt = Receipt(
-            outcome=outcome,
-            table=self.uri,
-            version=done.snapshot_id,
-            rows=done.rows,
-            files=done.files,
-            attempts=done.attempts,
-            elapsed_s=self._sight.now_s() - started_s,
-            key=named.key,
-            fingerprint=named.fingerprint,
-            txn=named.txn,
-        )
+        receipt = done.receipt(self.uri, plan.write, self._sight.now_s() - started_s)
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
-        log.info("%s in snapshot %d", outcome.value, done.snapshot_id, extra={"receipt": receipt.to_dict()})
+        log.info(
+            "%s in snapshot %d", receipt.outcome.value, done.snapshot_id, extra={"receipt": receipt.to_dict()}
+        )
         self._after(done)
         return receipt
 
@@ -498,17 +471,10 @@ class IcebergTable:
             if done.contended:
                 self._sight.seen_s = None
             if not done.already:
-                self._drop_old_metadata(before, done.head)
+                self.connection.drop_old_metadata(before, done.head)
         except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever comes after
             self._sight.seen_s = None
             log.warning("after the commit: %s", error, extra={"table": self.uri})
-
-    def _drop_old_metadata(self, before: Head, after: Head) -> None:
-        """What PyIceberg does after its own commits, where the table asks for it."""
-        if str(after.properties.get("write.metadata.delete-after-commit.enabled")).lower() != "true":
-            return
-        old, new = table_of(before), table_of(after)
-        self.connection.catalog._delete_old_metadata(new.io, old.metadata, new.metadata)  # noqa: SLF001
 
     def _fresh_head(self, data: Any) -> Head:
         """The table as it was a moment ago, made first if it is not there and may be."""
@@ -525,11 +491,6 @@ class IcebergTable:
             check_state(self.connection, head, strict=self._strict)
             self._admitted = head.location
         return head
-
-
-def _check_mode(schema_mode: object) -> None:
-    if schema_mode not in (None, "merge"):
-        raise InvalidInputError(f"schema_mode is None or 'merge', not {schema_mode!r}. Nothing was written.")
 
 
 def _exists(name: str) -> ConflictError:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from safewrite import receipt
 from safewrite.errors import CommitUnknownError, SafewriteError, not_committed
 from safewrite.iceberg import naming
 from safewrite.iceberg.naming import Write
@@ -15,6 +16,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Delete, Effect, LedgerRecord, Ok, Outcome, Together
 from safewrite.protocol.head import Head
 from safewrite.protocol.swap import METADATA_READ_MAX, Plan, ReadMetadata, Swapped, commit, load
+from safewrite.receipt import Receipt
 
 if TYPE_CHECKING:
     from safewrite.iceberg.datafiles import StagedFile
@@ -55,6 +57,21 @@ class Done:
     attempts: int
     head: Head
     contended: bool = False
+
+    def receipt(self, table: str, written: Write, elapsed_s: float) -> Receipt:
+        """What the caller is given."""
+        return Receipt(
+            outcome=receipt.Outcome.ALREADY_COMMITTED if self.already else receipt.Outcome.COMMITTED,
+            table=table,
+            version=self.snapshot_id,
+            rows=self.rows,
+            files=self.files,
+            attempts=self.attempts,
+            elapsed_s=elapsed_s,
+            key=written.key,
+            fingerprint=written.fingerprint,
+            txn=written.txn,
+        )
 
 
 def write(
@@ -264,6 +281,20 @@ class Resolved:
     fingerprint: str
     rows: int
     files: int
+
+    def receipt(self, table: str, key: str, elapsed_s: float) -> Receipt:
+        """What the caller is given."""
+        return Receipt(
+            outcome=receipt.Outcome.ALREADY_COMMITTED,
+            table=table,
+            version=self.snapshot_id,
+            rows=self.rows,
+            files=self.files,
+            attempts=0,
+            elapsed_s=elapsed_s,
+            key=key,
+            fingerprint=self.fingerprint,
+        )
 
 
 def resolve(

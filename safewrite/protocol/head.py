@@ -32,7 +32,7 @@ class Head:
     properties: Mapping[str, str]
     last_sequence: int = 0
     previous: tuple[str, ...] = ()
-    picked: Mapping[int, int] = field(default_factory=dict)
+    picked: Mapping[int, int] = field(default_factory=dict, hash=False)
     raw: object = field(default=None, compare=False, repr=False)
 
     def ancestors(self) -> Iterator[int]:

@@ -369,11 +369,8 @@ MUTANTS = (
         PROTOCOL,
         (
             (
-                "            yield lease.pass_turn(state.ticket)\n        raise\n    return landed\n",
-                (
-                    "            yield lease.pass_turn(state.ticket)\n"
-                    "        return Landed(state.seen, state.attempts, False, True)\n    return landed\n"
-                ),
+                "        if isinstance(error, SafewriteError) or state.in_doubt_at is None:\n            raise\n",
+                "        return Landed(state.seen, state.attempts, False, True)\n",
             ),
         ),
         OWN,

@@ -33,8 +33,8 @@ def test_commits_of_peers_that_are_read_whole_and_of_ours_that_are_known_by_summ
     """A table of a mixed fleet: deltalake is in no lock table, so its commits have no summary."""
     write = named()
     found = [
-        write.examine(13, PEERS), write.examine_summary(14, summary("orders/8")), write.examine(15, PEERS),
-        write.examine_summary(16, summary("orders/9")),
+        write.examine(13, PEERS), write.examine_summary(14, summary("orders/8"), "digest"), write.examine(15, PEERS),
+        write.examine_summary(16, summary("orders/9"), "digest"),
     ]  # fmt: skip
     assert found == [None] * 4
 
@@ -42,4 +42,4 @@ def test_commits_of_peers_that_are_read_whole_and_of_ours_that_are_known_by_summ
 def test_the_key_is_found_in_a_summary() -> None:
     write = named()
     assert write.examine(13, PEERS) is None
-    assert write.examine_summary(14, summary("orders/7")) == Found(14, own=False)
+    assert write.examine_summary(14, summary("orders/7"), "digest") == Found(14, own=False)

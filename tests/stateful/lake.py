@@ -233,7 +233,9 @@ class Lake:
 
     @staticmethod
     def _ask(table: Table, write: Write) -> Receipt:
-        named: dict[str, Any] = {"txn": write.txn} if write.txn else {"key": write.key}
+        named: dict[str, Any] = (
+            {"txn": write.txn} if write.txn else {} if write.key is None else {"key": write.key}
+        )
         if write.verb == "overwrite":
             return table.overwrite(write.frame(), where=write.condition(), **named)
         return table.append(write.frame(), schema_mode="merge" if write.verb == "merge" else None, **named)
