@@ -235,7 +235,10 @@ class Shape:
         if kind == "list":
             return pa.list_(pa.field("element", self.children["element"].arrow_type()))
         if kind == "map":
-            return pa.map_(self.children["key"].arrow_type(), self.children["value"].arrow_type())
+            key = self.children["key"].arrow_type()
+            if pa.types.is_null(key) and self.hint is not None:
+                key = self.hint.key_type  # all maps are empty, and no key can be NULL
+            return pa.map_(key, self.children["value"].arrow_type())
         check_names(self.children, where=f"the dicts of column {self.where!r}")
         return pa.struct([pa.field(name, shape.arrow_type()) for name, shape in self.children.items()])
 

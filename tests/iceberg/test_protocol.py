@@ -119,6 +119,18 @@ def test_a_rival_costs_an_attempt_and_no_rows(table: IcebergTable, catalog: SqlC
     assert ids(catalog) == [0, 1, 2, 7]
 
 
+def test_a_rival_costs_an_attempt_and_no_rows_where_no_sequence_number_tells(catalog: SqlCatalog) -> None:
+    """Tables of version 1 have none: only what a commit requires keeps it from taking the rival's place."""
+    table = sw.open("db.old", catalog=catalog, create=True, properties={"format-version": "1"})
+    assert isinstance(table, IcebergTable)
+    table.append(rows(0), key="first")
+    table.world = At(
+        table.world, "swap.commit", "before", lambda: catalog.load_table("db.old").append(rows(7))
+    )
+    assert table.append(rows(1), key="event").attempts == 2
+    assert sorted(catalog.load_table("db.old").scan().to_arrow()["id"].to_pylist()) == [0, 1, 7]
+
+
 def test_a_write_keeps_one_snapshot_id_through_all_attempts(table: IcebergTable, catalog: SqlCatalog) -> None:
     changes = Changes(At(table.world, "swap.commit", "before", rival(catalog, 7)))
     table.world = changes

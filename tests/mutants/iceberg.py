@@ -62,11 +62,8 @@ ICEBERG_MUTANTS = (
         SWAP,
         (
             (
-                "            yield lease.pass_turn(state.ticket)\n        raise\n",
-                (
-                    "            yield lease.pass_turn(state.ticket)\n"
-                    "        return Swapped(head, 0, 0, already=True, contended=True)\n"
-                ),
+                "        yield from state.close()\n        raise\n",
+                "        return Swapped(head, 0, 0, already=True, contended=True)\n",
             ),
         ),
         OWN,
@@ -147,8 +144,8 @@ ICEBERG_MUTANTS = (
         SWAP,
         (
             (
-                "        if self.ticket is not None:\n            yield lease.pass_turn(self.ticket)\n\n",
-                "        yield from self.closing()\n\n",
+                "        if self.ticket is not None:\n            yield from _answer(lease.pass_turn(self.ticket))\n",
+                "        yield from self.closing()\n",
             ),
         ),
         OWN,
@@ -186,7 +183,7 @@ ICEBERG_MUTANTS = (
             ),
         ),
         OWN,
-        "test_a_rival_costs_an_attempt_and_no_rows",
+        "test_a_rival_costs_an_attempt_and_no_rows_where_no_sequence_number_tells",
     ),
     Mutant(
         "time",

@@ -21,6 +21,7 @@ def test_rows_that_never_landed_are_not_taken_for_a_repeat_of_other_rows_under_t
     """The ledger kept the fingerprint of a first call that died before its commit (E2)."""
     first, second = [{"x": 1}], [{"x": 2}]
     table = sw.open(str(tmp_path), create=True)
+    table.append([{"x": 0}])
     world = table.world
     table.world = At(world, "commit.put_commit", "before", _crash)
     with pytest.raises(Crash):

@@ -1,0 +1,18 @@
+"""The differential machine: one seed draws a table and all that is done with it, every reader is compared.
+
+A *program* says who makes a table and who does what with it; safewrite's calls and other engines' take
+turns.  An oracle in plain Python knows every value.  After each step all readers read the table, whole and
+by a condition.  A write is right, or refused with a ``SafewriteError``; a disagreement of readers is one
+of the known faults in :mod:`safewrite.testing.crosscheck.known`, or a fault.  What fails is shrunk to a
+small program that prints itself.
+
+On tables of your own::
+
+    from safewrite.testing import crosscheck
+    crosscheck.check("delta", schema=my_arrow_schema, seeds=range(200))
+"""
+
+from safewrite.testing.crosscheck.program import Column, Program, Step, Where
+from safewrite.testing.crosscheck.runs import FailedSeed, check, run
+
+__all__ = ["Column", "FailedSeed", "Program", "Step", "Where", "check", "run"]

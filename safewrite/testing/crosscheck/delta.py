@@ -1,0 +1,167 @@
+"""A Delta table of the machine: makers, and what deltalake and plain hands do to it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import deltalake
+
+import safewrite as sw
+from safewrite.testing.crosscheck import kinds
+from safewrite.testing.crosscheck.frames import frame
+from safewrite.testing.crosscheck.home import Deed, ids, typed, upsert
+from safewrite.testing.crosscheck.oracle import ID, Oracle
+from safewrite.testing.crosscheck.program import Column, Program, Step
+from safewrite.testing.crosscheck.readers import Reader, delta_readers
+
+_ODD_ACTIONS: dict[str, dict[str, Any]] = {
+    "txn": {"txn": {"appId": "other", "version": 5}},
+    "domain": {"domainMetadata": {"domain": "mine", "configuration": '{"a":1}', "removed": False}},
+}
+"""Lines that other engines may leave in a log."""
+
+
+@dataclass
+class DeltaHome:
+    """A Delta table at an address."""
+
+    uri: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of ``safewrite.open``, such as the arbiter."""
+
+    def open(self, program: Program, *, create: bool = False) -> Any:
+        settings = self._given()
+        if create:
+            settings |= {"partition_by": program.partition_by, "properties": dict(program.properties)}
+        return sw.open(self.uri, create=create, **settings)
+
+    def _given(self) -> dict[str, Any]:
+        return {"storage_options": dict(self.options) or None, **self.settings}
+
+    def make(self, program: Program, oracle: Oracle) -> None:
+        if program.maker == "safewrite":
+            sw.create(
+                self.uri,
+                kinds.schema(program.columns),
+                partition_by=program.partition_by,
+                properties=dict(program.properties),
+                **self._given(),
+            )
+        else:
+            self._made_by_deltalake(oracle, program.partition_by, dict(program.properties))
+            oracle.foreign = True
+
+    def _made_by_deltalake(
+        self, oracle: Oracle, partition_by: tuple[str, ...], properties: dict[str, str] | None = None
+    ) -> None:
+        deltalake.write_deltalake(
+            self.uri,
+            frame("arrow", [], oracle.columns),
+            partition_by=list(partition_by) or None,
+            configuration=properties or None,
+            storage_options=dict(self.options) or None,
+        )
+
+    def readers(self, program: Program) -> dict[str, Reader]:
+        return delta_readers(self.uri, self.options)
+
+    def state(self) -> Any:
+        return self._table().version()
+
+    def _table(self) -> deltalake.DeltaTable:
+        return deltalake.DeltaTable(self.uri, storage_options=dict(self.options) or None)
+
+    # --- what others do -----------------------------------------------------------------------------
+    def deeds(self) -> dict[tuple[str, str], Deed]:
+        mine: dict[str, Deed] = {
+            "append": self._append,
+            "delete": self._delete,
+            "merge": self._merge,
+            "compact": lambda step, oracle: self._tidy("compact"),
+            "checkpoint": lambda step, oracle: self._tidy("checkpoint"),
+            "vacuum": lambda step, oracle: self._tidy("vacuum"),
+            "add column": self._add_column,
+            "constrain": self._constrain,
+            "set property": self._set_property,
+            "restore": self._restore,
+            "recreate": self._recreate,
+            "odd action": self._odd_action,
+        }
+        return {("deltalake", what): deed for what, deed in mine.items()}
+
+    def _append(self, step: Step, oracle: Oracle) -> None:
+        rows = typed(step.rows, oracle)
+        deltalake.write_deltalake(self._table(), rows, mode="append")
+        oracle.add(oracle.meant(step.rows))
+
+    def _delete(self, step: Step, oracle: Oracle) -> None:
+        self._table().delete(ids(step.detail))
+        oracle.remove(step.detail)
+
+    def _merge(self, step: Step, oracle: Oracle) -> None:
+        merger = self._table().merge(
+            typed(step.rows, oracle),
+            f"target.{ID} = source.{ID}",
+            source_alias="source",
+            target_alias="target",
+        )
+        merger.when_matched_update_all().when_not_matched_insert_all().execute()
+        upsert(step.rows, oracle)
+
+    def _tidy(self, what: str) -> None:
+        table = self._table()
+        match what:
+            case "compact":
+                table.optimize.compact()
+            case "checkpoint":
+                table.create_checkpoint()
+            case "vacuum":
+                table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    def _add_column(self, step: Step, oracle: Oracle) -> None:
+        columns = [Column(*one) for one in step.detail]
+        schema = deltalake.Schema.from_arrow(kinds.schema(tuple(columns)))
+        self._table().alter.add_columns(schema.fields)
+        oracle.widen(columns)
+
+    def _constrain(self, step: Step, oracle: Oracle) -> None:
+        self._table().alter.add_constraint({"few": f"{ID} < {step.detail[0]}"})
+        oracle.below = step.detail[0]
+
+    def _set_property(self, step: Step, oracle: Oracle) -> None:
+        self._table().alter.set_table_properties(dict([step.detail]))
+
+    def _restore(self, step: Step, oracle: Oracle) -> None:
+        earlier = sorted(oracle.states)[step.detail[0] % len(oracle.states)]
+        columns, rows = oracle.states[earlier]
+        if columns != oracle.columns:
+            raise ValueError("the schema would change too")
+        self._table().restore(earlier)
+        oracle.rows = dict(rows)
+        oracle.rolled_back = True
+
+    def _recreate(self, step: Step, oracle: Oracle) -> None:
+        """Drop the table and make it anew, with other columns and so many versions."""
+        listed, versions = step.detail
+        columns = tuple(Column(*one) for one in listed)
+        shutil.rmtree(self.uri)
+        oracle.recreated(columns, {})
+        self._made_by_deltalake(oracle, ())
+        for number in range(versions):
+            rows = step.rows[number : number + 1] if number < versions - 1 else step.rows[number:]
+            deltalake.write_deltalake(self.uri, typed(rows, oracle), mode="append")
+            oracle.add(oracle.meant(rows))
+
+    def _odd_action(self, step: Step, oracle: Oracle) -> None:
+        """A commit as an engine of loose manners writes it."""
+        table = self._table()
+        log = Path(self.uri) / "_delta_log" / f"{table.version() + 1:020d}.json"
+        if log.exists():
+            raise ValueError("there is a version that deltalake does not see")
+        log.write_text(json.dumps(_ODD_ACTIONS[step.detail[0]]) + "\n")

@@ -1,0 +1,59 @@
+"""Where a program's table lives: what the machine asks of each format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from safewrite.testing.crosscheck import kinds
+from safewrite.testing.crosscheck.oracle import ID, Oracle
+from safewrite.testing.crosscheck.program import Program, Row, Step
+from safewrite.testing.crosscheck.readers import Reader
+
+Deed = Callable[[Step, Oracle], None]
+"""What another engine does: it changes the table, then the oracle; it raises where the engine refuses."""
+
+
+class Home(Protocol):
+    """One table that is not there yet."""
+
+    def open(self, program: Program, *, create: bool = False) -> Any:
+        """Open it with safewrite; with ``create``, a first append may make it."""
+
+    def make(self, program: Program, oracle: Oracle) -> None:
+        """Let the program's maker make it."""
+
+    def deeds(self) -> dict[tuple[str, str], Deed]:
+        """What others can do to it, by who and what."""
+
+    def readers(self, program: Program) -> dict[str, Reader]:
+        """Who reads it after each step."""
+
+    def state(self) -> Any:
+        """What the format calls the table's newest state."""
+
+
+def typed(rows: Sequence[Row], oracle: Oracle) -> pa.Table:
+    """Rows as other engines get them; raises where Arrow would make other values of them."""
+    from safewrite.testing.crosscheck.frames import frame
+
+    made: pa.Table = frame("arrow", rows, oracle.columns)
+    return made
+
+
+def ids(where_ids: Sequence[int]) -> str:
+    """SQL for rows of these ids, in every dialect."""
+    return f"{ID} IN ({', '.join(map(str, where_ids))})"
+
+
+def upsert(rows: Sequence[Row], oracle: Oracle) -> None:
+    """Rows by id in the place of those that are there."""
+    oracle.remove(row[ID] for row in rows)
+    oracle.add(oracle.meant(rows))
+
+
+def types(oracle: Oracle) -> dict[str, pa.DataType]:
+    """The columns' types in Arrow."""
+    return {column.name: kinds.arrow(column.kind) for column in oracle.columns}

@@ -1,0 +1,183 @@
+"""An Iceberg table of the machine: makers, and what PyIceberg does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+
+import safewrite as sw
+from safewrite.testing.crosscheck import conditions, kinds, known
+from safewrite.testing.crosscheck.home import Deed, typed, upsert
+from safewrite.testing.crosscheck.oracle import ID, Oracle
+from safewrite.testing.crosscheck.program import Column, Program, Step, Where
+from safewrite.testing.crosscheck.readers import Reader, iceberg_readers
+
+
+@dataclass
+class IcebergHome:
+    """An Iceberg table in a catalog; ``load`` gives PyIceberg's catalog, anew for each process."""
+
+    catalog: Callable[[], Catalog]
+    name: str
+    properties: dict[str, str] | None = None
+    """How safewrite reaches the catalog, where objects are to travel to other processes."""
+
+    def open(self, program: Program, *, create: bool = False) -> Any:
+        made: dict[str, Any] = {}
+        if create:
+            made = {
+                "partition_by": program.partition_by,
+                "properties": {"format-version": str(program.version), **dict(program.properties)},
+            }
+        return sw.open(self.name, catalog=self.properties or self.catalog(), create=create, **made)
+
+    def make(self, program: Program, oracle: Oracle) -> None:
+        if program.maker == "safewrite":
+            sw.create(
+                self.name,
+                kinds.schema(program.columns),
+                catalog=self.properties or self.catalog(),
+                partition_by=program.partition_by,
+                properties={"format-version": str(program.version), **dict(program.properties)},
+            )
+        else:
+            self._made_by_pyiceberg(
+                oracle,
+                program.partition_by,
+                {"format-version": str(program.version), **dict(program.properties)},
+            )
+            oracle.foreign = True
+
+    def _made_by_pyiceberg(
+        self, oracle: Oracle, partition_by: tuple[str, ...], properties: dict[str, str]
+    ) -> None:
+        catalog = self.catalog()
+        catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+        table = catalog.create_table(self.name, kinds.schema(oracle.columns), properties=properties)
+        if partition_by:
+            with table.update_spec() as update:
+                for name in partition_by:
+                    update.add_field(name, IdentityTransform())
+
+    def readers(self, program: Program) -> dict[str, Reader]:
+        return iceberg_readers(self._table)
+
+    def state(self) -> Any:
+        now = self._table().current_snapshot()
+        return None if now is None else now.snapshot_id
+
+    def _table(self) -> Table:
+        return self.catalog().load_table(self.name)
+
+    # --- what others do -----------------------------------------------------------------------------
+    def deeds(self) -> dict[tuple[str, str], Deed]:
+        mine: dict[str, Deed] = {
+            "append": self._append,
+            "delete": self._delete,
+            "upsert": self._upsert,
+            "add column": self._add_column,
+            "rename column": self._rename_column,
+            "drop column": self._drop_column,
+            "drop partition": self._drop_partition,
+            "add bucket": self._add_bucket,
+            "expire": self._expire,
+            "rollback": self._rollback,
+            "upgrade": self._upgrade,
+            "set property": self._set_property,
+            "recreate": self._recreate,
+        }
+        return {("pyiceberg", what): deed for what, deed in mine.items()}
+
+    def _append(self, step: Step, oracle: Oracle) -> None:
+        _refuse_lists_of_structs(oracle)
+        self._table().append(typed(step.rows, oracle))
+        oracle.add(oracle.meant(step.rows))
+
+    def _delete(self, step: Step, oracle: Oracle) -> None:
+        _refuse_lists_of_structs(oracle)
+        self._table().delete(conditions.iceberg(Where("in", ID, step.detail)))
+        oracle.remove(step.detail)
+
+    def _upsert(self, step: Step, oracle: Oracle) -> None:
+        _refuse_lists_of_structs(oracle)
+        self._table().upsert(typed(step.rows, oracle), join_cols=[ID])
+        upsert(step.rows, oracle)
+
+    def _add_column(self, step: Step, oracle: Oracle) -> None:
+        columns = [Column(*one) for one in step.detail]
+        with self._table().update_schema() as update:
+            update.union_by_name(kinds.schema((*oracle.columns, *columns)))
+        oracle.widen(columns)
+
+    def _rename_column(self, step: Step, oracle: Oracle) -> None:
+        old, new = step.detail
+        with self._table().update_schema() as update:
+            update.rename_column(old, new)
+        oracle.rename(old, new)
+
+    def _drop_column(self, step: Step, oracle: Oracle) -> None:
+        with self._table().update_schema() as update:
+            update.delete_column(step.detail[0])
+        oracle.drop(step.detail[0])
+
+    def _drop_partition(self, step: Step, oracle: Oracle) -> None:
+        with self._table().update_spec() as update:
+            update.remove_field(step.detail[0])
+
+    def _add_bucket(self, step: Step, oracle: Oracle) -> None:
+        with self._table().update_spec() as update:
+            update.add_field(step.detail[0], BucketTransform(3))
+
+    def _expire(self, step: Step, oracle: Oracle) -> None:
+        table = self._table()
+        now = table.current_snapshot()
+        old = [
+            one.snapshot_id for one in table.snapshots() if now is None or one.snapshot_id != now.snapshot_id
+        ]
+        if not old:
+            raise ValueError("nothing to expire")
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+        oracle.states = {state: known for state, known in oracle.states.items() if state not in old}
+
+    def _rollback(self, step: Step, oracle: Oracle) -> None:
+        table = self._table()
+        line = [entry.snapshot_id for entry in table.history()]
+        earlier = [state for state in line if state in oracle.states]
+        target = earlier[step.detail[0] % len(earlier)]
+        columns, rows = oracle.states[target]
+        if columns != oracle.columns:
+            raise ValueError("the schema was another then")
+        table.manage_snapshots().rollback_to_snapshot(target).commit()
+        oracle.rows = dict(rows)
+        oracle.rolled_back = True
+
+    def _upgrade(self, step: Step, oracle: Oracle) -> None:
+        with self._table().transaction() as transaction:
+            transaction.upgrade_table_version(2)
+
+    def _set_property(self, step: Step, oracle: Oracle) -> None:
+        with self._table().transaction() as transaction:
+            transaction.set_properties(dict([step.detail]))
+
+    def _recreate(self, step: Step, oracle: Oracle) -> None:
+        """Drop the table and make it anew, with other columns."""
+        listed, versions = step.detail
+        _refuse_lists_of_structs(oracle)
+        self.catalog().drop_table(self.name)
+        oracle.recreated(tuple(Column(*one) for one in listed), {})
+        self._made_by_pyiceberg(oracle, (), {"format-version": "2"})
+        for number in range(versions):
+            rows = step.rows[number : number + 1] if number < versions - 1 else step.rows[number:]
+            self._table().append(typed(rows, oracle))
+            oracle.add(oracle.meant(rows))
+
+
+def _refuse_lists_of_structs(oracle: Oracle) -> None:
+    """PyIceberg 0.12.0 writes those that are NULL as empty ones, and so alters what it writes anew."""
+    if any(known.holds_structs(column.kind) for column in oracle.columns):
+        raise ValueError("PyIceberg would alter these columns")

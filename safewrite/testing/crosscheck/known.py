@@ -1,0 +1,72 @@
+"""Faults of readers that are known, each with its source: what they misread is no fault of the writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from safewrite.testing.crosscheck.oracle import Oracle
+from safewrite.testing.crosscheck.program import Program
+
+
+@dataclass(frozen=True)
+class KnownFault:
+    """What a reader does wrong: ``fits`` is told the disagreement's text, the program and the oracle."""
+
+    name: str
+    reader: str
+    source: str
+    fits: Callable[[str, Program, Oracle], bool]
+
+
+def _asks_for_later_column(text: str, program: Program, oracle: Oracle) -> bool:
+    first = {column.name for column in program.columns}
+    later = [column.name for column in oracle.columns if column.name not in first]
+    return " of Where(" in text and any(f"column={name!r}" in text for name in later)
+
+
+def holds_structs(kind: str) -> bool:
+    """Whether a kind of column has lists or maps of structs."""
+    return any(
+        f"{outer}<" in kind and "struct<" in kind.split(f"{outer}<", 1)[1] for outer in ("list", "map")
+    )
+
+
+def _null_list_of_structs(text: str, program: Program, oracle: Oracle) -> bool:
+    named = [one for one in oracle.columns if f"column {one.name!r}:" in text and holds_structs(one.kind)]
+    empty = "('list', ()), and not None" in text or "('map', frozenset()), and not None" in text
+    return bool(named) and empty
+
+
+FAULTS = [
+    KnownFault(
+        "deltalake's dataset by a column that old files lack",
+        "deltalake",
+        "delta-io/delta-rs #1496; deltalake 1.6.6 does so with tables that it wrote alone: `is_null()` finds no row of "
+        "files without the column, and `~(c < x)` finds all of them",
+        _asks_for_later_column,
+    ),
+    KnownFault(
+        "PyIceberg's negated conditions on a column that old files lack",
+        "pyiceberg",
+        "PyIceberg 0.12.0 takes `c != x`, `c NOT IN ...` and `NOT c < x` for true in files without the column, in tables "
+        "that it wrote alone",
+        _asks_for_later_column,
+    ),
+    KnownFault(
+        "PyIceberg's empty lists of structs",
+        "pyiceberg",
+        "PyIceberg 0.12.0 reads a list or map of structs that is NULL as an empty one, in tables that it wrote alone; "
+        "safewrite.iceberg.replace refuses to rewrite such rows",
+        _null_list_of_structs,
+    ),
+]
+
+
+def explained(text: str, program: Program, oracle: Oracle) -> str | None:
+    """The name of the known fault that a disagreement is; None if it is none."""
+    reader = text.partition(":")[0]
+    for fault in FAULTS:
+        if fault.reader in ("*", reader) and fault.fits(text, program, oracle):
+            return fault.name
+    return None

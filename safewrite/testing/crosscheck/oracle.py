@@ -1,0 +1,127 @@
+"""What a table must hold, in plain Python: rows by id, the names of writes, and what was done to both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from safewrite.testing.crosscheck import kinds
+from safewrite.testing.crosscheck.conditions import holds
+from safewrite.testing.crosscheck.meaning import Meaning, given
+from safewrite.testing.crosscheck.program import Column, Row, Where
+
+ID = "id"
+Rows = dict[int, dict[str, Meaning]]
+
+
+class DisagreementError(AssertionError):
+    """What a table holds, or what a call said, is not what the oracle knows."""
+
+
+@dataclass
+class Oracle:
+    """The table as it must be.  ``rows`` are what was acknowledged, as meanings by id and column."""
+
+    columns: tuple[Column, ...]
+    rows: Rows = field(default_factory=dict)
+    names: dict[str | tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    """Names of acknowledged writes of this table, and the ids that they brought."""
+    below: int | None = None
+    """A constraint that somebody added: ids are below this number."""
+    rolled_back: bool = False
+    """Whether somebody took the table back: what repeats mean then, formats say differently."""
+    foreign: bool = False
+    """Whether somebody else than safewrite has had a hand in the table."""
+    states: dict[Any, tuple[tuple[Column, ...], Rows]] = field(default_factory=dict)
+    """Earlier states, by what their format calls them."""
+
+    def column_names(self) -> list[str]:
+        """The columns in their order."""
+        return [column.name for column in self.columns]
+
+    def meant(self, rows: Iterable[Row]) -> Rows:
+        """Rows as meanings; a column that a row lacks is missing there too."""
+        types = {column.name: kinds.arrow(column.kind) for column in self.columns}
+        return {
+            int(row[ID]): {name: given(value, types.get(name)) for name, value in row.items()} for row in rows
+        }
+
+    def add(self, rows: Rows, name: str | tuple[str, int] | None = None) -> None:
+        """Rows that were acknowledged."""
+        if self.below is not None and any(number >= self.below for number in rows):
+            raise DisagreementError(f"rows were committed that break the constraint {ID} < {self.below}")
+        new = [Column(one, "") for one in next(iter(rows.values()), {}) if one not in self.column_names()]
+        if new:
+            raise DisagreementError(f"rows were committed with columns that the table has not: {new}")
+        self.rows = self.rows | {number: dict(row) for number, row in rows.items()}
+        if name is not None:
+            self.names[name] = tuple(rows)
+
+    def matching(self, where: Where | None) -> set[int]:
+        """The ids of the rows for which a condition is true."""
+        return {number for number, row in self.rows.items() if where is None or holds(where, row)}
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Rows that were deleted."""
+        gone = set(numbers)
+        self.rows = {number: row for number, row in self.rows.items() if number not in gone}
+
+    def rename(self, old: str, new: str) -> None:
+        """A column that got another name."""
+        self.columns = tuple(Column(new, one.kind) if one.name == old else one for one in self.columns)
+        self.rows = {
+            number: {new if name == old else name: value for name, value in row.items()}
+            for number, row in self.rows.items()
+        }
+
+    def drop(self, name: str) -> None:
+        """A column that is gone."""
+        self.columns = tuple(one for one in self.columns if one.name != name)
+        self.rows = {
+            number: {one: value for one, value in row.items() if one != name}
+            for number, row in self.rows.items()
+        }
+
+    def widen(self, columns: Sequence[Column]) -> None:
+        """Columns that came: NULL in the rows that are there."""
+        self.columns = (*self.columns, *columns)
+        nothing = {column.name: None for column in columns}
+        self.rows = {number: {**row, **nothing} for number, row in self.rows.items()}
+
+    def keep(self, state: Any) -> None:
+        """Remember what the table is now, under what its format calls this state."""
+        self.states[state] = self.columns, dict(self.rows)
+
+    def recreated(self, columns: tuple[Column, ...], rows: Rows) -> None:
+        """The table was dropped and made anew: nothing of it is known but this."""
+        self.__init__(columns=columns, rows=rows, foreign=True)  # type: ignore[misc]
+
+    # --- comparing --------------------------------------------------------------------------------
+    def compare(self, reader: str, found: Sequence[Mapping[str, Meaning]], where: Where | None) -> list[str]:
+        """What a reader sees otherwise, in so many words; ``where`` is what it was asked for."""
+        expected = self.matching(where)
+        seen: Rows = {}
+        said = []
+        for row in found:
+            number = row[ID][1].numerator if row[ID] is not None else -1
+            if number in seen:
+                said.append(f"{reader}: row {number} is there twice")
+            seen[number] = dict(row)
+        asked = "" if where is None else f" of {where!r}"
+        said += [f"{reader}: row {number}{asked} is missing" for number in sorted(expected - set(seen))]
+        said += [f"{reader}: row {number}{asked} is too much" for number in sorted(set(seen) - expected)]
+        for number in sorted(expected & set(seen)):
+            said += self._unlike(reader, number, seen[number])
+        return said
+
+    def _unlike(self, reader: str, number: int, row: Mapping[str, Meaning]) -> list[str]:
+        expected = self.rows[number]
+        names = [name for name in row if name in expected or row[name] is not None]
+        missing = [name for name in expected if name not in row]
+        said = [f"{reader}: row {number} has no column {name!r}" for name in missing]
+        return said + [
+            f"{reader}: row {number}, column {name!r}: {row[name]!r}, and not {expected.get(name)!r}"
+            for name in names
+            if row[name] != expected.get(name) or name not in expected
+        ]

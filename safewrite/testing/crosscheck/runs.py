@@ -1,0 +1,165 @@
+"""Seeds to programs to verdicts: each seed is drawn, run in a home of its own, and shrunk if it fails."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis import strategies as st
+
+from safewrite.testing.crosscheck import kinds
+from safewrite.testing.crosscheck.draw import Format, programs
+from safewrite.testing.crosscheck.home import Home
+from safewrite.testing.crosscheck.machine import Tally, play
+from safewrite.testing.crosscheck.oracle import DisagreementError
+from safewrite.testing.crosscheck.program import Column, Program
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Homes = Callable[[str], Any]
+"""Gives a context with a new home for a format."""
+
+
+@dataclass
+class FailedSeed(AssertionError):  # noqa: N818 - a verdict, not an error of the machine
+    """A seed whose program fails; ``program`` is the smallest one that was found."""
+
+    seed: int
+    program: Program
+    said: str
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {self.said}\n\n{self.program.source()}"
+
+
+@contextmanager
+def local_home(format_: str) -> Iterator[Home]:
+    """A Delta table in a folder, or an Iceberg table of a catalog in SQLite, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="crosscheck-", ignore_cleanup_errors=True) as folder:
+        if format_ == "delta":
+            from safewrite.testing.crosscheck.delta import DeltaHome
+
+            yield DeltaHome(str(Path(folder, "t")))
+        else:
+            yield from _in_sqlite(folder)
+
+
+def _in_sqlite(folder: str) -> Iterator[Home]:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    from safewrite.testing.crosscheck.iceberg import IcebergHome
+
+    name = f"c{uuid.uuid4().hex[:8]}"
+    properties = {
+        "name": name,
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "warehouse": f"file://{folder}",
+    }
+    catalog = SqlCatalog(**properties)
+    try:
+        yield IcebergHome(lambda: catalog, "db.t", properties)
+    finally:
+        catalog.engine.dispose()
+
+
+def run(program: Program, homes: Homes = local_home, tally: Tally | None = None) -> None:
+    """Run one program in a new home; raises DisagreementError where something is not as it must be."""
+    with homes(program.format) as home:
+        play(program, home, tally)
+
+
+@dataclass
+class Verdict:
+    """What a run over seeds found."""
+
+    seeds: int = 0
+    tally: Tally = field(default_factory=Counter)
+    failed: list[FailedSeed] = field(default_factory=list)
+
+
+def check(
+    format_: Format,
+    *,
+    seeds: Iterable[int] = range(100),
+    schema: pa.Schema | None = None,
+    homes: Homes = local_home,
+    others: dict[str, dict[str, int]] | None = None,
+    concerns: Callable[[Program], bool] | None = None,
+    failures_max: int = 1,
+    shrink: bool = True,
+) -> Verdict:
+    """Draw and run a program for each seed.
+
+    Args:
+        format_: ``"delta"`` or ``"iceberg"``.
+        schema: a table's own schema, with an ``id`` column of int64; drawn for each seed without it.
+        homes: where tables live; local ones by default.
+        others: who else does what, and how often; deltalake or PyIceberg by default.
+        concerns: programs for which this is False are drawn, and not run.
+        failures_max: so many failing seeds end the run.
+        shrink: look for a smaller program that fails.
+    """
+    columns = None if schema is None else [Column(one.name, kinds.kind_of(one.type)) for one in schema]
+    drawn = programs(format_, columns=columns, others=others)
+    verdict = Verdict()
+    for seed in seeds:
+        failed = _one(seed, drawn, homes, concerns, verdict.tally, shrink=shrink)
+        verdict.seeds += 1
+        if failed is not None:
+            verdict.failed.append(failed)
+            if len(verdict.failed) >= failures_max:
+                break
+    return verdict
+
+
+def _one(
+    seed: int,
+    drawn: st.SearchStrategy[Program],
+    homes: Homes,
+    concerns: Callable[[Program], bool] | None,
+    tally: Tally,
+    *,
+    shrink: bool,
+) -> FailedSeed | None:
+    """One program: Hypothesis begins with the plainest that there is, so that is passed over."""
+    last: list[tuple[Program, str]] = []
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=2,
+        database=None,
+        deadline=None,
+        verbosity=Verbosity.quiet,
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+        report_multiple_bugs=False,
+    )
+    @hypothesis.given(st.integers(0, 2**20), st.data())
+    def one(number: int, data: st.DataObject) -> None:
+        if number == 0:
+            return
+        program = data.draw(drawn)
+        if concerns is not None and not concerns(program):
+            return
+        try:
+            run(program, homes, tally)
+        except DisagreementError as error:
+            last.append((program, str(error)))
+            raise
+
+    try:
+        one()
+    except DisagreementError:
+        return FailedSeed(seed, *last[-1])
+    return None
