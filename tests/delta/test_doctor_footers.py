@@ -23,6 +23,7 @@ from safewrite.findings import Finding, Severity
 from tests.delta.logs import PROTOCOL, add, body, metadata
 
 FOR_EVER = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+LONG_AGO = dt.datetime(1500, 1, 1, tzinfo=dt.UTC)
 MOMENT = dt.datetime(2020, 1, 2, tzinfo=dt.UTC)
 COLUMNS = {"id": "long", "ts": "timestamp", "d": "date"}
 KINDS = {"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "d": pa.date32()}
@@ -32,8 +33,8 @@ ROWS: dict[str, Any] = {"id": [1], "ts": [MOMENT], "d": [MOMENT.date()]}
 def of(columns: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A metaData action; a column is its type, or a pair of type and physical name."""
     fields = []
-    for name, kind in columns.items():
-        kind, physical = kind if isinstance(kind, tuple) else (kind, None)
+    for name, given in columns.items():
+        kind, physical = given if isinstance(given, tuple) else (given, None)
         described = {"delta.columnMapping.physicalName": physical} if physical else {}
         fields.append({"name": name, "type": kind, "nullable": True, "metadata": described})
     return metadata(columns=fields, **more)
@@ -102,7 +103,7 @@ def test_instants_in_int96_that_others_misread_are_found_by_reading_them(made: M
     made.add("good", rows(), use_deprecated_int96_timestamps=True)
     assert made.findings() == {}
     made.add("late", rows(ts=[FOR_EVER]), use_deprecated_int96_timestamps=True)
-    made.add("early", rows(ts=[dt.datetime(1500, 1, 1)]), use_deprecated_int96_timestamps=True)
+    made.add("early", rows(ts=[LONG_AGO]), use_deprecated_int96_timestamps=True)
     made.add("none", rows(ts=[None]), use_deprecated_int96_timestamps=True)
     made.add("plain", rows(ts=[FOR_EVER]))
     found = made.findings()
@@ -178,8 +179,8 @@ MARKS = {
     "Spark 2": {"org.apache.spark.version": "2.4.8"},
     "Spark 3.0": {"org.apache.spark.version": "3.0.3"},
 }
-OLD = {"d": [dt.date(1500, 1, 1)]}, {"ts": [dt.datetime(1582, 12, 1)]}
-NEW = {"d": [dt.date(1583, 1, 1)]}, {"ts": [dt.datetime(1900, 1, 2)]}
+OLD = {"d": [dt.date(1500, 1, 1)]}, {"ts": [dt.datetime(1582, 12, 1, tzinfo=dt.UTC)]}
+NEW = {"d": [dt.date(1583, 1, 1)]}, {"ts": [dt.datetime(1900, 1, 2, tzinfo=dt.UTC)]}
 
 
 @pytest.mark.parametrize("marks", MARKS)

@@ -188,9 +188,9 @@ def test_an_object_that_was_opened_before_the_table_was_made_resolves_keys(catal
 
 
 # --- rollback and cherry-pick -------------------------------------------------------------------------
-def cherry_pick(catalog: SqlCatalog, source_id: int) -> int:
+def cherry_pick(catalog: SqlCatalog, source_id: int, name: str = "db.t") -> int:
     """As Java does it: a new snapshot that names its source and has none of its summary's own properties."""
-    table = catalog.load_table("db.t")
+    table = catalog.load_table(name)
     metadata = table.metadata
     source = metadata.snapshot_by_id(source_id)
     current = metadata.current_snapshot()
