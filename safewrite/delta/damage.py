@@ -29,11 +29,7 @@ _TRACKED = "delta.rowTracking.materialized"
 
 
 def examine(found: Survey, *, deep: bool) -> Findings:
-    """Judge the live files, by the store's sizes of them and by their footers.
-
-    Raises:
-        StorageError: the store gave no answer.
-    """
+    """Judge the live files, by the store's sizes of them and by their footers."""
     if found.state is None:
         return
     try:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from safewrite.delta.calendar import leaves as arrays_of
 from safewrite.delta.log import Action
 from safewrite.delta.sparse import TAIL, SparseFile, UnreadableError, missing_footer, open_file, ranges
+from safewrite.errors import StorageError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import GetRange, GetTail, Ok, Outcome, Tail, Together
 from safewrite.protocol.fetch import fetch
@@ -79,11 +80,7 @@ def tails(world: Performer, paths: Sequence[str]) -> Iterator[tuple[str, Outcome
 
 
 def footer(world: Performer, path: str, tail: Tail, add: Action) -> Footer | None:
-    """The footer of a file whose end was read; None if it is no Parquet file.
-
-    Raises:
-        StorageError: the rest of the footer got no answer.
-    """
+    """The footer of a file whose end was read; None if it is no Parquet file, or the store does not give the rest."""
     file = SparseFile(tail.size)
     file.add(tail.size - len(tail.data), tail.data)
     try:
@@ -99,10 +96,9 @@ def footer(world: Performer, path: str, tail: Tail, add: Action) -> Footer | Non
 
 
 def read_instants(world: Performer, found: Footer, bytes_max: int) -> int:
-    """Read the INT96 columns whose ranges nobody tells; returns how many bytes that took (0: too many, or unreadable).
+    """Read the INT96 columns whose ranges nobody tells; returns how many bytes that took.
 
-    Raises:
-        StorageError: no answer.
+    0 says that they stay unknown: too many bytes, no answer, or unreadable.
     """
     import pyarrow.parquet as pq
 
@@ -134,10 +130,13 @@ def _read(file: pq.ParquetFile, leaf: Leaf) -> None:
 
 
 def _fill(world: Performer, path: str, file: SparseFile, wanted: Sequence[tuple[int, int]]) -> bool:
-    """Fetch byte ranges; False if the file is gone."""
+    """Fetch byte ranges; False if the file is gone, or the store does not answer."""
     missing = [(start, length) for start, length in wanted if file.piece(start, length) is None]
     gets = [GetRange(path, start, length, name="footers.get_range") for start, length in missing]
-    answers = run(fetch(gets, ASKS, name="footers.get_ranges"), world) if gets else []
+    try:
+        answers = run(fetch(gets, ASKS, name="footers.get_ranges"), world)
+    except StorageError:
+        return False
     for (start, _), answer in zip(missing, answers, strict=True):
         if not isinstance(answer, Ok):
             return False

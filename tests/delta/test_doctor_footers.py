@@ -20,6 +20,7 @@ from safewrite.delta.log import commit_path
 from safewrite.delta.sparse import TAIL
 from safewrite.delta.survey import survey
 from safewrite.findings import Finding, Severity
+from safewrite.protocol.effects import Unknown
 from tests.delta.logs import PROTOCOL, add, body, metadata
 
 FOR_EVER = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
@@ -170,6 +171,20 @@ def test_a_long_footer_is_read_whole(tmp_path: Path) -> None:
     made.add("late", wide, use_deprecated_int96_timestamps=True)
     assert int.from_bytes((made.root / "late").read_bytes()[-8:-4], "little") > TAIL
     assert list(made.findings()) == ["instants_out_of_range"]
+
+
+def test_a_store_that_does_not_answer_leaves_instants_unread(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file that cannot be read is no reason to say nothing of the others."""
+    made.add("late", rows(ts=[FOR_EVER]), use_deprecated_int96_timestamps=True)
+    made.add("silent", rows(id=[1] * 20_000, ts=[FOR_EVER] * 20_000, d=[None] * 20_000),
+             use_deprecated_int96_timestamps=True, use_dictionary=False, compression="none")  # fmt: skip
+    seen = survey(made.root)
+    monkeypatch.setattr(seen.world.objects, "get_range", lambda *_: Unknown("no answer"))
+    monkeypatch.setattr(seen.world, "sleep", lambda _: None)
+    found = {one.code: one.details["files"] for one in examine(seen, environment={})}
+    assert found == {"instants_out_of_range": ["late"], "instants_unread": ["silent"]}
 
 
 # --- the old calendar ---------------------------------------------------------------------------------
