@@ -201,8 +201,8 @@ def _old_calendar(seen: _Seen) -> Findings:
         f"datetimeRebaseModeInWrite=LEGACY){'' if sure else ', and nothing tells the range of their days'}. Spark reads "
         "their days before 1582-10-15, and times before 1900, right; polars, deltalake and DuckDB show them up to 10 days "
         "off. safewrite refuses to rewrite rows with such days and leaves them as they are. " + seen.looked,
-        "Unset datetimeRebaseModeInWrite and int96RebaseModeInWrite in every session that writes, then let Spark (3 or "
-        "later) read these rows and overwrite them: it translates them.",
+        "Set spark.sql.parquet.datetimeRebaseModeInWrite and int96RebaseModeInWrite to CORRECTED in every session that "
+        "writes, then let Spark (3.1 or later) read these rows and overwrite them: it translates them.",
         {"files": files[:EXAMPLES], "count": len(files), "known": len(seen.old_days), "checked": seen.checked},
     )  # fmt: skip
 
