@@ -60,7 +60,8 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             catalogs do both in their own database without it.
         arbiter: Delta only: ``"object-store"`` to go by conditional PUT alone, without DynamoDB.
         create: if there is no table, the first append makes it, with its frame's schema,
-            ``partition_by``, ``sort_by``, ``properties`` and ``location``.
+            ``partition_by``, ``sort_by``, ``properties`` and ``location``.  A table that is there keeps
+            its own; they are not compared.
         partition_by: columns; for Iceberg transforms too (``"day(ts)"``, ``"bucket(16, id)"``), or a
             ``PartitionSpec``.
         sort_by: Iceberg only: ``"id"``, ``"ts desc"``, or a ``SortOrder``.
@@ -242,7 +243,12 @@ def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
         raise MissingExtraError(
             f"catalog= needs PyIceberg: pip install 'safewrite[iceberg]' ({error}). Nothing was written."
         ) from error
-    first = iceberg_creation.Plan(given.partition_by, given.sort_by, given.properties, given.location)
+    first = iceberg_creation.Plan(
+        _texts_or_spec("partition_by", given.partition_by),
+        _texts_or_spec("sort_by", given.sort_by),
+        given.properties,
+        given.location,
+    )
     table = IcebergTable(
         connect_iceberg(
             identifier,
@@ -259,6 +265,11 @@ def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
     table._open(strict=given.strict)  # noqa: SLF001 - the other half of the constructor
     table.reopen = given.reopen(identifier, catalog=_portable(given.catalog))
     return table
+
+
+def _texts_or_spec(name: str, value: Any) -> Any:
+    """A list of texts, or PyIceberg's own object; raises InvalidInputError for anything else."""
+    return value if hasattr(value, "fields") else options.texts(name, value)
 
 
 def _portable(catalog: Any) -> Any:

@@ -129,12 +129,14 @@ def test_repair_raises_the_retention_only_if_asked(place: Place) -> None:
     assert place.text("repair", "--set-retention")[1].startswith("Nothing to repair.")
 
 
-def test_options_of_the_other_format_are_wrong_usage(place: Place) -> None:
+def test_options_of_the_other_format_are_wrong_usage(place: Place, tmp_path: Path) -> None:
     for option in ("--rescue", "--sweep"):
         code, answer = place.json("repair", option)
         assert (code, answer["error"]["kind"]) == (2, "invalid_input")
     assert place.json("doctor", "--arbiter", "dynamodb")[0] == 2
     assert place.json("locks", "clear")[0] == 2
+    sw.open(tmp_path / "delta", create=True).append(ids(1))
+    assert run_json("repair", tmp_path / "delta", "--set-retention")[1]["steps"] == []
 
 
 # --- locks --------------------------------------------------------------------------------------------

@@ -32,7 +32,11 @@ def doctor(
     target: Target,
     *,
     deep: Annotated[
-        bool, typer.Option(help="Look for every data file; for Delta also for those that no commit names.")
+        bool,
+        typer.Option(
+            help="Look for every data file, not for the newest 64. Delta: also for those that no commit names, and read "
+            "the footers of 10,000 at most."
+        ),
     ] = False,
     probe_store: Annotated[
         bool,

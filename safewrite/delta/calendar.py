@@ -23,9 +23,9 @@ _MARKS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _VERSION = b"org.apache.spark.version"
 _FIRST_WITHOUT = (3, 1)
 """Before this version Spark wrote INT96 in the old calendar, and before 3.0 everything."""
-_FIRST_DAY = -141_427
+FIRST_DAY = -141_427
 """1582-10-15: from then on both calendars agree on days."""
-_FIRST_US = -2_208_988_800_000_000
+FIRST_US = -2_208_988_800_000_000
 """1900-01-01: from then on both agree on local times as well."""
 
 
@@ -35,7 +35,7 @@ def check_calendar(footer: pq.FileMetaData, kept: pa.Table, path: str) -> None:
     Raises:
         UnsupportedTableError: the file is in the old calendar, and a row with an old day is to stay.
     """
-    if _is_old(footer) and any(_has_old_day(leaf) for column in kept.columns for leaf in _leaves(column)):
+    if is_old(footer) and any(_has_old_day(leaf) for column in kept.columns for leaf in leaves(column)):
         raise UnsupportedTableError(
             f"{path} has days in the calendar before 1582 (Spark 2, or a session with datetimeRebaseModeInWrite=LEGACY), "
             "and rows with such days are to stay: written anew they would be other days. Nothing was committed. Remove "
@@ -43,25 +43,26 @@ def check_calendar(footer: pq.FileMetaData, kept: pa.Table, path: str) -> None:
         )
 
 
-def _is_old(footer: pq.FileMetaData) -> bool:
+def is_old(footer: pq.FileMetaData) -> bool:
+    """Whether a file says that its days are in the old calendar, or is of a Spark that wrote no others."""
     said = footer.metadata or {}
     version = re.match(rb"(\d+)\.(\d+)", said.get(_VERSION, b""))
     early = version is not None and (int(version[1]), int(version[2])) < _FIRST_WITHOUT
     return early or any(mark in said for mark in _MARKS)
 
 
-def _leaves(column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]:
+def leaves(column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]:
     """The arrays of simple values in a column."""
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
         kind = chunk.type
         if pa.types.is_struct(kind):
             for inner in chunk.flatten():
-                yield from _leaves(inner)
+                yield from leaves(inner)
         elif pa.types.is_map(kind):
-            yield from _leaves(chunk.keys)
-            yield from _leaves(chunk.items)
+            yield from leaves(chunk.keys)
+            yield from leaves(chunk.items)
         elif pa.types.is_list(kind):
-            yield from _leaves(chunk.flatten())
+            yield from leaves(chunk.flatten())
         else:
             yield chunk
 
@@ -69,8 +70,8 @@ def _leaves(column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]:
 def _has_old_day(leaf: pa.Array) -> bool:
     if pa.types.is_date32(leaf.type):
         least = pc.min(leaf.view(pa.int32())).as_py()
-        return least is not None and least < _FIRST_DAY
+        return least is not None and least < FIRST_DAY
     if pa.types.is_timestamp(leaf.type):
         least = pc.min(leaf.cast(pa.timestamp("us", leaf.type.tz)).view(pa.int64())).as_py()
-        return least is not None and least < _FIRST_US
+        return least is not None and least < FIRST_US
     return False

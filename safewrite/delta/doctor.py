@@ -1,28 +1,25 @@
 """What is unsafe about a table, and how to mend it (features E1).
 
-Each check takes a survey and yields findings; those about other writers are in ``neighbours``.
+Each check takes a survey and yields findings; those about other writers are in ``neighbours``, those about data
+files in ``damage``.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from safewrite.delta import features, log, lost, neighbours
-from safewrite.delta.files import load_files
+from safewrite.delta import damage, features, log, lost, neighbours
 from safewrite.delta.listing import hint
-from safewrite.delta.survey import ASKS, Survey
-from safewrite.errors import NotCommittedError, SafewriteError, UnsafeConfigError
+from safewrite.delta.survey import Survey
+from safewrite.errors import NotCommittedError, UnsafeConfigError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
 from safewrite.options import refuse_unsafe
-from safewrite.protocol.effects import Get, GetTail, Missing, Ok, Tail
+from safewrite.protocol.effects import Get, Ok
 from safewrite.stores.probe import probe_locks, probe_objects
-from safewrite.stores.world import LEDGER_TTL_S, run
+from safewrite.stores.world import LEDGER_TTL_S
 
 DAY_S = 24 * 3600
-SAMPLE = 64
-"""Data files that are looked for, newest first, unless ``deep`` asks for all."""
 COMMITS_WITHOUT_CHECKPOINT = 100
 SKEW_MS_MAX = 5 * 60 * 1000
 
@@ -37,8 +34,8 @@ def examine(
 ) -> list[Finding]:
     """Judge a survey; dangers come first.
 
-    ``deep`` looks for every data file, and for data files that no commit names; ``probe`` writes
-    scratch objects beside the table, to see whether the store keeps conditional creates exclusive.
+    ``deep`` looks for every data file and into it, and for data files that no commit names; ``probe``
+    writes scratch objects beside the table, to see whether the store keeps conditional creates exclusive.
     """
     findings = [*_settings(storage_options, environment or os.environ), *_clock(found)]
     if found.head < 0 and found.state_error is None:
@@ -57,7 +54,7 @@ def examine(
         _lifecycle,
     ):
         findings += check(found)
-    findings += _data_files(found, deep=deep)
+    findings += damage.examine(found, deep=deep)
     if probe:
         findings += _probe(found)
     order = list(Severity)
@@ -195,7 +192,7 @@ def _table(found: Survey) -> Findings:
         (
             DANGER, "retention_too_short",
             lambda: features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True),
-            "Set it to 'interval 30 days'.",
+            "Set it to 'interval 30 days': safewrite repair TABLE --set-retention.",
         ),
     )  # fmt: skip
     for severity, code, check, mend in checks:
@@ -214,76 +211,12 @@ def _table(found: Survey) -> Findings:
             WARNING, "vacuum_too_soon",
             f"delta.deletedFileRetentionDuration is {text!r}: VACUUM may delete the files of a write that is still "
             "under way. safewrite notices and commits nothing; other writers commit dead paths.",
-            "Set it to a day at least; the default is a week.",
+            "Set it to a day at least (the default is a week), with Spark: ALTER TABLE ... SET TBLPROPERTIES "
+            "('delta.deletedFileRetentionDuration' = 'interval 1 week').",
         )  # fmt: skip
 
 
-# --- data files and store -----------------------------------------------------------------------------
-def _data_files(found: Survey, *, deep: bool) -> Findings:
-    if found.state is None:
-        return
-    try:
-        files = run(load_files(found.state, limits=ASKS), found.world)
-    except SafewriteError as error:
-        yield Finding(DANGER, "unreadable_log", error.message, "Restore the log from a versioned copy.")
-        return
-    live = {key[0]: action for key, action in files.adds.items() if _relative(key[0])}
-    if deep:
-        objects = found.world.objects.list("", "", 0)
-        sizes = {i.path: i.size for i in objects.value} if isinstance(objects, Ok) else {}  # type: ignore[attr-defined]
-        checked = len(live)
-    else:
-        newest = list(live)[-SAMPLE:]
-        sizes = _sizes(found, newest)
-        live, checked = {path: live[path] for path in newest}, len(newest)
-    missing = [path for path in live if path not in sizes]
-    changed = [path for path in live if path in sizes and sizes[path] != live[path]["size"]]
-    if missing or changed:
-        yield Finding(
-            DANGER, "data_files_missing",
-            f"Of {checked} data files that were looked for, {len(missing)} are missing and {len(changed)} have another "
-            "size than the log says: reads fail.",
-            "Restore them from a versioned copy, or remove them from the log with FSCK REPAIR and write their rows "
-            "again; find the VACUUM or lifecycle rule that took them.",
-            {"missing": missing[:EXAMPLES], "changed": changed[:EXAMPLES], "checked": checked},
-        )  # fmt: skip
-    if deep:
-        yield from _unreferenced(found, files.adds, files.tombstones, sizes)
-
-
-def _unreferenced(
-    found: Survey,
-    adds: Mapping[log.FileKey, Any],
-    tombstones: Mapping[log.FileKey, Any],
-    sizes: Mapping[str, int],
-) -> Findings:
-    named = {key[0] for key in (*adds, *tombstones)} | lost.LogIndex(found.commits.values()).paths
-    loose = [p for p in sizes if p.endswith(".parquet") and not p.startswith(("_", ".")) and p not in named]
-    if loose:
-        yield Finding(
-            INFO, "unreferenced_files",
-            f"{len(loose)} data files are named by no commit: writes that failed or are under way, or commits that "
-            "were overwritten.",
-            "If rows are missed, look here before VACUUM removes them.",
-            {"files": loose[:EXAMPLES], "count": len(loose)},
-        )  # fmt: skip
-
-
-def _sizes(found: Survey, paths: list[str]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for path in paths:
-        answer = found.world.perform(GetTail(path, 8))
-        if isinstance(answer, Ok) and isinstance(answer.value, Tail):
-            sizes[path] = answer.value.size
-        elif not isinstance(answer, Missing):
-            sizes[path] = -1  # no clear answer: seen as changed, not as missing
-    return sizes
-
-
-def _relative(path: str) -> bool:
-    return "://" not in path and not path.startswith("/")
-
-
+# --- the store ---------------------------------------------------------------------------------------
 def _lifecycle(found: Survey) -> Findings:
     if found.s3 is None:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safewrite.findings import DANGER, EXAMPLES, INFO, Finding, Findings
+from safewrite.iceberg import partition_findings
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.inventory import Inventory, Stock
 from safewrite.iceberg.naming import KEY
@@ -30,6 +31,7 @@ def examine(connection: Connection, table: Table, head: Head, *, deep: bool) -> 
     """
     snapshot = table.metadata.snapshot_by_id(head.current) if head.current is not None else None
     if snapshot is None:
+        yield from partition_findings.examine(connection, table.metadata, head, None)
         return
     world = connection.world()
     world.table = table
@@ -40,6 +42,7 @@ def examine(connection: Connection, table: Table, head: Head, *, deep: bool) -> 
     missing, changed = stock.damaged(looked_for)
     if found.missing or found.garbled or missing or changed:
         yield _destroyed(connection, table, head, stock, found, (missing, changed, len(looked_for)))
+    yield from partition_findings.examine(connection, table.metadata, head, found)
     yield from _twice(found)
     yield from _many_manifests(connection, found)
 

@@ -1,22 +1,23 @@
-"""What is unsafe about an Iceberg table, and how to mend it; findings about its files are in ``damage``."""
+"""What is unsafe about an Iceberg table, and how to mend it.
+
+Findings about its files are in ``damage``, those about its snapshots in ``history``.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safewrite.errors import NotCommittedError, StorageError, UnsafeConfigError
-from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity
-from safewrite.iceberg import damage, retention
+from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severity
+from safewrite.iceberg import damage, history, retention
 from safewrite.iceberg.answers import meaning
 from safewrite.iceberg.checks import probe as probe_catalog
 from safewrite.iceberg.connect import Connection, kind_of
 from safewrite.iceberg.creation import KEEP, KEPT_MS
 from safewrite.iceberg.heads import head_of
-from safewrite.iceberg.naming import KEY
 from safewrite.iceberg.retention import HORIZON_MS
 from safewrite.protocol.effects import Missing
 from safewrite.protocol.head import Head
@@ -56,7 +57,7 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     metadata = table.metadata
     findings += [*_format(metadata), *_times(metadata), *_metadata_files(metadata.properties)]
     findings += _retention(connection, metadata)
-    findings += [*_doubled_keys(head), *_taken_back(metadata, head), *_others(head)]
+    findings += history.examine(connection, metadata, head)
     findings += damage.examine(connection, table, head, deep=deep)
     if probe:
         findings += _probe(connection, head)
@@ -212,68 +213,3 @@ def _metadata_files(properties: Mapping[str, str]) -> Findings:
         + ": if snapshots are expired while an answer is awaited, they are what tells whether the commit landed.",
         f"Set {PREVIOUS_MAX} to {METADATA_READ_MAX}.", {"previous_versions_max": int(text)},
     )  # fmt: skip
-
-
-# --- its snapshots ----------------------------------------------------------------------------------------
-def _doubled_keys(head: Head) -> Findings:
-    by_key: dict[str, list[int]] = {}
-    for at in head.ancestors():
-        key = head.summaries[at].get(KEY)
-        if key is not None:
-            by_key.setdefault(key, []).append(at)
-    repeated = {key: ids for key, ids in by_key.items() if len(ids) > 1}
-    if repeated:
-        yield Finding(
-            DANGER, "key_committed_twice",
-            f"{len(repeated)} idempotency keys stand in more than one snapshot: their rows are in the table twice.",
-            "Delete the second copy of their rows; please report it with the table's metadata file.",
-            {"keys": dict(list(repeated.items())[:EXAMPLES]), "count": len(repeated)},
-        )  # fmt: skip
-
-
-def _taken_back(metadata: TableMetadata, head: Head) -> Findings:
-    """Keyed snapshots that no branch or tag leads to: somebody rolled the table back past them."""
-    reached: set[int] = set()
-    for ref in metadata.refs.values():
-        at: int | None = ref.snapshot_id
-        while at is not None and at in head.parents and at not in reached:
-            reached.add(at)
-            at = head.parents[at]
-    keys = [summary[KEY] for at, summary in head.summaries.items() if at not in reached and KEY in summary]
-    standing = {head.summaries[at].get(KEY) for at in reached}
-    gone = [key for key in keys if key not in standing]
-    if gone:
-        yield Finding(
-            INFO, "rolled_back_keys",
-            f"{len(gone)} committed keys are in snapshots that were rolled back: their rows are not in the table.",
-            "If that was not meant for these rows, write them again, under the same keys, before those snapshots are "
-            "expired.",
-            {"keys": gone[:EXAMPLES], "count": len(gone)},
-        )  # fmt: skip
-
-
-def _others(head: Head) -> Findings:
-    """Writers that carry no key; to them a lost answer may mean rows twice or a destroyed table (C1)."""
-    unkeyed = Counter(engine(head.summaries[at]) for at in head.ancestors() if KEY not in head.summaries[at])
-    if unkeyed:
-        names = ", ".join(f"{name} ({count})" for name, count in unkeyed.most_common())
-        yield Finding(
-            INFO, "other_writers",
-            f"{unkeyed.total()} snapshots carry no key of safewrite; written by {names}. Their commits are not "
-            "verified: after a lost answer such a writer may write its rows twice, and PyIceberg up to 0.12 with "
-            "retries may delete files of a commit that landed.",
-            "Write by safewrite, or let PyIceberg's tables commit through it: safewrite.open(...).catalog.",
-            {"engines": dict(unkeyed)},
-        )  # fmt: skip
-
-
-def engine(summary: Mapping[str, Any]) -> str:
-    """Who made a snapshot, as its summary tells it."""
-    named = " ".join(str(summary[name]) for name in ("engine-name", "engine-version") if name in summary)
-    if named:
-        return named
-    traces = {"spark.app.id": "Spark", "trino_query_id": "Trino", "flink.job-id": "Flink"}
-    known = next((name for trace, name in traces.items() if trace in summary), None)
-    if known is None and "iceberg-version" in summary:
-        known = str(summary["iceberg-version"])
-    return known or "a writer without a name, such as PyIceberg"

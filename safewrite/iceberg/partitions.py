@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
@@ -87,14 +87,24 @@ def spec(partition_by: Sequence[str] | PartitionSpec, schema: Schema) -> Partiti
 
 def check(specs: Iterable[PartitionSpec], schema: Schema) -> None:
     """Raise UnsupportedTableError for a table some of whose partition values are not read as they are."""
+    for field, _, misread in misread_fields(specs, schema):
+        raise UnsupportedTableError(
+            f"The table is partitioned by the values of {field.name!r}, and {misread}. Nothing was "
+            "written. Write this table with Spark, or partition it in another way."
+        )
+
+
+def misread_fields(
+    specs: Iterable[PartitionSpec], schema: Schema
+) -> Iterator[tuple[PartitionField, NestedField, str]]:
+    """Partition fields whose values are not read as they are, each once, with its column and the reason."""
+    seen: set[int] = set()
     for field in (field for one in specs for field in one.fields):
         source = _column(field.source_id, schema)
         misread = None if source is None else _misread(source, field.transform)
-        if misread is not None:
-            raise UnsupportedTableError(
-                f"The table is partitioned by the values of {field.name!r}, and {misread}. Nothing was "
-                "written. Write this table with Spark, or partition it in another way."
-            )
+        if source is not None and misread is not None and field.field_id not in seen:
+            seen.add(field.field_id)
+            yield field, source, misread
 
 
 class _TypedSpec(PartitionSpec):

@@ -243,10 +243,29 @@ def _holds_structs(kind: pa.DataType) -> bool:
     return pa.types.is_struct(inner) or _holds_structs(inner)
 
 
-def _unplanned(effect: Effect, outcome: Outcome) -> Exception:
+def _unplanned(effect: PlanFiles | ReadRows, outcome: Outcome) -> Exception:
     if isinstance(outcome, Failed):
+        task = effect.task if isinstance(effect, ReadRows) else None
+        what = f"Rows of {task.file.file_path}" if task is not None else "Files of the table"
         return UnsupportedTableError(
-            f"Files of the table could not be read for the plan: {outcome.detail}. Nothing was committed. If the "
-            "table has equality deletes or deletion vectors, compact it with the engine that writes them."
+            f"{what} could not be read for the plan: {outcome.detail}. Nothing was committed. "
+            f"{_unread(outcome.detail, task)}"
         )
     return unanswered(effect, outcome)
+
+
+def _unread(detail: str, task: FileScanTask | None) -> str:
+    """Why PyIceberg could not read a file, as far as its format and its error tell, and what to do."""
+    from pyiceberg.manifest import FileFormat
+
+    files = [] if task is None else [task.file, *task.delete_files]
+    if any(file.file_format == FileFormat.AVRO for file in files):
+        return "PyIceberg reads no data or delete files in Avro. Rewrite them as Parquet with the engine that writes them."
+    if "ORC timestamp" in detail:
+        return (
+            "ORC's timestamps are read in nanoseconds, from 1677-09-21 to 2262-04-11, and some are outside. Rewrite the file "
+            "as Parquet, or delete these rows with Spark."
+        )
+    if "equality delete" in detail:
+        return "PyIceberg applies no equality deletes. Compact the table with the engine that writes them."
+    return "Delete or overwrite these rows with the engine that wrote them."

@@ -22,6 +22,7 @@ from safewrite.stores.aws import ServerClock
 from safewrite.stores.memory import MemoryObjects
 from tests.delta.logs import PROTOCOL, add, body, metadata, remove
 from tests.delta.spark import PREFIX, Neighbourhood, neighbourhood, rows
+from tests.test_cli import run_json
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -175,6 +176,13 @@ def test_a_property_that_endangers_writes_is_found(
 ) -> None:
     table_of(tmp_path, first=metadata(properties=properties))
     assert list(findings(tmp_path)) == [code]
+
+
+def test_a_retention_that_is_too_short_has_a_command_that_raises_it(tmp_path: Path) -> None:
+    table_of(tmp_path, first=metadata(properties={"delta.logRetentionDuration": "interval 2 days"}))
+    assert "safewrite repair TABLE --set-retention" in findings(tmp_path)["retention_too_short"].mend
+    assert run_json("repair", tmp_path, "--set-retention")[1]["steps"][0]["status"] == "done"
+    assert findings(tmp_path) == {}
 
 
 @pytest.mark.parametrize(

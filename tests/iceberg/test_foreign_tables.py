@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
 
 import safewrite as sw
 from safewrite.iceberg.schema import iceberg_schema
@@ -135,6 +139,69 @@ def test_a_dropped_column_of_which_no_schema_tells_is_refused(
     assert ids(catalog) == [0]
 
 
+def test_a_table_that_is_there_keeps_its_partitioning(catalog: SqlCatalog) -> None:
+    """As for Delta: what ``create=True`` is given says how a table is made, and no more."""
+    partitioned(catalog, pa.field("c", pa.string()), ["a"], 2)
+    opened = sw.open("db.t", catalog=catalog, create=True, partition_by=["id"])
+    assert opened.partition_by == ("c",)
+    assert opened.append(pa.table({"id": [1], "c": ["b"]})).outcome == "committed"
+    assert opened.refresh().partition_by == ("c",)
+
+
+@pytest.mark.parametrize("name", ["partition_by", "sort_by"])
+@pytest.mark.parametrize("value", ["id", 5, None, [5], b"id", {"id": 1}])
+def test_columns_to_partition_or_sort_by_are_looked_at_at_once(
+    catalog: SqlCatalog, name: str, value: Any
+) -> None:
+    """Also where the table is there and they say nothing, as for Delta."""
+    for _ in range(2):
+        with pytest.raises(sw.InvalidInputError, match=f"{name}= is a list of texts"):
+            sw.open("db.t", catalog=catalog, create=True, **{name: value})
+        if not catalog.table_exists("db.t"):
+            sw.create("db.t", rows().schema, catalog=catalog)
+
+
+# --- files that PyIceberg does not read ---------------------------------------------------------------
+def add_file(catalog: SqlCatalog, path: Path, kind: FileFormat, *, records: int) -> None:
+    """Add a data file to an unpartitioned table as an engine does that writes other formats."""
+    metrics = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds")
+    nothing: dict[str, Any] = {name: {} for name in (*metrics, "upper_bounds")}
+    file = DataFile.from_args(
+        content=DataFileContent.DATA, file_path=path.as_uri(), file_format=kind, partition=Record(),
+        record_count=records, file_size_in_bytes=path.stat().st_size, spec_id=0, key_metadata=None,
+        split_offsets=None, equality_ids=None, sort_order_id=None, **nothing,
+    )  # fmt: skip
+    with catalog.load_table("db.t").transaction() as transaction:
+        mapping = create_mapping_from_schema(catalog.load_table("db.t").schema()).model_dump_json()
+        transaction.set_properties({"schema.name-mapping.default": mapping})
+        with transaction.update_snapshot().fast_append() as append:
+            append.append_data_file(file)
+
+
+def test_of_a_file_in_avro_or_orc_that_cannot_be_read_the_true_cause_is_told(
+    catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    """10f: it was "if the table has equality deletes"."""
+    from pyarrow import orc
+
+    schema = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us")})
+    table = sw.create("db.t", schema, catalog=catalog)
+    late = pa.table({"id": [1, 2], "ts": [dt.datetime.fromisoformat("9999-12-31")] * 2}, schema=schema)
+    orc.write_table(late, tmp_path / "late.orc")
+    add_file(catalog, tmp_path / "late.orc", FileFormat.ORC, records=2)
+    with pytest.raises(sw.UnsupportedTableError, match=r"late\.orc.*nanoseconds.*Rewrite") as of_orc:
+        table.delete("id = 1")
+    table.overwrite(late)
+    (tmp_path / "some.avro").write_bytes(b"Obj")
+    add_file(catalog, tmp_path / "some.avro", FileFormat.AVRO, records=2)
+    with pytest.raises(
+        sw.UnsupportedTableError, match=r"some\.avro.*no data or delete files in Avro"
+    ) as of_avro:
+        table.delete("id = 1")
+    assert "equality" not in of_orc.value.message + of_avro.value.message
+    assert catalog.load_table("db.t").scan(selected_fields=("id",)).count() == 4
+
+
 # --- states that came later ---------------------------------------------------------------------------
 LATER: dict[str, Callable[[Any], None]] = {
     "encryption": lambda t: t.set_properties({"encryption.key-id": "k"}),
@@ -188,9 +255,9 @@ def test_an_object_that_was_opened_before_the_table_was_made_resolves_keys(catal
 
 
 # --- rollback and cherry-pick -------------------------------------------------------------------------
-def cherry_pick(catalog: SqlCatalog, source_id: int) -> int:
+def cherry_pick(catalog: SqlCatalog, source_id: int, name: str = "db.t") -> int:
     """As Java does it: a new snapshot that names its source and has none of its summary's own properties."""
-    table = catalog.load_table("db.t")
+    table = catalog.load_table(name)
     metadata = table.metadata
     source = metadata.snapshot_by_id(source_id)
     current = metadata.current_snapshot()

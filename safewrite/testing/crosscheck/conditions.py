@@ -148,8 +148,10 @@ def expression(where: Where, types: Mapping[str, pa.DataType]) -> ds.Expression:
         case "is null":
             return field.is_null()
     kind = types[where.column]
-    if where.op == "in":
-        return field.isin(pa.array(list(where.value), kind))
+    if where.op == "in":  # Arrow's own counts NULL as a value like others
+        return expression(
+            Where("or", parts=tuple(Where("=", where.column, one) for one in where.value)), types
+        )
     value = pa.scalar(where.value, kind)
     operators = {"=": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
     return getattr(field, operators[where.op])(value)

@@ -39,6 +39,8 @@ def typed(rows: Sequence[Row], oracle: Oracle) -> pa.Table:
     """Rows as other engines get them; raises where Arrow would make other values of them."""
     from safewrite.testing.crosscheck.frames import frame
 
+    if any(name not in oracle.column_names() for row in rows for name in row):
+        raise ValueError("the table has not all columns of these rows")
     made: pa.Table = frame("arrow", rows, oracle.columns)
     return made
 
