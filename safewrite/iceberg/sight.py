@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from safewrite.errors import TableNotFoundError
 from safewrite.iceberg.heads import table_of
+from safewrite.iceberg.write import Resolved, resolve
 from safewrite.protocol.effects import Effect, Now, Ok, Outcome
 from safewrite.protocol.swap import load
 from safewrite.stores.world import Performer, run
@@ -72,6 +73,17 @@ class Sight:
             self.world = world
         self.head = head
         self.seen_s = self.now_s()
+
+    def resolve(self, key: str, limits: Limits) -> tuple[Resolved | None, Head]:
+        """What became of a key, in the table that is there now: its ledger is asked, not that of one before it.
+
+        Raises:
+            CommitUnknownError, StorageError, TableNotFoundError: as ``safewrite.iceberg.write.resolve``.
+        """
+        known = self.existing().table_id
+        found, head = self.run(resolve(key, helpers=self._connection.helpers, limits=limits))
+        self.see(head)
+        return (found, head) if head.table_id == known else self.resolve(key, limits)
 
     def now_s(self) -> float:
         """The world's monotonic clock."""

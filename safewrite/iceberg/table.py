@@ -26,7 +26,7 @@ from safewrite.iceberg.heads import table_of
 from safewrite.iceberg.naming import carries
 from safewrite.iceberg.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.sight import Sight
-from safewrite.iceberg.write import Done, WritePlan, check_doubt, resolve, write
+from safewrite.iceberg.write import Done, WritePlan, check_doubt, write
 from safewrite.options import GENERATED, Key, Txn, identity
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
@@ -297,8 +297,7 @@ class IcebergTable:
         started_s = self._sight.now_s()
         if self._sight.head is None and not self._is_there():
             return None
-        found, head = self._sight.run(resolve(key, helpers=self.connection.helpers, limits=self.limits))
-        self._sight.see(head)
+        found, head = self._sight.resolve(key, self.limits)
         if found is not None:
             return found.receipt(self.uri, key, self._sight.now_s() - started_s)
         check_doubt(self._doubts.get(key), head, key)

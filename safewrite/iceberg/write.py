@@ -14,6 +14,7 @@ from safewrite.iceberg.naming import Write
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Delete, Effect, LedgerRecord, Ok, Outcome, Together
+from safewrite.protocol.failures import replaced
 from safewrite.protocol.head import Head
 from safewrite.protocol.swap import METADATA_READ_MAX, Plan, ReadMetadata, Swapped, commit, load
 from safewrite.receipt import Receipt
@@ -117,6 +118,10 @@ def _write(  # noqa: PLR0917 - one caller, just above
     head = known
     found = plan.examine(head)
     if found is not None:
+        # The head may be a moment old: a table that was dropped or rolled back since does not answer for its rows.
+        head = yield from _newest(head, limits)
+        found = plan.examine(head)
+    if found is not None:
         return (yield from _already(plan, found, head, record, limits, attempts=0))
     yield from plan.staging.upload(encode())
     plan.write = replace(plan.write, files=len(plan.staging.data_files))
@@ -193,7 +198,7 @@ def _recall(
         return None, head
     if generated_base is not None:
         # An earlier call of this process or another drew the key, and its answer was lost.
-        head = yield from load(limits)
+        head = yield from _newest(head, limits)
         earlier = yield from _landed_and_expired(named.key, generated_base, head)
         return None, head if earlier is None else _as_done(earlier, named, head)
     if not helpers.ledger:
@@ -201,7 +206,7 @@ def _recall(
     record, ours = yield from keys.intend(LedgerRecord(named.key, _base(head), named.fingerprint), limits)
     if ours:
         return record, head
-    head = yield from load(limits)
+    head = yield from _newest(head, limits)
     if record.version is not None:
         if stands(record.version, head):
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
@@ -213,6 +218,18 @@ def _recall(
     done = _as_done(earlier, named, head)
     yield from keys.remember(replace(record, fingerprint=named.fingerprint), earlier.snapshot_id, limits)
     return record, done
+
+
+def _newest(known: Head, limits: Limits) -> Generator[Effect, Outcome, Head]:
+    """The table as it is now, if it is the one that the ledger belongs to: another has snapshots of its own.
+
+    Raises:
+        ConflictError: kind TABLE_REPLACED.
+    """
+    head = yield from load(limits)
+    if head.table_id != known.table_id:
+        raise replaced(in_doubt=False)
+    return head
 
 
 def stands(snapshot_id: int, head: Head) -> bool:

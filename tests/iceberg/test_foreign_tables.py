@@ -344,3 +344,37 @@ def test_a_table_that_is_made_anew_while_an_overwrite_is_under_way_is_not_overwr
         table.overwrite(rows(9))
     assert caught.value.kind is sw.Kind.TABLE_REPLACED
     assert ids(catalog) == [5]
+
+
+@pytest.mark.parametrize(
+    "named", [{"key": "event"}, {"txn": ("app", 1)}], ids=["by a key", "by a stream's batch"]
+)
+def test_a_held_table_does_not_answer_for_one_that_was_dropped_a_moment_ago(
+    tmp_path: Path, named: dict[str, Any]
+) -> None:
+    """The ledger and the head of the dropped table know the write; the new table of its name does not have the rows."""
+    catalog = SqlCatalog("files", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    table = sw.open("db.t", catalog=catalog, create=True)
+    assert table.append([{"id": 1}], **named).outcome == "committed"
+    schema = catalog.load_table("db.t").schema()
+    catalog.drop_table("db.t")
+    catalog.create_table("db.t", schema)
+    with pytest.raises(sw.ConflictError, match="created anew"):
+        table.append([{"id": 1}], **named)
+    again = sw.open("db.t", catalog=catalog).append([{"id": 1}], **named)
+    assert again.outcome == "committed"
+    assert catalog.load_table("db.t").scan().to_arrow()["id"].to_pylist() == [1]
+
+
+def test_resolve_asks_the_ledger_of_the_table_that_is_there_now(tmp_path: Path) -> None:
+    catalog = SqlCatalog("files", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    table = sw.open("db.t", catalog=catalog, create=True)
+    table.append([{"id": 1}], key="of the dropped one")
+    schema = catalog.load_table("db.t").schema()
+    catalog.drop_table("db.t")
+    catalog.create_table("db.t", schema)
+    sw.open("db.t", catalog=catalog).append([{"id": 2}], key="of the new one")
+    assert table.resolve("of the dropped one") is None
+    found = table.resolve("of the new one")
+    assert found is not None
+    assert found.rows == 1
