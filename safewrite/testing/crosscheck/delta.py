@@ -63,6 +63,7 @@ class DeltaHome:
         deltalake.write_deltalake(
             self.uri,
             frame("arrow", [], oracle.columns),
+            mode="error",
             partition_by=list(partition_by) or None,
             configuration=properties or None,
             storage_options=dict(self.options) or None,
@@ -150,17 +151,37 @@ class DeltaHome:
         """Drop the table and make it anew, with other columns and so many versions."""
         listed, versions = step.detail
         columns = tuple(Column(*one) for one in listed)
-        shutil.rmtree(self.uri)
+        self._drop()
         oracle.recreated(columns, {})
         self._made_by_deltalake(oracle, ())
         for number in range(versions):
             rows = step.rows[number : number + 1] if number < versions - 1 else step.rows[number:]
-            deltalake.write_deltalake(self.uri, typed(rows, oracle), mode="append")
+            deltalake.write_deltalake(self._table(), typed(rows, oracle), mode="append")
             oracle.add(oracle.meant(rows))
+
+    def _drop(self) -> None:
+        if "://" not in self.uri:
+            shutil.rmtree(self.uri)
+            return
+        import boto3
+
+        bucket, _, prefix = self.uri.partition("://")[2].partition("/")
+        names = {
+            "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+            "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY",
+            "endpoint_url": "AWS_ENDPOINT_URL",
+            "region_name": "AWS_REGION",
+        }
+        given: dict[str, Any] = {
+            name: self.options[own] for name, own in names.items() if own in self.options
+        }
+        boto3.resource("s3", **given).Bucket(bucket).objects.filter(Prefix=f"{prefix}/").delete()
 
     def _odd_action(self, step: Step, oracle: Oracle) -> None:
         """A commit as an engine of loose manners writes it."""
         table = self._table()
+        if "://" in self.uri:
+            raise ValueError("only logs in folders are written by hand")
         log = Path(self.uri) / "_delta_log" / f"{table.version() + 1:020d}.json"
         if log.exists():
             raise ValueError("there is a version that deltalake does not see")

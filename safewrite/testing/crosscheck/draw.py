@@ -14,6 +14,7 @@ from safewrite.testing.crosscheck import frames, kinds
 from safewrite.testing.crosscheck.machine import HOLDERS
 from safewrite.testing.crosscheck.oracle import ID
 from safewrite.testing.crosscheck.program import Column, Program, Row, Step, Where
+from safewrite.testing.crosscheck.sessions import SETTINGS
 
 Format = Literal["delta", "iceberg"]
 
@@ -69,6 +70,7 @@ class _Sketch:
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     names: list[str | tuple[str, int]] = field(default_factory=list)
     epoch: int = 0
+    spark: bool = False
     used: int = 0
 
     def next_number(self) -> int:
@@ -86,32 +88,34 @@ def programs(
     steps_max: int = 7,
 ) -> Program:
     """Programs of a format; ``columns`` gives a user's own, ``others`` who else does what, and how often."""
-    listed = tuple(columns) if columns is not None else _columns(draw, format_)
-    theirs = others if others is not None else {_peer(format_): _peers_verbs(format_)}
-    sketch = _Sketch(list(listed))
+    theirs = others if others is not None else peers(format_)
+    listed = (
+        tuple(columns)
+        if columns is not None
+        else _columns(draw, format_, without="time" * ("spark" in theirs))
+    )
+    sketch = _Sketch(list(listed), spark="spark" in theirs)
     maker = draw(st.sampled_from(["safewrite", "safewrite", *(sorted(theirs) or ["safewrite"])]))
     partition_by = _partitions(draw, listed)
     version = draw(st.sampled_from([2, 2, 1])) if format_ == "iceberg" else 2
     properties = _properties(draw, format_, version)
     count = draw(st.integers(1, steps_max))
     steps = tuple(_step(draw, sketch, theirs) for _ in range(count))
-    return Program(format_, maker, listed, steps, partition_by, properties, version)
+    session = draw(st.sampled_from(SETTINGS)) if sketch.spark else ()
+    return Program(format_, maker, listed, steps, partition_by, properties, version, session)
 
 
-def _peer(format_: Format) -> str:
-    return "deltalake" if format_ == "delta" else "pyiceberg"
+def peers(format_: Format) -> dict[str, dict[str, int]]:
+    """Who else does what to tables of a format, and how often."""
+    return {"deltalake": _DELTALAKE} if format_ == "delta" else {"pyiceberg": _PYICEBERG}
 
 
-def _peers_verbs(format_: Format) -> dict[str, int]:
-    return _DELTALAKE if format_ == "delta" else _PYICEBERG
-
-
-def _columns(draw: st.DrawFn, format_: Format) -> tuple[Column, ...]:
+def _columns(draw: st.DrawFn, format_: Format, *, without: str) -> tuple[Column, ...]:
     found = [Column(ID, "int64")]
     names = [*_NAMES[: draw(st.integers(1, 3))]]
     if draw(st.integers(0, 7)) == 7:
         names[0] = "w w"  # safewrite and Spark refuse it in Delta tables, deltalake does not
-    return (*found, *(Column(name, draw(kinds.kinds(format_))) for name in names))
+    return (*found, *(Column(name, draw(kinds.kinds(format_, without))) for name in names))
 
 
 def _partitions(draw: st.DrawFn, columns: tuple[Column, ...]) -> tuple[str, ...]:
@@ -154,7 +158,7 @@ def _our_step(draw: st.DrawFn, sketch: _Sketch, what: str, look: Where | None) -
     if what == "delete":
         gone = _where(draw, sketch, odd=True)
         return Step("safewrite", what, where=gone, form=form, name=named, object_=holder, look=look)
-    by = draw(st.sampled_from(frames.ALL))
+    by = "spark" if sketch.spark and draw(st.integers(0, 2)) else draw(st.sampled_from(frames.ALL))
     added: tuple[tuple[str, str], ...] = ()
     if what == "merge":
         added = ((f"n{len(sketch.columns)}", draw(st.sampled_from(["int32", "string", "date"]))),)
@@ -246,6 +250,8 @@ def _their_step(draw: st.DrawFn, sketch: _Sketch, who: str, what: str, look: Whe
             if what != "append" and sketch.used > 3:
                 rows = ({**rows[0], ID: draw(st.integers(1, sketch.used))},)
             return Step(who, what, rows, look=look)
+        case "pick":
+            return Step(who, what, _rows(draw, sketch, odd=False, least=1), look=look)
         case "delete":
             numbers = draw(st.lists(st.integers(1, sketch.used + 1), min_size=1, max_size=2, unique=True))
             return Step(who, what, detail=tuple(numbers), look=look)

@@ -6,8 +6,9 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import (
     CommitUnknownError,
@@ -24,6 +25,9 @@ from safewrite.testing.crosscheck.home import Home, types
 from safewrite.testing.crosscheck.oracle import DisagreementError, Oracle
 from safewrite.testing.crosscheck.program import Column, Program, Step
 from safewrite.testing.crosscheck.readers import Reader, whole
+
+if TYPE_CHECKING:
+    from safewrite.testing.crosscheck.spark import Hands
 
 Tally = Counter[str]
 
@@ -159,7 +163,7 @@ class Run:
     def _write(self, step: Step, table: Any, label: str) -> None:
         columns = self._columns(step)
         try:
-            brought = frame(step.by, step.rows, columns) if step.what != "delete" else None
+            brought = self._frame(step, columns) if step.what != "delete" else None
         except CannotBringError:
             self.tally["frames that cannot be"] += 1
             return
@@ -175,13 +179,21 @@ class Run:
                 call = lambda: table.overwrite(brought, where=where, **name)  # noqa: E731
             case _:
                 call = lambda: table.delete(where, **name)  # noqa: E731
-        receipt = self._guarded(call, f"{label} by {step.by}" if step.rows else label)
+        hands = getattr(self.home, "hands", None)
+        with nullcontext() if hands is None else hands.settings(self.program.session):
+            receipt = self._guarded(call, f"{label} by {step.by}" if step.rows else label)
         if isinstance(receipt, SafewriteError):
             self._refused(step, receipt, columns)
             return
         self._judge(step, receipt, columns)
         if step.name is not None:
             self.writes.append(step)
+
+    def _frame(self, step: Step, columns: tuple[Column, ...]) -> Any:
+        if step.by != "spark":
+            return frame(step.by, step.rows, columns)
+        hands: Hands = self.home.hands  # type: ignore[attr-defined]
+        return hands.frame(step.rows, columns)
 
     def _columns(self, step: Step) -> tuple[Column, ...]:
         """The columns that the step's rows have: those of the table, and others that they bring."""
@@ -202,7 +214,9 @@ class Run:
 
     def _refused(self, step: Step, error: SafewriteError, columns: tuple[Column, ...]) -> None:
         """A refusal is right, unless nothing was wrong with the rows and nobody else touched the table."""
-        plain = step.by not in UNTYPED and step.what == "append" and columns == self.oracle.columns
+        plain = (
+            step.by not in (*UNTYPED, "spark") and step.what == "append" and columns == self.oracle.columns
+        )
         sound = plain and not self.oracle.foreign and self.program.maker == "safewrite"
         repeats = step.name is not None and step.name in self.oracle.names
         if sound and not repeats and not isinstance(error, InvalidInputError):
