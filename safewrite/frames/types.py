@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
+from safewrite.texts import shown
 
 Leaf = Callable[[pa.DataType], pa.DataType | None]
 """The type of a new table column for a frame's type without others in it; None where a format has none."""
@@ -116,7 +117,7 @@ def mapped_type(kind: pa.DataType, column: str, leaf: Leaf) -> pa.DataType:
         fields = [kind.field(i) for i in range(kind.num_fields)]
         if not fields:
             raise InvalidInputError(
-                f"Column {column!r} is a struct without fields; drop it or give it fields."
+                f"Column {column!r} is a struct without fields. Nothing was written. Drop it or give it fields."
             )
         check_names([f.name for f in fields], where=f"column {column!r}")
         return pa.struct([f.with_type(mapped_type(f.type, f"{column}.{f.name}", leaf)) for f in fields])
@@ -155,7 +156,7 @@ def check_names(names: Iterable[object], *, where: str) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
             raise InvalidInputError(
-                f"A column name in {where} is {name!r}; names must be non-empty strings. "
+                f"A column name in {where} is {shown(name)}; names must be non-empty strings. "
                 "Nothing was written. Rename the columns."
             )
         if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):

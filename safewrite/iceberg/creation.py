@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from safewrite.errors import NotCommittedError, StorageError
+from safewrite.given import reading
 from safewrite.iceberg.schema import iceberg_schema
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -46,9 +48,10 @@ def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog:
 
     from safewrite.iceberg import partitions
 
-    made = iceberg_schema(schema)
-    spec = partitions.spec(plan.partition_by, made)
-    order = partitions.sort(plan.sort_by, made)
+    with reading("The schema, partition_by= or sort_by="):
+        made = iceberg_schema(schema)
+        spec = partitions.spec(plan.partition_by, made)
+        order = partitions.sort(plan.sort_by, made)
     _make_namespace(connection, catalog)
     try:
         catalog.create_table(
@@ -92,6 +95,6 @@ def _failed(connection: Connection, error: Exception) -> Exception:
     if isinstance(error, SafewriteError):
         return error
     return StorageError(
-        f"{connection.name} could not be made: {type(error).__name__}: {error}. Nothing was written. Check the "
+        f"{connection.name} could not be made: {type(error).__name__}: {said(error)}. Nothing was written. Check the "
         "catalog's address, the warehouse and the permissions."
     )

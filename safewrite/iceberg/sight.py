@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from safewrite.errors import TableNotFoundError
+from safewrite.errors import not_yet
 from safewrite.iceberg.heads import table_of
 from safewrite.protocol.effects import Effect, Now, Ok, Outcome
 from safewrite.protocol.swap import load
@@ -42,9 +42,7 @@ class Sight:
             TableNotFoundError: it was not there.
         """
         if self.head is None:
-            raise TableNotFoundError(
-                f"There is no Iceberg table {self._connection.name} yet: the first append makes it."
-            )
+            raise not_yet(f"Iceberg table {self._connection.name}")
         return self.head
 
     def fresh(self, limits: Limits) -> Head:

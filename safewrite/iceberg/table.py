@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from safewrite.errors import (
     CommitUnknownError,
     ConflictError,
-    InvalidInputError,
     Kind,
     NotCommittedError,
     TableNotFoundError,
     WouldAlterError,
 )
 from safewrite.frames.source import is_spark
+from safewrite.given import schema_mode as check_mode
 from safewrite.iceberg import creation
 from safewrite.iceberg.catalog import SafeCatalog
 from safewrite.iceberg.checks import check_state, check_table
@@ -27,11 +27,10 @@ from safewrite.iceberg.naming import carries
 from safewrite.iceberg.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.sight import Sight
 from safewrite.iceberg.write import Done, WritePlan, check_doubt, resolve, write
-from safewrite.options import GENERATED, Key, Txn, identity
-from safewrite.protocol import keys
+from safewrite.options import GENERATED, Key, Txn, identity, known_key
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
-from safewrite.public import Turn, verb
+from safewrite.public import Turn, after_ack, public, verb
 from safewrite.receipt import Outcome as ReceiptOutcome
 from safewrite.receipt import Receipt
 from safewrite.sink import Sink, portable, reopened, sink
@@ -123,11 +122,13 @@ class IcebergTable:
         return -1 if head is None or head.current is None else head.current
 
     @property
+    @public
     def schema(self) -> pa.Schema:
         """The table's schema in Arrow, as of the last look."""
         return arrow_schema(self.iceberg.metadata.schema())
 
     @property
+    @public
     def partition_by(self) -> tuple[str, ...]:
         """Partition fields as ``partition_by=`` spells them."""
         from safewrite.iceberg.partitions import spelled
@@ -136,11 +137,13 @@ class IcebergTable:
         return spelled(metadata.spec(), metadata.schema())
 
     @property
+    @public
     def properties(self) -> dict[str, str]:
         """Table properties, as of the last look."""
         return dict(self._sight.existing().properties)
 
     @property
+    @public
     def iceberg(self) -> PyIcebergTable:
         """PyIceberg's own table object, as of the last look; its commits go through :attr:`catalog`."""
         if self.turn.is_anothers():
@@ -194,7 +197,7 @@ class IcebergTable:
             CommitUnknownError: the same call again, or ``resolve(error.key)``, decides.
             ForeignWriterError: the catalog accepted the commit, and it is not in the table.
         """
-        _check_mode(schema_mode)
+        check_mode(schema_mode)
         name = identity(key, txn)
         if is_spark(data):
             return self._spark(data, "append", None, name, schema_mode, spark_catalog)
@@ -238,7 +241,7 @@ class IcebergTable:
         from safewrite.frames.where import parse
         from safewrite.iceberg.replace import named_replace
 
-        _check_mode(schema_mode)
+        check_mode(schema_mode)
         name = identity(key, txn)
         if is_spark(data):
             return self._spark(data, "overwrite", where, name, schema_mode, spark_catalog)
@@ -274,7 +277,7 @@ class IcebergTable:
         name = identity(key, txn)
 
         def attempt() -> Receipt:
-            head = self._fresh_head(None)
+            head = self._fresh_head()
             nothing, _ = self._drafts.prepare(self.schema.empty_table(), head)
             predicate = parse(where, nothing.schema)
             named = self._drafts.name(str(nothing.fingerprint), 0, head, name)
@@ -296,7 +299,7 @@ class IcebergTable:
             CommitUnknownError: it may still land; write again with the same key to decide.
             StorageError: the catalog gave no answer.
         """
-        keys.check(key)
+        key = known_key(key)
         started_s = self._sight.now_s()
         if self._sight.head is None and not self._is_there():
             return None
@@ -421,7 +424,7 @@ class IcebergTable:
         )
 
         def attempt() -> Receipt:
-            head = self._fresh_head(None if self._sight.head else spark.empty_like(frame))
+            head = self._fresh_head(*([] if self._sight.head else [spark.empty_like(frame)]))
             spark.check_session(frame.sparkSession, head)
             there = known.find(frame.sparkSession, head, named=spark_catalog, now_s=self._sight.now_s())
             if schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
@@ -486,12 +489,16 @@ class IcebergTable:
             txn=named.txn,
         )
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
-        log.info("%s in snapshot %d", outcome.value, done.snapshot_id, extra={"receipt": receipt.to_dict()})
-        self._after(done)
+        with after_ack(self.uri):
+            log.info(
+                "%s in snapshot %d", outcome.value, done.snapshot_id, extra={"receipt": receipt.to_dict()}
+            )
+        with after_ack(self.uri):
+            self._after(done)
         return receipt
 
     def _after(self, done: Done) -> None:
-        """Keep what was learnt of the table, and drop old metadata; nothing here can unmake the ack."""
+        """Keep what was learnt of the table, and drop old metadata."""
         try:
             before = self._sight.existing()
             self._sight.see(done.head)
@@ -499,9 +506,9 @@ class IcebergTable:
                 self._sight.seen_s = None
             if not done.already:
                 self._drop_old_metadata(before, done.head)
-        except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever comes after
+        except Exception:
             self._sight.seen_s = None
-            log.warning("after the commit: %s", error, extra={"table": self.uri})
+            raise
 
     def _drop_old_metadata(self, before: Head, after: Head) -> None:
         """What PyIceberg does after its own commits, where the table asks for it."""
@@ -510,12 +517,12 @@ class IcebergTable:
         old, new = table_of(before), table_of(after)
         self.connection.catalog._delete_old_metadata(new.io, old.metadata, new.metadata)  # noqa: SLF001
 
-    def _fresh_head(self, data: Any) -> Head:
-        """The table as it was a moment ago, made first if it is not there and may be."""
+    def _fresh_head(self, *of: Any) -> Head:
+        """The table as it was a moment ago, made first for the data ``of`` a write if it is not there and may be."""
         if self._sight.head is not None:
             return self._admit(self._sight.fresh(self.limits))
-        if self._first is not None and data is not None:
-            creation.create_table(self.connection, inferred_schema(data), self._first, self.catalog)
+        if self._first is not None and of:
+            creation.create_table(self.connection, inferred_schema(*of), self._first, self.catalog)
             self._open(strict=self._strict)
         return self._sight.existing()
 
@@ -525,11 +532,6 @@ class IcebergTable:
             check_state(self.connection, head, strict=self._strict)
             self._admitted = head.location
         return head
-
-
-def _check_mode(schema_mode: object) -> None:
-    if schema_mode not in (None, "merge"):
-        raise InvalidInputError(f"schema_mode is None or 'merge', not {schema_mode!r}. Nothing was written.")
 
 
 def _exists(name: str) -> ConflictError:

@@ -13,6 +13,7 @@ from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Failed, Missing, Ok, Outcome
 from safewrite.protocol.swap import CreateTable, LoadTable, ReadMetadata, SwapTable
 from safewrite.stores.world import World
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -130,7 +131,7 @@ class CatalogWorld(World):
 
 def _scan_meaning(error: Exception) -> Outcome:
     if isinstance(error, NotImplementedError | ValueError):  # deletes that PyIceberg does not read
-        return Failed(f"{type(error).__name__}: {error}")
+        return Failed(f"{type(error).__name__}: {said(error)}")
     return file_meaning(error)
 
 
