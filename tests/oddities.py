@@ -24,7 +24,7 @@ from pydantic import BaseModel
 Factory = Callable[[], Any]
 
 
-class Wordless(Exception):
+class Wordless(Exception):  # noqa: N818 - it says what it is
     """An error whose text cannot be had."""
 
     def __str__(self) -> str:
@@ -37,10 +37,28 @@ def _raises(*_: object, **__: object) -> Any:
     raise Wordless
 
 
-SPECIAL = (
-    "__repr__ __str__ __eq__ __ne__ __hash__ __len__ __iter__ __bool__ __index__ __int__ __float__ __contains__ "
-    "__getitem__ __arrow_c_stream__ __arrow_c_array__ __dataframe__ __fspath__ __format__ __next__ __reduce_ex__"
-).split()
+SPECIAL = [
+    "__repr__",
+    "__str__",
+    "__eq__",
+    "__ne__",
+    "__hash__",
+    "__len__",
+    "__iter__",
+    "__bool__",
+    "__index__",
+    "__int__",
+    "__float__",
+    "__contains__",
+    "__getitem__",
+    "__arrow_c_stream__",
+    "__arrow_c_array__",
+    "__dataframe__",
+    "__fspath__",
+    "__format__",
+    "__next__",
+    "__reduce_ex__",
+]
 
 
 def raising(*names: str, base: type = object) -> Any:
@@ -251,7 +269,9 @@ ANYTHING: dict[str, Factory] = {
     "odd list": lambda: raising("__iter__", "__len__", "__repr__", "__bool__", base=list),
     "odd dict": lambda: raising("__iter__", "items", "keys", "__repr__", "__bool__", base=dict),
     "odd tuple": lambda: raising("__iter__", "__len__", "__repr__", base=tuple),
-    "odd int": lambda: raising("__index__", "__lt__", "__repr__", "__int__", "__float__", "__ge__", "__gt__", base=int),
+    "odd int": lambda: raising(
+        "__index__", "__lt__", "__repr__", "__int__", "__float__", "__ge__", "__gt__", base=int
+    ),
     "odd float": lambda: raising("__float__", "__repr__", "__gt__", "__lt__", base=float),
 }
 """Values of any type at all."""
@@ -339,7 +359,7 @@ FRAMES: dict[str, Factory] = {
     "odd keys in dicts": lambda: [{"id": 1, "x": {raising("__repr__"): 1}}],
     "odd rows": lambda: [_OddMapping()],
     "mixed": lambda: [{"id": 1}, {"id": "a"}],
-    "mixed times": lambda: [{"id": dt.datetime(2026, 1, 1)}, {"id": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}],
+    "mixed times": lambda: [{"id": pd.Timestamp(0).to_pydatetime()}, {"id": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}],
     "decimals": lambda: [{"id": decimal.Decimal("1e-30")}, {"id": decimal.Decimal("1e30")}],
     "pairs": lambda: [("id", 1)],
     "models": lambda: [_Model()],
@@ -386,7 +406,7 @@ CONDITIONS: dict[str, Factory] = {
             "inner.a = 1", "id BETWEEN 5 AND 1", "id BETWEEN 'a' AND 'b'", "NOT id", "TRUE", "FALSE", "NULL", "1 = 1",
             "id = " + "9" * 5000, "amount = " + "9" * 5000, "ratio = " + "9" * 5000, "amount = 1e999999999999999999999", "ratio = 1e999999",
             "id = -9223372036854775809", "NOT " * 3000 + "TRUE", "(" * 3000 + "TRUE" + ")" * 3000, " AND ".join(["id = 1"] * 5000),
-            " OR ".join(["id = 77"] * 400), "NOT (" * 150 + "id = 77" + ")" * 150, "id IN (" + ",".join(map(str, range(1000, 4000))) + ")",
+            " OR ".join(["id = 77"] * 400), "NOT (" * 150 + "id = 77" + ")" * 150, "id IN (" + ",".join(map(str, range(1000, 1300))) + ")",
         )
     },
     "pairs": lambda: [("id", "=")],
@@ -394,7 +414,7 @@ CONDITIONS: dict[str, Factory] = {
     "two levels": lambda: [[("id", "=", 77)], [("name", "=", None)]],
     "three levels": lambda: [[[("id", "=", 77)]]],
     "mixed levels": lambda: [("id", "=", 77), [("id", "=", 77)]],
-    "many": lambda: [("id", "!=", n) for n in range(2000)],
-    "many in": lambda: [("id", "in", list(range(1000, 6000)))],
+    "many": lambda: [("id", "!=", n) for n in range(200)],
+    "many in": lambda: [("id", "in", list(range(1000, 1500)))],
 }  # fmt: skip
 """What may be given as ``where=``."""

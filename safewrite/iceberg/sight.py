@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from safewrite.errors import not_yet
@@ -77,6 +78,12 @@ class Sight:
         assert isinstance(answer, Ok)
         assert isinstance(answer.value, float)
         return answer.value
+
+    def since(self, started_s: float) -> float:
+        """Seconds since then; 0 where the clock raises, for a receipt does not hang on it."""
+        with suppress(Exception):
+            return self.now_s() - started_s
+        return 0.0
 
     def run(self, steps: Generator[Effect, Outcome, T]) -> T:
         """Drive a generator of effects to its end."""

@@ -315,7 +315,7 @@ class IcebergTable:
             rows=found.rows,
             files=found.files,
             attempts=0,
-            elapsed_s=self._sight.now_s() - started_s,
+            elapsed_s=self._sight.since(started_s),
             key=key,
             fingerprint=found.fingerprint,
         )
@@ -483,7 +483,7 @@ class IcebergTable:
             rows=done.rows,
             files=done.files,
             attempts=done.attempts,
-            elapsed_s=self._sight.now_s() - started_s,
+            elapsed_s=self._sight.since(started_s),
             key=named.key,
             fingerprint=named.fingerprint,
             txn=named.txn,
