@@ -98,8 +98,9 @@ def portable(reopen: Callable[[], Any] | None) -> Callable[[], Any]:
     if reopen is None:
         raise InvalidInputError(
             "This table cannot be opened again by another process: it was not made with safewrite.open() or "
-            "safewrite.create(), or with boto3_session=, which does not travel. Nothing was written. Open it with "
-            "storage_options= or settings of the environment."
+            "safewrite.create(), or with boto3_session=, which does not travel, or its catalog lives in the memory of this "
+            "process. Nothing was written. Open it with storage_options= or settings of the environment, and with a "
+            "catalog that other processes reach."
         )
     return reopen
 

@@ -244,6 +244,7 @@ def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
     try:
         from safewrite.iceberg import creation as iceberg_creation
         from safewrite.iceberg.connect import connect as connect_iceberg
+        from safewrite.iceberg.connect import is_in_memory
         from safewrite.iceberg.table import IcebergTable
     except ModuleNotFoundError as error:
         raise MissingExtraError(
@@ -264,7 +265,8 @@ def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
         first=first if given.create else None,
     )
     table._open(strict=given.strict)  # noqa: SLF001 - the other half of the constructor
-    table.reopen = given.reopen(identifier, catalog=_portable(given.catalog))
+    if not is_in_memory(table.connection.catalog):
+        table.reopen = given.reopen(identifier, catalog=_portable(given.catalog))
     return table
 
 
@@ -276,4 +278,9 @@ def _portable(catalog: Any) -> Any:
 
     if isinstance(catalog, SafeCatalog):
         catalog = catalog.inner
-    return {"name": catalog.name, **catalog.properties} if isinstance(catalog, Catalog) else catalog
+    if not isinstance(catalog, Catalog):
+        return catalog
+    known = {"name": catalog.name, **catalog.properties}
+    if "type" not in known and "py-catalog-impl" not in known:
+        known["py-catalog-impl"] = f"{type(catalog).__module__}.{type(catalog).__qualname__}"
+    return known

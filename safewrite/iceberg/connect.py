@@ -65,7 +65,7 @@ class Connection:
         if engine is not None:
             engine.dispose(close=False)  # its connections are the parent's
         try:
-            if _in_memory(found):
+            if is_in_memory(found):
                 raise ValueError("it lives in the memory of the process that made it")
             own = type(found)(found.name, **found.properties)
         except Exception as error:
@@ -126,7 +126,7 @@ def connect(
         if create_lock_table:
             lock_tables.ensure(dynamodb, lock_table)
         lock_tables.identity(dynamodb, lock_table)
-    bare = _in_memory(found)
+    bare = is_in_memory(found)
     if kind == "sql" and lock_table is None and not bare:
         from safewrite.stores import sql
 
@@ -134,7 +134,7 @@ def connect(
     return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare)
 
 
-def _in_memory(catalog: Any) -> bool:
+def is_in_memory(catalog: Any) -> bool:
     """Whether a SQL catalog lives in SQLite's memory, which every thread has its own of: no ledger can be there."""
     url = getattr(getattr(catalog, "engine", None), "url", None)
     return url is not None and url.drivername.startswith("sqlite") and url.database in (None, "", ":memory:")
