@@ -134,6 +134,8 @@ def test_a_condition_of_any_type_is_understood_or_refused(lab: Lab, kind: str) -
     bench.make(True, ())
     bench.table.append([row(1)])
     for name, make in CONDITIONS.items():
+        if kind == "iceberg" and name.partition(":")[0] in ("date", "time", "amount", "ratio", "text"):
+            continue  # one parser reads them for both formats
         where = make()
         ending = bench.ended(lambda: bench.table.delete(where))  # noqa: B023 - called at once
         assert isinstance(ending, sw.Receipt | sw.SafewriteError), name
