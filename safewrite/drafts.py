@@ -11,8 +11,9 @@ from safewrite.connect import Connection
 from safewrite.delta import creation, features
 from safewrite.delta.candidate import AppendCandidate, Write
 from safewrite.delta.state import TableState
-from safewrite.errors import InternalError, InvalidInputError
+from safewrite.errors import InternalError
 from safewrite.frames import Fingerprint, Prepared, prepare
+from safewrite.given import schema_mode as check_mode
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.stores.world import LEDGER_TTL_S
@@ -52,10 +53,7 @@ class Drafts:
         self, data: Any, state: TableState | None, schema_mode: Literal["merge"] | None = None
     ) -> Prepared:
         """Check the data against the table's schema, or infer one for a new table."""
-        if schema_mode not in (None, "merge"):
-            raise InvalidInputError(
-                f"schema_mode is None or 'merge', not {schema_mode!r}. Nothing was written."
-            )
+        check_mode(schema_mode)
         if state is None:
             first = self.first or creation.Plan()
             return prepare(data, None, partition_by=first.partition_by)

@@ -28,6 +28,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from safewrite.texts import said
+
 
 class Kind(StrEnum):
     """Stable codes of what went wrong; append-only."""
@@ -183,9 +185,17 @@ class MissingExtraError(SafewriteError, ImportError):
 def not_committed(error: Exception, key: str | None = None) -> NotCommittedError:
     """What a library raised before anything was committed, as one of ours."""
     return StorageError(
-        f"{type(error).__name__}: {error}. Nothing was committed by this call. If it was the environment, call again "
+        f"{type(error).__name__}: {said(error)}. Nothing was committed by this call. If it was the environment, call again "
         "with the same key; else please report it.",
         key=key,
+    )
+
+
+def not_yet(what: str) -> TableNotFoundError:
+    """What is raised where a table is asked about that the first append is to make."""
+    return TableNotFoundError(
+        f"There is no {what} yet. Nothing was written. The first append makes it; if another writer made it since, call "
+        "refresh()."
     )
 
 

@@ -14,14 +14,18 @@ from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from safewrite.errors import InvalidInputError, UnsafeConfigError
+from safewrite.given import is_storable, is_text, plain, reading
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
+from safewrite.texts import shown
 
 ArbiterName = Literal["dynamodb", "object-store", "local"]
 
 DEFAULT_LOCK_TABLE = "delta_log"
 """The name that Delta's ``S3DynamoDBLogStore`` uses unless told otherwise."""
+TEXT_MAX = 1024
+"""No key of S3 is longer, and no name of a table."""
 
 _UNSAFE = {
     "AWS_S3_ALLOW_UNSAFE_RENAME": "renames of commit files are not exclusive: writers overwrite each other",
@@ -47,6 +51,7 @@ Key: TypeAlias = str | Generated | None
 Txn: TypeAlias = tuple[str, int] | Generated | None
 
 
+@reading("key= or txn=")
 def identity(key: Key, txn: Txn) -> Identity:
     """What the caller names a write by: a key, a stream's batch, or neither.
 
@@ -59,9 +64,10 @@ def identity(key: Key, txn: Txn) -> Identity:
     if given_key and given_txn:
         raise InvalidInputError("Give key= or txn=, not both: each names the write. Nothing was written.")
     if given_key:
-        return Identity(key=keys.check(key))
+        return Identity(key=plain(keys.check(key)))
     if given_txn:
-        return Identity(txn=keys.check_txn(txn))
+        app_id, version = keys.check_txn(txn)
+        return Identity(txn=(plain(app_id), version))
     if key is None or txn is None:
         raise InvalidInputError(
             f"{'key' if key is None else 'txn'}=None names no write: if the event's id is missing, a second delivery "
@@ -71,10 +77,14 @@ def identity(key: Key, txn: Txn) -> Identity:
     return Identity()
 
 
-def schema_mode(value: object) -> None:
-    """Refuse what is no way to take new columns."""
-    if value not in (None, "merge"):
-        raise InvalidInputError(f"schema_mode is None or 'merge', not {value!r:.80}. Nothing was written.")
+@reading("key=")
+def known_key(key: object) -> str:
+    """The name of a write that is asked for.
+
+    Raises:
+        InvalidInputError: it can name none.
+    """
+    return plain(keys.check(key))
 
 
 # --- limits -----------------------------------------------------------------------------------------
@@ -94,20 +104,25 @@ def limits(*, attempts_max: Any, timeout_s: Any, lease_s: Any) -> Limits:
 def whole(name: str, value: Any) -> int:
     """A whole number from 1; raises InvalidInputError for anything else."""
     try:
-        number = operator.index(value)
-    except TypeError:
+        number = int(operator.index(value))
+    except Exception:  # noqa: BLE001 - what the object raises: it is no number, in any case
         number = 0
-    if number < 1 or isinstance(value, bool):
-        raise InvalidInputError(f"{name}= is a whole number from 1, not {value!r:.80}. Nothing was written.")
+    if not 1 <= number < 2**63 or isinstance(value, bool):
+        raise InvalidInputError(
+            f"{name}= is a whole number from 1 to 2^63 - 1, not {shown(value)}. Nothing was written."
+        )
     return number
 
 
 def _seconds(name: str, value: Any) -> float:
     good = hasattr(value, "__float__") and not isinstance(value, bool | str | bytes)
-    number = float(value) if good else 0.0
+    try:
+        number = float(value) if good else 0.0
+    except Exception:  # noqa: BLE001 - as above; a whole number can be beyond every float
+        number = 0.0
     if not number > 0 or math.isnan(number):
         raise InvalidInputError(
-            f"{name}= is a number of seconds above 0, not {value!r:.80}. Nothing was written."
+            f"{name}= is a number of seconds above 0, not {shown(value)}. Nothing was written."
         )
     return number
 
@@ -115,22 +130,27 @@ def _seconds(name: str, value: Any) -> float:
 def flag(name: str, value: Any) -> bool:
     """True or False; raises InvalidInputError for anything else, of which a text like "no" would count as true."""
     if not isinstance(value, bool):
-        raise InvalidInputError(f"{name}= is True or False, not {value!r:.80}. Nothing was written.")
+        raise InvalidInputError(f"{name}= is True or False, not {shown(value)}. Nothing was written.")
     return value
 
 
 def text(name: str, value: Any) -> str | None:
     """A text that says something, or None; raises InvalidInputError for anything else."""
-    if value is not None and not (isinstance(value, str) and value.strip()):
-        raise InvalidInputError(f"{name}= is a non-empty text, not {value!r:.80}. Nothing was written.")
-    return value
+    if value is None:
+        return None
+    found = plain(value) if is_text(value) else ""
+    if not found.strip() or not is_storable(found) or len(found) > TEXT_MAX:
+        raise InvalidInputError(
+            f"{name}= is a non-empty text of at most {TEXT_MAX} letters, not {shown(value)}. Nothing was written."
+        )
+    return found
 
 
 def session(value: Any) -> Any:
     """A boto3 session or None; raises InvalidInputError for anything else."""
     if value is not None and not callable(getattr(value, "client", None)):
         raise InvalidInputError(
-            f"boto3_session= is a boto3.Session, not {value!r:.80}. Nothing was written. Settings go into "
+            f"boto3_session= is a boto3.Session, not {shown(value)}. Nothing was written. Settings go into "
             "storage_options=."
         )
     return value
@@ -141,7 +161,7 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
     good = isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes)
     if not good or not all(isinstance(one, str) for one in value):
         raise InvalidInputError(
-            f"{name}= is a list of texts, not {value!r:.80}. Nothing was written. Write {name}=['day']."
+            f"{name}= is a list of texts, not {shown(value)}. Nothing was written. Write {name}=['day']."
         )
     return tuple(value)
 
@@ -155,17 +175,30 @@ def settings(name: str, value: Any) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise InvalidInputError(f"{name}= is a dict of texts, not {value!r:.80}. Nothing was written.")
+        raise InvalidInputError(f"{name}= is a dict of texts, not {shown(value)}. Nothing was written.")
     for key, one in value.items():
         if not isinstance(key, str) or not isinstance(one, str | int | float | Path):
             raise InvalidInputError(
-                f"{name}= has {key!r:.80}: {one!r:.80}; names are texts, and values texts, numbers or flags. Nothing was "
+                f"{name}= has {shown(key)}: {shown(one)}; names are texts, and values texts, numbers or flags. Nothing was "
                 "written. Keys are deltalake's, such as AWS_ENDPOINT_URL and AWS_REGION."
                 if name == "storage_options"
-                else f"{name}= has {key!r:.80}: {one!r:.80}; names are texts, and values texts, numbers or flags. "
+                else f"{name}= has {shown(key)}: {shown(one)}; names are texts, and values texts, numbers or flags. "
                 "Nothing was written."
             )
-    return {key: str(one).lower() if isinstance(one, bool) else str(one) for key, one in value.items()}
+    found = {plain(key): _setting(one) for key, one in value.items()}
+    for key, one in found.items():
+        if not is_storable(key) or not is_storable(one):
+            raise InvalidInputError(
+                f"{name}= has {shown(key)}: {shown(one)}, with a character (NUL, or half of a pair) with which other "
+                "engines could not read it. Nothing was written. Leave it out."
+            )
+    return found
+
+
+def _setting(value: str | float | Path) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return plain(value) if is_text(value) else str(value)
 
 
 def refuse_unsafe(
@@ -218,6 +251,7 @@ _KEPT_IN_LAMBDA = "/mnt/"
 """Where file systems are mounted that outlive a function's sandbox."""
 
 
+@reading("The table's address")
 def parse_address(uri: object) -> Address:
     """Understand a table's address; spellings of one table become one (A15).
 
@@ -232,7 +266,7 @@ def parse_address(uri: object) -> Address:
         return _local_address(os.fspath(uri), as_path=True)
     if not isinstance(uri, str) or not uri.strip():
         raise InvalidInputError(
-            f"A table's address is a path or an s3:// address, not {uri!r:.80}. Nothing was written."
+            f"A table's address is a path or an s3:// address, not {shown(uri)}. Nothing was written."
         )
     text = uri.strip()
     scheme, separator, rest = text.partition("://")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from safewrite.errors import InternalError, SafewriteError
+from safewrite.errors import InternalError, Kind, SafewriteError
+from safewrite.texts import said
 
 P = ParamSpec("P")
 T = TypeVar("T")
+log = logging.getLogger("safewrite")
 
 
 class Turn:
@@ -87,6 +91,17 @@ def verb(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]
     return taking_turns
 
 
+@contextmanager
+def after_ack(uri: str) -> Iterator[None]:
+    """What is done once rows are in the table: whatever it raises is logged, and unmakes no ack."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever comes after
+        kind = error.kind if isinstance(error, SafewriteError) else Kind.INTERNAL
+        with suppress(Exception):  # handlers and filters of logs are the user's, and may be what raised
+            log.warning("after the commit: %s", said(error), extra={"table": uri, "kind": kind.value})
+
+
 def _can_be_called(call: Callable[..., object], args: Any, kwargs: Any) -> bool:
     try:
         inspect.signature(call).bind(*args, **kwargs)
@@ -96,11 +111,7 @@ def _can_be_called(call: Callable[..., object], args: Any, kwargs: Any) -> bool:
 
 
 def _unexpected(name: str, error: Exception) -> InternalError:
-    try:
-        said = str(error)
-    except Exception:  # noqa: BLE001 - its text is not what matters
-        said = "(it has no text)"
     return InternalError(
-        f"{name}() met an error that safewrite did not expect: {type(error).__name__}: {said}. If it was to write, the "
+        f"{name}() met an error that safewrite did not expect: {type(error).__name__}: {said(error)}. If it was to write, the "
         "same call with the same key, or resolve(key), tells whether the rows are in the table. Please report it."
     )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from safewrite.errors import InvalidInputError
+from safewrite.given import is_text, plain, reading
+from safewrite.given import schema_mode as check_mode
 from safewrite.protocol import keys
+from safewrite.public import after_ack, public
 from safewrite.receipt import Receipt
+from safewrite.texts import shown
 
 log = logging.getLogger("safewrite")
 
@@ -46,6 +51,7 @@ class Sink:
     """Further arguments of each ``append`` or ``overwrite``."""
     _live: _Live = field(default_factory=_Live, init=False, repr=False, compare=False)
 
+    @public
     def __call__(self, batch_df: Any, epoch_id: int) -> None:
         """Write one batch; returns None, as Spark expects, and keeps ``last_receipt``.
 
@@ -59,18 +65,20 @@ class Sink:
         if self._live.table is None:
             self._live.table = self.reopen()
         write = self._live.table.append if self.mode == "append" else self._live.table.overwrite
-        receipt = write(batch_df, txn=(self.app_id, int(epoch_id)), **self.settings)
+        receipt = write(batch_df, txn=(self.app_id, epoch_id), **self.settings)
         self._live.receipt = receipt
-        log.info(
-            "batch %d of %s: %s, %d rows in version %d of %s",
-            epoch_id,
-            self.app_id,
-            receipt.outcome.value,
-            receipt.rows,
-            receipt.version,
-            receipt.table,
-            extra={"receipt": receipt.to_dict(), "app_id": self.app_id, "epoch_id": int(epoch_id)},
-        )
+        with after_ack(receipt.table):
+            epoch = operator.index(epoch_id)
+            log.info(
+                "batch %d of %s: %s, %d rows in version %d of %s",
+                epoch,
+                self.app_id,
+                receipt.outcome.value,
+                receipt.rows,
+                receipt.version,
+                receipt.table,
+                extra={"receipt": receipt.to_dict(), "app_id": self.app_id, "epoch_id": epoch},
+            )
 
     @property
     def last_receipt(self) -> Receipt | None:
@@ -90,8 +98,9 @@ def portable(reopen: Callable[[], Any] | None) -> Callable[[], Any]:
     if reopen is None:
         raise InvalidInputError(
             "This table cannot be opened again by another process: it was not made with safewrite.open() or "
-            "safewrite.create(), or with boto3_session=, which does not travel. Nothing was written. Open it with "
-            "storage_options= or settings of the environment."
+            "safewrite.create(), or with boto3_session=, which does not travel, or its catalog lives in the memory of this "
+            "process. Nothing was written. Open it with storage_options= or settings of the environment, and with a "
+            "catalog that other processes reach."
         )
     return reopen
 
@@ -114,16 +123,16 @@ def sink(
         InvalidInputError: one of them cannot be.
     """
     opens = portable(reopen)
-    if mode not in ("append", "overwrite"):
+    if not is_text(mode) or plain(mode) not in ("append", "overwrite"):
         raise InvalidInputError(
-            f"A sink's mode is 'append' or 'overwrite', not {mode!r}. Nothing was written."
+            f"A sink's mode is 'append' or 'overwrite', not {shown(mode)}. Nothing was written."
         )
-    if schema_mode not in (None, "merge"):
-        raise InvalidInputError(f"schema_mode is None or 'merge', not {schema_mode!r}. Nothing was written.")
-    if not isinstance(app_id, str) or not app_id.strip():
+    check_mode(schema_mode)
+    if not is_text(app_id) or not plain(app_id).strip():
         raise InvalidInputError(
-            f"app_id names the stream, for as long as its checkpoint lives: a non-empty text, not {app_id!r:.80}. "
+            f"app_id names the stream, for as long as its checkpoint lives: a non-empty text, not {shown(app_id)}. "
             "Nothing was written."
         )
-    keys.check_txn((app_id, 0))
-    return Sink(opens, app_id, mode, {"schema_mode": schema_mode, **(extra or {})})
+    with reading("app_id"):
+        stream, _ = keys.check_txn((plain(app_id), 0))
+    return Sink(opens, stream, mode, {"schema_mode": schema_mode, **(extra or {})})

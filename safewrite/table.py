@@ -19,19 +19,17 @@ from safewrite.errors import (
     ConflictError,
     Kind,
     NotCommittedError,
-    SafewriteError,
-    TableNotFoundError,
     WouldAlterError,
+    not_yet,
 )
 from safewrite.frames.source import is_spark
 from safewrite.opening import already_there, check_same, check_table, not_there, open_state, remember
-from safewrite.options import GENERATED, Key, Txn, identity
-from safewrite.protocol import keys
+from safewrite.options import GENERATED, Key, Txn, identity, known_key
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.keys import Identity
-from safewrite.public import Turn, verb
+from safewrite.public import Turn, after_ack, public, verb
 from safewrite.receipt import Receipt
 from safewrite.sink import Sink, portable, reopened, sink
 from safewrite.stores.world import Performer, run
@@ -110,16 +108,19 @@ class Table:
         return self._state.version if self._state is not None else -1
 
     @property
+    @public
     def schema(self) -> pa.Schema:
         """The table's schema in Arrow, as of ``version``."""
         return self._existing().schema
 
     @property
+    @public
     def partition_by(self) -> tuple[str, ...]:
         """Names of the partition columns."""
         return self._existing().partition_by
 
     @property
+    @public
     def properties(self) -> dict[str, str]:
         """Table properties, as of ``version``."""
         return dict(self._existing().properties)
@@ -280,7 +281,7 @@ class Table:
             CommitUnknownError: it may still land; append again with the same key to decide.
             StorageError: the store gave no answer.
         """
-        keys.check(key)
+        key = known_key(key)
         started_s = time.monotonic()
         newest = self._run(load(self._state, limits=self.limits))
         check_same(self.uri, self._state, newest)
@@ -452,29 +453,26 @@ class Table:
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
         self._mixed |= done.mixed
         self._known_s = time.monotonic() if not done.contended else None
-        log.info(
-            "%s in version %d", receipt.outcome.value, done.version, extra={"receipt": receipt.to_dict()}
-        )
-        self._after(done, started_s)
+        with after_ack(self.uri):
+            told = {"receipt": receipt.to_dict()}
+            log.info("%s in version %d", receipt.outcome.value, done.version, extra=told)
+        with after_ack(self.uri):
+            self._after(done, started_s)
         return receipt
 
     def _after(self, done: Done, started_s: float) -> None:
-        """Keep what was learnt of the table, and look after its log; nothing here can unmake the ack."""
-        try:
-            if done.state is not None and done.state.version >= self.version:
-                self._see(done.state)
-                if not done.already:
-                    remember(self.connection, done.state)
-            elif self._state is None or not done.already:
-                self.refresh()
-            if self.checkpoints and not done.already:
-                from safewrite.delta.checkpoint import maintain
+        """Keep what was learnt of the table, and look after its log."""
+        if done.state is not None and done.state.version >= self.version:
+            self._see(done.state)
+            if not done.already:
+                remember(self.connection, done.state)
+        elif self._state is None or not done.already:
+            self.refresh()
+        if self.checkpoints and not done.already:
+            from safewrite.delta.checkpoint import maintain
 
-                left_s = self.limits.timeout_s - (time.monotonic() - started_s)
-                self._checkpoint(maintain(self._state, done.version, left_s, limits=self.limits))
-        except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever comes after
-            kind = error.kind if isinstance(error, SafewriteError) else Kind.INTERNAL
-            log.warning("after the commit: %s", error, extra={"table": self.uri, "kind": kind.value})
+            left_s = self.limits.timeout_s - (time.monotonic() - started_s)
+            self._checkpoint(maintain(self._state, done.version, left_s, limits=self.limits))
 
     def _checkpoint(self, steps: Generator[Effect, Outcome, Checkpoint | None]) -> bool:
         state = self._state
@@ -496,5 +494,5 @@ class Table:
 
     def _existing(self) -> TableState:
         if self._state is None:
-            raise TableNotFoundError(f"There is no Delta table at {self.uri} yet: the first append makes it.")
+            raise not_yet(f"Delta table at {self.uri}")
         return self._state

@@ -14,10 +14,12 @@ from safewrite.connect import connect
 from safewrite.delta import creation
 from safewrite.delta import properties as delta_properties
 from safewrite.errors import InvalidInputError, MissingExtraError
+from safewrite.given import reading
 from safewrite.protocol.ask import Limits
 from safewrite.public import public
 from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.table import TARGET_FILE_SIZE, Table
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     import boto3
@@ -85,24 +87,25 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             know.
         StorageError: the store, the catalog or the lock table does not answer.
     """
-    given = _Given(
-        catalog=catalog,
-        lock_table=options.text("lock_table", lock_table),
-        arbiter=options.text("arbiter", arbiter),
-        create=options.flag("create", create),
-        partition_by=partition_by,
-        sort_by=sort_by,
-        properties=options.settings("properties", properties) or {},
-        location=options.text("location", location),
-        storage_options=options.settings("storage_options", storage_options),
-        boto3_session=options.session(boto3_session),
-        strict=options.flag("strict", strict),
-        limits=options.limits(attempts_max=attempts_max, timeout_s=timeout_s, lease_s=lease_s),
-        target_file_size=None
-        if target_file_size is None
-        else options.whole("target_file_size", target_file_size),
-        checkpoints=options.flag("checkpoints", checkpoints),
-    )
+    with reading("An argument of open()"):
+        given = _Given(
+            catalog=catalog,
+            lock_table=options.text("lock_table", lock_table),
+            arbiter=options.text("arbiter", arbiter),
+            create=options.flag("create", create),
+            partition_by=partition_by,
+            sort_by=sort_by,
+            properties=options.settings("properties", properties) or {},
+            location=options.text("location", location),
+            storage_options=options.settings("storage_options", storage_options),
+            boto3_session=options.session(boto3_session),
+            strict=options.flag("strict", strict),
+            limits=options.limits(attempts_max=attempts_max, timeout_s=timeout_s, lease_s=lease_s),
+            target_file_size=None
+            if target_file_size is None
+            else options.whole("target_file_size", target_file_size),
+            checkpoints=options.flag("checkpoints", checkpoints),
+        )
     if catalog is not None:
         return _open_iceberg(uri, given)
     return _open_delta(uri, given)
@@ -139,7 +142,7 @@ def create(
         UnsafeConfigError, StorageError: as for :func:`open`.
         CommitUnknownError: Iceberg: the catalog did not say whether the table was made.
     """
-    if not isinstance(schema, pa.Schema):
+    if not issubclass(type(schema), pa.Schema):
         raise InvalidInputError(
             f"schema is a pyarrow.Schema, not a {type(schema).__name__}. Nothing was written. Write "
             "pyarrow.schema({'id': pyarrow.int64(), ...}), or take that of a frame: pyarrow.table(frame).schema."
@@ -204,12 +207,14 @@ def _opened_again(uri: Any, **settings: Any) -> Any:
 
 
 def _open_delta(uri: Any, given: _Given) -> Table:
-    if given.sort_by or given.location is not None or hasattr(given.partition_by, "fields"):
+    with reading("partition_by= or sort_by="):
+        for_iceberg = given.sort_by or given.location is not None or hasattr(given.partition_by, "fields")
+        partition_by = () if for_iceberg else options.texts("partition_by", given.partition_by)
+    if for_iceberg:
         raise InvalidInputError(
             "sort_by=, location= and a PartitionSpec are for Iceberg tables, which need catalog=. Nothing was "
             "written. For a Delta table give its address and the names of partition columns."
         )
-    partition_by = options.texts("partition_by", given.partition_by)
     if given.create:
         delta_properties.check(given.properties, horizon_s=LEDGER_TTL_S)
     connection = connect(
@@ -234,14 +239,17 @@ def _open_delta(uri: Any, given: _Given) -> Table:
 
 def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
     if given.arbiter is not None:
-        raise InvalidInputError("arbiter= is for Delta tables; an Iceberg table's arbiter is its catalog.")
+        raise InvalidInputError(
+            "arbiter= is for Delta tables; an Iceberg table's arbiter is its catalog. Nothing was written. Leave it out."
+        )
     try:
         from safewrite.iceberg import creation as iceberg_creation
         from safewrite.iceberg.connect import connect as connect_iceberg
+        from safewrite.iceberg.connect import is_in_memory
         from safewrite.iceberg.table import IcebergTable
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"catalog= needs PyIceberg: pip install 'safewrite[iceberg]' ({error}). Nothing was written."
+            f"catalog= needs PyIceberg: pip install 'safewrite[iceberg]' ({said(error)}). Nothing was written."
         ) from error
     first = iceberg_creation.Plan(
         _texts_or_spec("partition_by", given.partition_by),
@@ -263,7 +271,8 @@ def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
         first=first if given.create else None,
     )
     table._open(strict=given.strict)  # noqa: SLF001 - the other half of the constructor
-    table.reopen = given.reopen(identifier, catalog=_portable(given.catalog))
+    if not is_in_memory(table.connection.catalog):
+        table.reopen = given.reopen(identifier, catalog=_portable(given.catalog))
     return table
 
 
@@ -280,4 +289,9 @@ def _portable(catalog: Any) -> Any:
 
     if isinstance(catalog, SafeCatalog):
         catalog = catalog.inner
-    return {"name": catalog.name, **catalog.properties} if isinstance(catalog, Catalog) else catalog
+    if not isinstance(catalog, Catalog):
+        return catalog
+    known = {"name": catalog.name, **catalog.properties}
+    if "type" not in known and "py-catalog-impl" not in known:
+        known["py-catalog-impl"] = f"{type(catalog).__module__}.{type(catalog).__qualname__}"
+    return known

@@ -16,6 +16,7 @@ from safewrite.delta.features import interval_s
 from safewrite.delta.files import ActiveFiles, LogFiles, Replay, note_part
 from safewrite.delta.log import Action
 from safewrite.errors import UnsafeConfigError, UnsupportedTableError
+from safewrite.texts import said
 
 log = logging.getLogger("safewrite")
 
@@ -104,7 +105,7 @@ def encoded(found: LogFiles) -> Encoded:
             return _encoded_by_columns(found)
         except columns.NotPlainError as error:
             # Of another engine, with a form of its own: action by action.
-            log.info("the checkpoint before is read action by action: %s", error)
+            log.info("the checkpoint before is read action by action: %s", said(error))
     return encode(found.replayed())
 
 
@@ -250,7 +251,7 @@ def _column(actions: Sequence[Action | None], field: pa.Field) -> pa.Array:
         return pa.array([_coerced(action, field.type) for action in actions], field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise UnsupportedTableError(
-            f"A {field.name} action of the log has a value that no checkpoint can hold ({error}). No checkpoint was made, "
+            f"A {field.name} action of the log has a value that no checkpoint can hold ({said(error)}). No checkpoint was made, "
             "and no row is touched. Look for the writer that made it; readers of the log may stumble over it too."
         ) from error
 

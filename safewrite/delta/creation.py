@@ -12,6 +12,7 @@ from safewrite.delta.schema import add_fields, features_needed, from_arrow
 from safewrite.delta.state import TableState
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.frames import Prepared
+from safewrite.texts import said
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def _new_table(
     try:
         features.check_append(TableState(0, protocol, metadata))
     except UnsupportedTableError as error:
-        raise InvalidInputError(f"The table was not created: {error}") from error
+        raise InvalidInputError(f"The table was not created: {said(error)}") from error
     return Changes(metadata=metadata, protocol=protocol)
 
 

@@ -14,6 +14,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.catch_up import digest_of
 from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -192,7 +193,7 @@ def note_part(replay: Replay, path: str, body: bytes) -> None:
         file = _opened(body, path)
         replay.note(sparse.actions(file, "txn"), sparse.actions(file, "domainMetadata"))
     except sparse.UnreadableError as error:
-        raise log.corrupt(f"{path} cannot be read ({error}).") from error
+        raise log.corrupt(f"{path} cannot be read ({said(error)}).") from error
 
 
 def _opened(body: bytes, path: str) -> pq.ParquetFile:
@@ -214,4 +215,4 @@ def _replay_part(replay: Replay, path: str, body: bytes) -> None:
         replay.add(sparse.actions(file, "add"))
         replay.note(sparse.actions(file, "txn"), sparse.actions(file, "domainMetadata"))
     except sparse.UnreadableError as error:
-        raise log.corrupt(f"{path} cannot be read ({error}).") from error
+        raise log.corrupt(f"{path} cannot be read ({said(error)}).") from error

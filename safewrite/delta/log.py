@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from safewrite.errors import Kind, StorageError
 from safewrite.protocol.catch_up import digest_of
 from safewrite.protocol.claim import LOG, commit_path, file_name
+from safewrite.texts import said
 
 __all__ = [
     "LAST_CHECKPOINT",
@@ -188,7 +189,9 @@ def _action(line: bytes, version: int) -> dict[str, Action]:
     try:
         action = json.loads(line)
     except ValueError as error:
-        raise corrupt(f"Version {version} of the log holds a torn or garbled line ({error}).") from error
+        raise corrupt(
+            f"Version {version} of the log holds a torn or garbled line ({said(error)})."
+        ) from error
     if not isinstance(action, dict) or not all(isinstance(part, dict | None) for part in action.values()):
         raise corrupt(f"Version {version} of the log holds a line that is no action.")
     return action

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 from safewrite.delta.features import interval_s
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError
+from safewrite.texts import shown
 
 Check = Callable[[str], str | None]
 """Why a value cannot be, or None."""
@@ -55,7 +56,7 @@ def _check_retention(properties: Mapping[str, str], horizon_s: float) -> None:
 
 def _refused(name: str, value: str, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"The table was not created: properties= has {name}={value!r:.80}, and {why}. Nothing was written. Leave it out; "
+        f"The table was not created: properties= has {name}={shown(value)}, and {why}. Nothing was written. Leave it out; "
         "where the table needs it, create the table with the engine that has it."
     )
 

@@ -21,6 +21,7 @@ from safewrite.frames.types import (
     list_of,
     map_of,
 )
+from safewrite.texts import said
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -53,7 +54,7 @@ def to_arrow(schema_string: str) -> pa.Schema:
         fields = parsed["fields"]
     except (ValueError, KeyError, TypeError) as error:
         raise UnsupportedTableError(
-            f"The table's schema is no Delta schema ({error}). Nothing was written. Check metaData.schemaString."
+            f"The table's schema is no Delta schema ({said(error)}). Nothing was written. Check metaData.schemaString."
         ) from error
     return pa.schema([_field_to_arrow(f, "") for f in fields])
 

@@ -30,6 +30,7 @@ from safewrite.stores.aws import ServerClock, shared_client
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import LocalObjects, SqliteLedger
 from safewrite.stores.world import World, run
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     from safewrite.stores.dynamodb import DynamoDBLocks
@@ -293,7 +294,7 @@ def _observe_clock(found: Survey) -> None:
         answer = found.s3.list_objects_v2(Bucket=found.address.bucket, Prefix=found.address.prefix, MaxKeys=1)
     except (BotoCoreError, ClientError) as error:
         raise StorageError(
-            f"{found.address.uri} cannot be listed: {error}. Nothing was written. Check the address, the "
+            f"{found.address.uri} cannot be listed: {said(error)}. Nothing was written. Check the address, the "
             "endpoint and the credentials."
         ) from error
     found.clock.observe(answer["ResponseMetadata"]["HTTPHeaders"])
@@ -325,7 +326,7 @@ def _read_lock_table(found: Survey, options: Mapping[str, str] | None) -> None:
         found.head_later = _head_now(found)
         _find_spellings(found, locks.table_path)
     except (BotoCoreError, ClientError, KeyError) as error:
-        found.entries_error = f"{type(error).__name__}: {error}"
+        found.entries_error = f"{type(error).__name__}: {said(error)}"
 
 
 def _respell(found: Survey, locks: DynamoDBLocks, wanted: str | None) -> None:

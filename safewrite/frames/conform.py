@@ -23,6 +23,7 @@ from safewrite.errors import WouldAlterError
 from safewrite.frames.leaves import NotExactError, OtherMeaningError, convert
 from safewrite.frames.text_limits import TextLimit, limit_of
 from safewrite.frames.types import is_list, without_uuids
+from safewrite.texts import said
 
 Rows = Callable[[int], int]
 """From an element's position to the row of the frame that it belongs to."""
@@ -145,7 +146,7 @@ class _Caster:
             at = _first_bad(values, target)
             raise WouldAlterError(
                 f"Column {self._path!r}, row {self._rows(at)}: {_shown(values[at])} of type {values.type} "
-                f"cannot be stored as {target} unchanged ({error}). Nothing was written. Correct the value, "
+                f"cannot be stored as {target} unchanged ({said(error)}). Nothing was written. Correct the value, "
                 "or change the type of the column."
             ) from None
 

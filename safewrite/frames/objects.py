@@ -21,10 +21,13 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames.types import check_names, without_uuids
+from safewrite.texts import said, shown
 
 Values: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 
 _MISSING_NAMES = ("NAType", "NaTType")
+_INT_BITS = 128
+"""No more have 38 decimal digits, the most that a column holds; far greater numbers have no text in Python."""
 _SIMPLE: tuple[tuple[Any, str], ...] = (
     ((bool, np.bool_), "bool"),
     (str, "str"),
@@ -102,6 +105,11 @@ class Shape:
 
     def _int(self, value: int) -> None:
         self.kinds.add("int")
+        if value.bit_length() > _INT_BITS:
+            raise InvalidInputError(
+                f"Column {self.where!r} holds a whole number of {value.bit_length()} bits; tables hold 38 decimal digits. "
+                "Nothing was written. Write it as a text."
+            )
         self.digits = max(self.digits, len(str(abs(value))))
         self.beyond_int64 = self.beyond_int64 or not -(2**63) <= value < 2**63
 
@@ -111,7 +119,7 @@ class Shape:
             return
         if float(value) != value:
             raise InvalidInputError(
-                f"Column {self.where!r} holds {value!r}, which is no float of 64 bits. Nothing was written. Round it "
+                f"Column {self.where!r} holds {shown(value)}, which is no float of 64 bits. Nothing was written. Round it "
                 "yourself (float(value)), or write it as a Decimal or a text."
             )
         self.kinds.add("float")
@@ -120,7 +128,7 @@ class Shape:
         exponent = value.as_tuple().exponent
         if not isinstance(exponent, int):
             raise InvalidInputError(
-                f"Column {self.where!r} holds Decimal({str(value)!r}); a decimal column has no NaN and no "
+                f"Column {self.where!r} holds {shown(value)}; a decimal column has no NaN and no "
                 "infinity. Nothing was written. Write None where NULL is meant."
             )
         self.kinds.add("decimal")
@@ -134,7 +142,7 @@ class Shape:
     def _date_or_time(self, value: dt.date | dt.time) -> None:
         if isinstance(value, dt.time) and value.tzinfo is not None:
             raise InvalidInputError(
-                f"Column {self.where!r} holds the time of day {value!r} with a zone, which tables do not keep. "
+                f"Column {self.where!r} holds the time of day {shown(value)} with a zone, which tables do not keep. "
                 "Nothing was written. Drop the zone (value.replace(tzinfo=None)), or write datetimes."
             )
         self.kinds.add("time" if isinstance(value, dt.time) else "date")
@@ -148,7 +156,7 @@ class Shape:
         self.kinds.add("struct")
         self._dicts += 1
         for key, inner in value.items():
-            name = key if isinstance(key, str) else repr(key)
+            name = key if isinstance(key, str) else shown(key)
             if not isinstance(key, str):
                 check_names([key], where=f"a dict in column {self.where!r}")
             self._keys_seen[name] = self._keys_seen.get(name, 0) + 1
@@ -158,14 +166,16 @@ class Shape:
         hint = self.hint
         if isinstance(value, np.ndarray) and value.ndim == 0:
             raise InvalidInputError(
-                f"Column {self.where!r} holds a numpy array without dimensions, {value!r:.80}. Nothing was written. "
+                f"Column {self.where!r} holds a numpy array without dimensions, {shown(value)}. Nothing was written. "
                 "Write the value itself (array.item()), or a list."
             )
         if hint is not None and pa.types.is_map(hint) and not isinstance(value, np.ndarray):
             self.kinds.add("map")
             for pair in value:
                 if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                    raise InvalidInputError(f"Column {self.where!r} is a map: write dicts or lists of pairs.")
+                    raise InvalidInputError(
+                        f"Column {self.where!r} is a map. Nothing was written. Write dicts or lists of pairs."
+                    )
             self.child("key", hint.key_type).look(pair[0] for pair in value)
             self.child("value", hint.item_type).look(pair[1] for pair in value)
             return
@@ -272,7 +282,7 @@ class Shape:
             return array if stored == kind else array.cast(kind)
         except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
             raise InvalidInputError(
-                f"Column {self.where!r} holds values that do not fit type {kind}: {error}. Nothing was written."
+                f"Column {self.where!r} holds values that do not fit type {kind}: {said(error)}. Nothing was written."
             ) from error
 
     def clean(self, value: Any) -> Any:

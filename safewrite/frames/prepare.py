@@ -15,6 +15,8 @@ from safewrite.frames.conform import conform
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.source import Frame, as_frame
 from safewrite.frames.types import canonical_schema, canonical_type, check_names
+from safewrite.given import reading
+from safewrite.given import schema_mode as check_mode
 
 KEPT_BYTES = 64 * 2**20
 """Frames up to this size are converted once and kept; larger ones are converted again when written."""
@@ -83,6 +85,7 @@ class Prepared:
         return conform(piece, schema, allow_missing=self._allow_missing, first_row=first_row)
 
 
+@reading("The data")
 def prepare(
     data: object,
     target: pa.Schema | None,
@@ -97,8 +100,7 @@ def prepare(
     field that would change, be dropped or become NULL, and InvalidInputError for data that is no
     table or cannot be read twice.  Nothing is written.  Failures H1-H8.
     """
-    if schema_mode not in (None, "merge"):
-        raise InvalidInputError(f"schema_mode is {schema_mode!r}; it must be None or 'merge'.")
+    check_mode(schema_mode)
     merge = schema_mode == "merge"
     frame = as_frame(data, target=target)
     empty = frame.rows == 0 and not frame.column_names

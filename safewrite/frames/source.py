@@ -25,6 +25,8 @@ from safewrite.frames.columns import (
     is_sparse,
 )
 from safewrite.frames.types import check_names
+from safewrite.given import reading
+from safewrite.texts import kind, said
 
 
 class Frame:
@@ -72,6 +74,7 @@ def _table(columns: Sequence[Column], arrays: Sequence[pa.ChunkedArray]) -> pa.T
     return pa.table(list(arrays), names=[c.name for c in columns])
 
 
+@reading("The data")
 def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
     """``data`` as a Frame.
 
@@ -100,7 +103,7 @@ def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
             "A Spark DataFrame is written by Spark, with append(), overwrite() or a sink of the table. Nothing was "
             "written here. For another call, collect it first if it is small: frame.toArrow()."
         )
-    module = type(data).__module__.partition(".")[0]
+    module = kind(data).partition(".")[0]
     name = type(data).__name__
     if module == "pandas" and name == "DataFrame":
         return _from_pandas(data, target)
@@ -114,15 +117,14 @@ def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
     if hasattr(data, "__arrow_c_stream__"):
         return _from_stream(data)
     raise InvalidInputError(
-        f"A {type(data).__module__}.{name} is no table. Nothing was written. Pass a pandas, pyarrow or "
+        f"A {kind(data)} is no table. Nothing was written. Pass a pandas, pyarrow or "
         "polars table, a list of dicts, or a dict of columns."
     )
 
 
 def is_spark(data: object) -> bool:
     """Whether ``data`` is a Spark DataFrame, which only Spark itself can write."""
-    kind = type(data)
-    return kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql")
+    return kind(data).startswith("pyspark.sql.") and type(data).__name__ == "DataFrame"
 
 
 def _from_arrow(table: pa.Table) -> Frame:
@@ -137,7 +139,7 @@ def _from_stream(data: Any) -> Frame:
         table = pa.table(data)
     except (pa.ArrowException, RuntimeError, ValueError, TypeError, OSError) as error:
         raise InvalidInputError(
-            f"A {type(data).__module__}.{type(data).__name__} is no table ({error}). Nothing was written. Pass a "
+            f"A {kind(data)} is no table ({said(error)}). Nothing was written. Pass a "
             "DataFrame or table with named columns; a single column as {'name': column}."
         ) from error
     try:
@@ -193,7 +195,7 @@ def _from_list(data: Sequence[Any], target: pa.Schema | None) -> Frame:
             return _from_arrow(pa.Table.from_batches(list(data)))
         except pa.ArrowInvalid as error:
             raise InvalidInputError(
-                f"The record batches have different schemas ({error}). Nothing was written. Cast them to one."
+                f"The record batches have different schemas ({said(error)}). Nothing was written. Cast them to one."
             ) from error
     for row, item in enumerate(data):
         if not isinstance(item, Mapping):
@@ -273,8 +275,8 @@ def _any_column(name: str, values: Any, target: pa.Schema | None) -> Column:
 
 
 def _is_series(values: object, library: str) -> bool:
-    kind = type(values)  # by name: neither library is imported for a user who has none of its data
-    return kind.__name__ == "Series" and kind.__module__.partition(".")[0] == library
+    # By name: neither library is imported for a user who has none of its data.
+    return kind(values).partition(".")[0] == library and type(values).__name__ == "Series"
 
 
 def _hint(target: pa.Schema | None, name: str) -> pa.DataType | None:

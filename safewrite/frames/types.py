@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
+from safewrite.texts import shown
 
 Leaf = Callable[[pa.DataType], pa.DataType | None]
 """The type of a new table column for a frame's type without others in it; None where a format has none."""
+
+DEPTH_MAX = 32
+"""deltalake reads no schema of 128 levels of JSON, of which a struct takes three."""
 
 UTC_TIMESTAMP = pa.timestamp("us", tz="UTC")
 NAIVE_TIMESTAMP = pa.timestamp("us")
@@ -101,25 +106,31 @@ def canonical_leaf(kind: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def mapped_type(kind: pa.DataType, column: str, leaf: Leaf) -> pa.DataType:
+def mapped_type(kind: pa.DataType, column: str, leaf: Leaf, *, depth: int = 0) -> pa.DataType:
     """``kind`` with ``leaf`` applied to all that is in it; raises InvalidInputError where it gives None."""
+    if depth > DEPTH_MAX:
+        raise InvalidInputError(
+            f"Column {column.partition('.')[0]!r} is nested more than {DEPTH_MAX} levels deep, and other engines could not "
+            "read the table at all. Nothing was written. Make it flatter, or write it as a text (JSON)."
+        )
+    inside = partial(mapped_type, leaf=leaf, depth=depth + 1)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return mapped_type(kind.value_type, column, leaf)
+        return inside(kind.value_type, column)
     if is_list(kind):
         inner = kind.value_field
-        return list_of(inner.with_type(mapped_type(inner.type, f"{column}.element", leaf)))
+        return list_of(inner.with_type(inside(inner.type, f"{column}.element")))
     if pa.types.is_map(kind):
         value = kind.item_field
-        key = mapped_type(kind.key_type, f"{column}.key", leaf)
-        return map_of(key, value.with_type(mapped_type(value.type, f"{column}.value", leaf)))
+        key = inside(kind.key_type, f"{column}.key")
+        return map_of(key, value.with_type(inside(value.type, f"{column}.value")))
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         if not fields:
             raise InvalidInputError(
-                f"Column {column!r} is a struct without fields; drop it or give it fields."
+                f"Column {column!r} is a struct without fields. Nothing was written. Drop it or give it fields."
             )
         check_names([f.name for f in fields], where=f"column {column!r}")
-        return pa.struct([f.with_type(mapped_type(f.type, f"{column}.{f.name}", leaf)) for f in fields])
+        return pa.struct([f.with_type(inside(f.type, f"{column}.{f.name}")) for f in fields])
     found = leaf(kind)
     if found is None:
         raise InvalidInputError(_refusal(kind, column))
@@ -155,7 +166,7 @@ def check_names(names: Iterable[object], *, where: str) -> None:
     for name in names:
         if not isinstance(name, str) or not name:
             raise InvalidInputError(
-                f"A column name in {where} is {name!r}; names must be non-empty strings. "
+                f"A column name in {where} is {shown(name)}; names must be non-empty strings. "
                 "Nothing was written. Rename the columns."
             )
         if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):

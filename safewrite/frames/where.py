@@ -18,14 +18,21 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Op, Predicate
+from safewrite.given import plain, reading
+from safewrite.texts import shown
 
 Condition: TypeAlias = tuple[str, str, Any]
 Where: TypeAlias = str | Sequence[Condition] | Sequence[Sequence[Condition]]
 """SQL text; or conditions that must all hold; or lists of such, of which one must hold."""
 
+DEPTH_MAX = 100
+DIGITS_MAX = 400
+"""A number with more digits before its point is greater than every float, and than every decimal."""
+
 _FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
+@reading("where=")
 def parse(where: Where, schema: pa.Schema) -> Predicate:
     """The predicate that ``where`` means for a table of this schema.
 
@@ -37,11 +44,33 @@ def parse(where: Where, schema: pa.Schema) -> Predicate:
         InvalidInputError: a column that is not there, a value of another type, or more than this.
         MissingExtraError: SQL text without sqlglot.
     """
-    return _from_sql(where, schema) if isinstance(where, str) else _from_tuples(where, schema)
+    return _shallow(_from_sql(where, schema) if isinstance(where, str) else _from_tuples(where, schema))
+
+
+def _shallow(predicate: Predicate) -> Predicate:
+    """Refuse what is nested so deeply that an engine could fail on it in the middle of a write."""
+    level: list[Predicate] = [predicate]
+    for _ in range(DEPTH_MAX):
+        level = [part for one in level for part in _parts(one)]
+        if not level:
+            return predicate
+    raise InvalidInputError(
+        f"where= is nested more than {DEPTH_MAX} levels deep, as are so many conditions joined by AND or OR. Nothing was "
+        "written. Write IN for many values of a column, or give tuples."
+    )
+
+
+def _parts(predicate: Predicate) -> tuple[Predicate, ...]:
+    match predicate:
+        case Not(part=part):
+            return (part,)
+        case Both(parts=parts) | Either(parts=parts):
+            return parts
+    return ()
 
 
 def _refused(where: object, why: str) -> InvalidInputError:
-    return InvalidInputError(f"where={where!r:.300} cannot be used: {why}. Nothing was written.")
+    return InvalidInputError(f"where={shown(where, 300)} cannot be used: {why}. Nothing was written.")
 
 
 def _joined(kind: type[Both] | type[Either], parts: Sequence[Predicate]) -> Predicate:
@@ -71,7 +100,7 @@ def _condition(condition: Condition, schema: pa.Schema) -> Predicate:
     if op in ("in", "not in"):
         return _in(field, _values(value, condition), negated=op == "not in")
     if op not in get_args(Op):
-        raise _refused(condition, f"{op!r} is no operator")
+        raise _refused(condition, f"{shown(op)} is no operator")
     if value is None:
         if op == "=":
             return IsNull(field.name)
@@ -230,7 +259,7 @@ class _Reader:
 
 
 def _number(text: str) -> int | Decimal:
-    return int(text) if text.isdecimal() else Decimal(text)
+    return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else Decimal(text)
 
 
 # --- values ---------------------------------------------------------------------------------------------
@@ -241,7 +270,7 @@ def _value(value: Any, field: pa.Field[Any]) -> Any:
     try:
         value = _plain(value)
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            found = value if isinstance(value, str) else None
+            found = _text(value)
         elif pa.types.is_boolean(kind):
             found = value if isinstance(value, bool) else None
         elif isinstance(value, bool):
@@ -263,7 +292,7 @@ def _value(value: Any, field: pa.Field[Any]) -> Any:
             ", with its offset from UTC (such as 2026-11-21T00:00:00Z)" if getattr(kind, "tz", None) else ""
         )
         raise InvalidInputError(
-            f"where= compares column {field.name!r} with {value!r}, which is no {kind}{hint}. Nothing was written."
+            f"where= compares column {field.name!r} with {shown(value)}, which is no {kind}{hint}. Nothing was written."
         )
     return found
 
@@ -287,8 +316,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _text(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return None
+    value.encode()  # raises where it has half of a pair, which no column holds
+    return plain(value)
+
+
 def _whole(value: Any, kind: pa.DataType) -> int | None:
-    if not isinstance(value, int | float | Decimal) or value != int(value):
+    if not isinstance(value, int | float | Decimal) or _is_vast(value) or value != int(value):
         return None
     pa.scalar(int(value), kind)  # raises where it does not fit
     return int(value)
@@ -300,6 +336,11 @@ def _floating(value: Any) -> float | None:
     if isinstance(value, int) and int(float(value)) != value:
         return None
     return float(value)
+
+
+def _is_vast(value: float | Decimal) -> bool:
+    """Whether a decimal is far beyond every column; as a whole number, digit by digit, it would take for ever."""
+    return isinstance(value, Decimal) and value.is_finite() and value.adjusted() > DIGITS_MAX
 
 
 def _decimal(value: Any, kind: Any) -> Decimal | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from safewrite.errors import UnsafeConfigError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
+from safewrite.texts import said
 
 _REFUSED_CODES = {
     "AccessDeniedException",
@@ -32,14 +33,14 @@ def meaning(error: Exception) -> Outcome:
     """
     outcome = _meaning(error)
     if isinstance(outcome, Exists | Busy | Failed) and _metadata(error).get("RetryAttempts", 0):
-        return Unknown(f"{type(error).__name__} after repeats: {error}"[:500])
+        return Unknown(f"{type(error).__name__} after repeats: {said(error)}"[:500])
     return outcome
 
 
 def _meaning(error: Exception) -> Outcome:
     from pyiceberg import exceptions as iceberg
 
-    detail = f"{type(error).__name__}: {error}"[:500]
+    detail = f"{type(error).__name__}: {said(error)}"[:500]
     if isinstance(error, iceberg.CommitFailedException) and "table metadata is missing" in detail:
         return Missing()  # PyIceberg looked before it asked, and found no table
     if isinstance(error, iceberg.CommitFailedException | iceberg.TableAlreadyExistsError):
@@ -73,7 +74,7 @@ def _meaning(error: Exception) -> Outcome:
 
 def file_meaning(error: Exception) -> Outcome:
     """The outcome that an exception of a file system stands for; files have names of their own."""
-    detail = f"{type(error).__name__}: {error}"[:500]
+    detail = f"{type(error).__name__}: {said(error)}"[:500]
     if isinstance(error, FileNotFoundError):
         return Missing()
     if isinstance(error, PermissionError) or "ACCESS_DENIED" in detail:

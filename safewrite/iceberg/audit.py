@@ -16,6 +16,7 @@ from safewrite.protocol import keys
 from safewrite.protocol.head import Head
 from safewrite.protocol.swap import load
 from safewrite.stores.world import run
+from safewrite.texts import said
 
 
 def read_head(connection: Connection) -> Head:
@@ -88,7 +89,7 @@ def read_rows(head: Head, columns: tuple[str, ...]) -> dict[str, list[Any]]:
         rows = table.scan(selected_fields=columns).to_arrow()
     except Exception as error:
         raise StorageError(
-            f"Snapshot {head.current} of {'.'.join(table.name())} cannot be read: {type(error).__name__}: {error}. "
+            f"Snapshot {head.current} of {'.'.join(table.name())} cannot be read: {type(error).__name__}: {said(error)}. "
             "Nothing was written. Run `safewrite doctor --deep` on the table.",
             kind=Kind.DATA_FILE_DAMAGED,
         ) from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.iceberg.heads import MAIN, table_of
 from safewrite.protocol.head import Head
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,7 +154,7 @@ def unmet(requirements: Sequence[TableRequirement], head: Head) -> str:
         try:
             requirement.validate(metadata)
         except CommitFailedException as error:
-            return f"{error}. "
+            return f"{said(error)}. "
     return ""
 
 

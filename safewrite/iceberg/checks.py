@@ -11,6 +11,7 @@ from safewrite.iceberg import partitions, retention
 from safewrite.iceberg.creation import KEEP
 from safewrite.iceberg.heads import table_of
 from safewrite.protocol.head import Head
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -174,5 +175,5 @@ def _refuses_outdated(glue: Any, database: str, scratch: dict[str, Any], outdate
 def _silent(catalog: Any, error: Exception) -> StorageError:
     return StorageError(
         f"The catalog {catalog.name!r} could not be asked whether it compares before it sets: "
-        f"{type(error).__name__}: {error}. Nothing was written. This often passes: open the table again."
+        f"{type(error).__name__}: {said(error)}. Nothing was written. This often passes: open the table again."
     )

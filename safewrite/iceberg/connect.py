@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import InvalidInputError, Kind, MissingExtraError, StorageError, UnsafeConfigError
+from safewrite.given import is_storable, is_text, plain, reading
 from safewrite.iceberg.heads import MAIN, table_of
 from safewrite.iceberg.write import Helpers
 from safewrite.options import refuse_unsafe
 from safewrite.stores.aws import shared_client
 from safewrite.stores.dynamodb import aws_ledger
+from safewrite.texts import said, shown
 
 if TYPE_CHECKING:
     import boto3
@@ -70,12 +72,12 @@ class Connection:
         if engine is not None:
             engine.dispose(close=False)  # its connections are the parent's
         try:
-            if _in_memory(found):
+            if is_in_memory(found):
                 raise ValueError("it lives in the memory of the process that made it")
             own = type(found)(found.name, **found.properties)
         except Exception as error:
             raise InvalidInputError(
-                f"The catalog {found.name!r} cannot be used after a fork: {error}. Nothing was written. Open the table in "
+                f"The catalog {found.name!r} cannot be used after a fork: {said(error)}. Nothing was written. Open the table in "
                 "the process that writes to it."
             ) from error
         return replace(self, catalog=own)
@@ -131,7 +133,7 @@ def connect(
         if create_lock_table:
             lock_tables.ensure(dynamodb, lock_table)
         lock_tables.identity(dynamodb, lock_table)
-    bare = _in_memory(found)
+    bare = is_in_memory(found)
     if kind == "sql" and lock_table is None and not bare:
         from safewrite.stores import sql
 
@@ -139,7 +141,7 @@ def connect(
     return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare)
 
 
-def _in_memory(catalog: Any) -> bool:
+def is_in_memory(catalog: Any) -> bool:
     """Whether a SQL catalog lives in SQLite's memory, which every thread has its own of: no ledger can be there."""
     url = getattr(getattr(catalog, "engine", None), "url", None)
     return url is not None and url.drivername.startswith("sqlite") and url.database in (None, "", ":memory:")
@@ -169,16 +171,19 @@ def look(
     return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare)
 
 
+@reading("The table's name")
 def _identifier(identifier: object) -> tuple[str, ...]:
-    parts = identifier if isinstance(identifier, tuple | list) else str(identifier).split(".")
-    if len(parts) < 2 or not all(isinstance(part, str) and part for part in parts):
+    given = identifier if isinstance(identifier, tuple | list) else str(identifier).split(".")
+    parts = tuple(plain(part) if is_text(part) else "" for part in given)
+    if len(parts) < 2 or not all(part and is_storable(part) for part in parts):
         raise InvalidInputError(
-            f"An Iceberg table is named like 'db.table' or ('db', 'table'), not {identifier!r:.80}. Nothing was "
+            f"An Iceberg table is named like 'db.table' or ('db', 'table'), not {shown(identifier)}. Nothing was "
             "written."
         )
-    return tuple(parts)
+    return parts
 
 
+@reading("catalog=")
 def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     try:
         from pyiceberg.catalog import Catalog, load_catalog
@@ -195,7 +200,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     if not isinstance(catalog, str | Mapping):
         raise InvalidInputError(
             "catalog= is the name of a catalog in PyIceberg's configuration, a dict of its properties, or a "
-            f"PyIceberg catalog, not {catalog!r:.80}. Nothing was written."
+            f"PyIceberg catalog, not {shown(catalog)}. Nothing was written."
         )
     given = {"name": catalog} if isinstance(catalog, str) else dict(catalog)
     name = str(given.pop("name", "default"))
@@ -206,15 +211,15 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     try:
         return _loaded(lambda: load_catalog(name, **(settings | given)))
     except ImportError as error:
-        raise MissingExtraError(f"Catalog {name!r}: {error}. Nothing was written.") from error
+        raise MissingExtraError(f"Catalog {name!r}: {said(error)}. Nothing was written.") from error
     except ValueError as error:
         raise InvalidInputError(
-            f"No catalog can be made of {name!r}: {error}. Nothing was written. Name one of PyIceberg's "
+            f"No catalog can be made of {name!r}: {said(error)}. Nothing was written. Name one of PyIceberg's "
             "configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__...), or give its properties as a dict."
         ) from error
     except Exception as error:
         raise StorageError(
-            f"Catalog {name!r} does not answer: {type(error).__name__}: {error}. Nothing was written. Check its "
+            f"Catalog {name!r} does not answer: {type(error).__name__}: {said(error)}. Nothing was written. Check its "
             "address and credentials."
         ) from error
 

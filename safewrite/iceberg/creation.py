@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.errors import NotCommittedError, StorageError
+from safewrite.errors import ConflictError, Kind, NotCommittedError, StorageError
+from safewrite.given import reading
 from safewrite.iceberg.schema import iceberg_schema
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -46,9 +48,10 @@ def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog:
 
     from safewrite.iceberg import partitions
 
-    made = iceberg_schema(schema)
-    spec = partitions.spec(plan.partition_by, made)
-    order = partitions.sort(plan.sort_by, made)
+    with reading("The schema, partition_by= or sort_by="):
+        made = iceberg_schema(schema)
+        spec = partitions.spec(plan.partition_by, made)
+        order = partitions.sort(plan.sort_by, made)
     _make_namespace(connection, catalog)
     try:
         catalog.create_table(
@@ -92,6 +95,14 @@ def _failed(connection: Connection, error: Exception) -> Exception:
     if isinstance(error, SafewriteError):
         return error
     return StorageError(
-        f"{connection.name} could not be made: {type(error).__name__}: {error}. Nothing was written. Check the "
+        f"{connection.name} could not be made: {type(error).__name__}: {said(error)}. Nothing was written. Check the "
         "catalog's address, the warehouse and the permissions."
+    )
+
+
+def exists(name: str) -> ConflictError:
+    """The refusal to make a table that is there."""
+    return ConflictError(
+        f"There is a table {name} in the catalog already; it was left as it is. Open it with safewrite.open().",
+        kind=Kind.TABLE_EXISTS,
     )

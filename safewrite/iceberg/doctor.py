@@ -22,6 +22,7 @@ from safewrite.iceberg.retention import HORIZON_MS
 from safewrite.protocol.effects import Missing
 from safewrite.protocol.head import Head
 from safewrite.protocol.swap import METADATA_READ_MAX
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -95,7 +96,7 @@ def _loaded(connection: Connection) -> Table | Finding:
         return Finding(
             DANGER, "metadata_missing",
             f"The catalog names a metadata file of {connection.name} that is not there, so nobody can read the "
-            f"table: {error}.",
+            f"table: {said(error)}.",
             "Put the file back from a versioned copy. Else drop the table from the catalog without purging, and "
             "register_table() it with the newest metadata file that is there (its names are numbered); then write "
             "again what came later. Find who deletes metadata: an engine that cleans up after a lost answer, a "
@@ -106,12 +107,12 @@ def _loaded(connection: Connection) -> Table | Finding:
         if isinstance(outcome, Missing):
             return Finding(
                 DANGER, "no_table",
-                f"The catalog shows no Iceberg table {connection.name}: {type(error).__name__}: {error}.",
+                f"The catalog shows no Iceberg table {connection.name}: {type(error).__name__}: {said(error)}.",
                 "Check the name; in a SQL catalog also that of the catalog, which its tables belong to. A REST catalog "
                 "answers the same if the table's metadata file is gone.",
             )  # fmt: skip
         raise StorageError(
-            f"The catalog does not show {connection.name}: {type(error).__name__}: {error}. Nothing was written. "
+            f"The catalog does not show {connection.name}: {type(error).__name__}: {said(error)}. Nothing was written. "
             "Check its address and credentials."
         ) from error
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, prepare
+from safewrite.given import reading
 from safewrite.iceberg.append import AppendPlan, LastList
 from safewrite.iceberg.evolution import Evolution, evolve
 from safewrite.iceberg.heads import MAIN, table_of
@@ -113,6 +114,7 @@ class Drafts:
         return self.target_file_size or int(head.properties.get(_TARGET, TARGET_FILE_BYTES))
 
 
+@reading("The data")
 def inferred_schema(data: Any) -> pa.Schema:
     """The schema that a table made for this data gets, in Arrow.
 

@@ -33,6 +33,7 @@ from safewrite.errors import InternalError, UnsupportedTableError
 from safewrite.iceberg.rows import leaf
 from safewrite.iceberg.schema import struct_path
 from safewrite.iceberg.transforms import decimal_bytes, physical
+from safewrite.texts import said
 
 Plan = Mapping[int, StatisticsCollector]
 _SURROGATES = range(0xD800, 0xE000)  # code points that no text has
@@ -98,7 +99,7 @@ def plan(schema: Schema, properties: Mapping[str, str]) -> Plan:
         return compute_statistics_plan(schema, dict(properties))
     except ValueError as error:
         raise UnsupportedTableError(
-            f"The table's properties write.metadata.metrics.* cannot be read ({error}). Nothing was written. Correct "
+            f"The table's properties write.metadata.metrics.* cannot be read ({said(error)}). Nothing was written. Correct "
             "them: none, counts, truncate(16) or full."
         ) from error
 

@@ -26,6 +26,7 @@ from pyiceberg.types import DoubleType, FixedType, IcebergType, NestedField, Str
 
 from safewrite.errors import InvalidInputError, UnsupportedTableError
 from safewrite.iceberg.schema import struct_path
+from safewrite.texts import said, shown
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -69,7 +70,7 @@ def spec(partition_by: Sequence[str] | PartitionSpec, schema: Schema) -> Partiti
         _check(lambda: partition_by.check_compatible(schema), "The partition spec")
         return partition_by
     if isinstance(partition_by, str):
-        raise _invalid(f"partition_by is the text {partition_by!r}; it must be a list of texts")
+        raise _invalid(f"partition_by is the text {shown(partition_by)}; it must be a list of texts")
     fields: list[PartitionField] = []
     for text in partition_by:
         source, transform = _parsed(text, schema, "partition_by")
@@ -77,7 +78,7 @@ def spec(partition_by: Sequence[str] | PartitionSpec, schema: Schema) -> Partiti
         misread = _misread(source, transform)
         if misread is not None:
             raise _invalid(
-                f"partition_by holds {text!r}, but {misread}. Partition by another column or transform"
+                f"partition_by holds {shown(text)}, but {misread}. Partition by another column or transform"
             )
         name = _free_name(_name(schema, source, transform), source, transform, schema, fields)
         number = PARTITION_FIELD_ID_START + len(fields)
@@ -190,7 +191,7 @@ def sort(sort_by: Sequence[str] | SortOrder, schema: Schema) -> SortOrder:
         _check(lambda: sort_by.check_compatible(schema), "The sort order")
         return sort_by
     if isinstance(sort_by, str):
-        raise _invalid(f"sort_by is the text {sort_by!r}; it must be a list of texts")
+        raise _invalid(f"sort_by is the text {shown(sort_by)}; it must be a list of texts")
     fields = [_sort_field(text, schema) for text in sort_by]
     return SortOrder(*fields) if fields else UNSORTED_SORT_ORDER
 
@@ -214,7 +215,7 @@ def _sort_field(text: object, schema: Schema) -> SortField:
 def _parsed(text: object, schema: Schema, where: str) -> tuple[NestedField, Transform[Any, Any]]:
     """The source column and the transform of one text."""
     if not isinstance(text, str):
-        raise _invalid(f"{where} holds {text!r}; it must be a list of texts")
+        raise _invalid(f"{where} holds {shown(text)}; it must be a list of texts")
     transform: Transform[Any, Any] = IdentityTransform()
     source = _column(text, schema)  # a column may be named like a transform
     call = _CALL.fullmatch(text.strip())
@@ -223,12 +224,16 @@ def _parsed(text: object, schema: Schema, where: str) -> tuple[NestedField, Tran
         source = _column(column, schema)
     if source is None:
         names = list(schema.column_names)
-        raise _invalid(f"{where} holds {text!r}, which names no column (columns: {names}). Write {_FORMS}")
+        raise _invalid(
+            f"{where} holds {shown(text)}, which names no column (columns: {names}). Write {_FORMS}"
+        )
     if not source.field_type.is_primitive or not transform.can_transform(source.field_type):
-        raise _invalid(f"{where} holds {text!r}, but {transform} does not take the type {source.field_type}")
+        raise _invalid(
+            f"{where} holds {shown(text)}, but {transform} does not take the type {source.field_type}"
+        )
     if struct_path(schema, source.field_id) is None:
         raise _invalid(
-            f"{where} holds {text!r}, which is inside a list or a map and has no one value per row"
+            f"{where} holds {shown(text)}, which is inside a list or a map and has no one value per row"
         )
     return source, transform
 
@@ -240,9 +245,9 @@ def _transform(name: str, arguments: str, text: str, where: str) -> tuple[Transf
         return _PLAIN[known](), arguments
     numbered = _WITH_NUMBER.fullmatch(arguments)
     if known not in _NUMBERED or numbered is None:
-        raise _invalid(f"{where} holds {text!r}, which is no transform. Write {_FORMS}")
+        raise _invalid(f"{where} holds {shown(text)}, which is no transform. Write {_FORMS}")
     if not 1 <= int(numbered[1]) <= _NUMBER_MAX:
-        raise _invalid(f"{where} holds {text!r}; the number must be from 1 to {_NUMBER_MAX}")
+        raise _invalid(f"{where} holds {shown(text)}; the number must be from 1 to {_NUMBER_MAX}")
     return _NUMBERED[known](int(numbered[1])), numbered[2].strip()
 
 
@@ -290,7 +295,7 @@ def _refuse_redundant(
     for field in fields:
         if field.source_id == source.field_id and field.transform.dedup_name == transform.dedup_name:
             raise _invalid(
-                f"partition_by holds {text!r} beside {field.name!r}, which already divides that column"
+                f"partition_by holds {shown(text)} beside {field.name!r}, which already divides that column"
             )
 
 
@@ -298,7 +303,7 @@ def _check(check: Callable[[], None], what: str) -> None:
     try:
         check()
     except (ValidationError, ValueError) as error:
-        raise _invalid(f"{what} does not fit the schema: {error}") from error
+        raise _invalid(f"{what} does not fit the schema: {said(error)}") from error
 
 
 def _invalid(message: str) -> InvalidInputError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from safewrite.errors import TableNotFoundError
+from safewrite.errors import not_yet
 from safewrite.iceberg.heads import table_of
 from safewrite.iceberg.write import Resolved, resolve
 from safewrite.protocol.effects import Effect, Now, Ok, Outcome
@@ -43,9 +44,7 @@ class Sight:
             TableNotFoundError: it was not there.
         """
         if self.head is None:
-            raise TableNotFoundError(
-                f"There is no Iceberg table {self._connection.name} yet: the first append makes it."
-            )
+            raise not_yet(f"Iceberg table {self._connection.name}")
         return self.head
 
     def fresh(self, limits: Limits) -> Head:
@@ -91,6 +90,12 @@ class Sight:
         assert isinstance(answer, Ok)
         assert isinstance(answer.value, float)
         return answer.value
+
+    def since(self, started_s: float) -> float:
+        """Seconds since then; 0 where the clock raises, for a receipt does not hang on it."""
+        with suppress(Exception):
+            return self.now_s() - started_s
+        return 0.0
 
     def run(self, steps: Generator[Effect, Outcome, T]) -> T:
         """Drive a generator of effects to its end."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from safewrite import options
 from safewrite.errors import (
     CommitUnknownError,
     ConflictError,
@@ -17,6 +16,7 @@ from safewrite.errors import (
     WouldAlterError,
 )
 from safewrite.frames.source import is_spark
+from safewrite.given import schema_mode as check_mode
 from safewrite.iceberg import creation
 from safewrite.iceberg.catalog import SafeCatalog
 from safewrite.iceberg.checks import check_state, check_table
@@ -27,11 +27,10 @@ from safewrite.iceberg.naming import carries
 from safewrite.iceberg.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.sight import Sight
 from safewrite.iceberg.write import Done, WritePlan, check_doubt, write
-from safewrite.options import GENERATED, Key, Txn, identity
-from safewrite.protocol import keys
+from safewrite.options import GENERATED, Key, Txn, identity, known_key
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
-from safewrite.public import Turn, verb
+from safewrite.public import Turn, after_ack, public, verb
 from safewrite.receipt import Receipt
 from safewrite.sink import Sink, portable, reopened, sink
 
@@ -122,11 +121,13 @@ class IcebergTable:
         return -1 if head is None or head.current is None else head.current
 
     @property
+    @public
     def schema(self) -> pa.Schema:
         """The table's schema in Arrow, as of the last look."""
         return arrow_schema(self.iceberg.metadata.schema())
 
     @property
+    @public
     def partition_by(self) -> tuple[str, ...]:
         """Partition fields as ``partition_by=`` spells them."""
         from safewrite.iceberg.partitions import spelled
@@ -135,11 +136,13 @@ class IcebergTable:
         return spelled(metadata.spec(), metadata.schema())
 
     @property
+    @public
     def properties(self) -> dict[str, str]:
         """Table properties, as of the last look."""
         return dict(self._sight.existing().properties)
 
     @property
+    @public
     def iceberg(self) -> PyIcebergTable:
         """PyIceberg's own table object, as of the last look; its commits go through :attr:`catalog`."""
         if self.turn.is_anothers():
@@ -193,7 +196,7 @@ class IcebergTable:
             CommitUnknownError: the same call again, or ``resolve(error.key)``, decides.
             ForeignWriterError: the catalog accepted the commit, and it is not in the table.
         """
-        options.schema_mode(schema_mode)
+        check_mode(schema_mode)
         name = identity(key, txn)
         if is_spark(data):
             return self._spark(data, "append", None, name, schema_mode, spark_catalog)
@@ -236,7 +239,7 @@ class IcebergTable:
         from safewrite.frames.where import parse
         from safewrite.iceberg.replace import named_replace
 
-        options.schema_mode(schema_mode)
+        check_mode(schema_mode)
         name = identity(key, txn)
         if is_spark(data):
             return self._spark(data, "overwrite", where, name, schema_mode, spark_catalog)
@@ -271,7 +274,7 @@ class IcebergTable:
         started_s, name = self._sight.now_s(), identity(key, txn)
 
         def attempt() -> Receipt:
-            head = self._fresh_head(None)
+            head = self._fresh_head()
             nothing, _ = self._drafts.prepare(self.schema.empty_table(), head)
             predicate = parse(where, nothing.schema)
             named = self._drafts.name(str(nothing.fingerprint), 0, head, name)
@@ -293,13 +296,13 @@ class IcebergTable:
             CommitUnknownError: it may still land; write again with the same key to decide.
             StorageError: the catalog gave no answer.
         """
-        keys.check(key)
+        key = known_key(key)
         started_s = self._sight.now_s()
         if self._sight.head is None and not self._is_there():
             return None
         found, head = self._sight.resolve(key, self.limits)
         if found is not None:
-            return found.receipt(self.uri, key, self._sight.now_s() - started_s)
+            return found.receipt(self.uri, key, self._sight.since(started_s))
         check_doubt(self._doubts.get(key), head, key)
         return None
 
@@ -333,9 +336,9 @@ class IcebergTable:
 
     def _create(self, schema: pa.Schema) -> None:
         if self._sight.head is not None:
-            raise _exists(self.uri)
+            raise creation.exists(self.uri)
         if not creation.create_table(self.connection, schema, self._first or creation.Plan(), self.catalog):
-            raise _exists(self.uri)
+            raise creation.exists(self.uri)
         self._open(strict=self._strict)
 
     def _is_there(self) -> bool:
@@ -407,7 +410,7 @@ class IcebergTable:
         )
 
         def attempt() -> Receipt:
-            head = self._fresh_head(None if self._sight.head else spark.empty_like(frame))
+            head = self._fresh_head(*([] if self._sight.head else [spark.empty_like(frame)]))
             spark.check_session(frame.sparkSession, head)
             there = known.find(frame.sparkSession, head, named=spark_catalog, now_s=self._sight.now_s())
             if schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
@@ -454,16 +457,21 @@ class IcebergTable:
         return found if found is not None and found.fingerprint == named.fingerprint else None
 
     def _receipt(self, done: Done, plan: WritePlan, started_s: float) -> Receipt:
-        receipt = done.receipt(self.uri, plan.write, self._sight.now_s() - started_s)
+        receipt = done.receipt(self.uri, plan.write, self._sight.since(started_s))
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
-        log.info(
-            "%s in snapshot %d", receipt.outcome.value, done.snapshot_id, extra={"receipt": receipt.to_dict()}
-        )
-        self._after(done)
+        with after_ack(self.uri):
+            log.info(
+                "%s in snapshot %d",
+                receipt.outcome.value,
+                done.snapshot_id,
+                extra={"receipt": receipt.to_dict()},
+            )
+        with after_ack(self.uri):
+            self._after(done)
         return receipt
 
     def _after(self, done: Done) -> None:
-        """Keep what was learnt of the table, and drop old metadata; nothing here can unmake the ack."""
+        """Keep what was learnt of the table, and drop old metadata."""
         try:
             before = self._sight.existing()
             self._sight.see(done.head)
@@ -471,16 +479,16 @@ class IcebergTable:
                 self._sight.seen_s = None
             if not done.already:
                 self.connection.drop_old_metadata(before, done.head)
-        except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever comes after
+        except Exception:
             self._sight.seen_s = None
-            log.warning("after the commit: %s", error, extra={"table": self.uri})
+            raise
 
-    def _fresh_head(self, data: Any) -> Head:
-        """The table as it was a moment ago, made first if it is not there and may be."""
+    def _fresh_head(self, *of: Any) -> Head:
+        """The table as it was a moment ago, made first for the data ``of`` a write if it is not there and may be."""
         if self._sight.head is not None:
             return self._admit(self._sight.fresh(self.limits))
-        if self._first is not None and data is not None:
-            creation.create_table(self.connection, inferred_schema(data), self._first, self.catalog)
+        if self._first is not None and of:
+            creation.create_table(self.connection, inferred_schema(*of), self._first, self.catalog)
             self._open(strict=self._strict)
         return self._sight.existing()
 
@@ -490,10 +498,3 @@ class IcebergTable:
             check_state(self.connection, head, strict=self._strict)
             self._admitted = head.location
         return head
-
-
-def _exists(name: str) -> ConflictError:
-    return ConflictError(
-        f"There is a table {name} in the catalog already; it was left as it is. Open it with safewrite.open().",
-        kind=Kind.TABLE_EXISTS,
-    )

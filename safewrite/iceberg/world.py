@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from safewrite.iceberg.answers import file_meaning, meaning
 from safewrite.iceberg.effects import PlanFiles, ReadRows
@@ -13,6 +15,7 @@ from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Failed, Missing, Ok, Outcome
 from safewrite.protocol.swap import CreateTable, LoadTable, ReadMetadata, SwapTable
 from safewrite.stores.world import World
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -25,11 +28,28 @@ if TYPE_CHECKING:
     from safewrite.stores.abc import LeaseQueue, Ledger
 
 
+class _Locks:
+    """A lock for each catalog object, which all tables share that were opened with it."""
+
+    def __init__(self) -> None:
+        self._making = threading.Lock()
+        self._made: WeakKeyDictionary[Catalog, threading.Lock] = WeakKeyDictionary()
+
+    def of(self, catalog: Catalog) -> threading.Lock:
+        with self._making:
+            return self._made.setdefault(catalog, threading.Lock())
+
+
+_locks = _Locks()
+# A forked child has none of the threads that may hold them.
+os.register_at_fork(after_in_child=_locks.__init__)  # type: ignore[misc]
+
+
 class CatalogWorld(World):
     """Performs effects on one table of one catalog.
 
     The catalog must be the plain one, not the decorator.  Its clients are not all made for threads, so
-    it is asked by one at a time; files are read and written side by side.
+    it is asked by one thread at a time, whatever table it is about; files are read and written side by side.
     """
 
     def __init__(
@@ -48,7 +68,7 @@ class CatalogWorld(World):
         self.identifier = identifier
         self.branch = branch
         self.table: Table | None = None
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = _locks.of(catalog)
 
     def perform(self, effect: Effect) -> Outcome:
         match effect:
@@ -130,7 +150,7 @@ class CatalogWorld(World):
 
 def _scan_meaning(error: Exception) -> Outcome:
     if isinstance(error, NotImplementedError | ValueError):  # deletes that PyIceberg does not read
-        return Failed(f"{type(error).__name__}: {error}")
+        return Failed(f"{type(error).__name__}: {said(error)}")
     return file_meaning(error)
 
 

@@ -49,6 +49,7 @@ from safewrite.protocol.effects import (
     Together,
     Unknown,
 )
+from safewrite.texts import said
 
 __all__ = [
     "Arbiter",
@@ -114,7 +115,7 @@ def commit(
 def _interrupted(version: int, error: Exception) -> CommitUnknownError:
     """What a library raises while a version is being tried leaves that in doubt."""
     return CommitUnknownError(
-        f"The commit of version {version} ended in {type(error).__name__}: {error}. The rows may be, or become, "
+        f"The commit of version {version} ended in {type(error).__name__}: {said(error)}. The rows may be, or become, "
         "part of the table. Call again with the same key, or resolve(key), to decide.",
         version=version,
     )

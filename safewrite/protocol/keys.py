@@ -27,6 +27,7 @@ from safewrite.protocol.effects import (
     Ok,
     Outcome,
 )
+from safewrite.texts import shown
 
 log = logging.getLogger("safewrite")
 
@@ -61,7 +62,7 @@ def check(key: object) -> str:
     """Refuse keys that cannot be stored alike everywhere."""
     if not isinstance(key, str) or not key.strip() or not 0 < _size(key) <= KEY_LENGTH_MAX:
         raise InvalidInputError(
-            f"An idempotency key is a non-empty text of at most {KEY_LENGTH_MAX} bytes, not {key!r:.80}. "
+            f"An idempotency key is a non-empty text of at most {KEY_LENGTH_MAX} bytes, not {shown(key)}. "
             "Nothing was written. Take what names the event: a Lambda event id, or bucket/key/version/etag."
         )
     return key
@@ -75,14 +76,14 @@ def check_txn(txn: object) -> tuple[str, int]:
             return _unreserved(app_id), version
     raise InvalidInputError(
         f"txn is (app_id, version): a non-empty text of at most {KEY_LENGTH_MAX} bytes and a number from 0, not "
-        f"{txn!r:.80}. Nothing was written."
+        f"{shown(txn)}. Nothing was written."
     )
 
 
 def _unreserved(app_id: str) -> str:
     if app_id.startswith(RESERVED):
         raise InvalidInputError(
-            f"App ids that begin with {RESERVED!r} are safewrite's own: {app_id!r:.80}. Nothing was written. Name the "
+            f"App ids that begin with {RESERVED!r} are safewrite's own: {shown(app_id)}. Nothing was written. Name the "
             "stream otherwise."
         )
     return app_id

@@ -52,6 +52,7 @@ from safewrite.protocol.failures import (
     undecided,
 )
 from safewrite.protocol.head import Head
+from safewrite.texts import said
 
 METADATA_READ_MAX = 100
 """Earlier metadata files that are read to account for expired snapshots."""
@@ -182,7 +183,7 @@ def settle(
         raise
     except Exception as error:
         raise CommitUnknownError(
-            f"The commit onto {change.base.location} ended in {type(error).__name__}: {error}. The rows may be, or "
+            f"The commit onto {change.base.location} ended in {type(error).__name__}: {said(error)}. The rows may be, or "
             "become, part of the table. Call again with the same key, or resolve(key), to decide."
         ) from error
 
@@ -236,7 +237,7 @@ def _answer(effect: Effect) -> Generator[Effect, Outcome, Outcome]:
     try:
         return (yield effect)
     except Exception as error:  # noqa: BLE001 - the next look decides
-        return Unknown(f"{type(error).__name__}: {error}")
+        return Unknown(f"{type(error).__name__}: {said(error)}")
 
 
 def _is_base(change: Change, looked: Outcome) -> bool:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from safewrite.errors import SafewriteError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.spark.hashes import row_hash
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -86,7 +87,7 @@ def quietly(act: Callable[[], object]) -> None:
     try:
         act()
     except Exception as error:  # noqa: BLE001 - a session that stopped, for one
-        log.warning("Spark was not tidied up: %s", error)
+        log.warning("Spark was not tidied up: %s", said(error))
 
 
 def _counted(frame: DataFrame, checks: Sequence[Check], origin: Origin | None = None) -> Batch:
@@ -141,7 +142,7 @@ class Observed:
             try:
                 answers.append(self._observation.get)
             except Exception as error:  # noqa: BLE001 - whatever it was, the rows can be counted anew
-                log.warning("Spark does not tell what it observed: %s", error)
+                log.warning("Spark does not tell what it observed: %s", said(error))
 
         # The wait in Java has no end of its own.
         asking = threading.Thread(target=ask, name="safewrite-observation", daemon=True)

@@ -20,6 +20,7 @@ from safewrite.frames.text_limits import TextLimit, limit_of
 from safewrite.frames.types import canonical_schema, canonical_type
 from safewrite.spark.batch import Check
 from safewrite.spark.hashes import quoted
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -95,7 +96,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         return to_arrow_schema(schema)
     except PySparkException as error:
         raise InvalidInputError(
-            f"A column has a type that cannot be a table column: {error}. Nothing was written. Cast it."
+            f"A column has a type that cannot be a table column: {said(error)}. Nothing was written. Cast it."
         ) from error
 
 

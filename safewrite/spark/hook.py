@@ -6,6 +6,7 @@ import logging
 
 from safewrite.errors import CommitUnknownError, SafewriteError
 from safewrite.spark.commits import Commits, parse_commit_path, transaction_of
+from safewrite.texts import said
 
 LANDED, EXISTS = "", "exists"
 
@@ -29,7 +30,7 @@ class CommitHook:
         except Exception as error:
             # Whatever it was, Spark must hear that the outcome is open.
             log.exception("The commit of %s ended in an error that safewrite does not know.", path)
-            return _in_doubt(path, body, f"{type(error).__name__}: {error}")
+            return _in_doubt(path, body, f"{type(error).__name__}: {said(error)}")
 
     class Java:
         """What py4j needs to know."""

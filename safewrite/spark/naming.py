@@ -21,6 +21,7 @@ from safewrite.errors import CommitUnknownError, InternalError, SafewriteError
 from safewrite.protocol.candidate import Arbiter
 from safewrite.protocol.commit import Found, look
 from safewrite.protocol.effects import Effect, Outcome
+from safewrite.texts import said
 
 T = TypeVar("T")
 Run = Callable[[Generator[Effect, Outcome, T]], T]
@@ -126,7 +127,7 @@ class Pending:
             raise
         except Exception as error:
             self.error = CommitUnknownError(
-                f"The commit of version {version} ended in {type(error).__name__}: {error}. The rows may be part of "
+                f"The commit of version {version} ended in {type(error).__name__}: {said(error)}. The rows may be part of "
                 "the table. Call again with the same key, or resolve(key), to decide.",
                 version=version,
             )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import StorageError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
+from safewrite.texts import said
 
 if TYPE_CHECKING:
     import boto3
@@ -111,7 +112,7 @@ def meaning(error: Exception, *, write: bool) -> Outcome:
     """
     from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
-    detail = f"{type(error).__name__}: {error}"
+    detail = f"{type(error).__name__}: {said(error)}"
     if isinstance(error, NoCredentialsError | ParamValidationError):
         return Failed(detail)
     if not isinstance(error, ClientError):
@@ -176,7 +177,7 @@ class _SharedClient:
                     _clients.found[self._mark] = client(service, session=session, options=dict(options))
                 except Exception as error:
                     raise StorageError(
-                        f"No {service} client could be made: {error}. Nothing was written. Check region and "
+                        f"No {service} client could be made: {said(error)}. Nothing was written. Check region and "
                         "credentials (environment, storage_options= or boto3_session=)."
                     ) from error
             return _clients.found[self._mark]

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from safewrite.protocol.effects import LedgerRecord, Missing, Ok, Outcome, Unknown
 from safewrite.stores.abc import ObjectStore
+from safewrite.texts import said
 
 FOLDER = "_safewrite/ledger/"
 """The underscore keeps Delta's VACUUM away (PROTOCOL.md: hidden directories)."""
@@ -43,7 +44,7 @@ class ObjectLedger:
             fields.pop("expire_time_s")
             return Ok(LedgerRecord(**fields))
         except (ValueError, KeyError, TypeError) as error:
-            return Unknown(f"unreadable ledger object: {error}")
+            return Unknown(f"unreadable ledger object: {said(error)}")
 
 
 def _path(key: str, state: str) -> str:

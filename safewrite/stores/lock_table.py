@@ -8,6 +8,7 @@ from typing import Any
 
 from safewrite.errors import Kind, StorageError, UnsafeConfigError
 from safewrite.findings import DANGER, WARNING, Finding, Findings
+from safewrite.texts import said
 
 IDENTITY = {"tablePath": {"S": "safewrite:identity"}, "fileName": {"S": "identity"}}
 _KEYS = {"HASH": "tablePath", "RANGE": "fileName"}
@@ -73,7 +74,7 @@ def findings(client: Any, name: str) -> Findings:
         texts = problems(client, name)
     except (BotoCoreError, ClientError) as error:
         yield Finding(
-            WARNING, "lock_table_unreadable", f"The lock table {name!r} cannot be described: {error}.",
+            WARNING, "lock_table_unreadable", f"The lock table {name!r} cannot be described: {said(error)}.",
             "Allow dynamodb:DescribeTable, DescribeTimeToLive, Query and Scan on it.",
         )  # fmt: skip
         return

@@ -1,0 +1,62 @@
+"""What callers give: any object at all, which may raise whatever it likes when it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeGuard
+
+from safewrite.errors import InvalidInputError, SafewriteError
+from safewrite.texts import said, shown
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """While a caller's argument is read, and nothing is written yet: each error is one of the argument.
+
+    Also a decorator.  Errors that are no ``Exception`` (KeyboardInterrupt) pass through.
+
+    Raises:
+        InvalidInputError: what the argument, or a library that reads it, raised.
+    """
+    try:
+        yield
+    except SafewriteError:
+        raise
+    except RecursionError as error:
+        raise InvalidInputError(
+            f"{what} cannot be read: it is nested too deeply, or holds itself. Nothing was written. Make it flatter."
+        ) from error
+    except Exception as error:
+        raise InvalidInputError(
+            f"{what} cannot be read: {type(error).__name__}: {said(error)}. Nothing was written. Correct it; if you find "
+            "nothing wrong with it, please report this."
+        ) from error
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether a value is a text, without asking the value itself."""
+    return issubclass(type(value), str)
+
+
+def plain(text: str) -> str:
+    """The letters of a text: a subclass of str (an enum) may show or compare as another text."""
+    return str.__str__(text)
+
+
+def is_storable(text: str) -> bool:
+    """Whether other engines can read a text, wherever it is stored: it has no half of a pair, and no NUL."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def schema_mode(value: object) -> None:
+    """Refuse what is no ``schema_mode=``.
+
+    Raises:
+        InvalidInputError: it is neither None nor ``"merge"``.
+    """
+    if value is not None and not (is_text(value) and plain(value) == "merge"):
+        raise InvalidInputError(f"schema_mode is None or 'merge', not {shown(value)}. Nothing was written.")

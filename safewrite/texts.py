@@ -1,0 +1,32 @@
+"""Texts of what others made: of a caller's object, or a library's error, which may itself raise."""
+
+from __future__ import annotations
+
+
+def shown(value: object, most: int = 80) -> str:
+    """How an object looks, in at most so many letters; of one that cannot be shown its type."""
+    try:
+        return _plain(repr(value))[:most]
+    except Exception:  # noqa: BLE001 - whatever its repr raises: the message is about something else
+        return f"<{kind(value)}, which cannot be shown>"
+
+
+def said(error: BaseException) -> str:
+    """What an error says; an error may have no text, or raise when it is asked for it."""
+    try:
+        return _plain(str(error))
+    except Exception:  # noqa: BLE001 - as above
+        return "(it has no text)"
+
+
+def kind(value: object) -> str:
+    """The type of an object, by its full name where that can be had."""
+    try:
+        return f"{type(value).__module__}.{type(value).__qualname__}"
+    except Exception:  # noqa: BLE001 - as above
+        return "object"
+
+
+def _plain(text: str) -> str:
+    """A text that can be printed and logged everywhere; of a subclass only its letters."""
+    return str.__str__(text).encode(errors="backslashreplace").decode()
