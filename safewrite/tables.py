@@ -278,7 +278,8 @@ def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
 
 def _texts_or_spec(name: str, value: Any) -> Any:
     """A list of texts, or PyIceberg's own object; raises InvalidInputError for anything else."""
-    return value if hasattr(value, "fields") else options.texts(name, value)
+    with reading(f"{name}="):
+        return value if hasattr(value, "fields") else options.texts(name, value)
 
 
 def _portable(catalog: Any) -> Any:
