@@ -1,7 +1,9 @@
 """Statistics of a data file as Delta readers use them to skip files: never narrower than the truth (H7).
 
 Source: Delta PROTOCOL.md, "Per-file Statistics".  A bound that cannot be given exactly, or rounded to
-the safe side, is left out: a missing bound costs a reader time, a wrong one costs it rows.
+the safe side, is left out: a missing bound costs a reader time, a wrong one costs it rows.  Few are left
+out, for deltalake (1.6.6) takes a bound that is missing for NULL, and its PyArrow dataset then passes over
+the file whatever is asked of that column: a column with a NaN is what remains (delta-io/delta-rs #1496).
 """
 
 from __future__ import annotations
@@ -103,8 +105,8 @@ def _leaves(path: Path, column: pa.ChunkedArray) -> Iterator[tuple[Path, pa.Chun
 
 
 def _ordered(kind: pa.DataType) -> bool:
-    """Whether Delta keeps bounds of this type (not of booleans, binary, lists and maps)."""
-    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_boolean(kind))
+    """Whether bounds of this type are kept (not of binary, lists and maps); Spark has none of booleans, and ignores them."""
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind))
 
 
 def _least(value: Any, kind: pa.DataType) -> str | None:
@@ -113,6 +115,8 @@ def _least(value: Any, kind: pa.DataType) -> str | None:
         return json.dumps(value[:STRING_PREFIX_CHARS], ensure_ascii=False)
     if isinstance(value, dt.datetime):
         return _time(value, kind)
+    if isinstance(value, decimal.Decimal):
+        return _rounded(value, kind, decimal.ROUND_FLOOR)
     return _exact(-0.0 if isinstance(value, float) and value == 0 else value)
 
 
@@ -124,8 +128,12 @@ def _most(value: Any, kind: pa.DataType) -> str | None:
         over = value.microsecond % 1000
         try:
             return _time(value + dt.timedelta(microseconds=1000 - over) if over else value, kind)
-        except OverflowError:  # the last millisecond of the year 9999
-            return None
+        except (
+            OverflowError
+        ):  # the last millisecond of the year 9999: readers add the one that a bound was cut by
+            return _time(value, kind)
+    if isinstance(value, decimal.Decimal):
+        return _rounded(value, kind, decimal.ROUND_CEILING)
     return _exact(0.0 if isinstance(value, float) and value == 0 else value)
 
 
@@ -145,12 +153,20 @@ def _time(value: dt.datetime, kind: pa.DataType) -> str:
     return json.dumps(f"{value.date().isoformat()}T{clock}{'Z' if kind.tz else ''}")
 
 
-def _exact(value: Any) -> str | None:
+def _rounded(value: decimal.Decimal, kind: pa.DataType, rounding: str) -> str | None:
+    """A decimal of so few digits that a double has them all; None where the type has no such number."""
+    with decimal.localcontext(prec=_DECIMAL_DIGITS_MAX, rounding=rounding) as context:
+        found = context.plus(value)
+    if found.adjusted() >= kind.precision - kind.scale:
+        return None
+    return format(found, "f")
+
+
+def _exact(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else None
-    if isinstance(value, decimal.Decimal):
-        text = format(value, "f")
-        return text if sum(c.isdigit() for c in text) <= _DECIMAL_DIGITS_MAX else None
+        return repr(value) if math.isfinite(value) else json.dumps("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, dt.date):
         return json.dumps(value.isoformat())
     return str(value)

@@ -231,9 +231,10 @@ def bounds(kind: pa.DataType, values: list[Any]) -> tuple[Any, Any]:
     return stats["minValues"].get("a"), stats["maxValues"].get("a")
 
 
-def test_nan_leaves_out_the_bounds_and_infinity_its_own() -> None:  # H7
+def test_nan_leaves_out_the_bounds_and_infinity_is_spelled_as_spark_does() -> None:  # H7
     assert bounds(pa.float64(), [1.0, math.nan]) == (None, None)
-    assert bounds(pa.float64(), [1.0, math.inf]) == (1.0, None)
+    assert bounds(pa.float64(), [1.0, math.inf]) == (1.0, "Infinity")
+    assert bounds(pa.float64(), [-math.inf, 1.0]) == ("-Infinity", 1.0)
     assert bounds(pa.float64(), [math.nan, None]) == (None, None)
 
 
@@ -266,17 +267,24 @@ def test_times_are_rounded_outward_to_milliseconds() -> None:
     assert bounds(pa.timestamp("us"), [moment]) == ("2021-01-01T00:00:00.001", "2021-01-01T00:00:00.002")
     aware = moment.replace(tzinfo=dt.UTC)
     assert bounds(UTC_TIMESTAMP, [aware]) == ("2021-01-01T00:00:00.001Z", "2021-01-01T00:00:00.002Z")
-    assert bounds(pa.timestamp("us"), [END]) == ("9999-12-31T23:59:59.999", None)
+    last = "9999-12-31T23:59:59.999"  # readers add the millisecond that a bound may have been cut by
+    assert bounds(pa.timestamp("us"), [END]) == (last, last)
 
 
-def test_decimals_that_a_double_cannot_hold_have_no_bounds() -> None:
+def test_decimals_that_a_double_cannot_hold_are_rounded_outward() -> None:
     assert bounds(pa.decimal128(38, 2), [D("-0.01"), D("1.50")]) == (-0.01, 1.5)
-    assert bounds(pa.decimal128(38, 2), [D("1.50"), D("12345678901234567.89")]) == (1.5, None)
+    wide = D("12345678901234567.89")
+    assert bounds(pa.decimal128(38, 2), [-wide, wide]) == (-12345678901234600, 12345678901234600)
+    nines = D("99999999999999999.99")  # above it there is none of that type
+    assert bounds(pa.decimal128(19, 2), [nines]) == (99999999999999900, None)
 
 
-def test_booleans_bytes_lists_and_maps_have_null_counts_only() -> None:
+def test_booleans_have_bounds_for_deltalake_takes_missing_ones_for_null() -> None:
+    assert bounds(pa.bool_(), [True, False, None]) == (False, True)
+
+
+def test_bytes_lists_and_maps_have_null_counts_only() -> None:
     for kind, value in (
-        (pa.bool_(), True),
         (pa.binary(), b"x"),
         (pa.list_(pa.int64()), [1]),
         (pa.map_(pa.string(), pa.int64()), [("k", 1)]),

@@ -12,7 +12,8 @@ On tables of your own::
     crosscheck.check("delta", schema=my_arrow_schema, seeds=range(200))
 """
 
+from safewrite.testing.crosscheck.oracle import DisagreementError
 from safewrite.testing.crosscheck.program import Column, Program, Step, Where
 from safewrite.testing.crosscheck.runs import FailedSeed, check, run
 
-__all__ = ["Column", "FailedSeed", "Program", "Step", "Where", "check", "run"]
+__all__ = ["Column", "DisagreementError", "FailedSeed", "Program", "Step", "Where", "check", "run"]

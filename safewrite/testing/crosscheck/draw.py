@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,12 @@ class _Sketch:
     names: list[str | tuple[str, int]] = field(default_factory=list)
     epoch: int = 0
     spark: bool = False
+    partitioned: list[str] = field(default_factory=list)
+    """Columns by which the table is partitioned, or was."""
+    seen: dict[str, list[Any]] = field(default_factory=dict)
+    """Values that rows have, by column."""
+    anew: bool = False
+    """Whether the last step made the table anew."""
     used: int = 0
 
     def next_number(self) -> int:
@@ -97,10 +104,11 @@ def programs(
     sketch = _Sketch(list(listed), spark="spark" in theirs)
     maker = draw(st.sampled_from(["safewrite", "safewrite", *(sorted(theirs) or ["safewrite"])]))
     partition_by = _partitions(draw, listed)
+    sketch.partitioned = list(partition_by)
     version = draw(st.sampled_from([2, 2, 1])) if format_ == "iceberg" else 2
     properties = _properties(draw, format_, version)
     count = draw(st.integers(1, steps_max))
-    steps = tuple(_step(draw, sketch, theirs) for _ in range(count))
+    steps = tuple(_step(draw, sketch, theirs) for _ in range(count)) + _plot(draw, sketch, theirs)
     session = draw(st.sampled_from(SETTINGS)) if sketch.spark else ()
     return Program(format_, maker, listed, steps, partition_by, properties, version, session)
 
@@ -119,7 +127,7 @@ def _columns(draw: st.DrawFn, format_: Format, *, without: str) -> tuple[Column,
 
 
 def _partitions(draw: st.DrawFn, columns: tuple[Column, ...]) -> tuple[str, ...]:
-    if draw(st.integers(0, 2)):
+    if draw(st.booleans()):
         return ()
     plain = [column.name for column in columns if "<" not in column.kind and column.name != ID]
     return (draw(st.sampled_from(plain)),) if plain else ()
@@ -132,7 +140,55 @@ def _properties(draw: st.DrawFn, format_: Format, version: int) -> tuple[tuple[s
     return draw(st.sampled_from([(), _FORGETFUL])) if version > 1 else ()
 
 
+def _plot(draw: st.DrawFn, sketch: _Sketch, others: dict[str, dict[str, int]]) -> tuple[Step, ...]:
+    """A few steps that belong together, which chance would seldom bring so."""
+    match draw(st.integers(0, 5)):
+        case 0:
+            return _fine_times(draw, sketch)
+        case 1 if "pyiceberg" in others and sketch.partitioned:
+            return _left_over_partition(draw, sketch)
+        case 2:
+            name = f"key-{len(sketch.names)}"
+            rows = _rows(draw, sketch, odd=False)
+            return (
+                Step("safewrite", "append", rows, name=name, object_="fresh"),
+                Step("safewrite", "resolve", name=name, object_="early"),
+            )
+    return ()
+
+
+def _fine_times(draw: st.DrawFn, sketch: _Sketch) -> tuple[Step, ...]:
+    """Rows, and a condition that lies half a microsecond beside one of them."""
+    rows = _rows(draw, sketch, odd=False)
+    times = [
+        one.name for one in sketch.columns if one.kind in ("naive", "instant") and sketch.seen.get(one.name)
+    ]
+    if not times:
+        return ()
+    name = draw(st.sampled_from(times))
+    where = Where(
+        draw(st.sampled_from(["=", "<", ">="])), name, _finer(draw(st.sampled_from(sketch.seen[name])))
+    )
+    return Step("safewrite", "append", rows), Step("safewrite", "delete", where=where)
+
+
+def _left_over_partition(draw: st.DrawFn, sketch: _Sketch) -> tuple[Step, ...]:
+    """A partition field that is dropped, its column too, and rows that come afterwards."""
+    name = sketch.partitioned[0]
+    if all(column.name != name for column in sketch.columns):
+        return ()
+    sketch.columns = [column for column in sketch.columns if column.name != name]
+    return (
+        Step("pyiceberg", "drop partition", detail=(name,)),
+        Step("pyiceberg", "drop column", detail=(name,)),
+        Step("safewrite", "append", _rows(draw, sketch, odd=False)),
+    )
+
+
 def _step(draw: st.DrawFn, sketch: _Sketch, others: dict[str, dict[str, int]]) -> Step:
+    anew, sketch.anew = sketch.anew, False
+    if anew and draw(st.booleans()):  # who held the table from before goes on at once
+        return Step("safewrite", "repeat", detail=(0,), look=_where(draw, sketch, odd=False))
     who = draw(st.sampled_from(["safewrite", "safewrite", *sorted(others)]))
     verbs = others[who] if who != "safewrite" else _OURS
     what = draw(st.sampled_from([verb for verb, times in verbs.items() for _ in range(times)]))
@@ -154,7 +210,7 @@ def _our_step(draw: st.DrawFn, sketch: _Sketch, what: str, look: Where | None) -
         case "refresh" | "checkpoint":
             return Step("safewrite", what, object_=holder)
     named = _name(draw, sketch)
-    form = draw(st.sampled_from(["tuples", "sql"]))
+    form = draw(st.sampled_from(["tuples", "tuples", "sql"]))
     if what == "delete":
         gone = _where(draw, sketch, odd=True)
         return Step("safewrite", what, where=gone, form=form, name=named, object_=holder, look=look)
@@ -163,7 +219,8 @@ def _our_step(draw: st.DrawFn, sketch: _Sketch, what: str, look: Where | None) -
     if what == "merge":
         added = ((f"n{len(sketch.columns)}", draw(st.sampled_from(["int32", "string", "date"]))),)
         sketch.columns += [Column(*one) for one in added]
-    rows = _rows(draw, sketch, odd=by in frames.UNTYPED)
+    # A merge may leave out fields of structs: they become NULL, as its documentation says.
+    rows = _rows(draw, sketch, odd=by in frames.UNTYPED and what != "merge")
     where = _covering(draw, rows) if what == "overwrite" else None
     return Step("safewrite", what, rows, by, where, form, named, holder, added, look)
 
@@ -196,6 +253,8 @@ def _rows(draw: st.DrawFn, sketch: _Sketch, *, odd: bool, least: int = 0) -> tup
         for column in sketch.columns:
             if column.name != ID:
                 row[column.name] = draw(kinds.values(column.kind))
+                if row[column.name] is not None:
+                    sketch.seen.setdefault(column.name, []).append(row[column.name])
         rows.append(row)
     if odd and draw(st.integers(0, 2)) == 0:
         _let_stray(draw, sketch, rows)
@@ -214,6 +273,8 @@ def _let_stray(draw: st.DrawFn, sketch: _Sketch, rows: list[dict[str, Any]]) -> 
 
 def _where(draw: st.DrawFn, sketch: _Sketch, *, odd: bool) -> Where:
     usable = [column for column in sketch.columns if column.kind in kinds.ORDERED]
+    if odd:  # nobody's times are as fine as pandas'
+        usable = [column for column in usable if column.kind in ("naive", "instant")] or usable
     parts = [
         _one_condition(draw, draw(st.sampled_from(usable)), sketch, odd=odd)
         for _ in range(draw(st.integers(1, 2)))
@@ -224,22 +285,33 @@ def _where(draw: st.DrawFn, sketch: _Sketch, *, odd: bool) -> Where:
 
 
 def _one_condition(draw: st.DrawFn, column: Column, sketch: _Sketch, *, odd: bool) -> Where:
+    if odd and column.kind in ("naive", "instant") and draw(st.booleans()):
+        return Where(
+            draw(st.sampled_from(["=", "<", "<=", ">", ">="])),
+            column.name,
+            _finer(_literal(draw, column, sketch)),
+        )
     op = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "in", "is null"]))
     value = _literal(draw, column, sketch)
     if op == "is null":
         return Where(op, column.name)
     if op == "in":
         return Where(op, column.name, (value, _literal(draw, column, sketch)))
-    if odd and column.kind in ("naive", "instant") and draw(st.booleans()):
-        zone = "UTC" if column.kind == "instant" else None
-        value = pd.Timestamp(draw(st.sampled_from([1500, 1_577_934_245_123_456_500])), tz=zone)
     return Where(op, column.name, value)
 
 
 def _literal(draw: st.DrawFn, column: Column, sketch: _Sketch) -> Any:
     if column.name == ID:
         return draw(st.integers(0, sketch.used + 1))
-    return draw(kinds.present(column.kind))
+    seen = sketch.seen.get(column.name)
+    return draw(st.sampled_from(seen)) if seen and draw(st.booleans()) else draw(kinds.present(column.kind))
+
+
+def _finer(value: dt.datetime) -> Any:
+    """Half a microsecond later, as pandas can say it of the years that it counts in nanoseconds."""
+    if not 1680 < value.year < 2260:
+        return pd.Timestamp(1500, tz=value.tzinfo)
+    return pd.Timestamp(value) + pd.Timedelta(500, "ns")
 
 
 # --- others ---------------------------------------------------------------------------------------------
@@ -267,6 +339,8 @@ def _their_step(draw: st.DrawFn, sketch: _Sketch, who: str, what: str, look: Whe
             return Step(who, what, detail=(draw(st.sampled_from(["txn", "domain"])),))
         case "recreate":
             return _recreation(draw, sketch, who)
+        case "drop partition" if not sketch.partitioned:
+            return Step(who, "append", _rows(draw, sketch, odd=False, least=1), look=look)
         case "rename column" | "drop column" | "drop partition" | "add bucket":
             return _change_of_columns(draw, sketch, who, what)
     return Step(who, what, look=look)
@@ -276,7 +350,7 @@ def _recreation(draw: st.DrawFn, sketch: _Sketch, who: str) -> Step:
     columns = [Column(ID, "int64")]
     columns += [one for one in sketch.columns if one.name != ID and draw(st.booleans())]
     columns += [Column("city", "string")] if draw(st.booleans()) else []
-    sketch.columns = columns
+    sketch.columns, sketch.anew = columns, True
     versions = draw(st.integers(1, 4))
     rows = _rows(draw, sketch, odd=False, least=1)
     listed = tuple((one.name, one.kind) for one in columns)
@@ -287,7 +361,8 @@ def _change_of_columns(draw: st.DrawFn, sketch: _Sketch, who: str, what: str) ->
     names = [column.name for column in sketch.columns if column.name != ID]
     if not names:
         return Step(who, "append", _rows(draw, sketch, odd=False, least=1))
-    name = draw(st.sampled_from(names))
+    once = [name for name in sketch.partitioned if name in names]
+    name = draw(st.sampled_from(once or names)) if what.startswith("drop") else draw(st.sampled_from(names))
     match what:
         case "rename column":
             new = f"{name}2"

@@ -21,6 +21,7 @@ _NAIVE = [
     dt.datetime(1582, 10, 10, 1, 2, 3),
     dt.datetime(1899, 12, 31, 23, 59, 59, 999999),
     dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
+    dt.datetime(1970, 1, 1, 0, 0, 0, 1),
     dt.datetime(2020, 1, 2, 3, 4, 5, 123456),
     dt.datetime(2263, 1, 1, 0, 0, 0, 1),
     dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
@@ -123,14 +124,14 @@ def kind_of(type_: pa.DataType) -> str:
 
 def kinds(format_: str, without: str = "") -> st.SearchStrategy[str]:
     """Kinds of columns, one of four of them nested; ``without`` is one that some engine does not know."""
-    leaf = st.sampled_from([kind for kind in leaves(format_) if kind != without])
+    leaf = st.sampled_from([kind for kind in [*leaves(format_), "naive", "instant"] if kind != without])
     nested = st.one_of(
         leaf.map(lambda kind: f"list<{kind}>"),
         leaf.map(lambda kind: f"map<string,{kind}>"),
         st.tuples(leaf, leaf).map(lambda pair: f"struct<a:{pair[0]},b:{pair[1]}>"),
         leaf.map(lambda kind: f"list<struct<a:{kind},b:int32>>"),
     )
-    return st.one_of(leaf, leaf, leaf, nested)
+    return st.integers(0, 3).flatmap(lambda number: nested if number == 3 else leaf)
 
 
 def values(kind: str) -> st.SearchStrategy[Any]:

@@ -17,6 +17,7 @@ from safewrite.errors import (
     InvalidInputError,
     NotCommittedError,
     SafewriteError,
+    WouldAlterError,
 )
 from safewrite.testing.crosscheck import known
 from safewrite.testing.crosscheck.conditions import columns_of, sql, tuples
@@ -219,7 +220,7 @@ class Run:
         )
         sound = plain and not self.oracle.foreign and self.program.maker == "safewrite"
         repeats = step.name is not None and step.name in self.oracle.names
-        if sound and not repeats and not isinstance(error, InvalidInputError):
+        if sound and not repeats and not isinstance(error, InvalidInputError | WouldAlterError):
             raise DisagreementError(f"rows as good as any were refused: {type(error).__name__}: {error}")
 
     def _judge(self, step: Step, receipt: Any, columns: tuple[Column, ...]) -> None:
@@ -239,6 +240,7 @@ class Run:
         if step.what == "delete":
             oracle.remove(oracle.matching(step.where))
             meant = {}
+        oracle.check(meant)
         oracle.add(meant, name)
         if receipt.rows != len(step.rows) and step.what != "delete":
             raise DisagreementError(f"the receipt tells of {receipt.rows} rows, and not of {len(step.rows)}")

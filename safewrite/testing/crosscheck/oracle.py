@@ -49,14 +49,17 @@ class Oracle:
 
     def add(self, rows: Rows, name: str | tuple[str, int] | None = None) -> None:
         """Rows that were acknowledged."""
-        if self.below is not None and any(number >= self.below for number in rows):
-            raise DisagreementError(f"rows were committed that break the constraint {ID} < {self.below}")
-        new = [Column(one, "") for one in next(iter(rows.values()), {}) if one not in self.column_names()]
-        if new:
-            raise DisagreementError(f"rows were committed with columns that the table has not: {new}")
         self.rows = self.rows | {number: dict(row) for number, row in rows.items()}
         if name is not None:
             self.names[name] = tuple(rows)
+
+    def check(self, rows: Rows) -> None:
+        """Raise DisagreementError for rows that safewrite must not have committed."""
+        if self.below is not None and any(number >= self.below for number in rows):
+            raise DisagreementError(f"rows were committed that break the constraint {ID} < {self.below}")
+        new = [name for row in rows.values() for name in row if name not in self.column_names()]
+        if new:
+            raise DisagreementError(f"rows were committed with columns that the table has not: {new}")
 
     def matching(self, where: Where | None) -> set[int]:
         """The ids of the rows for which a condition is true."""

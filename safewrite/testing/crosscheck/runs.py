@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.draw import Format, programs
@@ -159,7 +160,26 @@ def _one(
             raise
 
     try:
-        one()
+        with _same_everywhere():
+            one()
     except DisagreementError:
         return FailedSeed(seed, *last[-1])
     return None
+
+
+@contextmanager
+def _same_everywhere() -> Iterator[None]:
+    """Let a seed be one program in every process.
+
+    Hypothesis mixes constants into what it draws that it finds in the code of whatever happens to be imported.
+    It has no setting for that; where its inside is another one, only this is lost.
+    """
+    provider: Any = providers.HypothesisProvider
+    known = getattr(provider, "_maybe_draw_constant", None)
+    if known is not None:
+        provider._maybe_draw_constant = lambda *_, **__: None  # noqa: SLF001 - as said
+    try:
+        yield
+    finally:
+        if known is not None:
+            provider._maybe_draw_constant = known  # noqa: SLF001 - as said

@@ -1,0 +1,294 @@
+"""The differential machine: sound code passes its seeds, and each fault that is put back is found within 300."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import logging
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import safewrite as sw
+from safewrite.frames.columns import ExtensionColumn
+from safewrite.testing import crosscheck
+from safewrite.testing.crosscheck import Column, DisagreementError, Program, Step, Where
+from safewrite.testing.crosscheck.conditions import holds
+from safewrite.testing.crosscheck.draw import Format
+from safewrite.testing.crosscheck.meaning import given, meaning, read
+from safewrite.testing.crosscheck.oracle import Oracle
+
+SEEDS_MAX = 300
+Patch = pytest.MonkeyPatch
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the other engines' own
+
+
+@pytest.mark.parametrize(("format_", "seeds"), [("delta", 25), ("iceberg", 15)])
+def test_fixed_seeds_end_without_an_unexplained_disagreement(format_: Format, seeds: int) -> None:
+    verdict = crosscheck.check(format_, seeds=range(seeds), shrink=False)
+    assert [str(failed) for failed in verdict.failed] == []
+    assert verdict.tally["read by polars"] > seeds
+
+
+def test_a_schema_of_ones_own_is_crosschecked() -> None:
+    schema = pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC"), "tags": pa.list_(pa.string())})
+    verdict = crosscheck.check("delta", schema=schema, seeds=range(5), shrink=False)
+    assert (verdict.seeds, verdict.failed) == (5, [])
+
+
+# --- faults that are put back ----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Fault:
+    """A fault of docs/faults.md: how it is put back, and which programs come by it."""
+
+    name: str
+    format: Format
+    put_back: Callable[[Patch], None]
+    concerns: Callable[[Program], bool]
+
+
+def does(who: str, *whats: str, by: str | None = None) -> Callable[[Program], bool]:
+    return lambda program: any(
+        step.who == who and step.what in whats and by in (None, step.by) for step in program.steps
+    )
+
+
+def both(*conditions: Callable[[Program], bool]) -> Callable[[Program], bool]:
+    return lambda program: all(condition(program) for condition in conditions)
+
+
+def nothing(*_: Any, **__: Any) -> Generator[Any, Any, None]:
+    yield from ()
+
+
+def always(*_: Any, **__: Any) -> Generator[Any, Any, bool]:
+    yield from ()
+    return True
+
+
+def _recreated_table(patch: Patch) -> None:
+    patch.setattr("safewrite.table.check_same", lambda *_: None)
+    patch.setattr("safewrite.delta.state._is_same_log", always)
+    patch.setattr("safewrite.protocol.catch_up._prove", nothing)
+    patch.setattr("safewrite.protocol.commit.prove", nothing)
+
+
+def _unchecked_refresh(patch: Patch) -> None:
+    patch.setattr("safewrite.table.check_table", lambda _: None)
+
+
+def _categories(patch: Patch) -> None:
+    from safewrite.frames import source
+
+    known = source._pandas_column
+
+    def column(name: str, series: Any, target: Any) -> Any:
+        categories = isinstance(series.dtype, pd.CategoricalDtype)
+        return ExtensionColumn(name, series) if categories else known(name, series, target)
+
+    patch.setattr(source, "_pandas_column", column)
+
+
+def _nanoseconds(patch: Patch) -> None:
+    from safewrite.frames import where
+
+    known = where._plain
+    patch.setattr(
+        where, "_plain", lambda value: value.to_pydatetime() if hasattr(value, "nanosecond") else known(value)
+    )
+
+
+def _ragged(patch: Patch) -> None:
+    patch.setattr("safewrite.frames.source._ragged", lambda _: None)
+
+
+def _after_the_commit(patch: Patch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ValueError("dictionary update sequence element #0")
+
+    known = sw.Table._after
+
+    def after(table: sw.Table, *rest: Any) -> None:
+        known(table, *rest)
+        if table.version > 1 and table.version % 2 == 0:
+            fail()
+
+    patch.setattr(sw.Table, "_after", after)
+    patch.setattr("safewrite.table.after_ack", unguarded)
+
+
+class unguarded:  # noqa: N801 - stands for a function
+    """What guards the steps after a commit, taken away."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _folders_of_partitions(patch: Patch) -> None:
+    import re
+
+    patch.setattr("safewrite.delta.partitions._NO_FOLDER", re.compile(r"[^A-Za-z0-9._~-]"))
+
+
+def _void_partition(patch: Patch) -> None:
+    for module in ("datafiles", "manifests", "pruning"):
+        patch.setattr(f"safewrite.iceberg.{module}.typed", lambda spec, _: spec)
+
+
+def _resolve_without_looking(patch: Patch) -> None:
+    from safewrite.iceberg.table import IcebergTable
+
+    patch.setattr(IcebergTable, "_is_there", lambda _: False)
+
+
+def _dropped_tables_answer(patch: Patch) -> None:
+    def newest(known: Any, limits: Any) -> Generator[Any, Any, Any]:
+        from safewrite.protocol.swap import load
+
+        return (yield from load(limits))
+
+    patch.setattr("safewrite.iceberg.write._newest", newest)
+
+
+FAULTS = [
+    Fault("a table made anew under a held object", "delta", _recreated_table, does("deltalake", "recreate")),
+    Fault("features that came with a refresh", "delta", _unchecked_refresh, does("deltalake", "constrain")),
+    Fault("categories of objects", "delta", _categories, does("safewrite", "append", by="pandas categories")),
+    Fault("nanoseconds in where", "delta", _nanoseconds, does("safewrite", "delete")),
+    Fault(
+        "keys that only some dicts have",
+        "delta",
+        _ragged,
+        lambda program: any("struct" in column.kind for column in program.columns),
+    ),
+    Fault("an error after the commit", "delta", _after_the_commit, does("safewrite", "append")),
+    Fault(
+        "folders that polars does not find",
+        "delta",
+        _folders_of_partitions,
+        lambda program: any(not name.isascii() for name in program.partition_by),
+    ),
+    Fault(
+        "void fields of dropped columns",
+        "iceberg",
+        _void_partition,
+        both(does("pyiceberg", "drop partition"), does("pyiceberg", "drop column")),
+    ),
+    Fault(
+        "resolve that does not look",
+        "iceberg",
+        _resolve_without_looking,
+        both(does("safewrite", "resolve"), lambda program: any(s.object_ == "early" for s in program.steps)),
+    ),
+    Fault("what dropped tables answer", "iceberg", _dropped_tables_answer, does("pyiceberg", "recreate")),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_that_is_put_back_is_found(fault: Fault, monkeypatch: Patch) -> None:
+    logging.getLogger("pyiceberg").setLevel(logging.CRITICAL)
+    fault.put_back(monkeypatch)
+    verdict = crosscheck.check(fault.format, seeds=range(SEEDS_MAX), concerns=fault.concerns, shrink=False)
+    assert verdict.failed, f"{verdict.seeds} seeds and nothing was found"
+
+
+# --- its parts -------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def failed() -> Iterator[crosscheck.FailedSeed]:
+    with pytest.MonkeyPatch.context() as patch:
+        _nanoseconds(patch)
+        concerns = does("safewrite", "delete")
+        found = crosscheck.check("delta", seeds=range(SEEDS_MAX), concerns=concerns, shrink=False).failed
+        assert found
+        yield found[0]
+
+
+def test_a_failing_program_prints_itself_and_runs_again(failed: crosscheck.FailedSeed) -> None:
+    scope: dict[str, Any] = {}
+    source = failed.program.source()
+    with pytest.raises(DisagreementError):
+        exec(compile(source, "program", "exec"), scope)  # what the machine printed
+    assert scope["program"] == failed.program
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        (1, 1.0, True),
+        (2**53 + 1, float(2**53), False),
+        (True, 1, False),
+        (dt.date(2020, 1, 1), dt.datetime(2020, 1, 1), False),  # noqa: DTZ001
+        (dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, tzinfo=dt.UTC), False),  # noqa: DTZ001
+        (pd.Timestamp(1500), dt.datetime(1970, 1, 1, 0, 0, 0, 1), False),  # noqa: DTZ001
+        (0.0, -0.0, False),
+        (float("nan"), float("nan"), True),
+        ("a", b"a", False),
+        ({"a": 1}, {"a": 1, "b": None}, False),
+    ],
+)
+def test_two_values_are_the_same_exactly_if_they_mean_the_same(left: Any, right: Any, same: bool) -> None:
+    assert (meaning(left) == meaning(right)) is same
+
+
+def test_an_empty_map_is_no_empty_list() -> None:
+    kind = pa.map_(pa.string(), pa.int32())
+    assert given([], kind) == read([], kind) != given([], pa.list_(pa.int32()))
+
+
+def test_conditions_have_three_values() -> None:
+    row = {"id": meaning(1), "v": None}
+    assert holds(Where("=", "v", 1), row) is None
+    assert holds(Where("not", parts=(Where("=", "v", 1),)), row) is None
+    assert holds(Where("or", parts=(Where("=", "v", 1), Where("=", "id", 1))), row) is True
+    assert holds(Where("and", parts=(Where("=", "v", 1), Where("=", "id", 2))), row) is False
+
+
+def test_the_oracle_names_what_a_reader_sees_otherwise() -> None:
+    oracle = Oracle((Column("id", "int64"), Column("v", "string")))
+    oracle.add(oracle.meant([{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "c"}]))
+    found = [
+        {"id": meaning(1), "v": meaning("A")},
+        {"id": meaning(2), "v": meaning("b")},
+        {"id": meaning(2), "v": meaning("b")},
+        {"id": meaning(4), "v": None},
+    ]
+    said = "\n".join(oracle.compare("reader", found, None))
+    for text in ("row 1, column 'v'", "row 2 is there twice", "row 3 is missing", "row 4 is too much"):
+        assert text in said
+    oracle.below = 5
+    with pytest.raises(DisagreementError, match="constraint"):
+        oracle.check(oracle.meant([{"id": 9, "v": "x"}]))
+
+
+def test_a_refusal_of_rows_as_good_as_any_is_a_fault(monkeypatch: Patch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise sw.StorageError("no")
+
+    monkeypatch.setattr("safewrite.table.Table._receipt", refuse)
+    program = Program(
+        "delta", "safewrite", (Column("id", "int64"),), (Step("safewrite", "append", ({"id": 1},)),)
+    )
+    with pytest.raises(DisagreementError, match="as good as any"):
+        crosscheck.run(program)
+
+
+def test_programs_of_one_seed_are_the_same_everywhere() -> None:
+    def digest() -> str:
+        seen = hashlib.sha256()
+        crosscheck.check(
+            "delta", seeds=range(20), shrink=False, concerns=lambda p: bool(seen.update(repr(p).encode()))
+        )
+        return seen.hexdigest()
+
+    assert digest() == digest()
