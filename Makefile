@@ -22,6 +22,7 @@ STRESS_ARGS ?=
 SOAK_ARGS ?=
 MODEL_ARGS ?= --long
 BENCH_ARGS ?=
+CROSSCHECK_ARGS ?=
 
 .PHONY: help
 help: ## List the targets
@@ -73,6 +74,10 @@ test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGST
 .PHONY: test-pyiceberg
 test-pyiceberg: install .envs/pyiceberg-tests/.installed .envs/pyiceberg-tests/source/.fetched ## PyIceberg's own tests as they are and through SafeCatalog, compared test by test
 	@$(PY) -m tests.pyiceberg_suite
+
+.PHONY: crosscheck
+crosscheck: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Random programs of all engines on one table, every reader compared with an oracle (CROSSCHECK_ARGS="--seeds 1000 --spark 75")
+	@$(PY) -W ignore -m bench.crosscheck $(CROSSCHECK_ARGS)
 
 .PHONY: test-long
 test-long: install arms jars ## The tests that need minutes: Spark beside others, whole stress runs on each catalog
