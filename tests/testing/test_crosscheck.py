@@ -52,9 +52,9 @@ class Fault:
     concerns: Callable[[Program], bool]
 
 
-def does(who: str, *whats: str, by: str | None = None) -> Callable[[Program], bool]:
+def does(who: str, *verbs: str, by: str | None = None) -> Callable[[Program], bool]:
     return lambda program: any(
-        step.who == who and step.what in whats and by in (None, step.by) for step in program.steps
+        step.who == who and step.what in verbs and by in (None, step.by) for step in program.steps
     )
 
 
