@@ -77,7 +77,7 @@ class _Sketch:
     seen: dict[str, list[Any]] = field(default_factory=dict)
     """Values that rows have, by column."""
     anew: bool = False
-    """Whether the last step made the table anew."""
+    """Whether the last step made the table anew, or brought back what was rolled back."""
     used: int = 0
 
     def next_number(self) -> int:
@@ -323,6 +323,7 @@ def _their_step(draw: st.DrawFn, sketch: _Sketch, who: str, what: str, look: Whe
                 rows = ({**rows[0], ID: draw(st.integers(1, sketch.used))},)
             return Step(who, what, rows, look=look)
         case "pick":
+            sketch.anew = True
             return Step(who, what, _rows(draw, sketch, odd=False, least=1), look=look)
         case "delete":
             numbers = draw(st.lists(st.integers(1, sketch.used + 1), min_size=1, max_size=2, unique=True))
