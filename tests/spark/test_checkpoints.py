@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
         properties={"delta.checkpointInterval": "3"},
     )
     for number in range(8):
-        table.append(rows(number), txn=(APP, number) if number in (3, 4) else None)
+        table.append(rows(number), **({"txn": (APP, number)} if number in (3, 4) else {}))
     table.overwrite(rows(100, day="d1"), where="day = 'd1'")
     for number in (8, 9):
         table.append(rows(number))
