@@ -28,7 +28,7 @@ Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.filterwarnings("ignore")  # the other engines' own
 
 
-@pytest.mark.parametrize(("format_", "seeds"), [("delta", 25), ("iceberg", 15)])
+@pytest.mark.parametrize(("format_", "seeds"), [("delta", 15), ("iceberg", 10)])
 def test_fixed_seeds_end_without_an_unexplained_disagreement(format_: Format, seeds: int) -> None:
     verdict = crosscheck.check(format_, seeds=range(seeds), shrink=False)
     assert [str(failed) for failed in verdict.failed] == []
@@ -56,6 +56,15 @@ def does(who: str, *verbs: str, by: str | None = None) -> Callable[[Program], bo
     return lambda program: any(
         step.who == who and step.what in verbs and by in (None, step.by) for step in program.steps
     )
+
+
+def _repeats_at_once(program: Program) -> bool:
+    """A name that the held table knows, and the table made anew before it is repeated."""
+    for number, step in enumerate(program.steps[:-1]):
+        before = [one for one in program.steps[:number] if one.who == "safewrite" and one.name and one.rows]
+        if step.what == "recreate" and before and program.steps[number + 1].what == "repeat":
+            return True
+    return False
 
 
 def both(*conditions: Callable[[Program], bool]) -> Callable[[Program], bool]:
@@ -159,6 +168,7 @@ def _dropped_tables_answer(patch: Patch) -> None:
         return (yield from load(limits))
 
     patch.setattr("safewrite.iceberg.write._newest", newest)
+    patch.setattr("safewrite.iceberg.sight.FRESH_S", 3600.0)  # on a slow machine the second would be over
 
 
 FAULTS = [
@@ -170,7 +180,12 @@ FAULTS = [
         "keys that only some dicts have",
         "delta",
         _ragged,
-        lambda program: any("struct" in column.kind for column in program.columns),
+        lambda program: any(
+            isinstance(value, dict) and "b" not in value
+            for step in program.steps
+            for row in step.rows
+            for value in row.values()
+        ),
     ),
     Fault("an error after the commit", "delta", _after_the_commit, does("safewrite", "append")),
     Fault(
@@ -191,7 +206,7 @@ FAULTS = [
         _resolve_without_looking,
         both(does("safewrite", "resolve"), lambda program: any(s.object_ == "early" for s in program.steps)),
     ),
-    Fault("what dropped tables answer", "iceberg", _dropped_tables_answer, does("pyiceberg", "recreate")),
+    Fault("what dropped tables answer", "iceberg", _dropped_tables_answer, _repeats_at_once),
 ]
 
 
