@@ -119,10 +119,12 @@ def _write(  # noqa: PLR0917 - one caller, just above
     found = plan.examine(head)
     if found is not None:
         # The head may be a moment old: a table that was dropped or rolled back since does not answer for its rows.
-        head = yield from _newest(head, limits)
-        found = plan.examine(head)
-    if found is not None:
-        return (yield from _already(plan, found, head, record, limits, attempts=0))
+        # One whose snapshot was expired since does.
+        newest = yield from _newest(head, limits)
+        if stands(found, newest):
+            done = yield from _already(plan, found, head, record, limits, attempts=0)
+            return replace(done, head=newest)
+        head = newest
     yield from plan.staging.upload(encode())
     plan.write = replace(plan.write, files=len(plan.staging.data_files))
     try:
