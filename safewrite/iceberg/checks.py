@@ -7,14 +7,19 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
+from safewrite.given import reading
 from safewrite.iceberg import partitions, retention
 from safewrite.iceberg.creation import KEEP
-from safewrite.iceberg.heads import table_of
+from safewrite.iceberg.datafiles import check_layout
+from safewrite.iceberg.heads import head_of, table_of
 from safewrite.protocol.head import Head
 from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.sorting import SortOrder
 
     from safewrite.iceberg.connect import Connection
 
@@ -56,6 +61,30 @@ def check_state(connection: Connection, head: Head, *, strict: bool) -> None:
         )
     partitions.check(metadata.specs().values(), metadata.schema())
     _check_retention(connection, head, strict=strict)
+
+
+def check_new(
+    connection: Connection,
+    schema: Schema,
+    spec: PartitionSpec,
+    order: SortOrder,
+    properties: dict[str, str],
+) -> None:
+    """Refuse to make a table that every later write would be refused by.
+
+    Raises:
+        InvalidInputError: a property that PyIceberg cannot read.
+        UnsupportedTableError, UnsafeConfigError: as :func:`check_state`, or no file could be written as asked.
+    """
+    from pyiceberg.io import load_file_io
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import new_table_metadata
+
+    with reading("properties="):
+        metadata = new_table_metadata(schema, spec, order, "", dict(properties))
+        made = Table(connection.identifier, metadata, "", load_file_io(), connection.catalog)
+        check_state(connection, head_of(made, connection.branch), strict=False)
+    check_layout(metadata)
 
 
 def check_format(head: Head) -> None:

@@ -40,18 +40,21 @@ def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog:
     ``catalog`` is the decorated catalog.
 
     Raises:
-        InvalidInputError: the schema or the partitioning cannot be.
+        InvalidInputError: the schema, the partitioning or a property cannot be.
+        UnsupportedTableError, UnsafeConfigError: ``safewrite.open`` would refuse such a table.
         CommitUnknownError: it may have been made.
         StorageError: the catalog refused or did not answer.
     """
     from pyiceberg.exceptions import TableAlreadyExistsError
 
-    from safewrite.iceberg import partitions
+    from safewrite.iceberg import checks, partitions
 
     with reading("The schema, partition_by= or sort_by="):
         made = iceberg_schema(schema)
         spec = partitions.spec(plan.partition_by, made)
         order = partitions.sort(plan.sort_by, made)
+    properties = {KEEP: str(KEPT_MS), **plan.properties}
+    checks.check_new(connection, made, spec, order, properties)
     _make_namespace(connection, catalog)
     try:
         catalog.create_table(
@@ -60,7 +63,7 @@ def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog:
             location=plan.location,
             partition_spec=spec,
             sort_order=order,
-            properties={KEEP: str(KEPT_MS), **plan.properties},
+            properties=properties,
         )
     except TableAlreadyExistsError:
         return False

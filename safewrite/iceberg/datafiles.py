@@ -36,6 +36,8 @@ _LEVEL = "write.parquet.compression-level"
 _CODECS = ("zstd", "gzip", "snappy", "lz4", "brotli", "uncompressed")
 _WITH_LEVEL = ("zstd", "gzip", "brotli")
 _PATH_PART_MAX = 150
+_TARGET = "write.target-file-size-bytes"
+TARGET_FILE_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,23 @@ class _Layout:
             for column, kind in zip(table.columns, self.arrow.types, strict=True)
         ]
         return pa.Table.from_arrays(columns, schema=self.arrow)
+
+
+def check_layout(metadata: TableMetadata) -> None:
+    """Raise UnsupportedTableError where a table's properties ask for files that cannot be written."""
+    _Layout.of(metadata, metadata.schema())
+    target_file_size(metadata.properties)
+
+
+def target_file_size(properties: Mapping[str, str]) -> int:
+    """From how many bytes on another data file is begun; raises UnsupportedTableError."""
+    text = str(properties.get(_TARGET, TARGET_FILE_BYTES))
+    if not text.isdecimal() or not int(text):
+        raise UnsupportedTableError(
+            f"The table asks for {_TARGET}={text!r}, which is no number of bytes. Nothing was written. Set it to a whole "
+            "number, or remove it."
+        )
+    return int(text)
 
 
 class _Draft:

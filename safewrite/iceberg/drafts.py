@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from safewrite.iceberg.datafiles import StagedFile
     from safewrite.iceberg.replace import ReplacePlan
 
-TARGET_FILE_BYTES = 128 * 2**20
-_TARGET = "write.target-file-size-bytes"
-
 
 @dataclass
 class Drafts:
@@ -111,7 +108,9 @@ class Drafts:
         )
 
     def _target(self, head: Head) -> int:
-        return self.target_file_size or int(head.properties.get(_TARGET, TARGET_FILE_BYTES))
+        from safewrite.iceberg.datafiles import target_file_size
+
+        return self.target_file_size or target_file_size(head.properties)
 
 
 @reading("The data")

@@ -68,6 +68,10 @@ def spec(partition_by: Sequence[str] | PartitionSpec, schema: Schema) -> Partiti
     """
     if isinstance(partition_by, PartitionSpec):
         _check(lambda: partition_by.check_compatible(schema), "The partition spec")
+        for field, _, why in misread_fields([partition_by], schema):
+            raise _invalid(
+                f"partition_by has {field.name!r}, but {why}. Partition by another column or transform"
+            )
         return partition_by
     if isinstance(partition_by, str):
         raise _invalid(f"partition_by is the text {shown(partition_by)}; it must be a list of texts")

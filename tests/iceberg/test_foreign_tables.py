@@ -148,6 +148,46 @@ def test_a_table_that_is_there_keeps_its_partitioning(catalog: SqlCatalog) -> No
     assert opened.refresh().partition_by == ("c",)
 
 
+@pytest.mark.parametrize(
+    ("property_", "value"),
+    [
+        ("write.parquet.compression-codec", "nope"),
+        ("write.parquet.compression-level", "high"),
+        ("write.metadata.metrics.default", "bad"),
+        ("write.target-file-size-bytes", "x"),
+        ("encryption.key-id", "k"),
+        ("format-version", "3"),
+        ("format-version", "x"),
+    ],
+)
+def test_a_table_that_every_write_would_refuse_is_not_made(
+    catalog: SqlCatalog, property_: str, value: str
+) -> None:
+    properties = {property_: value}
+
+    with pytest.raises((sw.InvalidInputError, sw.UnsupportedTableError, sw.UnsafeConfigError), match=value):
+        sw.create("db.new", rows(1).schema, catalog=catalog, properties=properties)
+
+    table = sw.open("db.new", catalog=catalog, create=True, properties=properties)
+    with pytest.raises((sw.InvalidInputError, sw.UnsupportedTableError, sw.UnsafeConfigError), match=value):
+        table.append(rows(1))
+
+    assert catalog.list_tables("db") == []
+
+
+@pytest.mark.parametrize("type_", [pa.binary(4), pa.float64()])
+def test_a_table_is_not_made_with_a_partition_spec_that_some_engine_misreads(
+    catalog: SqlCatalog, type_: pa.DataType
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("by", type_)])
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "by"))
+
+    with pytest.raises(sw.InvalidInputError, match="by"):
+        sw.create("db.new", schema, catalog=catalog, partition_by=spec)
+
+    assert catalog.list_tables("db") == []
+
+
 @pytest.mark.parametrize("name", ["partition_by", "sort_by"])
 @pytest.mark.parametrize("value", ["id", 5, None, [5], b"id", {"id": 1}])
 def test_columns_to_partition_or_sort_by_are_looked_at_at_once(
