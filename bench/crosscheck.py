@@ -22,7 +22,7 @@ from safewrite.testing.crosscheck.machine import Tally, summary
 from safewrite.testing.crosscheck.runs import FailedSeed, Verdict, check
 from safewrite.testing.crosscheck.sessions import VERBS
 
-from . import catalogs, servers
+from .servers import catalogs, servers
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 CHUNK = 20

@@ -1,4 +1,4 @@
-"""What doctor reports and repair does: findings with a severity and a stable code, and steps."""
+"""Results of the maintenance commands: findings of doctor, steps of repair, counts of verify."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 EXAMPLES = 20
 """Most examples in the details of one finding."""
+KEY_EXAMPLES = 10
 
 
 class Severity(StrEnum):
@@ -61,6 +62,30 @@ class Step:
             "version": self.version,
             "rows": self.rows,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAudit:
+    """How often each key is in the table; ``unknown`` ones may have been in commits that were cleaned up."""
+
+    present: int
+    rows: int
+    lost: tuple[str, ...]
+    doubled: tuple[str, ...]
+    torn: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Every key once, with all its rows."""
+        return not (self.lost or self.doubled or self.torn or self.unknown)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts, and examples of what is wrong."""
+        flaws = {"lost": self.lost, "doubled": self.doubled, "torn": self.torn, "unknown": self.unknown}
+        counts = {name: len(found) for name, found in flaws.items()}
+        examples = {name: list(found[:KEY_EXAMPLES]) for name, found in flaws.items() if found}
+        return {"keys": {"present": self.present, "rows": self.rows, **counts}, "examples": examples}
 
 
 Findings = Iterator[Finding]

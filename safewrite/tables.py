@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from safewrite import options
-from safewrite.connect import connect
-from safewrite.delta import creation
-from safewrite.delta import properties as delta_properties
+from safewrite.delta.connect import connect
+from safewrite.delta.log import properties as delta_properties
+from safewrite.delta.table import TARGET_FILE_SIZE, Table
+from safewrite.delta.write import creation
 from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.given import reading
 from safewrite.protocol.ask import Limits
 from safewrite.public import public
 from safewrite.stores.world import LEDGER_TTL_S
-from safewrite.table import TARGET_FILE_SIZE, Table
 from safewrite.texts import said
 
 if TYPE_CHECKING:
@@ -243,10 +243,10 @@ def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
             "arbiter= is for Delta tables; an Iceberg table's arbiter is its catalog. Nothing was written. Leave it out."
         )
     try:
-        from safewrite.iceberg import creation as iceberg_creation
         from safewrite.iceberg.connect import connect as connect_iceberg
         from safewrite.iceberg.connect import is_in_memory
         from safewrite.iceberg.table import IcebergTable
+        from safewrite.iceberg.write import creation as iceberg_creation
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"catalog= needs PyIceberg: pip install 'safewrite[iceberg]' ({said(error)}). Nothing was written."
@@ -286,7 +286,7 @@ def _portable(catalog: Any) -> Any:
     """A catalog as a name or as properties, which can be sent to another process."""
     from pyiceberg.catalog import Catalog
 
-    from safewrite.iceberg.catalog import SafeCatalog
+    from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 
     if isinstance(catalog, SafeCatalog):
         catalog = catalog.inner

@@ -10,10 +10,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bench.catalogs import CatalogKind, IcebergRest, Postgres, catalog_properties, load
-from bench.servers import Ministack, SeaweedFS, create_lock_table
-from bench.stress.pgproxy import PgProxy
-from bench.stress.proxy import FaultProxy
+from bench.servers.catalogs import (
+    CatalogKind,
+    IcebergRest,
+    Postgres,
+    catalog_properties,
+    load,
+)
+from bench.servers.servers import Ministack, SeaweedFS, create_lock_table
+from bench.stress.proxies.pgproxy import PgProxy
+from bench.stress.proxies.proxy import FaultProxy
 from safewrite.testing.faults import FaultPlan, Rule
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import safewrite as sw
-from bench.servers import Ministack
+from bench.servers.servers import Ministack
 from safewrite.cli import main
 from safewrite.cli import stress as stress_command
 from safewrite.cli.app import app

@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
-from safewrite.iceberg.creation import KEEP
-from safewrite.iceberg.naming import KEY
+from safewrite.iceberg.write.creation import KEEP
+from safewrite.iceberg.write.summary import KEY
 from safewrite.protocol.effects import LedgerRecord
 from safewrite.stores.sql import SqlLedger
 from safewrite.testing.history import Event, HistoryFile, make_rows

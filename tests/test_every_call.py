@@ -16,7 +16,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import safewrite as sw
-from safewrite.iceberg.world import CatalogWorld
+from safewrite.iceberg.catalog.world import CatalogWorld
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.world import World
 from safewrite.testing.steps import Side

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from bench.servers import Ministack
+from bench.servers.servers import Ministack
 from safewrite.protocol.effects import Effect, Entry, Outcome, PutEntryIfAbsent
 
 ROWS = [{"id": 1}]

@@ -8,10 +8,10 @@ import pytest
 
 from safewrite.errors import CommitUnknownError
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.candidate import Arbiter
-from safewrite.protocol.claim import commit_path
+from safewrite.protocol.delta.candidate import Arbiter
+from safewrite.protocol.delta.claim import commit_path
+from safewrite.protocol.delta.place import Placed, place, settle
 from safewrite.protocol.effects import Effect, Entry, Outcome, PutIfAbsent, Queue, Unknown
-from safewrite.protocol.place import Placed, place, settle
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.memory import MemoryLocks, MemoryObjects, MemoryQueue
 from safewrite.stores.world import World, run

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..stress.proxy import CONTROL_PATH
+from ..stress.proxies.proxy import CONTROL_PATH
 from .contest import DELTA, Contest, Ground
 from .figures import Aim, Line, Scenario, at_least, at_most, interleave, paired
 from .lab import child, module

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..stress.proxy import FaultProxy
+from ..stress.proxies.proxy import FaultProxy
 from . import writers
 from .iceberg_lab import Catalog, IcebergLab
 from .iceberg_writers import LEASED, PLAIN, PYICEBERG

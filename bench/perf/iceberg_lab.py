@@ -11,10 +11,10 @@ from typing import Literal, Self, TypeAlias
 
 from safewrite.testing.faults import FaultKind, FaultPlan, Rule
 
-from .. import servers
-from ..catalogs import IcebergRest, Postgres, catalog_properties, load
-from ..stress.pgproxy import PgProxy
-from ..stress.proxy import FaultProxy
+from ..servers import servers
+from ..servers.catalogs import IcebergRest, Postgres, catalog_properties, load
+from ..stress.proxies.pgproxy import PgProxy
+from ..stress.proxies.proxy import FaultProxy
 from .iceberg_writers import Place
 
 Catalog: TypeAlias = Literal["sql", "rest", "glue"]

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from .. import servers
-from ..stress.proxy import FaultProxy
+from ..servers import servers
+from ..stress.proxies.proxy import FaultProxy
 from .writers import Place
 
 ROOT = Path(__file__).resolve().parents[2]

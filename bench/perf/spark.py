@@ -19,8 +19,8 @@ import typer
 
 from safewrite.spark import attach, configure
 
-from .. import servers
-from ..catalogs import IcebergRest, Postgres, catalog_properties
+from ..servers import servers
+from ..servers.catalogs import IcebergRest, Postgres, catalog_properties
 from ..stress.spark_reader import JARS, catalog_settings
 from . import spark_pairs
 from .figures import Spread, in_turn

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import safewrite as sw
+from safewrite.delta.spark.session import hook_of
 from safewrite.iceberg.table import IcebergTable
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.spark.session import hook_of
 from safewrite.stores.world import Performer
 
 from .lab import Lab

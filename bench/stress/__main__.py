@@ -14,9 +14,10 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from .. import catalogs, servers
-from ..catalogs import CatalogKind
-from . import menu, plan, report, run, stage
+from ..servers import catalogs, servers
+from ..servers.catalogs import CatalogKind
+from . import report, run, stage
+from .plans import menu, plan
 from .progress import Progress
 from .spark_reader import JARS
 

@@ -13,13 +13,13 @@ from typing import Any
 from safewrite.testing.checker import Flaw, Judgement, Read, Verdict, check, judge
 from safewrite.testing.history import Event, Write, read_events, read_writes
 
-from . import spark_writers
 from .delta_ground import DeltaGround
 from .fleet import RUNNING, Fleet, Tally, WriterSpec
 from .ground import Counts, FinalReads, Ground, UnreadableTableError, Way
 from .iceberg_ground import IcebergGround
-from .menu import make_arm
-from .plan import ArmPlan, Settings, WriterPlan, place_traps
+from .plans import spark_writers
+from .plans.menu import make_arm
+from .plans.plan import ArmPlan, Settings, WriterPlan, place_traps
 from .stage import Stage, python_of
 
 LIVE_READ_EVERY_S = 15.0

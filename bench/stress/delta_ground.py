@@ -16,11 +16,11 @@ from safewrite.testing.faults import FaultPlan, Rule
 from safewrite.testing.history import make_rows
 
 from . import ground, readers
-from .arms import common
 from .ground import FinalReads, Way
-from .plan import ArmPlan, Settings, WriterPlan
-from .proxy import FaultProxy
+from .plans.plan import ArmPlan, Settings, WriterPlan
+from .proxies.proxy import FaultProxy
 from .stage import Stage
+from .writers import common
 
 
 class DeltaGround:

@@ -17,9 +17,9 @@ from typing import Any
 
 from safewrite.testing.history import Event
 
-from .. import servers
+from ..servers import servers
 
-ARMS = Path(__file__).resolve().parent / "arms"
+PROGRAMS = Path(__file__).resolve().parent / "writers"
 RESTARTS_MAX = 60
 READY_LIMIT_S = 300.0
 """Twenty writers that each import PyIceberg and pandas are a minute of CPU before the first is at work."""
@@ -65,7 +65,7 @@ class _Process:
         self._fleet = fleet
         self._log = log.open("ab")
         self.popen = servers.spawn(
-            [spec.python, str(ARMS / spec.program), str(config_path)], self._log,
+            [spec.python, str(PROGRAMS / spec.program), str(config_path)], self._log,
             env=_environment(), cwd=config_path.parent, stdout=subprocess.PIPE,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._listen, daemon=True)

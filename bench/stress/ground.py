@@ -13,10 +13,10 @@ from safewrite.testing.checker import Log, Read
 from safewrite.testing.faults import Rule
 from safewrite.testing.history import make_rows
 
-from .arms import common
-from .pgproxy import PgProxy
-from .plan import WriterPlan
-from .proxy import FaultProxy
+from .plans.plan import WriterPlan
+from .proxies.pgproxy import PgProxy
+from .proxies.proxy import FaultProxy
+from .writers import common
 
 Counts: TypeAlias = Counter[tuple[str, str]]
 """How often each kind of fault has fired at each step."""

@@ -12,15 +12,15 @@ from safewrite.testing.checker import Read
 from safewrite.testing.faults import FaultKind, FaultPlan, Rule
 from safewrite.testing.history import make_rows
 
-from .. import catalogs
+from ..servers import catalogs
 from . import ground, iceberg_readers
-from .arms import common
 from .ground import FinalReads, UnreadableTableError, Way
-from .pgproxy import STEPS as PG_STEPS
-from .pgproxy import PgProxy
-from .plan import ArmPlan, Settings, WriterPlan
-from .proxy import FaultProxy
+from .plans.plan import ArmPlan, Settings, WriterPlan
+from .proxies.pgproxy import STEPS as PG_STEPS
+from .proxies.pgproxy import PgProxy
+from .proxies.proxy import FaultProxy
 from .stage import Stage
+from .writers import common
 
 CATALOG, NAMESPACE = "stress", "stress"
 _HTTP_ONLY = (FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT)

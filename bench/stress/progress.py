@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from .fleet import RUNNING, STARTING, Fleet
-from .plan import ArmPlan
+from .plans.plan import ArmPlan
 
 LINE_EVERY_S = 5.0
 

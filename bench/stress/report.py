@@ -20,10 +20,11 @@ from safewrite.testing.checker import Flaw
 from safewrite.testing.faults import FaultKind, Step
 from safewrite.testing.history import Event, Write
 
-from . import plots, spark_writers
+from . import plots
 from .arm import ArmResult
+from .plans import spark_writers
+from .plans.spark_writers import ANY_MOMENT
 from .run import Result
-from .spark_writers import ANY_MOMENT
 
 NOT_TESTED = (
     "real AWS: the stores are local stand-ins with honest conditional writes",

@@ -18,8 +18,8 @@ from safewrite.testing.checker import Judgement
 
 from .arm import ArmResult, ArmRun, StoppedError
 from .fleet import Fleet
-from .menu import make_arm
-from .plan import SOAK_FACTOR, ArmPlan, Settings
+from .plans.menu import make_arm
+from .plans.plan import SOAK_FACTOR, ArmPlan, Settings
 from .stage import ROOT, open_stage, python_of
 
 

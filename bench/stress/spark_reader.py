@@ -48,7 +48,7 @@ def iceberg_rows(
 ) -> pa.Table:
     """The rows of an Iceberg table, as Spark reads them.
 
-    ``catalog_properties`` are PyIceberg's (``bench.catalogs.catalog_properties``); where they hold a
+    ``catalog_properties`` are PyIceberg's (``bench.servers.catalogs.catalog_properties``); where they hold a
     ``name``, it is the catalog's.  A SQL catalog keeps its tables under that name, so there it must be the
     one that they were made under.
 

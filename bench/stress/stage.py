@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import catalogs, servers
-from ..catalogs import CatalogKind
+from ..servers import catalogs, servers
+from ..servers.catalogs import CatalogKind
 from . import readers
-from .menu import make_arm
-from .plan import MAIN, Settings
+from .plans.menu import make_arm
+from .plans.plan import MAIN, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -22,8 +22,8 @@ from safewrite.cli.shared import (
     show_steps,
 )
 from safewrite.cli.target import Target, on_table
-from safewrite.delta import mend
-from safewrite.delta.survey import SCAN_PAGES_MAX, Survey, survey
+from safewrite.delta.maintenance import repair
+from safewrite.delta.maintenance.inspection import SCAN_PAGES_MAX, Survey, survey
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.options import DEFAULT_LOCK_TABLE
 from safewrite.protocol.effects import LedgerRecord, Ok, Outcome, Queue
@@ -68,7 +68,7 @@ def _look_at_uuid(target: Target) -> dict[str, Any]:
 def _look_at_catalog(target: Target) -> dict[str, Any]:
     """What is kept beside the catalog of an Iceberg table: in the lock table, or in the catalog's own database."""
     connection = target.look()
-    from safewrite.iceberg.audit import read_head
+    from safewrite.iceberg.maintenance.verify import read_head
 
     table_id = read_head(connection).table_id
     if connection.lock_table is not None:
@@ -240,7 +240,7 @@ def clear_locks(
             target.refuse("locks clear")
         found = _look_at_locks(target)
         if spelling is not None:
-            steps = list(mend.clear_spelling(found, spelling, dry_run=dry_run))
+            steps = list(repair.clear_spelling(found, spelling, dry_run=dry_run))
         else:
-            steps = list(mend.clear(found, force=force, dry_run=dry_run))
+            steps = list(repair.clear(found, force=force, dry_run=dry_run))
     show_steps(screen, found.address.uri, steps, "No entries to clear.")

@@ -12,8 +12,13 @@ import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
-from safewrite.connect import Connection, check_arbiter, choose_spelling, connect
-from safewrite.delta.survey import settle
+from safewrite.delta.connect import (
+    Connection,
+    check_arbiter,
+    choose_spelling,
+    connect,
+)
+from safewrite.delta.maintenance.inspection import settle
 from safewrite.errors import (
     InvalidInputError,
     MissingExtraError,

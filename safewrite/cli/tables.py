@@ -11,18 +11,19 @@ from rich.console import Console
 import safewrite
 from safewrite.cli.shared import EXIT_LOST, DryRun, Screen, connect_to, grid_of, plain, show_steps
 from safewrite.cli.target import Target, on_table
-from safewrite.connect import probe
-from safewrite.delta import doctor as doctors
-from safewrite.delta import mend, retention
-from safewrite.delta.state import load
-from safewrite.delta.survey import Survey, survey
+from safewrite.delta.connect import probe
+from safewrite.delta.log import retention
+from safewrite.delta.log.snapshot import load
+from safewrite.delta.maintenance import doctor as doctors
+from safewrite.delta.maintenance import repair as repairs
+from safewrite.delta.maintenance.inspection import Survey, survey
+from safewrite.delta.opening import not_there
+from safewrite.delta.table import Table
 from safewrite.errors import InvalidInputError
 from safewrite.findings import Finding, Severity, Step
-from safewrite.opening import not_there
 from safewrite.protocol.ask import Limits
 from safewrite.receipt import Receipt
 from safewrite.stores.world import run
-from safewrite.table import Table
 
 
 # --- doctor -------------------------------------------------------------------------------------------
@@ -78,7 +79,7 @@ def _examine_iceberg(
     target: Target, *, deep: bool, probe_store: bool
 ) -> tuple[dict[str, Any], list[Finding]]:
     connection = target.look()
-    from safewrite.iceberg import doctor as iceberg_doctors  # PyIceberg is known to be there now
+    from safewrite.iceberg.maintenance import doctor as iceberg_doctors  # PyIceberg is known to be there now
 
     found = iceberg_doctors.examine(connection, deep=deep, probe=probe_store)
     answer = {
@@ -222,16 +223,18 @@ def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
     if not dry_run:
         probe(connection, recorded)
     unfinished = {entry.temp_path for entry in found.entries if not entry.settled}
-    steps = list(mend.finish(found, connection.world, dry_run=dry_run))
+    steps = list(repairs.finish(found, connection.world, dry_run=dry_run))
     if asked.rescue:
         found = look() if steps and not dry_run else found
-        steps += mend.rescue(
+        steps += repairs.rescue(
             found, connection.world, arbiter=connection.arbiter, limits=Limits(),
             leave=unfinished, engine_version=safewrite.__version__, dry_run=dry_run,
         )  # fmt: skip
     if asked.sweep:
         found = look() if steps and not dry_run else found
-        steps += mend.sweep(found, connection.world, older_than_days=asked.older_than_days, dry_run=dry_run)
+        steps += repairs.sweep(
+            found, connection.world, older_than_days=asked.older_than_days, dry_run=dry_run
+        )
     if asked.set_retention:
         found = look() if steps and not dry_run else found
         if found.state is not None:
@@ -244,11 +247,11 @@ def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
 
 def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple[str, list[Step]]:
     connection = target.look()
-    from safewrite.iceberg import mend as iceberg_mend
     from safewrite.iceberg import retention as iceberg_retention
-    from safewrite.iceberg.audit import read_head
-    from safewrite.iceberg.creation import KEEP
-    from safewrite.iceberg.heads import table_of
+    from safewrite.iceberg.maintenance import repair as iceberg_mend
+    from safewrite.iceberg.maintenance.verify import read_head
+    from safewrite.iceberg.metadata import table_of
+    from safewrite.iceberg.write.creation import KEEP
 
     kept = iceberg_retention.of(table_of(read_head(connection)).metadata, connection.branch)
     remembered = connection.helpers.ledger or connection.kind == "sql"

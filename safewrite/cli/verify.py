@@ -13,12 +13,12 @@ from rich.console import Console
 
 from safewrite.cli.shared import EXIT_LOST, Screen, plain
 from safewrite.cli.target import Target, on_table
-from safewrite.delta import audit as audits
-from safewrite.delta.survey import survey
+from safewrite.delta.maintenance import verify as audits
+from safewrite.delta.maintenance.inspection import survey
 from safewrite.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from safewrite.audit import KeyAudit
+    from safewrite.findings import KeyAudit
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,14 @@ def _delta(target: Target) -> Auditor:
 
 def _iceberg(target: Target) -> Auditor:
     connection = target.look()
-    from safewrite.iceberg import audit  # PyIceberg is known to be there now
+    from safewrite.iceberg.maintenance import verify  # PyIceberg is known to be there now
 
-    head = audit.read_head(connection)
+    head = verify.read_head(connection)
     return Auditor(
         connection.name,
         head.current if head.current is not None else -1,
-        keys=lambda sent: audit.audit_keys(connection, head, sent),
-        rows=lambda columns: audit.read_rows(head, columns),
+        keys=lambda sent: verify.audit_keys(connection, head, sent),
+        rows=lambda columns: verify.read_rows(head, columns),
     )
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
-from safewrite.frames.objects import Shape
+from safewrite.frames.inference import Shape
 
 Indices = npt.NDArray[np.int64]
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import WouldAlterError
-from safewrite.frames.leaves import NotExactError, OtherMeaningError, convert
+from safewrite.frames.casts import NotExactError, OtherMeaningError, convert
 from safewrite.frames.text_limits import TextLimit, limit_of
 from safewrite.frames.types import is_list, without_uuids
 from safewrite.texts import said

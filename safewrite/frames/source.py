@@ -7,7 +7,7 @@ Arrow streams are refused, because a drained stream appends nothing on a retry a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,9 @@ from safewrite.frames.columns import (
 from safewrite.frames.types import check_names
 from safewrite.given import reading
 from safewrite.texts import kind, said
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Frame:
@@ -281,3 +284,17 @@ def _is_series(values: object, library: str) -> bool:
 
 def _hint(target: pa.Schema | None, name: str) -> pa.DataType | None:
     return None if target is None or name not in target.names else target.field(name).type
+
+
+def check_classic(session: SparkSession) -> None:
+    """Refuse a session whose Java process is elsewhere.
+
+    Raises:
+        InvalidInputError: this is a Spark Connect session.
+    """
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise InvalidInputError(
+            "This is a Spark Connect session: its driver, where commits are made, runs elsewhere and cannot "
+            "call this Python. Nothing was written. Run the job in the driver itself (spark-submit, a Glue or "
+            "EMR job, a classic cluster), or write few rows with safewrite.open(...).append(frame.toArrow())."
+        )

@@ -11,7 +11,7 @@ calls PyIceberg itself::
 
 from __future__ import annotations
 
-from safewrite.iceberg.catalog import CommitStateUnknownError, NotLandedError, SafeCatalog
+from safewrite.iceberg.catalog.safe_catalog import CommitStateUnknownError, NotLandedError, SafeCatalog
 from safewrite.iceberg.table import IcebergTable
 
 __all__ = ["CommitStateUnknownError", "IcebergTable", "NotLandedError", "SafeCatalog"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import InvalidInputError, Kind, MissingExtraError, StorageError, UnsafeConfigError
 from safewrite.given import is_storable, is_text, plain, reading
-from safewrite.iceberg.heads import MAIN, table_of
-from safewrite.iceberg.write import Helpers
+from safewrite.iceberg.metadata import MAIN, table_of
+from safewrite.iceberg.write.write import Helpers
 from safewrite.options import refuse_unsafe
 from safewrite.stores.aws import shared_client
 from safewrite.stores.dynamodb import aws_ledger
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import boto3
     from pyiceberg.catalog import Catalog
 
-    from safewrite.iceberg.world import CatalogWorld
-    from safewrite.protocol.head import Head
+    from safewrite.iceberg.catalog.world import CatalogWorld
+    from safewrite.protocol.iceberg.head import Head
     from safewrite.stores.abc import LeaseQueue, Ledger
 
 _SETTINGS = {
@@ -90,7 +90,7 @@ class Connection:
 
     def world(self, table_id: str | None = None) -> CatalogWorld:
         """The world of the table; with ledger and queue once its UUID is known."""
-        from safewrite.iceberg.world import CatalogWorld
+        from safewrite.iceberg.catalog.world import CatalogWorld
 
         ledger: Ledger | None = None
         queue: LeaseQueue | None = None
@@ -191,7 +191,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         raise MissingExtraError(
             "catalog= needs PyIceberg: pip install 'safewrite[iceberg]'. Nothing was written."
         ) from error
-    from safewrite.iceberg.catalog import SafeCatalog
+    from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 
     if isinstance(catalog, SafeCatalog):
         return catalog.inner

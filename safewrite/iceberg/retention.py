@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from safewrite.iceberg.creation import KEEP
+from safewrite.iceberg.write.creation import KEEP
 from safewrite.stores.world import LEDGER_TTL_S
 
 if TYPE_CHECKING:

@@ -17,16 +17,21 @@ from safewrite.errors import (
 )
 from safewrite.frames.source import is_spark
 from safewrite.given import schema_mode as check_mode
-from safewrite.iceberg import creation
-from safewrite.iceberg.catalog import SafeCatalog
-from safewrite.iceberg.checks import check_state, check_table
+from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
-from safewrite.iceberg.drafts import Drafts, inferred_schema
-from safewrite.iceberg.heads import table_of
-from safewrite.iceberg.naming import carries
-from safewrite.iceberg.schema import arrow_schema, iceberg_schema
-from safewrite.iceberg.sight import Sight
-from safewrite.iceberg.write import Done, WritePlan, check_doubt, write
+from safewrite.iceberg.current import Sight
+from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.opening import check_state, check_table
+from safewrite.iceberg.write import creation
+from safewrite.iceberg.write.plans import Drafts, inferred_schema
+from safewrite.iceberg.write.summary import carries
+from safewrite.iceberg.write.write import (
+    Done,
+    WritePlan,
+    check_doubt,
+    write,
+)
 from safewrite.options import GENERATED, Key, Txn, identity, known_key
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
@@ -38,11 +43,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table as PyIcebergTable
 
-    from safewrite.drafts import Counted
+    from safewrite.delta.write.plans import Counted
+    from safewrite.frames.spark.batch import Origin
     from safewrite.frames.where import Where
-    from safewrite.iceberg.spark import Acquaintance
-    from safewrite.protocol.head import Head
-    from safewrite.spark.batch import Origin
+    from safewrite.iceberg.spark.write import Acquaintance
+    from safewrite.protocol.iceberg.head import Head
     from safewrite.stores.world import Performer
 
 log = logging.getLogger("safewrite")
@@ -130,7 +135,7 @@ class IcebergTable:
     @public
     def partition_by(self) -> tuple[str, ...]:
         """Partition fields as ``partition_by=`` spells them."""
-        from safewrite.iceberg.partitions import spelled
+        from safewrite.iceberg.data.partitions import spelled
 
         metadata = self.iceberg.metadata
         return spelled(metadata.spec(), metadata.schema())
@@ -235,9 +240,9 @@ class IcebergTable:
         Arguments and errors are those of ``safewrite.Table.overwrite``; ``spark_catalog`` as for
         :meth:`append`.
         """
-        from safewrite.frames.replacing import EVERYTHING, check_rows
+        from safewrite.frames.replace_where import EVERYTHING, check_rows
         from safewrite.frames.where import parse
-        from safewrite.iceberg.replace import named_replace
+        from safewrite.iceberg.write.overwrite import named_replace
 
         check_mode(schema_mode)
         name = identity(key, txn)
@@ -269,7 +274,7 @@ class IcebergTable:
         Arguments and errors are those of ``safewrite.Table.delete``.
         """
         from safewrite.frames.where import parse
-        from safewrite.iceberg.replace import named_replace
+        from safewrite.iceberg.write.overwrite import named_replace
 
         started_s, name = self._sight.now_s(), identity(key, txn)
 
@@ -401,28 +406,28 @@ class IcebergTable:
         spark_catalog: str | None,
     ) -> Receipt:
         """Let Spark write the files, and commit them as those of any other frame."""
-        from safewrite.iceberg import spark
-        from safewrite.spark.source import written
+        from safewrite.frames.spark.stream import written
+        from safewrite.iceberg.spark import write
 
         started_s = self._sight.now_s()
-        known = self._in_spark = self._in_spark or spark.Acquaintance(
+        known = self._in_spark = self._in_spark or write.Acquaintance(
             self.connection.identifier, self.connection.catalog.name
         )
 
         def attempt() -> Receipt:
-            head = self._fresh_head(*([] if self._sight.head else [spark.empty_like(frame)]))
-            spark.check_session(frame.sparkSession, head)
+            head = self._fresh_head(*([] if self._sight.head else [write.empty_like(frame)]))
+            write.check_session(frame.sparkSession, head)
             there = known.find(frame.sparkSession, head, named=spark_catalog, now_s=self._sight.now_s())
             if schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
                 return attempt()
 
             def by(origin: Origin | None) -> Receipt:
                 try:
-                    job = spark.job(
+                    job = write.job(
                         frame, there, mode=mode, where=where, schema_mode=schema_mode, origin=origin
                     )
                 except WouldAlterError:
-                    repeated = self._repeated(partial(spark.counted, frame, there, origin), head, name)
+                    repeated = self._repeated(partial(write.counted, frame, there, origin), head, name)
                     if repeated is None or mode != "append":
                         raise
                     return repeated

@@ -9,7 +9,8 @@ beside them::
 
 from __future__ import annotations
 
+from safewrite.delta.spark.session import attach, landed
 from safewrite.spark.jars import jars_from, logstore_jar, packages
-from safewrite.spark.session import attach, conf, configure, landed
+from safewrite.spark.settings import conf, configure
 
 __all__ = ["attach", "conf", "configure", "jars_from", "landed", "logstore_jar", "packages"]

@@ -17,16 +17,22 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from bench import catalogs
-from bench.catalogs import CatalogKind, IcebergRest, Postgres, catalog_properties, load
-from bench.servers import ServerError
+from bench.servers import catalogs
+from bench.servers.catalogs import (
+    CatalogKind,
+    IcebergRest,
+    Postgres,
+    catalog_properties,
+    load,
+)
+from bench.servers.servers import ServerError
 from safewrite.testing.faults import FaultKind, Rule, Step
 from tests.bench.processes import is_alive, listening_addresses, until_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.servers import Ministack, SeaweedFS
+    from bench.servers.servers import Ministack, SeaweedFS
     from tests.servers import CatalogLab
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
@@ -272,14 +278,14 @@ def test_an_unreadable_commit_is_refused_by_a_rest_catalog(
 
 def test_the_benches_import_on_a_machine_without_pyiceberg() -> None:
     program = "import sys; sys.modules.update(dict.fromkeys(['pyiceberg', 'psycopg2', 'sqlalchemy']));"
-    program += "import bench.catalogs, bench.stress.pgproxy, bench.stress.proxy"
+    program += "import bench.servers.catalogs, bench.stress.proxies.pgproxy, bench.stress.proxies.proxy"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def test_postgresql_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from bench.catalogs import Postgres\n"
+        "import sys, time; from bench.servers.catalogs import Postgres\n"
         "server = Postgres(sys.argv[1]).start()\n"
         "print(server.pid, server._data, flush=True); time.sleep(600)"
     )

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from bench.catalogs import CatalogKind
     from bench.perf.figures import Scenario
+    from bench.servers.catalogs import CatalogKind
     from tests.servers import CatalogLab
 
 LEASED, PLAIN, PYICEBERG = iceberg_writers.LEASED, iceberg_writers.PLAIN, iceberg_writers.PYICEBERG

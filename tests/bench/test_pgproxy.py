@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg2
 import pytest
 
-from bench.stress.pgproxy import PgProxy, Transaction
+from bench.stress.proxies.pgproxy import PgProxy, Transaction
 from safewrite.testing.faults import FaultKind, FaultPlan, Rule, Step
 from tests.servers import PlannedPgProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bench.catalogs import Postgres
+    from bench.servers.catalogs import Postgres
 
 ON_COMMIT: dict[str, Any] = {"method": "COMMIT", "nth": 1}
 SQLSTATES = {

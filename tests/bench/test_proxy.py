@@ -12,14 +12,14 @@ import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 from deltalake import DeltaTable, write_deltalake
 
-from bench.servers import ServerError
-from bench.stress.proxy import FaultProxy
+from bench.servers.servers import ServerError
+from bench.stress.proxies.proxy import FaultProxy
 from safewrite.testing.faults import FaultKind, FaultPlan, Rule, Step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.servers import Ministack, SeaweedFS
+    from bench.servers.servers import Ministack, SeaweedFS
     from tests.servers import PlannedProxy
 
 COMMIT = "t/_delta_log/00000000000000000000.json"

@@ -14,9 +14,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from bench import servers
-from bench.jvm import DynamoDBLocal
-from bench.servers import Cloud, Ministack, SeaweedFS, ServerError
+from bench.servers import servers
+from bench.servers.jvm import DynamoDBLocal
+from bench.servers.servers import (
+    Cloud,
+    Ministack,
+    SeaweedFS,
+    ServerError,
+)
 from tests.bench.processes import is_alive, listening_addresses, until_gone
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -92,7 +97,7 @@ def test_a_server_listens_on_loopback_only_and_ends_when_told(server_class: Any,
 
 def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from bench.servers import Ministack\n"
+        "import sys, time; from bench.servers.servers import Ministack\n"
         "print(Ministack(sys.argv[1]).start().pid, flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bench.stress.arms import spark_life
-from bench.stress.arms.spark_answers import doubt_of, refusal_of
-from bench.stress.spark_writers import ANY_MOMENT, AT_COMMIT, NEXT_STEP
+from bench.stress.plans.spark_writers import ANY_MOMENT, AT_COMMIT, NEXT_STEP
+from bench.stress.writers import spark_life
+from bench.stress.writers.spark_answers import doubt_of, refusal_of
+from safewrite.delta.spark.hook import CommitHook
 from safewrite.errors import CommitUnknownError, StorageError
-from safewrite.spark.hook import CommitHook
 
 
 # --- a life ---------------------------------------------------------------------------------------

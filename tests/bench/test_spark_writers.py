@@ -9,12 +9,24 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from bench.stress import menu, report, spark_writers
+from bench.stress import report
 from bench.stress.arm import ArmResult, traps_fired
 from bench.stress.fleet import Tally
-from bench.stress.plan import ArmPlan, Settings, WriterPlan, place_traps
+from bench.stress.plans import menu, spark_writers
+from bench.stress.plans.plan import (
+    ArmPlan,
+    Settings,
+    WriterPlan,
+    place_traps,
+)
+from bench.stress.plans.spark_writers import (
+    ANY_MOMENT,
+    AT_COMMIT,
+    ENDS,
+    NEXT_STEP,
+    PAST_COMMIT,
+)
 from bench.stress.run import Result
-from bench.stress.spark_writers import ANY_MOMENT, AT_COMMIT, ENDS, NEXT_STEP, PAST_COMMIT
 from safewrite.testing.checker import Judgement, Read, check
 from safewrite.testing.history import COLUMNS, Write, make_rows
 

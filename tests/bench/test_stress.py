@@ -17,12 +17,22 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench.stress import delta_arms, iceberg_arms, menu, plan
 from bench.stress.__main__ import app
 from bench.stress.arm import ArmResult
 from bench.stress.fleet import Tally
-from bench.stress.menu import ARMS, NAIVE_ARMS, SAFE_ARMS, make_arm
-from bench.stress.plan import Settings, place_traps
+from bench.stress.plans import (
+    delta_arms,
+    iceberg_arms,
+    menu,
+    plan,
+)
+from bench.stress.plans.menu import (
+    ARMS,
+    NAIVE_ARMS,
+    SAFE_ARMS,
+    make_arm,
+)
+from bench.stress.plans.plan import Settings, place_traps
 from bench.stress.run import Result
 from safewrite.testing.checker import Judgement, Read, check, judge
 from safewrite.testing.history import COLUMNS, Row, Write, make_rows

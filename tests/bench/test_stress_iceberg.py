@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from bench.catalogs import CatalogKind
-from bench.stress import iceberg_arms
+from bench.servers.catalogs import CatalogKind
+from bench.stress.plans import iceberg_arms
 from tests.bench.runs import arm, mutant, stress
 
 KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from safewrite.delta import schema as delta_schema
-from safewrite.delta.datafiles import DataFile, encode
+from safewrite.delta.data.datafiles import DataFile, encode
+from safewrite.delta.log import schema as delta_schema
 from safewrite.frames import prepare
 
 

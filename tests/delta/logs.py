@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from safewrite.delta import log
+from safewrite.delta.log import actions
 from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Ok, Outcome
 from safewrite.stores.memory import MemoryLedger, MemoryObjects
@@ -100,13 +100,13 @@ class Table:
 
     @property
     def next_version(self) -> int:
-        versions = [v for v in map(log.version_of, self.blobs) if v is not None]
+        versions = [v for v in map(actions.version_of, self.blobs) if v is not None]
         return max(versions, default=-1) + 1
 
-    def commit(self, *actions: dict[str, Any]) -> int:
+    def commit(self, *lines: dict[str, Any]) -> int:
         """Append a commit and return its version."""
         version = self.next_version
-        self.blobs[log.commit_path(version)] = body(*actions)
+        self.blobs[actions.commit_path(version)] = body(*lines)
         return version
 
     def perform(self, effect: Effect) -> Outcome:

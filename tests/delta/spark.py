@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 import safewrite as sw
-from bench.servers import Ministack, create_lock_table
-from safewrite.delta.survey import Survey, survey
+from bench.servers.servers import Ministack, create_lock_table
+from safewrite.delta.maintenance.inspection import Survey, survey
 from safewrite.stores import lock_table as lock_tables
 
 SCHEMA = pa.schema({"id": pa.int64()})

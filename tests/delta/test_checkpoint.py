@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from safewrite.delta import log
-from safewrite.delta.checkpoint import due, write_checkpoint
-from safewrite.delta.listing import Checkpoint
-from safewrite.delta.state import load
+from safewrite.delta.log import actions
+from safewrite.delta.log.checkpoint import due, write_checkpoint
+from safewrite.delta.log.segment import Checkpoint
+from safewrite.delta.log.snapshot import load
 from safewrite.errors import StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Busy, Failed, Ok, PutIfAbsent, Unknown
@@ -29,7 +29,7 @@ def checkpoint(table: Table) -> bool:
 
 
 def rows_of(table: Table, version: int) -> pa.Table:
-    return pq.read_table(io.BytesIO(table.blobs[log.checkpoint_paths(version)[0]]))
+    return pq.read_table(io.BytesIO(table.blobs[actions.checkpoint_paths(version)[0]]))
 
 
 def values(rows: pa.Table, root: str) -> list[dict]:
@@ -52,7 +52,7 @@ def written_by_deltalake(folder) -> Table:
 def only_the_checkpoint(table: Table, version: int) -> None:
     """Remove every commit before the checkpoint, as log clean-up does: readers have nothing else."""
     for path in list(table.blobs):
-        known = log.version_of(path)
+        known = actions.version_of(path)
         if known is not None and known < version:
             del table.blobs[path]
 
@@ -131,7 +131,7 @@ def test_each_checkpoint_is_made_from_the_one_before_it():
 def test_a_reader_of_protocol_and_metadata_fetches_nothing_of_the_files():
     table = Table(PROTOCOL, metadata(), *(add(f"{n}") for n in range(100)))
     checkpoint(table)
-    parsed = pq.read_metadata(io.BytesIO(table.blobs[log.checkpoint_paths(0)[0]]))
+    parsed = pq.read_metadata(io.BytesIO(table.blobs[actions.checkpoint_paths(0)[0]]))
     assert [parsed.row_group(n).num_rows for n in range(parsed.num_row_groups)] == [100, 2]
 
 
@@ -215,11 +215,11 @@ def test_a_checkpoint_that_stands_is_never_replaced():
     """B2: four maintainers of one version, one checkpoint."""
     table = Table(PROTOCOL, metadata(), add("a"))
     state = table.run(load())
-    (path,) = log.checkpoint_paths(0)
+    (path,) = actions.checkpoint_paths(0)
     table.blobs[path] = b"somebody else's"
     assert table.run(write_checkpoint(state)) is None
     assert table.blobs[path] == b"somebody else's"
-    assert log.LAST_CHECKPOINT not in table.blobs
+    assert actions.LAST_CHECKPOINT not in table.blobs
 
 
 def test_nothing_is_read_where_the_state_already_comes_from_that_checkpoint():
@@ -246,7 +246,7 @@ def test_a_lost_answer_to_the_put_still_ends_in_one_checkpoint_with_its_hint(app
 
     table.answer = lose_the_first
     assert table.run(write_checkpoint(state)) is not None
-    assert json.loads(table.blobs[log.LAST_CHECKPOINT])["version"] == 0
+    assert json.loads(table.blobs[actions.LAST_CHECKPOINT])["version"] == 0
 
 
 @pytest.mark.parametrize("answer", [Failed("403"), Busy("409")])
@@ -256,7 +256,7 @@ def test_a_refused_put_is_an_error_and_moves_no_hint(answer):
     table.answer = lambda effect: answer if isinstance(effect, PutIfAbsent) else None
     with pytest.raises(StorageError):
         table.run(write_checkpoint(state))
-    assert log.LAST_CHECKPOINT not in table.blobs
+    assert actions.LAST_CHECKPOINT not in table.blobs
     assert table.asked["PutIfAbsent"] == (1 if isinstance(answer, Failed) else Limits().asks)
 
 
@@ -264,8 +264,8 @@ def test_the_hint_says_what_readers_may_rely_on():
     table = Table(PROTOCOL, metadata(), add("a"), add("b"))
     table.commit(remove("a"), {"txn": {"appId": "x", "version": 1}})
     checkpoint(table)
-    blob = table.blobs[log.checkpoint_paths(1)[0]]
-    said = json.loads(table.blobs[log.LAST_CHECKPOINT])
+    blob = table.blobs[actions.checkpoint_paths(1)[0]]
+    said = json.loads(table.blobs[actions.LAST_CHECKPOINT])
     assert said == {"version": 1, "size": 5, "sizeInBytes": len(blob), "numOfAddFiles": 1}
     assert said["size"] == rows_of(table, 1).num_rows
 
@@ -276,13 +276,13 @@ def test_the_hint_never_moves_back_and_garbage_in_it_is_replaced():
     old = table.run(load())
     table.commit(add("b"))
     assert checkpoint(table)
-    ahead = table.blobs[log.LAST_CHECKPOINT]
+    ahead = table.blobs[actions.LAST_CHECKPOINT]
     assert table.run(write_checkpoint(old)) is not None
-    assert table.blobs[log.LAST_CHECKPOINT] == ahead
+    assert table.blobs[actions.LAST_CHECKPOINT] == ahead
     table.commit(add("c"))
-    table.blobs[log.LAST_CHECKPOINT] = b"garbage"
+    table.blobs[actions.LAST_CHECKPOINT] = b"garbage"
     assert checkpoint(table)
-    assert json.loads(table.blobs[log.LAST_CHECKPOINT])["version"] == 2
+    assert json.loads(table.blobs[actions.LAST_CHECKPOINT])["version"] == 2
 
 
 # --- where it is not ours to write one ----------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_the_hint_never_moves_back_and_garbage_in_it_is_replaced():
 def test_another_form_of_statistics_is_left_to_the_tables_engine(properties):
     table = Table(PROTOCOL, metadata(properties=properties), add("a"))
     assert checkpoint(table) is False
-    assert log.checkpoint_paths(0)[0] not in table.blobs
+    assert actions.checkpoint_paths(0)[0] not in table.blobs
 
 
 def test_unknown_features_forbid_a_checkpoint():
@@ -314,7 +314,7 @@ def test_checkpoints_are_due_at_multiples_of_the_interval(setting, versions):
     for version in range(31):
         if due(state, version):
             found.append(version)
-            state = state.with_checkpoint(Checkpoint(version, log.checkpoint_paths(version)))
+            state = state.with_checkpoint(Checkpoint(version, actions.checkpoint_paths(version)))
     assert found == versions
 
 

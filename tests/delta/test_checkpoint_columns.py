@@ -14,12 +14,12 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safewrite.delta import checkpoint_file, columns, log
-from safewrite.delta.checkpoint import is_affordable, write_checkpoint
-from safewrite.delta.checkpoint_file import Encoded, encode, encoded
-from safewrite.delta.files import LogFiles, read_log
-from safewrite.delta.listing import Checkpoint
-from safewrite.delta.state import load
+from safewrite.delta.log import actions, checkpoint_file, columns
+from safewrite.delta.log.checkpoint import is_affordable, write_checkpoint
+from safewrite.delta.log.checkpoint_file import Encoded, encode, encoded
+from safewrite.delta.log.replay import LogFiles, read_log
+from safewrite.delta.log.segment import Checkpoint
+from safewrite.delta.log.snapshot import load
 from tests.delta.logs import PROTOCOL, Table, add, metadata, remove
 
 VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 4, "cardinality": 1}
@@ -77,7 +77,7 @@ def split(table: Table, checkpoint: Checkpoint, parts: int) -> None:
     rows = pq.read_table(io.BytesIO(table.blobs.pop(checkpoint.paths[0])))
     empty = [name for name in rows.column_names if rows[name].null_count == len(rows)]
     rows = rows.drop_columns([name for name in empty if name not in ("protocol", "metaData", "add")])
-    for at, path in enumerate(log.checkpoint_paths(checkpoint.version, parts)):
+    for at, path in enumerate(actions.checkpoint_paths(checkpoint.version, parts)):
         sink = io.BytesIO()
         pq.write_table(
             rows.slice(at * len(rows) // parts, (at + 1) * len(rows) // parts - at * len(rows) // parts), sink
@@ -91,14 +91,14 @@ def test_columns_and_actions_give_the_same_checkpoint(
     before: list[list[dict[str, Any]]], after: list[list[dict[str, Any]]], parts: int
 ) -> None:
     table = Table(PROTOCOL, metadata(partition_by=("day",)))
-    for actions in before:
-        table.commit(*actions)
+    for lines in before:
+        table.commit(*lines)
     made = table.run(write_checkpoint(table.run(load())))
     assert made is not None
     if parts > 1:
         split(table, made, parts)
-    for actions in after:
-        table.commit(*actions)
+    for lines in after:
+        table.commit(*lines)
     found = log_of(table)
     assert len(found.parts) == parts
     assert actions_of(by_columns(found)) == actions_of(encode(found.replayed()))
@@ -147,8 +147,8 @@ def test_a_caller_pays_for_a_checkpoint_with_a_tenth_of_its_time_at_most() -> No
     state = table.run(load())
     assert is_affordable(state, 2.0)
     assert not is_affordable(state, 0.5)
-    large = state.with_checkpoint(Checkpoint(0, log.checkpoint_paths(0), size=20_000_000))
+    large = state.with_checkpoint(Checkpoint(0, actions.checkpoint_paths(0), size=20_000_000))
     assert not is_affordable(large, 30.0)
     assert is_affordable(large, 60.0)
-    huge = state.with_checkpoint(Checkpoint(0, log.checkpoint_paths(0), size=1_000_000_000))
+    huge = state.with_checkpoint(Checkpoint(0, actions.checkpoint_paths(0), size=1_000_000_000))
     assert not is_affordable(huge, 3600.0)

@@ -21,8 +21,8 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from safewrite.delta.datafiles import encode
-from safewrite.delta.stats import FileStats
+from safewrite.delta.data.datafiles import encode
+from safewrite.delta.data.stats import FileStats
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import prepare
 from safewrite.frames.types import UTC_TIMESTAMP

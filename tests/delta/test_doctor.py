@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from bench.servers import Ministack
-from safewrite.delta.doctor import examine
-from safewrite.delta.log import commit_path
-from safewrite.delta.survey import same_place, survey
+from bench.servers.servers import Ministack
+from safewrite.delta.log.actions import commit_path
+from safewrite.delta.maintenance.doctor import examine
+from safewrite.delta.maintenance.inspection import same_place, survey
 from safewrite.findings import Finding, Severity
 from safewrite.protocol.effects import Ok, Outcome
 from safewrite.stores.aws import ServerClock

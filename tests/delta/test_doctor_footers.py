@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import safewrite as sw
-from safewrite.delta import damage
-from safewrite.delta.doctor import examine
-from safewrite.delta.log import commit_path
-from safewrite.delta.sparse import TAIL
-from safewrite.delta.survey import survey
+from safewrite.delta.log.actions import commit_path
+from safewrite.delta.log.ranges import TAIL
+from safewrite.delta.maintenance import data_files
+from safewrite.delta.maintenance.doctor import examine
+from safewrite.delta.maintenance.inspection import survey
 from safewrite.findings import Finding, Severity
 from safewrite.protocol.effects import Unknown
 from tests.delta.logs import PROTOCOL, add, body, metadata
@@ -132,7 +132,7 @@ def test_instants_in_structs_lists_and_maps_are_read_too(tmp_path: Path) -> None
 
 
 def test_what_the_logs_statistics_tell_is_not_read(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "READ_BYTES", 0)
+    monkeypatch.setattr(data_files, "READ_BYTES", 0)
     for name, moment in (("good", MOMENT), ("late", FOR_EVER)):
         text = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         said = stats(minValues={"ts": text}, maxValues={"ts": text}, nullCount={"ts": 0})
@@ -147,7 +147,7 @@ def test_more_than_the_limit_is_not_read_and_that_is_said(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.add("late", rows(ts=[FOR_EVER]), use_deprecated_int96_timestamps=True)
-    monkeypatch.setattr(damage, "READ_BYTES", 10)
+    monkeypatch.setattr(data_files, "READ_BYTES", 10)
     found = made.findings()
     assert {code: str(one.severity) for code, one in found.items()} == {"instants_unread": "info"}
     assert found["instants_unread"].details["files"] == ["late"]
@@ -157,10 +157,10 @@ def test_more_than_the_limit_is_not_read_and_that_is_said(
 def test_without_deep_the_newest_files_are_looked_into(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     made.add("late", rows(ts=[FOR_EVER]), use_deprecated_int96_timestamps=True)
     made.add("good", rows())
-    monkeypatch.setattr(damage, "SAMPLE", 1)
+    monkeypatch.setattr(data_files, "SAMPLE", 1)
     assert made.findings() == {}
     assert list(made.findings(deep=True)) == ["instants_out_of_range"]
-    monkeypatch.setattr(damage, "FOOTERS_MAX", 1)
+    monkeypatch.setattr(data_files, "FOOTERS_MAX", 1)
     assert made.findings(deep=True) == {}
 
 

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from safewrite.delta.features import check_append, check_overwrite, check_retention, features, interval_s
-from safewrite.delta.state import TableState
+from safewrite.delta.log.features import (
+    check_append,
+    check_overwrite,
+    check_retention,
+    features,
+    interval_s,
+)
+from safewrite.delta.log.snapshot import TableState
 from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
 from tests.delta.logs import metadata
 

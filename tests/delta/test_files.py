@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from safewrite.delta import log
-from safewrite.delta.checkpoint import write_checkpoint
-from safewrite.delta.files import load_files
-from safewrite.delta.state import load
+from safewrite.delta.log import actions
+from safewrite.delta.log.checkpoint import write_checkpoint
+from safewrite.delta.log.replay import load_files
+from safewrite.delta.log.snapshot import load
 from safewrite.errors import Kind, StorageError, UnsupportedTableError
 from safewrite.protocol.effects import Get, Ok, Unknown
 from tests.delta.logs import PROTOCOL, Table, add, body, metadata, remove
@@ -135,7 +135,7 @@ def test_a_state_that_was_advanced_by_hand_far_from_its_checkpoint_finds_a_newer
     state = table.run(load())
     for n in range(1, 91):
         version = table.commit(add(f"{n}"))
-        state = state.advance(version, log.parse(body(add(f"{n}")), version))
+        state = state.advance(version, actions.parse(body(add(f"{n}")), version))
         if n == 85:
             table.run(write_checkpoint(table.run(load())))
     files = table.run(load_files(state))
@@ -155,7 +155,7 @@ def test_advancing_is_what_reading_anew_would_give_and_leaves_the_old_list_alone
     table = Table(PROTOCOL, metadata(), add("a"), add("b"))
     before = files_of(table)
     version = table.commit(remove("a"), add("c"), {"commitInfo": {"timestamp": 5_000_000_000_000}})
-    after = before.advance(version, log.parse(table.blobs[log.commit_path(version)], version))
+    after = before.advance(version, actions.parse(table.blobs[actions.commit_path(version)], version))
     assert after == files_of(table)
     assert set(before.adds) == {("a", None), ("b", None)}
 
@@ -168,9 +168,9 @@ def test_a_checkpoint_that_goes_away_while_being_read_starts_the_read_anew():
             table.run(write_checkpoint(table.run(load())))
     state = table.run(load())
     table.run(write_checkpoint(state))
-    del table.blobs[log.checkpoint_paths(2)[0]]
+    del table.blobs[actions.checkpoint_paths(2)[0]]
     for version in range(4):
-        del table.blobs[log.commit_path(version)]
+        del table.blobs[actions.commit_path(version)]
     assert len(table.run(load_files(state)).adds) == 5
 
 
@@ -179,7 +179,7 @@ def test_a_garbled_list_of_files_is_an_error_and_never_a_shorter_list():
     state = table.run(load())
     table.run(write_checkpoint(state))
     state = table.run(load())
-    (path,) = log.checkpoint_paths(0)
+    (path,) = actions.checkpoint_paths(0)
     blob = bytearray(table.blobs[path])
     group = pq.read_metadata(io.BytesIO(blob)).row_group(0)
     (paths,) = [c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == "add.path"]
@@ -195,7 +195,7 @@ def test_files_in_sidecars_are_refused_by_the_name_of_the_feature():
     table = Table(PROTOCOL, metadata())
     table.run(write_checkpoint(table.run(load())))
     state = table.run(load())
-    (path,) = log.checkpoint_paths(0)
+    (path,) = actions.checkpoint_paths(0)
     rows = pq.read_table(io.BytesIO(table.blobs[path]))
     sidecar = pa.array([{"path": "x.parquet"}, None], pa.struct({"path": pa.string()}))
     pq.write_table(rows.append_column("sidecar", sidecar), sink := io.BytesIO())
@@ -223,9 +223,9 @@ def test_lost_answers_are_asked_again():
 
 def test_a_commit_that_both_removes_and_adds_one_file_leaves_it_live():
     """Not legal, and the order of actions means nothing: the reading that loses no rows is taken."""
-    for actions in ([add("a"), remove("a")], [remove("a"), add("a")]):
+    for lines in ([add("a"), remove("a")], [remove("a"), add("a")]):
         table = Table(PROTOCOL, metadata(), add("a"))
-        table.commit(*actions)
+        table.commit(*lines)
         assert live(table) == ["a"]
 
 
@@ -237,7 +237,7 @@ def test_an_answer_that_is_anothers_does_not_become_a_checkpoint(version: int) -
         table.commit(add(f"f{number}"))
     state = table.run(load())
     assert state is not None
-    wrong = table.blobs[log.commit_path(version - 1)]
+    wrong = table.blobs[actions.commit_path(version - 1)]
     table.answer = lambda effect: Ok(wrong) if effect == get_of(version) else None
     for steps in (load_files(state), write_checkpoint(state)):
         with pytest.raises(StorageError, match="other bytes"):
@@ -248,4 +248,4 @@ def test_an_answer_that_is_anothers_does_not_become_a_checkpoint(version: int) -
 
 
 def get_of(version: int) -> Get:
-    return Get(log.commit_path(version), name="files.get_commit")
+    return Get(actions.commit_path(version), name="files.get_commit")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from safewrite.delta import log
-from safewrite.delta.log import parse
+from safewrite.delta.log import actions
+from safewrite.delta.log.actions import parse
 from safewrite.errors import Kind, StorageError
 from tests.delta.logs import PROTOCOL, add, body, metadata, remove
 
 
 def test_only_exact_names_are_commits():
-    assert log.version_of(log.commit_path(7)) == 7
+    assert actions.version_of(actions.commit_path(7)) == 7
     for path in (
         "_delta_log/7.json",
         "_delta_log/00000000000000000007.json.tmp",
@@ -20,17 +20,17 @@ def test_only_exact_names_are_commits():
         "_delta_log/00000000000000000007.crc",
         "00000000000000000007.json",
     ):
-        assert log.version_of(path) is None
+        assert actions.version_of(path) is None
 
 
 def test_the_three_kinds_of_checkpoint_are_told_apart():
-    (classic,) = log.checkpoint_paths(12)
-    parts = log.checkpoint_paths(12, 3)
+    (classic,) = actions.checkpoint_paths(12)
+    parts = actions.checkpoint_paths(12, 3)
     v2 = "_delta_log/00000000000000000012.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
-    assert log.checkpoint_part_of(classic) == (12, 1, 1)
-    assert [log.checkpoint_part_of(path) for path in parts] == [(12, 1, 3), (12, 2, 3), (12, 3, 3)]
-    assert log.checkpoint_part_of(v2) is None
-    assert [log.checkpoint_version_of(path) for path in (classic, *parts, v2)] == [12] * 5
+    assert actions.checkpoint_part_of(classic) == (12, 1, 1)
+    assert [actions.checkpoint_part_of(path) for path in parts] == [(12, 1, 3), (12, 2, 3), (12, 3, 3)]
+    assert actions.checkpoint_part_of(v2) is None
+    assert [actions.checkpoint_version_of(path) for path in (classic, *parts, v2)] == [12] * 5
 
 
 def test_a_commit_shows_each_kind_of_action():
@@ -106,10 +106,12 @@ def test_a_file_is_known_by_its_decoded_path_and_its_deletion_vector():
         "sizeInBytes": 4,
         "cardinality": 1,
     }
-    assert log.file_key({"path": "day=a%20b/x.parquet"}) == log.file_key({"path": "day=a b/x.parquet"})
-    assert log.file_key({"path": "x", "deletionVector": None}) == ("x", None)
-    assert log.file_key({"path": "x", "deletionVector": vector}) == ("x", "uab^-aqEH.-t@S}K{vb[*k^")
+    assert actions.file_key({"path": "day=a%20b/x.parquet"}) == actions.file_key(
+        {"path": "day=a b/x.parquet"}
+    )
+    assert actions.file_key({"path": "x", "deletionVector": None}) == ("x", None)
+    assert actions.file_key({"path": "x", "deletionVector": vector}) == ("x", "uab^-aqEH.-t@S}K{vb[*k^")
     assert (
-        log.file_key({"path": "x", "deletionVector": {**vector, "offset": 4}})[1]
+        actions.file_key({"path": "x", "deletionVector": {**vector, "offset": 4}})[1]
         == "uab^-aqEH.-t@S}K{vb[*k^@4"
     )

@@ -10,11 +10,11 @@ import pytest
 from deltalake import DeltaTable
 
 import safewrite as sw
-from bench.servers import Ministack
-from safewrite.connect import connect
-from safewrite.delta import mend
-from safewrite.delta.log import commit_path
-from safewrite.delta.survey import Survey
+from bench.servers.servers import Ministack
+from safewrite.delta.connect import connect
+from safewrite.delta.log.actions import commit_path
+from safewrite.delta.maintenance import repair
+from safewrite.delta.maintenance.inspection import Survey
 from safewrite.errors import InvalidInputError
 from safewrite.protocol.ask import Limits
 from safewrite.stores.aws import ServerClock
@@ -32,17 +32,17 @@ def here(ministack: Ministack) -> Neighbourhood:
     return place
 
 
-def finish(here: Neighbourhood, **more: Any) -> list[mend.Step]:
+def finish(here: Neighbourhood, **more: Any) -> list[repair.Step]:
     found = here.survey()
-    return list(mend.finish(found, found.world, **more))
+    return list(repair.finish(found, found.world, **more))
 
 
-def rescue(here: Neighbourhood, found: Survey | None = None, **more: Any) -> list[mend.Step]:
+def rescue(here: Neighbourhood, found: Survey | None = None, **more: Any) -> list[repair.Step]:
     world = connect(
         here.uri, lock_table=here.lock_table, arbiter=None, storage_options=here.options, boto3_session=None
     )
     return list(
-        mend.rescue(found or here.survey(), world.world, arbiter=world.arbiter, limits=Limits(), **more)
+        repair.rescue(found or here.survey(), world.world, arbiter=world.arbiter, limits=Limits(), **more)
     )
 
 
@@ -208,7 +208,7 @@ def test_only_old_temp_files_that_nobody_can_need_are_swept(here: Neighbourhood)
     only_trace = here.spark_temp(1, {"add": add})
     under_way = here.spark_temp(3, {"add": add})
     found = later(here, days=8)
-    steps = {step.target.removeprefix("_delta_log/"): step for step in mend.sweep(found, found.world)}
+    steps = {step.target.removeprefix("_delta_log/"): step for step in repair.sweep(found, found.world)}
     assert {path: step.status for path, step in steps.items()} == {
         rubbish: "done", only_trace: "skipped", under_way: "skipped"
     }  # fmt: skip
@@ -222,9 +222,9 @@ def test_only_old_temp_files_that_nobody_can_need_are_swept(here: Neighbourhood)
 def test_temp_files_that_an_entry_names_or_that_are_young_are_not_swept(here: Neighbourhood) -> None:
     here.spark_temp(1)
     young, old = later(here, days=1.5), later(here, days=8)
-    assert list(mend.sweep(young, young.world, older_than_days=2)) == []
+    assert list(repair.sweep(young, young.world, older_than_days=2)) == []
     named = {entry.temp_path for entry in old.entries}
-    swept = [step.target.removeprefix("_delta_log/") for step in mend.sweep(old, old.world, dry_run=True)]
+    swept = [step.target.removeprefix("_delta_log/") for step in repair.sweep(old, old.world, dry_run=True)]
     assert len(named) == 2
     assert not named & set(swept)
     assert len(swept) == 1
@@ -235,10 +235,10 @@ def test_nothing_is_swept_where_the_entries_are_not_known_or_the_age_is_less_tha
 ) -> None:
     without = here.survey(arbiter="object-store")
     with pytest.raises(InvalidInputError):
-        list(mend.sweep(without, without.world))
+        list(repair.sweep(without, without.world))
     found = here.survey()
     with pytest.raises(InvalidInputError):
-        list(mend.sweep(found, found.world, older_than_days=0.5))
+        list(repair.sweep(found, found.world, older_than_days=0.5))
 
 
 # --- clear ------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_entries_of_a_dropped_table_are_cleared_and_those_of_versions_in_the_log
     here.spark_entry(1, f".tmp/{1:020d}.json.old", tableId="another")
     here.spark_entry(8, f".tmp/{8:020d}.json.old", tableId="another")
     here.spark_entry(9, f".tmp/{9:020d}.json.old", complete=False)
-    steps = {step.version: step.status for step in mend.clear(here.survey())}
+    steps = {step.version: step.status for step in repair.clear(here.survey())}
     assert steps == {1: "skipped", 8: "done", 9: "done"}
     assert [int(entry.file_name[:20]) for entry in here.survey().entries] == [0, 1]
 
@@ -258,10 +258,10 @@ def test_the_entry_of_the_next_version_is_cleared_only_by_force_and_without_its_
 ) -> None:
     temp = here.spark_temp(2, {"add": here.data_file(3)})
     here.spark_entry(2, temp, complete=False)
-    assert [step.status for step in mend.clear(here.survey(), force=True)] == ["skipped"]
+    assert [step.status for step in repair.clear(here.survey(), force=True)] == ["skipped"]
     here.delete(f"_delta_log/{temp}")
-    assert [step.status for step in mend.clear(here.survey())] == ["skipped"]
-    assert [step.status for step in mend.clear(here.survey(), force=True)] == ["done"]
+    assert [step.status for step in repair.clear(here.survey())] == ["skipped"]
+    assert [step.status for step in repair.clear(here.survey(), force=True)] == ["done"]
 
 
 def test_after_clearing_writers_go_on(here: Neighbourhood) -> None:
@@ -269,7 +269,7 @@ def test_after_clearing_writers_go_on(here: Neighbourhood) -> None:
     table = sw.open(here.uri, lock_table=here.lock_table, storage_options=here.options)
     with pytest.raises(sw.UnsafeConfigError):
         table.append(rows(3), key="event-3")
-    list(mend.clear(here.survey()))
+    list(repair.clear(here.survey()))
     table.append(rows(3), key="event-3")
     assert here.ids() == [1, 2, 3]
 

@@ -12,11 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from safewrite.delta import log
-from safewrite.delta.candidate import Write
-from safewrite.delta.datafiles import encode
-from safewrite.delta.overwrite import OverwriteCandidate, named, overwrite, removal
-from safewrite.delta.state import load
+from safewrite.delta.data.datafiles import encode
+from safewrite.delta.log import actions
+from safewrite.delta.log.snapshot import load
+from safewrite.delta.write.overwrite import (
+    OverwriteCandidate,
+    named,
+    overwrite,
+    removal,
+)
+from safewrite.delta.write.transaction import Write
 from safewrite.errors import (
     ConflictError,
     InternalError,
@@ -27,10 +32,10 @@ from safewrite.errors import (
     UnsupportedTableError,
 )
 from safewrite.frames import prepare
-from safewrite.frames.replacing import EVERYTHING, check_rows
+from safewrite.frames.replace_where import EVERYTHING, check_rows
 from safewrite.frames.where import parse
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.commit import Arbiter
+from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Get, GetTail, Ok, PutIfAbsent, Unknown
 from tests.delta.logs import Table, metadata
 
@@ -90,8 +95,8 @@ def expected(*values):
 BEFORE = [(1, "a"), (2, "b"), (3, None), (4, "a"), (5, "b"), (None, "b")]
 
 
-def actions(table: Table, version: int, name: str) -> list[dict]:
-    commit = log.parse(table.blobs[log.commit_path(version)], version)
+def actions_of(table: Table, version: int, name: str) -> list[dict]:
+    commit = actions.parse(table.blobs[actions.commit_path(version)], version)
     return list(commit.adds()) if name == "add" else commit.of(name)
 
 
@@ -110,8 +115,8 @@ def test_where_on_a_partition_column_removes_whole_files_and_reads_none(table, t
     run(table, wanted, encode_rows)
     assert not [path for path in read if path.endswith(".parquet")]
     assert contents(table, tmp_path) == expected((9, "a"), (2, "b"), (3, None), (5, "b"), (None, "b"))
-    assert len(actions(table, 2, "remove")) == 2
-    assert len(actions(table, 2, "add")) == 1
+    assert len(actions_of(table, 2, "remove")) == 2
+    assert len(actions_of(table, 2, "add")) == 1
 
 
 def test_a_null_partition_is_replaced_by_is_null_and_kept_by_everything_else(table, tmp_path):
@@ -126,25 +131,25 @@ def test_a_null_partition_is_replaced_by_is_null_and_kept_by_everything_else(tab
 def test_no_rows_at_all_only_remove(table, tmp_path):
     do(table, rows(), "day = 'b'")
     assert contents(table, tmp_path) == expected((1, "a"), (3, None), (4, "a"))
-    assert actions(table, 2, "add") == []
+    assert actions_of(table, 2, "add") == []
 
 
 def test_where_that_matches_nothing_only_adds(table, tmp_path):
     do(table, rows((9, "z")), "day = 'z'")
     assert contents(table, tmp_path) == expected(*BEFORE, (9, "z"))
-    assert actions(table, 2, "remove") == []
+    assert actions_of(table, 2, "remove") == []
 
 
 def test_the_commit_says_what_it_did(table):
     do(table, rows((9, "a")), "day = 'a'")
-    (info,) = actions(table, 2, "commitInfo")
+    (info,) = actions_of(table, 2, "commitInfo")
     assert info["operationParameters"] == {
         "mode": "Overwrite",
         "partitionBy": '["day"]',
         "predicate": "\"day\" = 'a'",
     }
     assert info["isBlindAppend"] is False
-    removes = actions(table, 2, "remove")
+    removes = actions_of(table, 2, "remove")
     assert {remove["partitionValues"]["day"] for remove in removes} == {"a"}
     assert all(
         remove["extendedFileMetadata"] and remove["size"] and remove["deletionTimestamp"]
@@ -162,7 +167,7 @@ def test_a_file_with_a_deletion_vector_is_removed_with_it():
         "baseRowId": 0,
     }
     remove = removal(add, 77)["remove"]
-    assert log.file_key(remove) == log.file_key(add)
+    assert actions.file_key(remove) == actions.file_key(add)
     assert remove["deletionVector"] == vector
     assert (remove["path"], remove["size"], remove["deletionTimestamp"], remove["baseRowId"]) == (
         "p%20q",
@@ -183,9 +188,9 @@ def test_where_on_a_data_column_keeps_the_rows_for_which_it_is_not_true(table, t
 def test_only_files_with_matching_rows_are_touched(table, tmp_path):
     do(table, rows((5, "b")), "n = 5")
     assert contents(table, tmp_path) == expected(*BEFORE)
-    (removed,) = actions(table, 2, "remove")
+    (removed,) = actions_of(table, 2, "remove")
     assert removed["partitionValues"] == {"day": "b"}
-    kept, new = sorted(actions(table, 2, "add"), key=lambda add: "kept" not in add["path"])
+    kept, new = sorted(actions_of(table, 2, "add"), key=lambda add: "kept" not in add["path"])
     assert json.loads(kept["stats"])["numRecords"] == 1
     assert kept["partitionValues"] == {"day": "b"}
     assert kept["path"].startswith("day=b/")
@@ -266,7 +271,7 @@ def test_a_large_kept_part_is_split_into_files_of_the_target_size(tmp_path):
     write_deltalake(tmp_path / "first", data)
     table = Table.of_folder(tmp_path / "first")
     do(table, data.slice(0, 1), "n = 0", target_file_size=40_000)
-    assert len(actions(table, 1, "add")) > 3
+    assert len(actions_of(table, 1, "add")) > 3
     after = DeltaTable(table.to_folder(tmp_path / "after")).to_pyarrow_table().sort_by("n")
     assert after.column("n").to_pylist() == data.column("n").to_pylist()
 
@@ -281,7 +286,7 @@ def test_rows_outside_where_are_refused_with_their_number(table):
 
 def test_a_file_with_a_deletion_vector_is_not_rewritten(table):
     vector = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1, "sizeInBytes": 4, "cardinality": 1}
-    (add, *_) = actions(table, 1, "add")
+    (add, *_) = actions_of(table, 1, "add")
     table.commit(
         {"add": {**add, "deletionVector": vector}}, {"remove": {"path": add["path"], "dataChange": True}}
     )
@@ -290,11 +295,11 @@ def test_a_file_with_a_deletion_vector_is_not_rewritten(table):
         do(table, rows(), "n > 0")
     assert table.blobs == before
     do(table, rows())
-    assert vector in [remove.get("deletionVector") for remove in actions(table, 3, "remove")]
+    assert vector in [remove.get("deletionVector") for remove in actions_of(table, 3, "remove")]
 
 
 def test_a_file_outside_the_table_is_not_rewritten(table):
-    (add, *_) = actions(table, 1, "add")
+    (add, *_) = actions_of(table, 1, "add")
     table.commit({"add": {**add, "path": "s3://elsewhere/x.parquet"}})
     with pytest.raises(UnsupportedTableError, match="elsewhere") as caught:
         do(table, rows(), "n > 0", key="event-1")
@@ -309,7 +314,7 @@ def test_a_file_outside_the_table_is_not_rewritten(table):
     ],
 )
 def test_tables_that_forbid_it_are_refused_by_feature(table, properties, where, feature):
-    (meta,) = actions(table, 0, "metaData")
+    (meta,) = actions_of(table, 0, "metaData")
     table.commit({"metaData": {**meta, "configuration": properties}})
     with pytest.raises(UnsupportedTableError, match=feature):
         do(table, rows(), where)
@@ -379,7 +384,7 @@ def test_rows_appended_meanwhile_to_the_partition_are_replaced_as_if_they_came_b
     at_commit(table, lambda: foreign(table, tmp_path, lambda f: write_deltalake(f, append, mode="append")))
     done = run(table, wanted, encode_rows)
     assert (done.version, done.attempts) == (3, 2)
-    assert len(actions(table, 3, "remove")) == 3
+    assert len(actions_of(table, 3, "remove")) == 3
     assert contents(table, tmp_path) == expected(
         (9, "a"), (2, "b"), (3, None), (5, "b"), (None, "b"), (8, "b")
     )
@@ -390,7 +395,7 @@ def test_files_removed_meanwhile_are_not_removed_again(table, tmp_path):
     at_commit(table, lambda: foreign(table, tmp_path, lambda f: DeltaTable(f).delete("day = 'a'")))
     done = run(table, wanted, encode_rows)
     assert done.version == 3
-    assert actions(table, 3, "remove") == []
+    assert actions_of(table, 3, "remove") == []
     assert contents(table, tmp_path) == expected((9, "a"), (2, "b"), (3, None), (5, "b"), (None, "b"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import Schema
 from hypothesis import given
 
-from safewrite.delta import schema as delta_schema
+from safewrite.delta.log import schema as delta_schema
 from safewrite.errors import InvalidInputError, UnsupportedTableError
 from tests.frames.strategies import tables
 

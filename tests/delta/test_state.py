@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from safewrite.delta import log, sparse
-from safewrite.delta.checkpoint import write_checkpoint
-from safewrite.delta.state import load
+from safewrite.delta.log import actions, ranges
+from safewrite.delta.log.checkpoint import write_checkpoint
+from safewrite.delta.log.snapshot import load
 from safewrite.errors import InvalidInputError, Kind, StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Get, GetTail, List, Missing, Together, Unknown
@@ -89,7 +89,7 @@ def test_a_table_of_deltalake_is_read_the_same_from_its_checkpoint(tmp_path):
     assert state.checkpoint.version == 4
     assert (state.version, dict(state.txns), state.partition_by) == (6, {"app": 6}, ("day",))
     assert state.properties == {"delta.checkpointInterval": "5"}
-    for path in [p for p in table.blobs if log.checkpoint_version_of(p)] + [log.LAST_CHECKPOINT]:
+    for path in [p for p in table.blobs if actions.checkpoint_version_of(p)] + [actions.LAST_CHECKPOINT]:
         del table.blobs[path]
     from_commits = table.run(load())
     assert (from_commits.protocol, from_commits.txns) == (state.protocol, state.txns)
@@ -116,7 +116,7 @@ def long_table(adds: int) -> Table:
 
 def test_a_cold_read_costs_the_same_for_three_thousand_files_as_for_ten():
     small, large = long_table(10), long_table(3000)
-    assert len(large.blobs[log.checkpoint_paths(10)[0]]) > sparse.TAIL + 16_384, (
+    assert len(large.blobs[actions.checkpoint_paths(10)[0]]) > ranges.TAIL + 16_384, (
         "else the tail is the whole file"
     )
     small.run(load())
@@ -124,7 +124,7 @@ def test_a_cold_read_costs_the_same_for_three_thousand_files_as_for_ten():
     assert large.asked == small.asked
     assert large.rounds == small.rounds
     assert len(large.rounds) == 3
-    assert large.bytes_read <= small.bytes_read + sparse.TAIL
+    assert large.bytes_read <= small.bytes_read + ranges.TAIL
 
 
 SPARK_ORDER = ["txn", "add", "remove", "metaData", "protocol", "domainMetadata"]
@@ -134,11 +134,11 @@ SPARK_ORDER = ["txn", "add", "remove", "metaData", "protocol", "domainMetadata"]
 def test_of_a_large_checkpoint_of_another_engine_only_parts_are_read(tmp_path, engine):
     """Spark puts transactions before the files and the rest behind them; here in row groups, too."""
     table = long_table(8_000)
-    for path in [log.LAST_CHECKPOINT, *log.checkpoint_paths(10)]:
+    for path in [actions.LAST_CHECKPOINT, *actions.checkpoint_paths(10)]:
         del table.blobs[path]
     DeltaTable(table.to_folder(tmp_path)).create_checkpoint()
     table = Table.of_folder(tmp_path)
-    (path,) = log.checkpoint_paths(13)
+    (path,) = actions.checkpoint_paths(13)
     if engine == "Spark":
         sink = io.BytesIO()
         rows = pq.read_table(io.BytesIO(table.blobs[path])).select(SPARK_ORDER)
@@ -148,14 +148,14 @@ def test_of_a_large_checkpoint_of_another_engine_only_parts_are_read(tmp_path, e
     assert (state.version, dict(state.txns)) == (13, {"app": 2})
     assert state.metadata["schemaString"] == metadata()["metaData"]["schemaString"]
     assert (table.asked["GetRange"] > 0) is (engine == "Spark")
-    assert table.bytes_read < sparse.TAIL + 16_384 < len(table.blobs[path]) / 2
+    assert table.bytes_read < ranges.TAIL + 16_384 < len(table.blobs[path]) / 2
     assert len(table.rounds) == (3 if engine == "Spark" else 2)
 
 
 def test_a_footer_longer_than_the_tail_is_fetched_whole():
     table = table_of(10, checkpoint_at=6)
     expected = table.run(load())
-    (path,) = log.checkpoint_paths(6)
+    (path,) = actions.checkpoint_paths(6)
     rows = pq.read_table(io.BytesIO(table.blobs[path]))
     with pq.ParquetWriter(sink := io.BytesIO(), rows.schema) as writer:
         writer.write_table(rows)
@@ -169,7 +169,7 @@ def test_the_length_of_the_log_before_the_checkpoint_is_not_listed():
     table = table_of(40, checkpoint_at=38)
     before = table.run(load())
     few = table.bytes_read
-    for path in [p for p in table.blobs if (log.version_of(p) or 99) < 38]:
+    for path in [p for p in table.blobs if (actions.version_of(p) or 99) < 38]:
         del table.blobs[path]
     assert table.run(load()) == before
     assert table.bytes_read == few
@@ -251,14 +251,14 @@ def test_last_checkpoint_is_a_hint_only(hint):
         if n == 6:
             table.run(write_checkpoint(table.run(load())))
     expected = table.run(load())
-    table.blobs[log.LAST_CHECKPOINT] = hint
+    table.blobs[actions.LAST_CHECKPOINT] = hint
     assert table.run(load()) == expected
 
 
 def test_a_missing_hint_costs_a_listing_only():
     table = table_of(10, checkpoint_at=6)
     expected = table.run(load())
-    del table.blobs[log.LAST_CHECKPOINT]
+    del table.blobs[actions.LAST_CHECKPOINT]
     assert table.run(load()) == expected
 
 
@@ -266,7 +266,7 @@ def test_a_missing_hint_costs_a_listing_only():
 def test_a_torn_checkpoint_is_passed_over(damage):
     """B2: an older checkpoint, or the commits, give the same state."""
     table = table_of(10, checkpoint_at=6)
-    (path,) = log.checkpoint_paths(6)
+    (path,) = actions.checkpoint_paths(6)
     expected = table.run(load())
     whole = table.blobs[path]
     middle = bytearray(whole)
@@ -288,9 +288,9 @@ def test_a_torn_checkpoint_is_passed_over(damage):
 
 def test_a_torn_checkpoint_with_its_commits_cleaned_up_is_an_error_and_no_empty_table():
     table = table_of(10, checkpoint_at=6)
-    table.blobs[log.checkpoint_paths(6)[0]] = b"torn"
+    table.blobs[actions.checkpoint_paths(6)[0]] = b"torn"
     for version in range(6):
-        del table.blobs[log.commit_path(version)]
+        del table.blobs[actions.commit_path(version)]
     with pytest.raises(StorageError) as caught:
         table.run(load())
     assert caught.value.kind is Kind.CORRUPT_LOG
@@ -300,7 +300,7 @@ def test_a_torn_checkpoint_with_its_commits_cleaned_up_is_an_error_and_no_empty_
 def test_a_hole_in_the_log_is_an_error(hole):
     """E8."""
     table = table_of(10)
-    del table.blobs[log.commit_path(hole)]
+    del table.blobs[actions.commit_path(hole)]
     with pytest.raises(StorageError, match=f"version {hole} ") as caught:
         table.run(load())
     assert caught.value.kind is Kind.CORRUPT_LOG
@@ -311,7 +311,7 @@ def test_a_hole_after_a_known_state_is_an_error_too():
     known = table.run(load())
     table.commit(add("a"))
     table.commit(add("b"))
-    del table.blobs[log.commit_path(5)]
+    del table.blobs[actions.commit_path(5)]
     with pytest.raises(StorageError, match="version 5 ") as caught:
         table.run(load(known))
     assert caught.value.kind is Kind.CORRUPT_LOG
@@ -320,7 +320,7 @@ def test_a_hole_after_a_known_state_is_an_error_too():
 def test_a_torn_entry_is_an_error():
     """A19."""
     table = table_of(5)
-    path = log.commit_path(4)
+    path = actions.commit_path(4)
     table.blobs[path] = table.blobs[path][:-4]
     with pytest.raises(StorageError, match="Version 4 ") as caught:
         table.run(load())
@@ -362,7 +362,7 @@ def test_commits_that_are_cleaned_up_while_being_read_start_the_read_anew():
             made = table_of(10, checkpoint_at=8)
             table.blobs.update({p: b for p, b in made.blobs.items() if "checkpoint" in p})
             for version in range(8):
-                del table.blobs[log.commit_path(version)]
+                del table.blobs[actions.commit_path(version)]
             table.asked = asked
 
     table.answer = clean_up
@@ -407,13 +407,13 @@ def test_a_store_that_never_answers_is_an_error_after_a_bounded_number_of_tries(
 # --- other engines' checkpoints ---------------------------------------------------------------------
 def in_parts(table: Table, version: int) -> None:
     """Split a checkpoint into one file per row, as old engines did."""
-    (path,) = log.checkpoint_paths(version)
+    (path,) = actions.checkpoint_paths(version)
     whole = pq.read_table(io.BytesIO(table.blobs.pop(path)))
-    for at, part in enumerate(log.checkpoint_paths(version, whole.num_rows)):
+    for at, part in enumerate(actions.checkpoint_paths(version, whole.num_rows)):
         sink = io.BytesIO()
         pq.write_table(whole.slice(at, 1), sink)
         table.blobs[part] = sink.getvalue()
-    table.blobs[log.LAST_CHECKPOINT] = json.dumps(
+    table.blobs[actions.LAST_CHECKPOINT] = json.dumps(
         {"version": version, "size": 1, "parts": whole.num_rows}
     ).encode()
 
@@ -436,7 +436,7 @@ def test_a_multi_part_checkpoint_with_a_part_missing_is_no_checkpoint():
     table = table_of(10, checkpoint_at=6)
     expected = table.run(load())
     in_parts(table, 6)
-    del table.blobs[log.checkpoint_paths(6, 9)[4]]
+    del table.blobs[actions.checkpoint_paths(6, 9)[4]]
     state = table.run(load())
     assert state.checkpoint is None
     assert state.txns == expected.txns
@@ -448,7 +448,7 @@ def test_a_log_that_only_a_v2_checkpoint_explains_is_refused_by_name():
         b"?"
     )
     assert table.run(load()).version == 3
-    del table.blobs[log.commit_path(0)]
+    del table.blobs[actions.commit_path(0)]
     with pytest.raises(UnsupportedTableError, match="v2Checkpoint"):
         table.run(load())
 
@@ -471,7 +471,7 @@ def test_removes_do_not_disturb_the_state():
 
 def test_advancing_by_anything_but_the_next_version_is_an_error():
     state = table_of(3).run(load())
-    commit = log.parse(b'{"commitInfo":{}}', 4)
+    commit = actions.parse(b'{"commitInfo":{}}', 4)
     with pytest.raises(StorageError) as caught:
         state.advance(4, commit)
     assert caught.value.kind is Kind.CORRUPT_LOG
@@ -494,7 +494,7 @@ def test_many_commits_are_read_in_batches():
 
 def test_a_footer_that_claims_to_be_longer_than_the_file_is_never_asked_for():
     table = table_of(10, checkpoint_at=6)
-    (path,) = log.checkpoint_paths(6)
+    (path,) = actions.checkpoint_paths(6)
     table.blobs[path] = table.blobs[path][:-8] + b"\xff\xff\xff\x7fPAR1"
     assert table.run(load()).checkpoint is None
     assert table.asked["GetRange"] == 0

@@ -171,7 +171,7 @@ def test_a_frame_of_200_mb_is_written_with_less_than_its_own_memory_on_top() -> 
 import numpy as np, pandas as pd
 from pathlib import Path
 from safewrite.frames import prepare
-from safewrite.delta.datafiles import encode
+from safewrite.delta.data.datafiles import encode
 def memory(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024

@@ -17,9 +17,9 @@ import pyarrow.parquet  # noqa: F401 - imported before the fork
 import pyiceberg.io.pyarrow  # noqa: F401 - imported before the fork
 
 import safewrite as sw
-import safewrite.iceberg.checks
-import safewrite.iceberg.datafiles
-import safewrite.iceberg.replace
+import safewrite.iceberg.data.datafiles
+import safewrite.iceberg.opening
+import safewrite.iceberg.write.overwrite
 import safewrite.stores.dynamodb
 import safewrite.stores.sql
 from safewrite.iceberg.table import IcebergTable
@@ -133,7 +133,7 @@ def main() -> None:
     """Fork a child for each task on standard input."""
     rows(0)  # pyarrow imports pandas now, not in each child
     # A child's faults are set before it opens its table; whether the catalog is honest is not its question.
-    safewrite.iceberg.checks.probe = lambda *_: None
+    safewrite.iceberg.opening.probe = lambda *_: None
     serve(lambda task: task.run(), before=lambda task: _calm(task.place))
 
 

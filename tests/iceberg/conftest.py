@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import botocore.retries.standard
 import pytest
 
-from bench.catalogs import CatalogKind
-from bench.servers import Ministack, create_lock_table
+from bench.servers.catalogs import CatalogKind
+from bench.servers.servers import Ministack, create_lock_table
 from tests.iceberg import places
 from tests.iceberg.places import Place
 from tests.integration.children import Nursery

@@ -15,7 +15,7 @@ import pyiceberg
 from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
-from safewrite.iceberg.catalog import SafeCatalog
+from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.table import IcebergTable
 from safewrite.testing.steps import Answers
 

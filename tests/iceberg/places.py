@@ -18,12 +18,12 @@ from pyiceberg.manifest import ManifestEntryStatus, read_manifest_list
 from pyiceberg.table import Table
 
 import safewrite as sw
-from bench import catalogs, servers
-from bench.catalogs import CatalogKind
-from safewrite.iceberg import naming
-from safewrite.iceberg.catalog import SafeCatalog
-from safewrite.iceberg.files import MemoryFile, MemoryIO
+from bench.servers import catalogs, servers
+from bench.servers.catalogs import CatalogKind
+from safewrite.iceberg.catalog.files import MemoryFile, MemoryIO
+from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.table import IcebergTable
+from safewrite.iceberg.write import summary
 from tests.integration.places import LEASE_S, once, rows
 from tests.servers import CatalogLab
 
@@ -128,7 +128,7 @@ class Place:
         at, found = self.plain().current_snapshot(), []
         while at is not None:
             assert at.summary is not None
-            found.append(at.summary.additional_properties.get(naming.KEY, ""))
+            found.append(at.summary.additional_properties.get(summary.KEY, ""))
             at = by_id.get(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
         return found[::-1]
 

@@ -19,9 +19,9 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.sorting import SortOrder
 
 from safewrite.frames import prepare
-from safewrite.iceberg import partitions
-from safewrite.iceberg.datafiles import StagedFile, encode
-from safewrite.iceberg.schema import arrow_schema, iceberg_schema
+from safewrite.iceberg.data import partitions
+from safewrite.iceberg.data.datafiles import StagedFile, encode
+from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 
 _numbers = itertools.count()
 

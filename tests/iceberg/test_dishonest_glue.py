@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog.glue import GlueCatalog
 
 import safewrite as sw
-from safewrite.iceberg import checks
+from safewrite.iceberg import opening
 from safewrite.testing.steps import At
 from tests.iceberg.forgetful import forgetful_glue
 from tests.iceberg.places import Place, check
@@ -51,7 +51,7 @@ def test_a_commit_that_a_rival_overwrote_is_not_acked(
     place: Place, forgetful: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C5: both were accepted on one base; what is seen before the acknowledgement tells."""
-    monkeypatch.setattr(checks, "probe", lambda *_: None)
+    monkeypatch.setattr(opening, "probe", lambda *_: None)
     place.create(1)
     base = place.plain().metadata_location
     place.plain().append(rows(2))

@@ -13,12 +13,12 @@ from pyiceberg.table.snapshots import SnapshotLogEntry
 
 from safewrite.errors import UnsafeConfigError
 from safewrite.findings import Finding
-from safewrite.iceberg import doctor
-from safewrite.iceberg.checks import check_table
 from safewrite.iceberg.connect import Connection
-from safewrite.iceberg.creation import KEEP
-from safewrite.iceberg.heads import head_of
-from safewrite.iceberg.naming import KEY
+from safewrite.iceberg.maintenance import doctor
+from safewrite.iceberg.metadata import head_of
+from safewrite.iceberg.opening import check_table
+from safewrite.iceberg.write.creation import KEEP
+from safewrite.iceberg.write.summary import KEY
 from tests.iceberg.command_line import (
     NAME,
     Place,
@@ -90,7 +90,7 @@ def test_a_data_file_of_another_size_is_found(place: Place) -> None:
 
 
 def test_only_deep_looks_for_every_data_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safewrite.iceberg.damage.SAMPLE", 1)
+    monkeypatch.setattr("safewrite.iceberg.maintenance.missing_files.SAMPLE", 1)
     first = min(data_files(place.table()), key=lambda path: path.stat().st_mtime_ns)
     first.unlink()
     assert place.findings() == {}
@@ -158,7 +158,7 @@ def test_few_previous_metadata_files_are_a_warning_where_older_ones_are_deleted(
 
 
 def test_many_small_manifests_are_worth_knowing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safewrite.iceberg.damage.MANIFESTS", 1)
+    monkeypatch.setattr("safewrite.iceberg.maintenance.missing_files.MANIFESTS", 1)
     assert place.findings()["many_manifests"]["severity"] == "info"
 
 

@@ -12,9 +12,9 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
 
 import safewrite as sw
-from safewrite.iceberg import manifests
-from safewrite.iceberg.naming import KEY
-from safewrite.iceberg.schema import iceberg_schema
+from safewrite.iceberg.data import manifests
+from safewrite.iceberg.data.schema import iceberg_schema
+from safewrite.iceberg.write.summary import KEY
 from tests.iceberg.command_line import NAME, Place, current, ids, put_metadata, set_properties, sqlite_place
 from tests.iceberg.test_foreign_tables import cherry_pick
 

@@ -48,8 +48,8 @@ from pyiceberg.types import FloatType
 
 from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Predicate, truths
 from safewrite.frames.where import parse
-from safewrite.iceberg.expressions import may_match, must_match
-from safewrite.iceberg.pruning import Pruning
+from safewrite.iceberg.write.expressions import may_match, must_match
+from safewrite.iceberg.write.pruning import Pruning
 
 NAN, INF = float("nan"), float("inf")
 UTC = dt.UTC

@@ -20,7 +20,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
 import safewrite as sw
-from safewrite.iceberg.schema import iceberg_schema
+from safewrite.iceberg.data.schema import iceberg_schema
 from safewrite.testing.steps import At
 
 LONG_MS = str(30 * 24 * 3600 * 1000)
@@ -119,7 +119,7 @@ def test_a_dropped_column_of_which_no_schema_tells_is_refused(
     catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old schemas may be removed from a table's metadata."""
-    from safewrite.iceberg import partitions
+    from safewrite.iceberg.data import partitions
 
     table = partitioned(catalog, pa.field("gone", pa.string()), ["a"], 1)
     with table.update_spec() as update:

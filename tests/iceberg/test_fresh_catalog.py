@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 import safewrite as sw
-from bench.catalogs import Postgres
+from bench.servers.catalogs import Postgres
 from safewrite.iceberg import connect
 
 FLEET = 8

@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 
 from safewrite.errors import Kind, UnsafeConfigError
-from safewrite.iceberg.guard import guard
+from safewrite.iceberg.catalog.glue import guard
 
 
 @pytest.fixture

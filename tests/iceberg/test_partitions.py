@@ -49,10 +49,10 @@ from pyiceberg.types import (
 
 from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
 from safewrite.frames import prepare
-from safewrite.iceberg import partitions
-from safewrite.iceberg.rows import groups, sorted_rows
-from safewrite.iceberg.schema import arrow_schema, arrow_type, iceberg_schema
-from safewrite.iceberg.transforms import decimal_bytes, physical, transformed
+from safewrite.iceberg.data import partitions
+from safewrite.iceberg.data.grouping import groups, sorted_rows
+from safewrite.iceberg.data.schema import arrow_schema, arrow_type, iceberg_schema
+from safewrite.iceberg.data.transforms import decimal_bytes, physical, transformed
 from tests.frames.strategies import values_of
 
 D = decimal.Decimal

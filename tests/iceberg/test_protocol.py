@@ -24,12 +24,12 @@ from safewrite.errors import (
     StorageError,
     WouldAlterError,
 )
-from safewrite.iceberg.answers import meaning
-from safewrite.iceberg.change import SnapshotChange
+from safewrite.iceberg.catalog.commit_request import SnapshotChange
+from safewrite.iceberg.catalog.outcomes import meaning
 from safewrite.iceberg.table import IcebergTable
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Put, Unknown, WallClock
-from safewrite.protocol.swap import SwapTable
+from safewrite.protocol.iceberg.commit import SwapTable
 from safewrite.stores.world import Performer
 from safewrite.testing.steps import Answers, At, Recorder, Stepwise
 

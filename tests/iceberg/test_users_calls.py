@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
 import safewrite as sw
-from safewrite.iceberg.catalog import SafeCatalog
+from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.protocol.ask import Limits
 from safewrite.testing.faults import FaultKind, Rule, Step
 from tests.iceberg.places import Place, check

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from bench.catalogs import load
+from bench.servers.catalogs import load
 from safewrite.testing.faults import FaultKind, Rule, Step
 from tests.iceberg.places import Place, check
 from tests.servers import CatalogLab

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from safewrite.protocol import lease, swap
+from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Now, Ok, Outcome, Queue, ReadQueue, Sleep, TakeTicket
-from safewrite.protocol.head import Head
+from safewrite.protocol.iceberg import commit
+from safewrite.protocol.iceberg.head import Head
 from safewrite.stores.world import run
 
 
@@ -43,7 +44,7 @@ class Clock:
 
 def wait(clock: Clock) -> float:
     """Seconds between the beginning of our turn and our knowing."""
-    assert run(lease.wait_turn(Limits()), clock) == clock.ticket
+    assert run(ticket_queue.wait_turn(Limits()), clock) == clock.ticket
     return clock.now_s - clock.served_s[-1]
 
 
@@ -53,7 +54,7 @@ def wait(clock: Clock) -> float:
     ids=["next", "even", "slow, then quick", "one slow, two quick", "uneven", "ever quicker"],
 )
 def test_a_turn_is_not_overslept_by_a_guess_from_slower_turns(turns_s: tuple[float, ...]) -> None:
-    assert wait(Clock(turns_s)) <= lease.NEXT_S_MAX
+    assert wait(Clock(turns_s)) <= ticket_queue.NEXT_S_MAX
 
 
 def test_whoever_is_far_back_sleeps_instead_of_asking() -> None:
@@ -80,10 +81,10 @@ def head(snapshots: int) -> Head:
 def test_who_lost_waits_as_many_tries_as_there_are_rivals(
     landed: int, attempts: int, ceiling_s: float
 ) -> None:
-    done = swap.Swapped(head(4 + landed), None, attempts, already=False, contended=True)
-    assert swap._spread(done, head(4), 0.5).ceiling_s == ceiling_s
+    done = commit.Swapped(head(4 + landed), None, attempts, already=False, contended=True)
+    assert commit._spread(done, head(4), 0.5).ceiling_s == ceiling_s
 
 
 def test_rivals_on_a_table_that_was_empty_are_counted_too() -> None:
-    done = swap.Swapped(head(3), None, 1, already=False, contended=True)
-    assert swap._spread(done, head(0), 0.5).ceiling_s == 2.0
+    done = commit.Swapped(head(3), None, 1, already=False, contended=True)
+    assert commit._spread(done, head(0), 0.5).ceiling_s == 2.0

@@ -26,12 +26,12 @@ import boto3
 import pyarrow.parquet  # noqa: F401 - imported before the fork
 
 import safewrite as sw
-import safewrite.delta.checkpoint
-import safewrite.delta.datafiles
+import safewrite.delta.data.datafiles
+import safewrite.delta.log.checkpoint
 import safewrite.stores.dynamodb
 import safewrite.stores.lock_table
 import safewrite.stores.s3
-from bench import servers
+from bench.servers import servers
 from safewrite.testing.steps import KillAt, PauseAt, side_of
 from tests.integration.places import Place, rows
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.servers import Ministack, create_lock_table
+from bench.servers.servers import Ministack, create_lock_table
 from tests.integration.children import Nursery
 from tests.integration.places import ARBITERS, Place
 

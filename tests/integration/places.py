@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import safewrite as sw
-from bench import servers
+from bench.servers import servers
 from safewrite.protocol.ask import Limits
 from safewrite.testing.steps import At, Side
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 import safewrite as sw
-from bench import servers
-from bench.servers import storage_options
+from bench.servers import servers
+from bench.servers.servers import storage_options
 from safewrite.protocol.effects import (
     Effect,
     Failed,

@@ -11,7 +11,7 @@ import deltalake
 import pytest
 
 import safewrite as sw
-from bench.servers import Ministack, create_lock_table, storage_options
+from bench.servers.servers import Ministack, create_lock_table, storage_options
 from safewrite.testing.steps import At, Recorder, points, side_of
 from tests.integration.places import Place, crash_at, once, rows, visible
 from tests.integration.spark_like import SparkLike

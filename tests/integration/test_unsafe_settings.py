@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from bench.servers import storage_options
-from safewrite import connect
+from bench.servers.servers import storage_options
+from safewrite.delta import connect
 from safewrite.stores.dynamodb import DynamoDBLocks
 from tests.integration.liars import Lie, lying_store
 from tests.integration.places import Place, once, rows

@@ -69,7 +69,7 @@ OWN = pytest("mutants/test_protections.py")
 """The tests beside this module; a mutant says which of them must fail."""
 HISTORIES = Killer("tests.stateful.histories", ("0", "12"))
 """Random histories of some seeds, on memory stores against a dict oracle."""
-CLAIM, PROTOCOL = "protocol/claim.py", "protocol"
+CLAIM, PROTOCOL = "protocol/delta/claim.py", "protocol"
 DYNAMODB, S3, AWS = "stores/dynamodb.py", "stores/s3.py", "stores/aws.py"
 
 MUTANTS = (
@@ -162,7 +162,7 @@ MUTANTS = (
     Mutant(
         "M4-engine",
         "the error for an answer that stayed lost: Spark is told that the version is another's",
-        "protocol/place.py",
+        "protocol/delta/place.py",
         (
             (
                 "    except Exception:\n        yield from leave_queue(state)\n        raise\n",
@@ -276,7 +276,7 @@ MUTANTS = (
     Mutant(
         "M13-history",
         "the key in the commit itself, in any history",
-        "delta/candidate.py",
+        "delta/write/transaction.py",
         (('"writes": [self.write.to_log()]}', '"writes": []}'),),
         HISTORIES,
         "AssertionError",
@@ -284,7 +284,7 @@ MUTANTS = (
     Mutant(
         "M13-ledger",
         "the fingerprint of the rows that landed, in the ledger",
-        "delta/write.py",
+        "delta/write/write.py",
         (
             (
                 "landed = replace(record, fingerprint=candidate.write.fingerprint)\n",
@@ -297,7 +297,7 @@ MUTANTS = (
     Mutant(
         "M13",
         "the key in the commit itself",
-        "delta/candidate.py",
+        "delta/write/transaction.py",
         (('"writes": [self.write.to_log()]}', '"writes": []}'),),
         OWN,
         "test_a_retry_finds_its_rows_although_the_ledger_never_heard_of_the_commit",
@@ -305,7 +305,7 @@ MUTANTS = (
     Mutant(
         "M21",
         "rows of NULL partitions",
-        "delta/partitions.py",
+        "delta/data/partitions.py",
         (
             (
                 "in rows_by_code(codes, [len(known) for known in spelled])\n    ]",
@@ -329,7 +329,7 @@ MUTANTS = (
     Mutant(
         "M23",
         "the check of casts",
-        "frames/leaves.py",
+        "frames/casts.py",
         (("return pc.cast(values, target, safe=True)", "return pc.cast(values, target, safe=False)"),),
         pytest("frames/test_conform.py::test_a_value_that_would_change_is_refused_by_row_and_value"),
         "DID NOT RAISE",
@@ -337,7 +337,7 @@ MUTANTS = (
     Mutant(
         "M23-fraction",
         "the check for fractions",
-        "frames/leaves.py",
+        "frames/casts.py",
         (("    if (whole != numbers).any():\n", "    if False:\n"),),
         pytest("frames/test_conform.py::test_a_value_that_would_change_is_refused_by_row_and_value"),
         "DID NOT RAISE",
@@ -345,7 +345,7 @@ MUTANTS = (
     Mutant(
         "M24",
         "the check that no nanoseconds are cut off",
-        "frames/leaves.py",
+        "frames/casts.py",
         (
             (
                 "_in_years_1_to_9999(_cast(values, target), unit_s=1e-9",
@@ -418,7 +418,7 @@ def copy_package(to: Path) -> None:
 def mutate(mutant: Mutant, package: Path) -> None:
     """Apply a mutant's edits to a copy; raises if an old text is not there exactly once."""
     place = package / "safewrite" / mutant.file
-    modules = sorted(place.glob("*.py")) if place.is_dir() else [place]
+    modules = sorted(place.rglob("*.py")) if place.is_dir() else [place]
     for old, new in mutant.edits:
         found = [path for path in modules for _ in range(path.read_text().count(old))]
         if len(found) != 1:

@@ -6,7 +6,7 @@ from tests.mutants.catalogue import Killer, Mutant, model
 
 OWN = Killer("pytest", ("-q", "-p", "no:cacheprovider", "--noconftest", "tests/iceberg/test_protocol.py"))
 """Scenarios of single commits on a SQLite catalog; a mutant says which of them must fail."""
-SWAP, APPEND = "protocol/swap.py", "iceberg/append.py"
+SWAP, APPEND = "protocol/iceberg/commit.py", "iceberg/write/append.py"
 CLEAN_UP = (
     (
         "    raise undecided(swap, outcome, accepted or in_doubt or unseen)\n",
@@ -38,7 +38,7 @@ ICEBERG_MUTANTS = (
     Mutant(
         "M15",
         "the version id in every update of a Glue table",
-        "iceberg/guard.py",
+        "iceberg/catalog/glue.py",
         (('    if not params.get("VersionId"):\n', "    if False:\n"),),
         Killer("pytest", ("-q", "-p", "no:cacheprovider", "--noconftest", "tests/iceberg/test_guard.py")),
         "test_an_update_without_a_version_id_is_not_sent",
@@ -46,7 +46,7 @@ ICEBERG_MUTANTS = (
     Mutant(
         "M16",
         "planning anew on a new base",
-        "iceberg/replace.py",
+        "iceberg/write/overwrite.py",
         (
             (
                 "        yield from self._plan(head)\n        kept",
@@ -88,7 +88,7 @@ ICEBERG_MUTANTS = (
     Mutant(
         "no-ancestor",
         "that a snapshot must be in the branch's history",
-        "iceberg/change.py",
+        "iceberg/catalog/commit_request.py",
         (("        return head.is_current(self.snapshot_ids[-1])\n", "        return True\n"),),
         OWN,
         "test_a_commit_that_was_rolled_back_before_its_ack_is_not_acked",
@@ -144,7 +144,7 @@ ICEBERG_MUTANTS = (
         SWAP,
         (
             (
-                "        if self.ticket is not None:\n            yield from _answer(lease.pass_turn(self.ticket))\n",
+                "        if self.ticket is not None:\n            yield from _answer(ticket_queue.pass_turn(self.ticket))\n",
                 "        yield from self.closing()\n",
             ),
         ),
@@ -154,7 +154,7 @@ ICEBERG_MUTANTS = (
     Mutant(
         "key",
         "the key in the commit itself",
-        "iceberg/naming.py",
+        "iceberg/write/summary.py",
         (("            KEY: self.key,\n", ""),),
         OWN,
         "test_the_key_is_in_the_very_commit",
@@ -188,7 +188,7 @@ ICEBERG_MUTANTS = (
     Mutant(
         "time",
         "the order of snapshots in time",
-        "iceberg/manifests.py",
+        "iceberg/data/manifests.py",
         (("max(now_ms, metadata.last_updated_ms)", "now_ms"),),
         OWN,
         "test_time_in_the_table_never_goes_back",
@@ -196,7 +196,7 @@ ICEBERG_MUTANTS = (
     Mutant(
         "M27-iceberg",
         "the look at the data files before the commit",
-        "iceberg/staging.py",
+        "iceberg/write/staging.py",
         (("        marks = self._marks if due else []\n", "        marks: list[_Mark] = []\n"),),
         OWN,
         "test_a_data_file_that_was_damaged_before_the_commit_is_noticed",

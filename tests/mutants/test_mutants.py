@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from safewrite.testing.explorer import MODELS
+from safewrite.testing.explorer.__main__ import MODELS
 from tests.mutants.catalogue import (
     HISTORIES,
     MUTANTS,

@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 
 import safewrite as sw
 from safewrite.errors import ForeignWriterError, Kind, RetriesExhaustedError, StorageError
-from safewrite.protocol.claim import LOG, commit_path
-from safewrite.protocol.commit import Arbiter
+from safewrite.protocol.delta.claim import LOG, commit_path
+from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import (
     Busy,
     Effect,
@@ -32,9 +32,9 @@ from safewrite.stores.aws import meaning
 from safewrite.stores.dynamodb import DynamoDBLocks
 from safewrite.stores.s3 import S3Objects
 from safewrite.stores.world import Performer, run
-from safewrite.testing.immutable import Store
-from safewrite.testing.models import FIRST
-from safewrite.testing.rows import body_of, safewrite
+from safewrite.testing.explorer.immutable import Store
+from safewrite.testing.explorer.models import FIRST
+from safewrite.testing.explorer.rows import body_of, safewrite
 
 OTHER = body_of("other", "other")
 TABLE = Store(((commit_path(0), FIRST),))

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bench import servers
+from bench.servers import servers
 from tests.spark.session import Spark
 
 _ROOT = Path(__file__).resolve().parents[2]

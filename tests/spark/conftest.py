@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from bench.catalogs import CatalogKind, catalog_properties
-from bench.servers import Ministack, create_lock_table
+from bench.servers.catalogs import CatalogKind, catalog_properties
+from bench.servers.servers import Ministack, create_lock_table
 from tests.integration.places import Place
 from tests.servers import PlannedProxy, catalog_uri
 from tests.spark.hooked import HookedTable

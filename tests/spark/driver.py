@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from safewrite.delta.spark.session import hook_of
 from safewrite.spark import attach
-from safewrite.spark.session import hook_of
 from safewrite.testing.steps import KillAt, side_of
 from tests.integration.places import Place, rows
 from tests.spark.session import Spark

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 import safewrite as sw
+from safewrite.frames.spark.batch import computed
 from safewrite.iceberg.table import IcebergTable
-from safewrite.spark.batch import computed
 from tests.integration.places import rows
 from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from safewrite.delta.spark.log_store import SparkTable
+from safewrite.delta.spark.session import hook_of
 from safewrite.protocol.ask import Limits
 from safewrite.spark import attach
-from safewrite.spark.commits import SparkTable
-from safewrite.spark.session import hook_of
 from tests.integration.places import LEASE_S, Place, rows
 from tests.servers import PlannedProxy
 from tests.spark.session import Spark

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import safewrite as sw
-from bench.catalogs import CatalogKind, load
+from bench.servers.catalogs import CatalogKind, load
 from safewrite.iceberg.table import IcebergTable
 from tests.spark.session import Spark
 

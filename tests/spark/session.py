@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
+from bench.servers.servers import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY
 from bench.stress.spark_reader import EXTENSIONS, catalog_settings
 from safewrite.spark import conf
 

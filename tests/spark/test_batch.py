@@ -10,9 +10,15 @@ import pytest
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import truths
+from safewrite.frames.spark.batch import (
+    Check,
+    Origin,
+    computed,
+    counts_every_attempt,
+    observed,
+)
+from safewrite.frames.spark.sql import to_sql
 from safewrite.frames.where import parse
-from safewrite.spark.batch import Check, Origin, computed, counts_every_attempt, observed
-from safewrite.spark.where import to_sql
 from tests.spark.session import Spark
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]

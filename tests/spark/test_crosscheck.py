@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bench.catalogs import CatalogKind
 from bench.crosscheck import homes_of
-from bench.servers import Ministack
-from safewrite.protocol.head import Head
+from bench.servers.catalogs import CatalogKind
+from bench.servers.servers import Ministack
+from safewrite.protocol.iceberg.head import Head
 from safewrite.testing import crosscheck
 from safewrite.testing.crosscheck import Program
 from safewrite.testing.crosscheck.draw import Format, peers
@@ -50,14 +50,14 @@ def test_fixed_seeds_end_without_an_unexplained_disagreement(format_: Format, ho
 def _fixed_partitions(patch: pytest.MonkeyPatch) -> None:
     from pyiceberg.types import FixedType
 
-    from safewrite.iceberg import partitions
+    from safewrite.iceberg.data import partitions
 
     patch.delitem(partitions._MISREAD, FixedType)
 
 
 def _settings_of_sessions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("safewrite.spark.delta._whole_microseconds", lambda _: nullcontext())
-    patch.setattr("safewrite.spark.delta._check_session", lambda *_: None)
+    patch.setattr("safewrite.delta.spark.write._whole_microseconds", lambda _: nullcontext())
+    patch.setattr("safewrite.delta.spark.write._check_session", lambda *_: None)
 
 
 def _cherry_picks(patch: pytest.MonkeyPatch) -> None:

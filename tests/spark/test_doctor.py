@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.catalogs import CatalogKind
-from safewrite.delta.doctor import examine
-from safewrite.delta.survey import survey
-from safewrite.iceberg import doctor as iceberg_doctor
+from bench.servers.catalogs import CatalogKind
+from safewrite.delta.maintenance.doctor import examine
+from safewrite.delta.maintenance.inspection import survey
+from safewrite.iceberg.maintenance import doctor as iceberg_doctor
 from safewrite.iceberg.table import IcebergTable
 from tests.integration.places import rows
 from tests.spark.lake import Lake

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import safewrite as sw
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from examples import rate_to_delta, rate_to_iceberg, spark_and_pandas
 from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake

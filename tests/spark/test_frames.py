@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from bench.catalogs import CatalogKind
-from bench.servers import Ministack
-from safewrite.iceberg import spark as iceberg_spark
+from bench.servers.catalogs import CatalogKind
+from bench.servers.servers import Ministack
+from safewrite.frames.spark.batch import Observed
+from safewrite.iceberg.spark import write as iceberg_spark
 from safewrite.iceberg.table import IcebergTable
-from safewrite.spark.batch import Observed
 from safewrite.testing.steps import Answers, At
 from tests.integration.places import once, rows
 from tests.servers import object_at
@@ -131,7 +131,7 @@ def test_overwrite_replaces_the_rows_for_which_where_is_true_once(end: End) -> N
 @pytest.mark.long
 def test_rows_computed_once_are_the_rows_in_the_table(end: End) -> None:
     """E5: a plan that would give other rows each time is run once, so the fingerprint is that of the table."""
-    from safewrite.spark.batch import computed
+    from safewrite.frames.spark.batch import computed
 
     salted = end.frame(*range(20)).selectExpr("id", "CAST(rand() AS STRING) AS value")
     with end.spark.careless():
@@ -152,12 +152,12 @@ def test_an_iceberg_batch_is_written_and_counted_in_one_pass_and_a_repeat_writes
     end = iceberg(lakes("rest"))
     with end.spark.careless():
         with monkeypatch.context() as patched:
-            patched.setattr("safewrite.iceberg.spark.computed", never)
+            patched.setattr("safewrite.iceberg.spark.write.computed", never)
             first = end.open().append(end.frame(1, 2), txn=("app", 0))
             end.open().append(end.frame(3), key="k")
             end.open().overwrite(end.frame(1, 2, 3))
         with monkeypatch.context() as patched:
-            patched.setattr("safewrite.spark.files.SparkIceberg.write", never)
+            patched.setattr("safewrite.iceberg.spark.files.SparkIceberg.write", never)
             again = end.open().append(end.frame(2, 1), txn=("app", 0))
             with pytest.raises(sw.ReplayMismatchError):
                 end.open().append(end.frame(4), key="k")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from safewrite.iceberg.table import IcebergTable
 from tests.spark.edges import FILES, FILTERS, SCHEMA, frames
 from tests.spark.lake import Lake

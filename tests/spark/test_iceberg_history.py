@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from safewrite.iceberg.table import IcebergTable
 from tests.spark.lake import Lake
 from tests.spark.session import Spark

@@ -12,8 +12,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 import safewrite as sw
-from bench.catalogs import CatalogKind
-from bench.servers import Ministack
+from bench.servers.catalogs import CatalogKind
+from bench.servers.servers import Ministack
 from safewrite.iceberg.table import IcebergTable
 from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
 from tests.spark.lake import Lake

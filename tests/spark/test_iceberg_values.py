@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from safewrite.iceberg.table import IcebergTable
 from tests.spark.lake import Lake
 from tests.spark.session import Spark

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import safewrite as sw
-from bench.catalogs import CatalogKind
-from bench.servers import Ministack
+from bench.servers.catalogs import CatalogKind
+from bench.servers.servers import Ministack
 from safewrite.iceberg.table import IcebergTable
 from tests.servers import object_at
 from tests.spark.lake import Lake

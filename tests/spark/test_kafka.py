@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from bench.catalogs import CatalogKind
-from bench.kafka import Kafka
+from bench.servers.catalogs import CatalogKind
+from bench.servers.kafka import Kafka
+from safewrite.frames.spark import kafka as spark_kafka
+from safewrite.frames.spark import stream
 from safewrite.iceberg.table import IcebergTable
-from safewrite.spark import kafka as spark_kafka
-from safewrite.spark import source
 from tests.integration.places import once
 from tests.spark.ends import End, delta, iceberg
 from tests.spark.hooked import HookedTable
@@ -168,7 +168,7 @@ def test_a_topic_that_is_made_anew_during_a_replay_is_noticed(
 ) -> None:
     """E2: after the batch was named, before its rows are counted."""
     die_after_the_first_batch(topic, end)
-    named = source.batch_of
+    named = stream.batch_of
     calls: list[int] = []
 
     def batch_of(frame: Any, epoch: int) -> Any:
@@ -178,7 +178,7 @@ def test_a_topic_that_is_made_anew_during_a_replay_is_noticed(
         calls.append(epoch)
         return found
 
-    monkeypatch.setattr(source, "batch_of", batch_of)
+    monkeypatch.setattr(stream, "batch_of", batch_of)
     refused(topic, end, "made anew while its rows were counted")
     assert len(calls) == 2
 

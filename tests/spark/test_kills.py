@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.servers import Ministack
+from bench.servers.servers import Ministack
 from safewrite.testing.steps import Recorder, points
 from tests.integration.children import Nursery, Task
 from tests.integration.places import Place, once, rows

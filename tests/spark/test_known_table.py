@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import safewrite as sw
-from bench.catalogs import CatalogKind
-from bench.servers import Ministack
-from safewrite.iceberg import spark as iceberg_spark
+from bench.servers.catalogs import CatalogKind
+from bench.servers.servers import Ministack
+from safewrite.iceberg.spark import files
+from safewrite.iceberg.spark import write as iceberg_spark
 from safewrite.iceberg.table import IcebergTable
-from safewrite.spark import files
 from tests.integration.places import once
 from tests.servers import object_at
 from tests.spark.lake import Lake

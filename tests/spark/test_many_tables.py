@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from safewrite.sink import Sink
 from tests.integration.places import once
 from tests.spark.ends import End, delta, iceberg

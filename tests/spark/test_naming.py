@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from safewrite.delta.candidate import Write
-from safewrite.delta.state import TableState
+from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.spark.transaction import SparkCandidate
+from safewrite.delta.write.transaction import Write
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.candidate import Found
-from safewrite.spark.naming import SparkCandidate
+from safewrite.protocol.delta.candidate import Found
 from tests.delta.logs import metadata
 
 PEERS = b'{"commitInfo":{"operation":"WRITE"}}\n'

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from safewrite.delta.candidate import Write
+from safewrite.delta.spark.transaction import SparkCandidate
+from safewrite.delta.write.transaction import Write
+from safewrite.frames.spark import stream
+from safewrite.frames.spark.batch import Origin
 from safewrite.protocol.ask import Limits
-from safewrite.spark import source
-from safewrite.spark.batch import Origin
-from safewrite.spark.naming import SparkCandidate
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Running:
 @pytest.fixture
 def query(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """What is written in a run and a batch of the query ``q``, by whatever says how it went."""
-    monkeypatch.setattr(source, "_slots", {})
-    monkeypatch.setattr(source, "_active", lambda _: Running(("q",)))
+    monkeypatch.setattr(stream, "_slots", {})
+    monkeypatch.setattr(stream, "_active", lambda _: Running(("q",)))
 
     def give(plan: str, *, run: str = "r", epoch: int = 0, error: Exception | None = None) -> None:
-        batch = source.StreamBatch("q", run, epoch, Origin("offsets1", "ab"))
-        with source.only_frame(Plan(plan), batch, "table", "orders"):  # type: ignore[arg-type]
+        batch = stream.StreamBatch("q", run, epoch, Origin("offsets1", "ab"))
+        with stream.only_frame(Plan(plan), batch, "table", "orders"):  # type: ignore[arg-type]
             if error is not None:
                 raise error
 
@@ -87,18 +87,18 @@ def test_queries_that_ended_are_forgotten(
     query: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query("low")
-    monkeypatch.setattr(source, "_active", lambda _: Running(("p",)))
-    batch = source.StreamBatch("p", "r", 0, Origin("offsets1", "ab"))
-    with source.only_frame(Plan("low"), batch, "table", "orders"):  # type: ignore[arg-type]
-        assert [name[2] for name in source._slots] == ["p"]
+    monkeypatch.setattr(stream, "_active", lambda _: Running(("p",)))
+    batch = stream.StreamBatch("p", "r", 0, Origin("offsets1", "ab"))
+    with stream.only_frame(Plan("low"), batch, "table", "orders"):  # type: ignore[arg-type]
+        assert [name[2] for name in stream._slots] == ["p"]
 
 
 @pytest.mark.parametrize("seems_there", [True, False])
 def test_rows_are_asked_only_where_a_batch_seems_to_be_there_under_another_name(
     query: Callable[..., None], monkeypatch: pytest.MonkeyPatch, seems_there: bool
 ) -> None:
-    batch = source.StreamBatch("q", "r", 0, Origin("offsets1", "ab"))
-    monkeypatch.setattr(source, "batch_of", lambda *_: batch)
+    batch = stream.StreamBatch("q", "r", 0, Origin("offsets1", "ab"))
+    monkeypatch.setattr(stream, "batch_of", lambda *_: batch)
     asked = []
 
     def write(origin: Origin | None) -> str:
@@ -109,7 +109,7 @@ def test_rows_are_asked_only_where_a_batch_seems_to_be_there_under_another_name(
 
     def written() -> str:
         frame: Any = Plan("low")
-        return source.written(frame, ("orders", 0), "table", write, seems_there=seems_there)
+        return stream.written(frame, ("orders", 0), "table", write, seems_there=seems_there)
 
     if seems_there:
         assert written() == "by its rows"

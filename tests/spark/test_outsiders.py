@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from tests.integration.places import Place, once, rows
 from tests.spark.ends import delta, iceberg
 from tests.spark.hooked import HookedTable

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from safewrite.testing.steps import At
 from tests.spark import ordered, serial
 from tests.spark.hooked import HookedTable

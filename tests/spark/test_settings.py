@@ -15,8 +15,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 import safewrite as sw
-from safewrite.spark import attach, conf, configure, jars, jars_from, logstore_jar, options, packages
-from safewrite.spark.commits import parse_commit_path, transaction_of
+from safewrite.delta.spark import options
+from safewrite.delta.spark.log_store import parse_commit_path, transaction_of
+from safewrite.spark import (
+    attach,
+    conf,
+    configure,
+    jars,
+    jars_from,
+    logstore_jar,
+    packages,
+)
 from tests.spark.session import JARS
 
 HERE = Path(__file__).parent

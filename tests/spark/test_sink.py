@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import safewrite as sw
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from tests.integration.places import once
 from tests.spark.ends import End, delta, iceberg
 from tests.spark.hooked import HookedTable

@@ -14,13 +14,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import safewrite as sw
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
+from safewrite.delta.spark import write as spark_delta
 from safewrite.frames import Fingerprint
-from safewrite.iceberg import spark as spark_iceberg
+from safewrite.frames.spark import stream as offsets
+from safewrite.iceberg.spark import write as spark_iceberg
 from safewrite.iceberg.table import IcebergTable
 from safewrite.sink import Sink
-from safewrite.spark import delta as spark_delta
-from safewrite.spark import source
 from safewrite.testing.steps import At
 from tests.integration.places import once, rows
 from tests.spark.ends import SCHEMA, End, delta, iceberg
@@ -328,7 +328,7 @@ def test_a_batch_that_another_driver_commits_meanwhile_is_found_by_its_offsets(
     receipts = []
 
     def batches(frame: Any, epoch: int) -> None:
-        known = source.batch_of(frame, epoch)
+        known = offsets.batch_of(frame, epoch)
         assert known is not None
         name = rival._drafts.name
 
@@ -367,7 +367,7 @@ def test_the_offsets_of_a_file_source_say_nothing(delta_end: End, tmp_path: Path
     sink = delta_end.open().sink(app_id="orders")
 
     def batches(frame: Any, epoch: int) -> None:
-        assert source.batch_of(frame, epoch) is None
+        assert offsets.batch_of(frame, epoch) is None
         sink(frame, epoch)
         assert sink.last_receipt is not None
         kinds.append(sink.last_receipt.fingerprint.split(":")[0])
@@ -382,14 +382,14 @@ def test_frames_that_are_not_of_the_running_batch_have_no_offsets(delta_end: End
 
     def batches(frame: Any, epoch: int) -> None:
         others = [delta_end.frame(1), frame.sparkSession.newSession().range(1)]
-        found.append([source.batch_of(one, epoch) for one in others])
-        found.append([source.batch_of(frame, epoch + 1)])
-        assert source.batch_of(frame.where("id > 2"), epoch) is not None
+        found.append([offsets.batch_of(one, epoch) for one in others])
+        found.append([offsets.batch_of(frame, epoch + 1)])
+        assert offsets.batch_of(frame.where("id > 2"), epoch) is not None
 
     feed.run(batches)
     assert found == [[None, None], [None]] * 2
     with delta_end.spark.careless():
-        assert source.batch_of(delta_end.frame(1), 0) is None
+        assert offsets.batch_of(delta_end.frame(1), 0) is None
 
 
 @pytest.mark.long
@@ -407,7 +407,7 @@ def test_a_batch_that_was_named_by_its_rows_is_known_by_them(
     end: End, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = end.open().sink(app_id="orders")
-    monkeypatch.setattr(source, "batch_of", lambda *_: None)
+    monkeypatch.setattr(offsets, "batch_of", lambda *_: None)
     with pytest.raises(StreamingQueryException, match="the driver dies here"):
         feed.run(dies(sink))
     monkeypatch.undo()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from bench.stress.spark_reader import SparkReadError, catalog_settings, iceberg_rows
 from safewrite.testing.checker import Read
 from safewrite.testing.history import COLUMNS, Row, make_rows

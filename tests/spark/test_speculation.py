@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from bench.catalogs import CatalogKind, load
+from bench.servers.catalogs import CatalogKind, load
 from safewrite.testing.faults import FaultKind, Rule, Step
 from tests.integration.places import Place, once, visible
 from tests.servers import CatalogLab, PlannedProxy
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
 ROWS = 8
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
 CATALOG = "lab"
-"""As ``bench.catalogs.load`` calls it: a SQL catalog keeps its tables under its name."""
+"""As ``bench.servers.catalogs.load`` calls it: a SQL catalog keeps its tables under its name."""
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",

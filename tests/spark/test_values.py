@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from bench.servers import Ministack
+from bench.servers.servers import Ministack
 from tests.integration.places import Place
 from tests.spark.session import Spark, to_folder
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from tests.integration.places import once
 from tests.spark import zombie
 from tests.spark.ends import End, delta, iceberg

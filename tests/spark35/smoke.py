@@ -14,7 +14,7 @@ import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from bench.catalogs import CatalogKind
+from bench.servers.catalogs import CatalogKind
 from safewrite.spark import configure, jars_from
 from safewrite.testing.faults import FaultKind, Rule, Step
 from tests.integration.places import once, visible

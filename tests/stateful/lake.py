@@ -15,10 +15,11 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import safewrite.table
-from safewrite import opening
-from safewrite.connect import Connection
-from safewrite.delta import creation
+import safewrite.delta.table
+from safewrite.delta import opening
+from safewrite.delta.connect import Connection
+from safewrite.delta.table import Table
+from safewrite.delta.write import creation
 from safewrite.errors import (
     CommitUnknownError,
     NotCommittedError,
@@ -28,13 +29,12 @@ from safewrite.errors import (
 )
 from safewrite.options import Address
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.commit import Arbiter
+from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect
 from safewrite.receipt import Outcome, Receipt
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.memory import MemoryLedger, MemoryLocks, MemoryObjects, MemoryQueue
 from safewrite.stores.world import World
-from safewrite.table import Table
 from tests.stateful.calls import BASE, EXTRAS, Call, Write, rows_of
 from tests.stateful.clock import Clock
 from tests.stateful.nemesis import Crash, Nemesis, Trace
@@ -103,7 +103,7 @@ class Lake:
         self.depth += 1
         fake_time = SimpleNamespace(monotonic=self.clock.monotonic)
         try:
-            with patch.object(safewrite.table, "time", fake_time):
+            with patch.object(safewrite.delta.table, "time", fake_time):
                 told = self._dispatch(call)
             self.oracle.check()
         except Exception:

@@ -17,8 +17,8 @@ from pyiceberg.types import LongType
 
 import safewrite as sw
 from safewrite.errors import CommitUnknownError, NotCommittedError, ReplayMismatchError, WouldAlterError
-from safewrite.iceberg.naming import KEY
 from safewrite.iceberg.table import IcebergTable
+from safewrite.iceberg.write.summary import KEY
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect
 from safewrite.receipt import Receipt

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from bench.catalogs import Postgres
+from bench.servers.catalogs import Postgres
 from safewrite.stores import sql
 from tests.stores.relay import Relay
 from tests.stores.together import WRITERS

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import safewrite as sw
-from bench.servers import Ministack
+from bench.servers.servers import Ministack
 from safewrite.cli.app import app
 from safewrite.protocol.effects import Exists, LedgerRecord, Missing, Ok, Queue
 from safewrite.stores.dynamodb import aws_ledger

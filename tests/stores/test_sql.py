@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from bench.catalogs import Postgres
+from bench.servers.catalogs import Postgres
 from safewrite.errors import StorageError
 from safewrite.protocol.effects import Exists, LedgerRecord, Missing, Ok, Queue
 from safewrite.stores import sql

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from bench.catalogs import Postgres
-from bench.servers import free_port
+from bench.servers.catalogs import Postgres
+from bench.servers.servers import free_port
 from safewrite.errors import Kind, StorageError
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits

@@ -81,14 +81,14 @@ def always(*_: Any, **__: Any) -> Generator[Any, Any, bool]:
 
 
 def _recreated_table(patch: Patch) -> None:
-    patch.setattr("safewrite.table.check_same", lambda *_: None)
-    patch.setattr("safewrite.delta.state._is_same_log", always)
-    patch.setattr("safewrite.protocol.catch_up._prove", nothing)
-    patch.setattr("safewrite.protocol.commit.prove", nothing)
+    patch.setattr("safewrite.delta.table.check_same", lambda *_: None)
+    patch.setattr("safewrite.delta.log.snapshot._is_same_log", always)
+    patch.setattr("safewrite.protocol.delta.catch_up._prove", nothing)
+    patch.setattr("safewrite.protocol.delta.commit.prove", nothing)
 
 
 def _unchecked_refresh(patch: Patch) -> None:
-    patch.setattr("safewrite.table.check_table", lambda _: None)
+    patch.setattr("safewrite.delta.table.check_table", lambda _: None)
 
 
 def _categories(patch: Patch) -> None:
@@ -128,7 +128,7 @@ def _after_the_commit(patch: Patch) -> None:
             fail()
 
     patch.setattr(sw.Table, "_after", after)
-    patch.setattr("safewrite.table.after_ack", unguarded)
+    patch.setattr("safewrite.delta.table.after_ack", unguarded)
 
 
 class unguarded:  # noqa: N801 - stands for a function
@@ -147,7 +147,7 @@ class unguarded:  # noqa: N801 - stands for a function
 def _folders_of_partitions(patch: Patch) -> None:
     import re
 
-    patch.setattr("safewrite.delta.partitions._NO_FOLDER", re.compile(r"[^A-Za-z0-9._~-]"))
+    patch.setattr("safewrite.delta.data.partitions._NO_FOLDER", re.compile(r"[^A-Za-z0-9._~-]"))
 
 
 def _void_partition(patch: Patch) -> None:
@@ -163,12 +163,12 @@ def _resolve_without_looking(patch: Patch) -> None:
 
 def _dropped_tables_answer(patch: Patch) -> None:
     def newest(known: Any, limits: Any) -> Generator[Any, Any, Any]:
-        from safewrite.protocol.swap import load
+        from safewrite.protocol.iceberg.commit import load
 
         return (yield from load(limits))
 
-    patch.setattr("safewrite.iceberg.write._newest", newest)
-    patch.setattr("safewrite.iceberg.sight.FRESH_S", 3600.0)  # on a slow machine the second would be over
+    patch.setattr("safewrite.iceberg.write.write._newest", newest)
+    patch.setattr("safewrite.iceberg.current.FRESH_S", 3600.0)  # on a slow machine the second would be over
 
 
 FAULTS = [
@@ -290,7 +290,7 @@ def test_a_refusal_of_rows_as_good_as_any_is_a_fault(monkeypatch: Patch) -> None
     def refuse(*_: Any, **__: Any) -> None:
         raise sw.StorageError("no")
 
-    monkeypatch.setattr("safewrite.table.Table._receipt", refuse)
+    monkeypatch.setattr("safewrite.delta.table.Table._receipt", refuse)
     program = Program(
         "delta", "safewrite", (Column("id", "int64"),), (Step("safewrite", "append", ({"id": 1},)),)
     )

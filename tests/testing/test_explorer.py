@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from safewrite.protocol.claim import commit_path
-from safewrite.protocol.commit import Arbiter
+from safewrite.protocol.delta.claim import commit_path
+from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Entry, Ok
-from safewrite.testing import models, peers
-from safewrite.testing.automaton import (
+from safewrite.testing.explorer import models, peers
+from safewrite.testing.explorer.__main__ import MODELS, main
+from safewrite.testing.explorer.automaton import (
     Acked,
     Automaton,
     Broken,
@@ -21,12 +22,11 @@ from safewrite.testing.automaton import (
     NotCommitted,
     Program,
 )
-from safewrite.testing.explorer import MODELS, main
-from safewrite.testing.immutable import Store
-from safewrite.testing.invariants import Judge
-from safewrite.testing.models import FIRST, Model, Writer
-from safewrite.testing.rows import body_of
-from safewrite.testing.search import FAULTS, Explorer
+from safewrite.testing.explorer.immutable import Store
+from safewrite.testing.explorer.invariants import Judge
+from safewrite.testing.explorer.models import FIRST, Model, Writer
+from safewrite.testing.explorer.rows import body_of
+from safewrite.testing.explorer.search import FAULTS, Explorer
 
 LARGE = ("spark-put",)
 """Models whose spaces take a minute."""

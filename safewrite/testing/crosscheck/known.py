@@ -99,7 +99,7 @@ FAULTS = [
         "PyIceberg's empty lists of structs",
         "pyiceberg",
         "PyIceberg 0.12.0 reads a list or map of structs that is NULL as an empty one, in tables that it wrote alone; "
-        "safewrite.iceberg.replace refuses to rewrite such rows",
+        "safewrite.iceberg.write.overwrite refuses to rewrite such rows",
         _null_list_of_structs,
     ),
 ]

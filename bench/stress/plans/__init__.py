@@ -1,0 +1,1 @@
+"""Plans of a stress run: writers, faults, arms."""

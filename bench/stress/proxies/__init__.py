@@ -1,0 +1,1 @@
+"""Proxies that lose answers, refuse and delay by plan."""

@@ -1,0 +1,1 @@
+"""Encodes data files of a Delta table, and reads their footers."""

@@ -1,0 +1,1 @@
+"""Reads and writes the Delta log: commits, checkpoints, schemas, features."""

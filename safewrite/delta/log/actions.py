@@ -1,0 +1,197 @@
+"""The Delta log: names of its files, and commits as lists of actions (PROTOCOL.md, "Delta Log Entries")."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from safewrite.errors import Kind, StorageError
+from safewrite.protocol.delta.catch_up import digest_of
+from safewrite.protocol.delta.claim import LOG, commit_path, file_name
+from safewrite.texts import said
+
+__all__ = [
+    "LAST_CHECKPOINT",
+    "LOG",
+    "Action",
+    "Commit",
+    "FileKey",
+    "checkpoint_part_of",
+    "checkpoint_paths",
+    "checkpoint_version_of",
+    "commit_path",
+    "corrupt",
+    "file_key",
+    "file_name",
+    "parse",
+    "version_of",
+]
+
+Action: TypeAlias = dict[str, Any]
+"""The content of one action, without its name: ``{"path": ..., "size": ...}`` for an ``add``."""
+
+FileKey: TypeAlias = tuple[str, str | None]
+"""A logical file: its decoded path, and the unique id of its deletion vector, if it has one."""
+
+LAST_CHECKPOINT = f"{LOG}_last_checkpoint"
+
+_COMMIT = re.compile(re.escape(LOG) + r"(\d{20})\.json")
+_CHECKPOINT = re.compile(re.escape(LOG) + r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_V2_CHECKPOINT = re.compile(re.escape(LOG) + r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)")
+
+
+def version_of(path: str) -> int | None:
+    """The version of a commit file; None for any other file of the log."""
+    match = _COMMIT.fullmatch(path)
+    return int(match[1]) if match else None
+
+
+def checkpoint_version_of(path: str) -> int | None:
+    """The version of a checkpoint file, of any kind; None for any other file of the log."""
+    match = _CHECKPOINT.fullmatch(path) or _V2_CHECKPOINT.fullmatch(path)
+    return int(match[1]) if match else None
+
+
+def checkpoint_part_of(path: str) -> tuple[int, int, int] | None:
+    """``(version, part, parts)`` of a classic (1 of 1) or multi-part checkpoint file, else None."""
+    match = _CHECKPOINT.fullmatch(path)
+    if match is None:
+        return None
+    return int(match[1]), int(match[2] or 1), int(match[3] or 1)
+
+
+def checkpoint_paths(version: int, parts: int = 1) -> tuple[str, ...]:
+    """Paths of a checkpoint in one file, or in ``parts`` files if more than one."""
+    stem = f"{LOG}{version:020d}.checkpoint"
+    if parts == 1:
+        return (f"{stem}.parquet",)
+    return tuple(f"{stem}.{part:010d}.{parts:010d}.parquet" for part in range(1, parts + 1))
+
+
+def corrupt(message: str) -> StorageError:
+    """The error for a log that breaks its own rules; reading on would show wrong rows."""
+    return StorageError(
+        f"{message} Nothing was committed. Run `safewrite doctor` on the table.", kind=Kind.CORRUPT_LOG
+    )
+
+
+def file_key(action: Mapping[str, Any]) -> FileKey:
+    """The primary key of an ``add`` or ``remove`` (PROTOCOL.md, "Add File and Remove File").
+
+    Paths are compared decoded: engines escape one and the same file name differently.
+    """
+    path: str = action["path"]
+    vector = action.get("deletionVector")
+    return (unquote(path) if "%" in path else path), vector_id(vector) if vector else None
+
+
+def vector_id(vector: Mapping[str, Any]) -> str:
+    """The unique id of a deletion vector (PROTOCOL.md, "Derived Fields")."""
+    base = f"{vector['storageType']}{vector['pathOrInlineDv']}"
+    offset = vector.get("offset")
+    return base if offset is None else f"{base}@{offset}"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One entry of the log.
+
+    ``actions`` are all actions but most ``add``s, each ``{name: content}``; ``raw_adds`` are lines
+    of ``add`` actions that nobody has had to read yet.  ``digest`` is the MD5 of its bytes in hexadecimal digits.
+    """
+
+    version: int
+    actions: tuple[dict[str, Action], ...]
+    raw_adds: tuple[bytes, ...] = ()
+    digest: str = ""
+
+    def of(self, name: str) -> list[Action]:
+        """Contents of the actions called ``name``, as parsed so far (use ``adds`` for files)."""
+        return [action[name] for action in self.actions if action.get(name) is not None]
+
+    def _last(self, name: str) -> Action | None:
+        found = self.of(name)
+        return found[-1] if found else None
+
+    @property
+    def metadata(self) -> Action | None:
+        """The ``metaData`` action, if this commit changes it."""
+        return self._last("metaData")
+
+    @property
+    def protocol(self) -> Action | None:
+        """The ``protocol`` action, if this commit changes it."""
+        return self._last("protocol")
+
+    @property
+    def txns(self) -> list[Action]:
+        """``txn`` actions: ``appId``, ``version``."""
+        return self.of("txn")
+
+    @property
+    def commit_info(self) -> Action | None:
+        """The ``commitInfo`` action: who wrote this, and under which key."""
+        return self._last("commitInfo")
+
+    @property
+    def domain_metadata(self) -> list[Action]:
+        """``domainMetadata`` actions, tombstones (``removed``) among them."""
+        return self.of("domainMetadata")
+
+    @property
+    def add_count(self) -> int:
+        """How many files this commit adds, without reading them."""
+        return len(self.raw_adds) + len(self.of("add"))
+
+    @cached_property
+    def _adds(self) -> tuple[Action, ...]:
+        lazy = tuple(_action(line, self.version) for line in self.raw_adds)
+        return (*(action["add"] for action in lazy if action.get("add") is not None), *self.of("add"))
+
+    def adds(self) -> tuple[Action, ...]:
+        """``add`` actions.  Raises StorageError (CORRUPT_LOG) if one cannot be read."""
+        return self._adds
+
+    def removes(self) -> list[Action]:
+        """``remove`` actions."""
+        return self.of("remove")
+
+
+def parse(body: bytes, version: int) -> Commit:
+    """Read a commit file: newline-delimited JSON, one action a line.
+
+    Lines of ``add`` actions are kept unread, which is what makes examining a foreign append cheap;
+    the last line is always read, because that is where a torn entry (A19) ends.
+
+    Raises:
+        StorageError: CORRUPT_LOG; the body is empty, or a line is no JSON object.
+    """
+    lines = [line for line in body.splitlines() if line.strip()]
+    if not lines:
+        raise corrupt(f"Version {version} of the log is an empty file.")
+    raw_adds: list[bytes] = []
+    actions: list[dict[str, Action]] = []
+    for line in lines[:-1]:
+        if line.startswith(b'{"add"') and line.endswith(b"}"):
+            raw_adds.append(line)
+        else:
+            actions.append(_action(line, version))
+    actions.append(_action(lines[-1], version))
+    return Commit(version, tuple(actions), tuple(raw_adds), digest_of(body))
+
+
+def _action(line: bytes, version: int) -> dict[str, Action]:
+    try:
+        action = json.loads(line)
+    except ValueError as error:
+        raise corrupt(
+            f"Version {version} of the log holds a torn or garbled line ({said(error)})."
+        ) from error
+    if not isinstance(action, dict) or not all(isinstance(part, dict | None) for part in action.values()):
+        raise corrupt(f"Version {version} of the log holds a line that is no action.")
+    return action

@@ -1,0 +1,163 @@
+"""Checkpoints in the classic V1 form: one Parquet file (PROTOCOL.md, "Checkpoint Schema").
+
+Written beside the commits and never in their way: created under a condition, so that no checkpoint
+is ever replaced or mixed of two (B2), with ``_last_checkpoint`` as a hint only (B3).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Generator
+
+from safewrite.delta.log import actions, checkpoint_file, segment
+from safewrite.delta.log.checkpoint_file import Encoded
+from safewrite.delta.log.features import check_append
+from safewrite.delta.log.replay import read_log
+from safewrite.delta.log.segment import Checkpoint
+from safewrite.delta.log.snapshot import TableState
+from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.effects import (
+    Backoff,
+    Effect,
+    Exists,
+    Failed,
+    Get,
+    Ok,
+    Outcome,
+    Put,
+    PutIfAbsent,
+    Unknown,
+)
+from safewrite.protocol.fetch import fetch_one
+
+log_ = logging.getLogger("safewrite")
+
+INTERVAL_DEFAULT = 10
+BEHIND = 2
+"""So many intervals without a checkpoint, and writers between two due versions make one."""
+LEAST_S, BYTES_PER_S = 0.1, 5e6
+"""What a checkpoint takes: at least, and for each byte of the one before it (measured on two busy cores)."""
+SHARE, LONGEST_S = 0.1, 5.0
+"""Of the time that a caller has left, a checkpoint may take so much, and never more seconds than this."""
+
+
+def maintain(
+    state: TableState | None, version: int, left_s: float, *, limits: Limits
+) -> Generator[Effect, Outcome, Checkpoint | None]:
+    """Make the checkpoint that is due at ``version``, as its writer, who has ``left_s`` left for it.
+
+    Its commit is the lease: nobody else makes this one.  Where no time is left, a later writer makes one.
+
+    Raises:
+        As :func:`write_checkpoint`.
+    """
+    if state is None or state.version != version or not due(state, version):
+        return None
+    if is_affordable(state, left_s):
+        return (yield from write_checkpoint(state, limits=limits))
+    log_.info(
+        "no time is left for the checkpoint of version %d: a later write makes one, or `safewrite checkpoint`",
+        version,
+    )
+    return None
+
+
+def due(state: TableState, version: int) -> bool:
+    """Whether a checkpoint is due at ``version``: at each multiple of ``delta.checkpointInterval``.
+
+    Each version has one writer, so each checkpoint has one natural maintainer.  Where that one had no time for
+    it, it is due between two multiples as well.
+    """
+    interval = _interval(state)
+    if version <= 0 or version % interval == 0:
+        return version > 0
+    newest = state.checkpoint.version if state.checkpoint is not None else 0
+    return version % interval == interval // 2 and version - newest > BEHIND * interval
+
+
+def is_affordable(state: TableState, left_s: float) -> bool:
+    """Whether its checkpoint may be made by a caller who has ``left_s`` left: a tenth of that, and seconds at most.
+
+    How long it takes is guessed from the size of the one before.
+    """
+    size = state.checkpoint.size if state.checkpoint is not None else 0
+    return LEAST_S + size / BYTES_PER_S <= min(LONGEST_S, left_s * SHARE)
+
+
+def _interval(state: TableState) -> int:
+    text = state.properties.get("delta.checkpointInterval", "")
+    return int(text) if text.isdecimal() and int(text) > 0 else INTERVAL_DEFAULT
+
+
+def write_checkpoint(
+    state: TableState, *, limits: Limits | None = None
+) -> Generator[Effect, Outcome, Checkpoint | None]:
+    """Write the checkpoint of ``state.version`` from the one before it and the commits since.
+
+    Returns None if there is one already, or if the table asks for a form of statistics in
+    checkpoints that safewrite does not write.
+
+    Raises:
+        StorageError: the store failed; no checkpoint, or a whole one, is there.
+        UnsupportedTableError: the table's features forbid writing.
+    """
+    limits = limits or Limits()
+    check_append(state)
+    if _other_form(state) or (state.checkpoint is not None and state.checkpoint.version >= state.version):
+        return None
+    found = yield from read_log(state, limits=limits)
+    made = checkpoint_file.encoded(found)
+    paths = actions.checkpoint_paths(state.version)
+    if not (yield from _create(paths[0], made.body, limits)):
+        return None
+    yield from _point_at(state.version, made, limits)
+    return Checkpoint(state.version, paths, len(made.body))
+
+
+def _other_form(state: TableState) -> bool:
+    """Statistics as structs need the table's own types; such a table's checkpoints are left to its engine."""
+    as_json = state.properties.get("delta.checkpoint.writeStatsAsJson", "true").strip().lower()
+    as_struct = state.properties.get("delta.checkpoint.writeStatsAsStruct", "false").strip().lower()
+    return as_json == "false" or as_struct == "true"
+
+
+def _create(path: str, body: bytes, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    """True if the checkpoint is ours; False if another stands there, which is then left alone."""
+    in_doubt = False
+    put = PutIfAbsent(path, body, name="checkpoint.put")
+    outcome: Outcome = Unknown("never asked")
+    for attempt in range(1, limits.asks + 1):
+        outcome = yield put
+        if isinstance(outcome, Ok):
+            return True
+        if isinstance(outcome, Exists):
+            return in_doubt
+        if isinstance(outcome, Failed):
+            break
+        in_doubt = in_doubt or isinstance(outcome, Unknown)
+        if attempt < limits.asks:
+            yield Backoff(attempt, name="checkpoint.put.backoff")
+    raise unanswered(put, outcome)
+
+
+def _point_at(version: int, made: Encoded, limits: Limits) -> Generator[Effect, Outcome, None]:
+    """Move ``_last_checkpoint`` forward, never back."""
+    answer = yield from fetch_one(Get(actions.LAST_CHECKPOINT, name="checkpoint.get_hint"), limits)
+    before = (
+        segment.hint(answer.value) if isinstance(answer, Ok) and isinstance(answer.value, bytes) else None
+    )
+    if before is not None and before.version >= version:
+        return
+    hint = {
+        "version": version,
+        "size": made.rows,
+        "sizeInBytes": len(made.body),
+        "numOfAddFiles": made.adds,
+    }
+    put = Put(
+        actions.LAST_CHECKPOINT, json.dumps(hint, separators=(",", ":")).encode(), name="checkpoint.put_hint"
+    )
+    outcome = yield from ask(put, limits)
+    if not isinstance(outcome, Ok):
+        raise unanswered(put, outcome)

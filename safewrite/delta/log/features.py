@@ -1,0 +1,305 @@
+"""Which tables safewrite may write to: protocol versions, table features, and log retention.
+
+A feature is honoured, or the table is refused by the feature's name; nothing is ignored
+(PROTOCOL.md, "Table Features"; B6).  Rules that rest on the metadata (constraints, invariants,
+generated columns) are applied whether or not the protocol lists their feature: refusing too much
+loses no rows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from safewrite.delta.log.actions import corrupt
+from safewrite.delta.log.snapshot import TableState
+from safewrite.errors import Kind, UnsafeConfigError, UnsupportedTableError
+from safewrite.frames.text_limits import DECLARED, is_nested
+
+READER_VERSION_MAX = 3
+WRITER_VERSION_MAX = 7
+LOG_RETENTION_DEFAULT = "interval 30 days"
+
+IMPLIED_BY_WRITER_VERSION: Mapping[int, tuple[str, ...]] = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+"""What each legacy writer version adds (PROTOCOL.md, "Writer Version Requirements")."""
+
+REFUSED: Mapping[str, str] = {
+    "v2Checkpoint": "its checkpoints cannot be read; drop the feature",
+    "catalogManaged": "its commits belong to a catalog, which would not know of ours",
+    "catalogOwned-preview": "its commits belong to a catalog, which would not know of ours",
+    "coordinatedCommits-preview": "its commits belong to a coordinator, which would not know of ours",
+    "managedCommit-dev": "its commits belong to a coordinator, which would not know of ours",
+    "clustering": "new files would need statistics on its clustering columns",
+    "icebergCompatV1": "new files would need Iceberg's metadata",
+    "icebergCompatV2": "new files would need Iceberg's metadata",
+    "icebergCompatV3": "new files would need Iceberg's metadata",
+    "variantType": "variant values cannot be written",
+    "variantType-preview": "variant values cannot be written",
+    "variantShredding": "variant values cannot be written",
+    "variantShredding-preview": "variant values cannot be written",
+}
+"""Features that are known and not honoured, with the reason."""
+
+Rule: TypeAlias = Callable[[TableState], str | None]
+"""Why a table cannot be written to, or None."""
+
+
+def features(state: TableState) -> frozenset[str]:
+    """Names of all features that the protocol supports, those of legacy versions included."""
+    reader, writer = _versions(state)
+    names = set(state.protocol.get("readerFeatures") or ()) | set(state.protocol.get("writerFeatures") or ())
+    if writer < WRITER_VERSION_MAX:
+        for version, implied in IMPLIED_BY_WRITER_VERSION.items():
+            names.update(implied if version <= writer else ())
+    if reader == 2:
+        names.add("columnMapping")
+    return frozenset(names)
+
+
+def check_append(state: TableState) -> None:
+    """Make sure that rows may be appended to the table.
+
+    Raises:
+        UnsupportedTableError: by the name of every feature, constraint or column that forbids it.
+    """
+    _refuse(state, list(_reasons(state)))
+
+
+def check_overwrite(state: TableState, *, rewrites: bool = False) -> None:
+    """Make sure that files may be removed, and with ``rewrites`` that files may be written anew.
+
+    Raises:
+        UnsupportedTableError: as ``check_append``; also for append-only tables, and for ``rewrites``
+            of a table whose change feed would show kept rows as deleted and inserted.
+    """
+    reasons = list(_reasons(state))
+    if _true(state, "delta.appendOnly"):
+        reasons.append("appendOnly: the table is append-only (delta.appendOnly = true)")
+    if rewrites and _true(state, "delta.enableChangeDataFeed"):
+        reasons.append(
+            "changeDataFeed: rewriting files would show kept rows as changed; overwrite whole partitions"
+        )
+    _refuse(state, reasons)
+
+
+def _refuse(state: TableState, reasons: list[str]) -> None:
+    if reasons:
+        raise UnsupportedTableError(
+            f"This table (id {state.table_id}, version {state.version}) cannot be written to safely: "
+            f"{'; '.join(reasons)}. Nothing was committed. "
+            "Drop the feature, or write with an engine that has it."
+        )
+
+
+def _reasons(state: TableState) -> Iterator[str]:
+    reader, writer = _versions(state)
+    if reader > READER_VERSION_MAX:
+        yield f"reader version {reader} is newer than {READER_VERSION_MAX}"
+    if writer > WRITER_VERSION_MAX:
+        yield f"writer version {writer} is newer than {WRITER_VERSION_MAX}"
+    for name in sorted(features(state)):
+        if name in REFUSED:
+            yield f"{name}: {REFUSED[name]}"
+        elif name not in HONOURED:
+            yield f"{name}: a feature that this version of safewrite does not know"
+    for name, rule in RULES.items():
+        reason = rule(state)
+        if reason:
+            yield f"{name}: {reason}"
+
+
+def _versions(state: TableState) -> tuple[int, int]:
+    reader, writer = state.protocol["minReaderVersion"], state.protocol["minWriterVersion"]
+    if type(reader) is not int or type(writer) is not int:
+        raise corrupt(f"The protocol action of version {state.version} has versions that are no numbers.")
+    return reader, writer
+
+
+# --- rules ------------------------------------------------------------------------------------------
+def _constraints(state: TableState) -> str | None:
+    prefix = "delta.constraints."
+    names = sorted(key[len(prefix) :] for key in state.properties if key.startswith(prefix))
+    return f"rows would have to satisfy the check constraints {', '.join(names)}" if names else None
+
+
+def _columns_with(*keys: str) -> Callable[[TableState], list[str]]:
+    def find(state: TableState) -> list[str]:
+        return [path for path, metadata in _columns(state) if any(key in metadata for key in keys)]
+
+    return find
+
+
+def _columns(state: TableState) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every field of the schema at any depth, with its metadata."""
+    try:
+        schema = json.loads(state.schema_string)
+    except ValueError as error:
+        raise corrupt(f"The schema of version {state.version} is no JSON.") from error
+    yield from _fields(schema, "")
+
+
+def _fields(kind: Any, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields") or ():
+        path = f"{prefix}{field['name']}"
+        yield path, field.get("metadata") or {}
+        yield from _fields(field["type"], f"{path}.")
+    for inner in ("elementType", "keyType", "valueType"):
+        yield from _fields(kind.get(inner), f"{prefix}{inner}.")
+
+
+def _refuse_columns(find: Callable[[TableState], list[str]], why: str) -> Rule:
+    def rule(state: TableState) -> str | None:
+        found = find(state)
+        return f"{why} {', '.join(found)}" if found else None
+
+    return rule
+
+
+def _column_mapping(state: TableState) -> str | None:
+    mode = state.properties.get("delta.columnMapping.mode", "none").lower()
+    return None if mode == "none" else f"columns have other names in the files (mode {mode})"
+
+
+def _row_tracking(state: TableState) -> str | None:
+    """A table that supports row tracking wants row ids even where it is not enabled, unless suspended."""
+    enabled = _true(state, "delta.enableRowTracking")
+    supported = "rowTracking" in features(state) and not _true(state, "delta.rowTrackingSuspended")
+    return "every added row would need a row id" if enabled or supported else None
+
+
+def _in_commit_timestamps(state: TableState) -> str | None:
+    enabled = _true(state, "delta.enableInCommitTimestamps")
+    return (
+        "commits would need increasing timestamps (delta.enableInCommitTimestamps = true)"
+        if enabled
+        else None
+    )
+
+
+def _text_limits(state: TableState) -> str | None:
+    """Limits of columns themselves are checked where frames are; those inside of other types are not."""
+    nested = [path for path, metadata in _columns(state) if is_nested(str(metadata.get(DECLARED, "")))]
+    return (
+        f"texts inside of {', '.join(nested)} have a length that would have to be checked" if nested else None
+    )
+
+
+def _coordinator(state: TableState) -> str | None:
+    names = [
+        key for key in state.properties if key.startswith(("delta.coordinatedCommits.commitCoordinator",))
+    ]
+    return "its commits belong to a coordinator (table property)" if names else None
+
+
+def _true(state: TableState, key: str) -> bool:
+    return state.properties.get(key, "false").strip().lower() == "true"
+
+
+RULES: Mapping[str, Rule] = {
+    "checkConstraints": _constraints,
+    "invariants": _refuse_columns(
+        _columns_with("delta.invariants"), "rows would have to obey the invariants of"
+    ),
+    "generatedColumns": _refuse_columns(
+        _columns_with("delta.generationExpression"), "values would have to be generated for"
+    ),
+    "identityColumns": _refuse_columns(
+        _columns_with("delta.identity.start", "delta.identity.step"), "values would have to be drawn for"
+    ),
+    "allowColumnDefaults": _refuse_columns(_columns_with("CURRENT_DEFAULT"), "defaults would apply to"),
+    "columnMapping": _column_mapping,
+    "rowTracking": _row_tracking,
+    "inCommitTimestamp": _in_commit_timestamps,
+    "coordinatedCommits": _coordinator,
+    "char and varchar": _text_limits,
+}
+"""Features that are honoured as long as the table makes no use of them, and what use looks like."""
+
+HONOURED = frozenset(
+    {
+        "appendOnly",  # appends are what it allows; overwrites are refused
+        "changeDataFeed",  # commits that only add, or only swap whole files, need no change files
+        "deletionVectors",  # whole files are removed with their vector recorded; none is written
+        "domainMetadata",  # domains are kept in checkpoints, and none is touched
+        "inCommitTimestamp-preview",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "vacuumProtocolCheck",  # concerns VACUUM only
+        *RULES,
+    }
+)
+
+
+# --- retention --------------------------------------------------------------------------------------
+def check_retention(state: TableState, *, horizon_s: float, txn: bool = False) -> None:
+    """Make sure that the log remembers a write for as long as it may be replayed (E4).
+
+    ``horizon_s`` is the replay horizon; ``txn`` says that writes are named by ``(app_id, version)``.
+
+    Raises:
+        UnsafeConfigError: RETENTION_TOO_SHORT, or UNSAFE_OPTION for a duration that cannot be read.
+    """
+    for key, text in short_retention(state, horizon_s=horizon_s, txn=txn):
+        raise UnsafeConfigError(
+            f"{key} is {text!r}, shorter than the {horizon_s / 86400:g} days in which a write may be repeated: a late "
+            "retry could not see that its rows are committed and would double them. Nothing is done. Raise it to 15 "
+            "days or more: `safewrite repair TABLE --set-retention`, or with Spark: ALTER TABLE ... SET TBLPROPERTIES "
+            f"('{key}' = 'interval 30 days').",
+            kind=Kind.RETENTION_TOO_SHORT,
+        )
+
+
+def short_retention(state: TableState, *, horizon_s: float, txn: bool) -> Iterator[tuple[str, str]]:
+    """The properties by which the log forgets a write within the horizon, with their texts.
+
+    Raises:
+        UnsafeConfigError: UNSAFE_OPTION for a duration that cannot be read.
+    """
+    names: dict[str, str | None] = {}
+    if state.properties.get("delta.enableExpiredLogCleanup", "true").strip().lower() != "false":
+        names["delta.logRetentionDuration"] = LOG_RETENTION_DEFAULT
+    if txn:
+        names["delta.setTransactionRetentionDuration"] = None  # by default they are kept for ever
+    for name, default in names.items():
+        text = state.properties.get(name, default)
+        if text is not None and interval_s(text, key=name) < horizon_s:
+            yield name, text
+
+
+_UNIT_S = {
+    "microsecond": 1e-6,
+    "millisecond": 1e-3,
+    "second": 1,
+    "minute": 60,
+    "hour": 3600,
+    "day": 86400,
+    "week": 7 * 86400,
+}
+_TERM = re.compile(r"'?(-?\d+(?:\.\d+)?)'?\s*([a-z]+?)s?'?(?=\s|$)")
+
+
+def interval_s(text: str, *, key: str = "interval") -> float:
+    """Seconds of a Spark interval such as ``interval 1 week`` or ``2 days 12 hours``.
+
+    Raises:
+        UnsafeConfigError: UNSAFE_OPTION; it cannot be read (months and years have no fixed length).
+    """
+    rest = text.strip().lower().removeprefix("interval").strip()
+    terms = _TERM.findall(rest)
+    if not terms or _TERM.sub("", rest).strip() or any(unit not in _UNIT_S for _, unit in terms):
+        raise UnsafeConfigError(
+            f"{key} is {text!r}, which is no interval of weeks, days, hours, minutes or seconds. Nothing was "
+            "committed. Set it to something like 'interval 30 days'."
+        )
+    return sum(float(number) * _UNIT_S[unit] for number, unit in terms)

@@ -1,0 +1,218 @@
+"""The full list of a table's files, for what needs it: checkpoints and overwrites."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from safewrite.delta.log import actions, ranges, segment
+from safewrite.delta.log.actions import Action, Commit, FileKey
+from safewrite.delta.log.snapshot import RESTARTS, TableState, load
+from safewrite.errors import StorageError, UnsupportedTableError
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta.catch_up import digest_of
+from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome
+from safewrite.protocol.fetch import fetch
+from safewrite.texts import said
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+FAR = 10
+"""From so many commits on, to look for a newer checkpoint costs less than to read them."""
+
+
+@dataclass(frozen=True)
+class ActiveFiles:
+    """Everything that a checkpoint of ``state.version`` holds, reconciled.
+
+    ``adds`` are the live files and ``tombstones`` the ``remove`` actions of files that are not, by
+    logical file; ``txns`` and ``domains`` are raw actions by app id and by domain; ``newest_ms`` is
+    the newest time that the replayed commits speak of (0 if none did).
+    """
+
+    state: TableState
+    adds: Mapping[FileKey, Action] = field(repr=False)
+    tombstones: Mapping[FileKey, Action] = field(repr=False)
+    txns: Mapping[str, Action] = field(repr=False)
+    domains: Mapping[str, Action]
+    newest_ms: int
+
+    def advance(self, version: int, commit: Commit) -> ActiveFiles:
+        """The files after one more commit.  Raises StorageError as ``TableState.advance`` does."""
+        replay = Replay(
+            dict(self.adds), dict(self.tombstones), dict(self.txns), dict(self.domains), self.newest_ms
+        )
+        replay.apply(commit)
+        return replay.files(self.state.advance(version, commit))
+
+
+@dataclass
+class Replay:
+    """Action reconciliation (PROTOCOL.md): the newest action on each key wins."""
+
+    adds: dict[FileKey, Action] = field(default_factory=dict)
+    tombstones: dict[FileKey, Action] = field(default_factory=dict)
+    txns: dict[str, Action] = field(default_factory=dict)
+    domains: dict[str, Action] = field(default_factory=dict)
+    newest_ms: int = 0
+
+    def apply(self, commit: Commit) -> None:
+        # Removes first: the order within a commit means nothing, and where a commit both removes
+        # and adds one path, it replaces it.
+        self.remove(commit.removes())
+        self.add(commit.adds())
+        self.note(commit.txns, commit.domain_metadata)
+        info = commit.commit_info or {}
+        stamps = [info.get("timestamp"), info.get("inCommitTimestamp")]
+        stamps += [removed.get("deletionTimestamp") for removed in commit.removes()]
+        self.newest_ms = max([self.newest_ms, *(ms for ms in stamps if isinstance(ms, int))])
+
+    def add(self, adds: Iterable[Action]) -> None:
+        for action in adds:
+            key = actions.file_key(action)
+            self.adds[key] = action
+            self.tombstones.pop(key, None)
+
+    def remove(self, removes: Iterable[Action]) -> None:
+        for action in removes:
+            key = actions.file_key(action)
+            self.adds.pop(key, None)
+            self.tombstones[key] = action
+
+    def note(self, txns: Iterable[Action], domains: Iterable[Action]) -> None:
+        self.txns.update((txn["appId"], txn) for txn in txns)
+        for domain in domains:
+            if domain.get("removed"):
+                self.domains.pop(domain["domain"], None)
+            else:
+                self.domains[domain["domain"]] = domain
+
+    def files(self, state: TableState) -> ActiveFiles:
+        return ActiveFiles(state, self.adds, self.tombstones, self.txns, self.domains, self.newest_ms)
+
+
+@dataclass(frozen=True)
+class LogFiles:
+    """What the log holds of ``state.version``: the parts of a checkpoint by path, and the commits after it."""
+
+    state: TableState
+    parts: Mapping[str, bytes] = field(repr=False)
+    commits: Sequence[Commit] = field(repr=False)
+
+    def replayed(self) -> ActiveFiles:
+        """The full list of files.  Raises as :func:`load_files`."""
+        replay = Replay()
+        for path, body in self.parts.items():
+            _replay_part(replay, path, body)
+        for commit in self.commits:
+            replay.apply(commit)
+        return replay.files(self.state)
+
+
+def load_files(state: TableState, *, limits: Limits | None = None) -> Generator[Effect, Outcome, ActiveFiles]:
+    """The full list of files at ``state.version``.  Raises as :func:`read_log`."""
+    found = yield from read_log(state, limits=limits)
+    return found.replayed()
+
+
+def read_log(state: TableState, *, limits: Limits | None = None) -> Generator[Effect, Outcome, LogFiles]:
+    """Read all that the log holds of ``state.version``: its checkpoint and the commits after it.
+
+    Raises:
+        StorageError: no answer; CORRUPT_LOG if the checkpoint or a commit cannot be read.
+        UnsupportedTableError: the checkpoint keeps its files in sidecars (v2Checkpoint).
+    """
+    limits = limits or Limits()
+    for restart in range(1, RESTARTS + 1):
+        based = state
+        if restart > 1 or state.version - (state.checkpoint.version if state.checkpoint else -1) > FAR:
+            # Perhaps there is a newer checkpoint than the one this state was made from.
+            based = (yield from load(at=state.version, limits=limits)) or state
+        bodies = yield from _read(based, limits)
+        if bodies is not None:
+            return _sorted(state, based, bodies)
+        yield Backoff(restart, name="files.restart")
+    raise StorageError(
+        f"Files of the log went away while they were read, {RESTARTS} times over. Nothing was committed. "
+        "Is log retention set to almost nothing? Call again."
+    )
+
+
+def _read(based: TableState, limits: Limits) -> Generator[Effect, Outcome, list[bytes] | None]:
+    """Bodies of the checkpoint's parts, then of the commits after it; None if one of them is gone."""
+    first = based.checkpoint.version + 1 if based.checkpoint else 0
+    gets = [
+        Get(path, name="files.get_checkpoint")
+        for path in (based.checkpoint.paths if based.checkpoint else ())
+    ]
+    gets += [Get(actions.commit_path(v), name="files.get_commit") for v in range(first, based.version + 1)]
+    effects: list[Effect] = [*gets, segment.effect(first or None)]
+    *answers, listed = yield from fetch(effects, limits, name="files.read")
+    bodies: list[bytes] = []
+    for answer in answers:
+        if isinstance(answer, Missing):
+            return None
+        assert isinstance(answer.value, bytes)
+        bodies.append(answer.value)
+    _check_bodies(gets, bodies, listed)
+    return bodies
+
+
+def _check_bodies(gets: Sequence[Get], bodies: Sequence[bytes], listed: Ok | Missing) -> None:
+    """Refuse answers that were mixed up: a checkpoint made of them would lose rows for all readers, for good (A8).
+
+    A listing says how long each file is, and where ETags are MD5s (some file shows that they are) also what is in it.
+
+    Raises:
+        StorageError: a file was read as other bytes than the store lists.
+    """
+    shown = {item.path: item for item in listed.value} if isinstance(listed, Ok) else {}  # type: ignore[attr-defined]
+    pairs = [(shown[get.path], body) for get, body in zip(gets, bodies, strict=True) if get.path in shown]
+    md5s = any(item.etag == digest_of(body) for item, body in pairs)
+    for item, body in pairs:
+        plain = md5s and len(item.etag) == len(digest_of(b""))
+        if item.size != len(body) or (plain and item.etag != digest_of(body)):
+            raise StorageError(
+                f"{item.path} was read as other bytes than the store lists: answers were mixed up on the way, or someone "
+                "replaces files of the log. Nothing was committed. Call again; if it stays so, run `safewrite doctor`."
+            )
+
+
+def _sorted(state: TableState, based: TableState, bodies: list[bytes]) -> LogFiles:
+    paths = based.checkpoint.paths if based.checkpoint else ()
+    first = based.checkpoint.version + 1 if based.checkpoint else 0
+    commits = [actions.parse(body, version) for version, body in enumerate(bodies[len(paths) :], start=first)]
+    return LogFiles(state, dict(zip(paths, bodies, strict=False)), commits)
+
+
+def note_part(replay: Replay, path: str, body: bytes) -> None:
+    """Take over what a part of a checkpoint holds besides files.  Raises as :func:`read_log`."""
+    try:
+        file = _opened(body, path)
+        replay.note(ranges.actions(file, "txn"), ranges.actions(file, "domainMetadata"))
+    except ranges.UnreadableError as error:
+        raise actions.corrupt(f"{path} cannot be read ({said(error)}).") from error
+
+
+def _opened(body: bytes, path: str) -> pq.ParquetFile:
+    whole = ranges.SparseFile(len(body))
+    whole.add(0, body)
+    file = ranges.open_file(whole)
+    if ranges.actions(file, "sidecar"):
+        raise UnsupportedTableError(
+            f"{path} keeps its files in sidecars (feature v2Checkpoint), which safewrite does not read. "
+            "Nothing was committed. Drop the feature to write to this table."
+        )
+    return file
+
+
+def _replay_part(replay: Replay, path: str, body: bytes) -> None:
+    try:
+        file = _opened(body, path)
+        replay.remove(ranges.actions(file, "remove"))
+        replay.add(ranges.actions(file, "add"))
+        replay.note(ranges.actions(file, "txn"), ranges.actions(file, "domainMetadata"))
+    except ranges.UnreadableError as error:
+        raise actions.corrupt(f"{path} cannot be read ({said(error)}).") from error

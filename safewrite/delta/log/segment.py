@@ -1,0 +1,102 @@
+"""What a listing of the log says: which commits and complete checkpoints there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from safewrite.delta.log import actions
+from safewrite.protocol.effects import List, Listed
+
+FROM_START = f"{actions.LOG}/"
+"""Sorts after ``.tmp/`` and before every digit: staged commits and temp files are not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint: its version, the paths of all its parts, and their bytes (0 if not known)."""
+
+    version: int
+    paths: tuple[str, ...]
+    size: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Commits and checkpoints found after some point of the log (``whole``: from its start)."""
+
+    commits: tuple[int, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    only_v2: bool
+    whole: bool
+    files: Mapping[str, Listed] = field(default_factory=dict, repr=False)
+    """What was listed, by path."""
+
+    def newest_checkpoint(self, at: int | None, unusable: Collection[int]) -> Checkpoint | None:
+        """The newest complete checkpoint at or before ``at`` that has not proved unusable."""
+        for checkpoint in reversed(self.checkpoints):
+            if (at is None or checkpoint.version <= at) and checkpoint.version not in unusable:
+                return checkpoint
+        return None
+
+    def commits_after(self, version: int, at: int | None) -> tuple[int, ...]:
+        """Versions of the commits after ``version`` up to ``at``.
+
+        Raises:
+            StorageError: CORRUPT_LOG; one of them is missing (E8).
+        """
+        found = tuple(v for v in self.commits if v > version and (at is None or v <= at))
+        for expected, standing in enumerate(found, start=version + 1):
+            if standing != expected:
+                raise actions.corrupt(
+                    f"The log has no version {expected} although version {standing} stands: it has a hole."
+                )
+        return found
+
+
+def effect(after: int | None) -> List:
+    """List the log from version ``after`` on, that version included; None: from its start."""
+    start_after = FROM_START if after is None else f"{actions.LOG}{after:020d}"
+    return List(actions.LOG, start_after=start_after, name="state.list")
+
+
+def read(listed: Iterable[Listed], *, whole: bool) -> Listing:
+    """Sort a listing into commits and checkpoints; parts of an incomplete checkpoint are ignored."""
+    files = {entry.path: entry for entry in listed}
+    commits: list[int] = []
+    parts: dict[tuple[int, int], set[int]] = {}
+    v2 = False
+    for entry in files.values():
+        version = actions.version_of(entry.path)
+        if version is not None:
+            commits.append(version)
+            continue
+        part = actions.checkpoint_part_of(entry.path)
+        if part is None:
+            v2 = v2 or actions.checkpoint_version_of(entry.path) is not None
+        else:
+            parts.setdefault((part[0], part[2]), set()).add(part[1])
+    complete = {v: total for (v, total), have in sorted(parts.items(), reverse=True) if len(have) == total}
+    checkpoints = tuple(_checkpoint(version, complete[version], files) for version in sorted(complete))
+    return Listing(tuple(sorted(commits)), checkpoints, v2 and not checkpoints, whole, files)
+
+
+def _checkpoint(version: int, parts: int, files: Mapping[str, Listed]) -> Checkpoint:
+    paths = actions.checkpoint_paths(version, parts)
+    return Checkpoint(version, paths, sum(files[path].size for path in paths))
+
+
+def hint(body: bytes) -> Checkpoint | None:
+    """The checkpoint that ``_last_checkpoint`` names; None if it cannot be made sense of (B3).
+
+    It is a hint only: torn, moved back or pointing at nothing, it costs a listing and no more.
+    """
+    try:
+        said = json.loads(body)
+        version, parts = said["version"], said.get("parts") or 1
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if type(version) is not int or type(parts) is not int or version < 0 or not 1 <= parts <= 10_000:
+        return None
+    return Checkpoint(version, actions.checkpoint_paths(version, parts))

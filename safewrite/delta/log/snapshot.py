@@ -1,0 +1,393 @@
+"""The part of a table's state that a write depends on: protocol, metadata and transactions.
+
+A blind append never needs the list of files.  A cold read takes three rounds of requests
+(``_last_checkpoint``; listing and footer; column chunks and later commits), whatever the length of
+the log; a warm one takes a single short listing when nothing is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from safewrite.delta.log import actions, ranges, segment
+from safewrite.delta.log.actions import Action, Commit
+from safewrite.delta.log.segment import Checkpoint, Listing
+from safewrite.errors import InvalidInputError, StorageError, UnsupportedTableError
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta.candidate import Anchor
+from safewrite.protocol.delta.catch_up import digest_of
+from safewrite.protocol.effects import (
+    Backoff,
+    Effect,
+    Get,
+    GetRange,
+    GetTail,
+    Missing,
+    Ok,
+    Outcome,
+    Tail,
+)
+from safewrite.protocol.fetch import fetch, fetch_one
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+Reading = Generator[Effect, Outcome, T]
+
+RESTARTS = 5
+"""How often a read starts anew when log clean-up takes files from under it."""
+STALE = 64
+"""From so many new commits on, a newer checkpoint is cheaper than replaying them."""
+
+
+class _VanishedError(Exception):
+    """A file that was listed is gone."""
+
+
+@dataclass(frozen=True)
+class TableState:
+    """Protocol, metadata and transactions of a table at one version.
+
+    ``protocol`` and ``metadata`` are the raw actions; ``txns`` maps app id to its last version;
+    ``checkpoint`` is the newest checkpoint that this state knows of; ``anchor`` proves that a log is still the
+    one that the state was read from.
+    """
+
+    version: int
+    protocol: Action
+    metadata: Action
+    txns: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    checkpoint: Checkpoint | None = None
+    anchor: Anchor | None = None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's schema in Arrow, partition columns included."""
+        from safewrite.delta.log.schema import to_arrow
+
+        return to_arrow(self.schema_string)
+
+    @property
+    def schema_string(self) -> str:
+        """The schema as the log spells it, in JSON."""
+        text: str = self.metadata["schemaString"]
+        return text
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Names of the partition columns, in the table's order."""
+        return tuple(self.metadata.get("partitionColumns") or ())
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Table properties (``configuration``)."""
+        return MappingProxyType(self.metadata.get("configuration") or {})
+
+    @property
+    def table_id(self) -> str:
+        """The unique id that the table got when it was created."""
+        unique: str = self.metadata["id"]
+        return unique
+
+    def advance(self, version: int, commit: Commit) -> TableState:
+        """The state after one more commit.  Raises StorageError (CORRUPT_LOG) if versions are skipped."""
+        if version != self.version + 1:
+            raise actions.corrupt(f"Version {version} of the log does not follow version {self.version}.")
+        anchor = _anchor(version, commit.digest)
+        if not (commit.protocol or commit.metadata or commit.txns):
+            # Most commits only add files: keep what is cached on the schema.
+            return self._moved(version=version, anchor=anchor)
+        draft = _Draft(self.protocol, self.metadata, dict(self.txns))
+        draft.apply(commit)
+        return draft.state(version, self.checkpoint, anchor)
+
+    def with_checkpoint(self, checkpoint: Checkpoint) -> TableState:
+        """The same state, read from a newer checkpoint next time."""
+        return self._moved(checkpoint=checkpoint)
+
+    def _moved(self, **changes: Any) -> TableState:
+        """A copy that keeps what is cached on the schema."""
+        moved = replace(self, **changes)
+        if "schema" in self.__dict__:
+            moved.__dict__["schema"] = self.__dict__["schema"]
+        return moved
+
+
+@dataclass
+class _Draft:
+    """A state in the making."""
+
+    protocol: Action | None = None
+    metadata: Action | None = None
+    txns: dict[str, int] = field(default_factory=dict)
+
+    def apply(self, commit: Commit) -> None:
+        self.protocol = commit.protocol or self.protocol
+        self.metadata = commit.metadata or self.metadata
+        self.remember(commit.txns)
+
+    def remember(self, txns: Sequence[Action]) -> None:
+        self.txns.update((txn["appId"], txn["version"]) for txn in txns)
+
+    def state(self, version: int, checkpoint: Checkpoint | None, anchor: Anchor | None) -> TableState:
+        if not _complete(self.protocol, "minReaderVersion", "minWriterVersion"):
+            raise actions.corrupt(f"The log has no usable protocol action up to version {version}.")
+        if not _complete(self.metadata, "id", "schemaString"):
+            raise actions.corrupt(f"The log has no usable metaData action up to version {version}.")
+        assert self.protocol is not None
+        assert self.metadata is not None
+        return TableState(
+            version, self.protocol, self.metadata, MappingProxyType(self.txns), checkpoint, anchor
+        )
+
+
+def _anchor(version: int, digest: str) -> Anchor:
+    return Anchor(version, actions.commit_path(version), digest)
+
+
+def _complete(action: Action | None, *required: str) -> bool:
+    return action is not None and all(action.get(name) is not None for name in required)
+
+
+def load(
+    known: TableState | None = None, *, at: int | None = None, limits: Limits | None = None
+) -> Reading[TableState | None]:
+    """Read the state at the newest version (or at version ``at``); None if there is no table.
+
+    ``known`` is an earlier state of the same table: only what came after it is read.
+
+    Raises:
+        StorageError: the store gave no answer; kind CORRUPT_LOG if the log has a hole or a torn
+            entry (A19, E8).
+        UnsupportedTableError: the log can only be read through a V2 checkpoint.
+        InvalidInputError: ``at`` is beyond the newest version.
+    """
+    limits = limits or Limits()
+    if known is not None and (at is None or at >= known.version):
+        warm = yield from _warm(known, at, limits)
+        if warm is not None:
+            return warm
+    for restart in range(1, RESTARTS + 1):
+        try:
+            state = yield from _cold(at, limits)
+        except _VanishedError:
+            yield Backoff(restart, name="state.restart")
+            continue
+        if at is not None and (state is None or state.version != at):
+            raise InvalidInputError(
+                f"There is no version {at}: the newest is {state.version if state else 'none'}. "
+                "Nothing was committed; name a version that exists."
+            )
+        return state
+    raise StorageError(
+        f"Files of the log went away while they were read, {RESTARTS} times over. Nothing was committed. "
+        "Is log retention set to almost nothing, or the table being dropped? Call again."
+    )
+
+
+# --- warm -------------------------------------------------------------------------------------------
+def _warm(known: TableState, at: int | None, limits: Limits) -> Reading[TableState | None]:
+    """Read on from a known state; None if that cannot be done and all must be read anew."""
+    found = yield from _list(known.version, limits)
+    new = [v for v in found.commits if v > known.version]
+    if (new and new[0] != known.version + 1) or not (yield from _is_same_log(known, found, limits)):
+        return None  # the table was dropped, created anew, or its log cleaned up to here
+    newest = found.newest_checkpoint(at, ())
+    if newest is not None and len(new) > STALE and newest.version > known.version:
+        return None
+    try:
+        return (yield from _replay(known, found.commits_after(known.version, at), newest, limits))
+    except _VanishedError:
+        return None
+
+
+def _replay(
+    state: TableState, versions: Sequence[int], newest: Checkpoint | None, limits: Limits
+) -> Reading[TableState]:
+    for version, body in (yield from _get_commits(versions, limits)).items():
+        state = state.advance(version, actions.parse(body, version))
+    if newest is not None and newest != state.checkpoint:
+        state = state.with_checkpoint(newest)
+    return state
+
+
+def _is_same_log(known: TableState, found: Listing, limits: Limits) -> Reading[bool]:
+    """Whether the log still holds what the state was read from (A17)."""
+    anchor = known.anchor
+    item = found.files.get(anchor.path) if anchor is not None else None
+    if anchor is None or item is None:
+        return False
+    if anchor.is_shown_by(item):
+        return True
+    answer = yield from fetch_one(Get(anchor.path, name="state.get_anchor"), limits)
+    return isinstance(answer, Ok) and digest_of(answer.value) == anchor.digest
+
+
+def _list(after: int | None, limits: Limits) -> Reading[Listing]:
+    answer = yield from fetch_one(segment.effect(after), limits)
+    return _listing(answer, whole=after is None)
+
+
+def _listing(answer: Ok | Missing, *, whole: bool) -> Listing:
+    value = answer.value if isinstance(answer, Ok) else ()
+    assert isinstance(value, tuple)
+    return segment.read(value, whole=whole)
+
+
+def _get_commits(versions: Sequence[int], limits: Limits) -> Reading[dict[int, bytes]]:
+    gets = [_get_commit(version) for version in versions]
+    answers = yield from fetch(gets, limits, name="state.get_commits")
+    return {version: _body(answer) for version, answer in zip(versions, answers, strict=True)}
+
+
+def _get_commit(version: int) -> Get:
+    return Get(actions.commit_path(version), name="state.get_commit")
+
+
+def _body(answer: Ok | Missing) -> bytes:
+    if isinstance(answer, Missing):
+        raise _VanishedError
+    assert isinstance(answer.value, bytes)
+    return answer.value
+
+
+# --- cold -------------------------------------------------------------------------------------------
+def _cold(at: int | None, limits: Limits) -> Reading[TableState | None]:
+    hinted = yield from _hint(at, limits)
+    tails: dict[str, Tail] = {}
+    if hinted is None:
+        found = yield from _list(None, limits)
+    else:
+        effects: list[Effect] = [segment.effect(hinted.version), *map(_get_tail, hinted.paths)]
+        listed, *ends = yield from fetch(effects, limits, name="state.open")
+        found = _listing(listed, whole=False)
+        tails = _tails(hinted.paths, ends)
+    unusable: set[int] = set()
+    while True:
+        base = found.newest_checkpoint(at, unusable)
+        if base is None and not found.whole:
+            found = yield from _list(None, limits)
+            continue
+        if base is None:
+            return (yield from _from_commits(found, at, limits))
+        try:
+            return (yield from _from_checkpoint(base, tails, found, at, limits))
+        except (ranges.UnreadableError, ranges.HoleError):
+            unusable.add(base.version)  # torn or garbled: an older one, or all commits, will do (B2, B3)
+
+
+def _hint(at: int | None, limits: Limits) -> Reading[Checkpoint | None]:
+    answer = yield from fetch_one(Get(actions.LAST_CHECKPOINT, name="state.last_checkpoint"), limits)
+    hinted = segment.hint(_body(answer)) if isinstance(answer, Ok) else None
+    return hinted if hinted is not None and (at is None or hinted.version <= at) else None
+
+
+def _get_tail(path: str) -> GetTail:
+    return GetTail(path, ranges.TAIL, name="state.checkpoint_tail")
+
+
+def _tails(paths: Sequence[str], ends: Sequence[Ok | Missing]) -> dict[str, Tail]:
+    found: dict[str, Tail] = {}
+    for path, end in zip(paths, ends, strict=True):
+        if isinstance(end, Ok):
+            assert isinstance(end.value, Tail)
+            found[path] = end.value
+    return found
+
+
+def _from_commits(found: Listing, at: int | None, limits: Limits) -> Reading[TableState | None]:
+    if not found.commits and not found.checkpoints:
+        if found.only_v2:
+            raise _only_v2()
+        return None
+    if found.commits and found.commits[0] != 0 and found.only_v2:
+        raise _only_v2()
+    versions = found.commits_after(-1, at)
+    if not versions:
+        raise actions.corrupt("The log holds neither a usable checkpoint nor the commits before it.")
+    draft = _Draft()
+    digest = ""
+    for version, body in (yield from _get_commits(versions, limits)).items():
+        commit = actions.parse(body, version)
+        draft.apply(commit)
+        digest = commit.digest
+    return draft.state(versions[-1], None, _anchor(versions[-1], digest))
+
+
+def _only_v2() -> UnsupportedTableError:
+    return UnsupportedTableError(
+        "The log can only be read through a V2 checkpoint (feature v2Checkpoint), which safewrite does not "
+        "read. Nothing was committed. Set delta.checkpointPolicy to 'classic' and make a checkpoint."
+    )
+
+
+def _from_checkpoint(
+    base: Checkpoint, tails: Mapping[str, Tail], found: Listing, at: int | None, limits: Limits
+) -> Reading[TableState]:
+    """Read protocol, metaData and txn of a checkpoint by ranges, and the commits after it at once."""
+    versions = found.commits_after(base.version, at)
+    files = yield from _open_parts(base, tails, limits)
+    wanted: list[Effect] = []
+    for path, part in zip(base.paths, files, strict=True):
+        meta = ranges.open_file(part).metadata
+        wanted += [
+            GetRange(path, start, length, name="state.checkpoint_range")
+            for start, length in ranges.ranges(meta, ("protocol", "metaData", "txn"))
+            if part.piece(start, length) is None
+        ]
+    gets = [*wanted, *map(_get_commit, versions)]
+    answers = yield from fetch(gets, limits, name="state.read")
+    parts = dict(zip(base.paths, files, strict=True))
+    for effect, answer in zip(wanted, answers, strict=False):
+        assert isinstance(effect, GetRange)
+        parts[effect.path].add(effect.start, _body(answer))
+    draft = _Draft()
+    for part in files:
+        _read_into(draft, part)
+    if not draft.protocol or not draft.metadata:
+        raise ranges.UnreadableError("it holds no protocol or no metaData")
+    bodies = [_body(answer) for answer in answers[len(wanted) :]]
+    for version, body in zip(versions, bodies, strict=True):
+        draft.apply(actions.parse(body, version))
+    if versions:
+        return draft.state(versions[-1], base, _anchor(versions[-1], digest_of(bodies[-1])))
+    # Nobody has read the commit of that version, and it may be cleaned up: how it was listed is the proof.
+    listed = found.files.get(actions.commit_path(base.version)) or found.files[base.paths[0]]
+    return draft.state(base.version, base, Anchor(base.version, listed.path, listed=listed))
+
+
+def _open_parts(
+    base: Checkpoint, tails: Mapping[str, Tail], limits: Limits
+) -> Reading[list[ranges.SparseFile]]:
+    """Files with their footers filled in."""
+    unread = [path for path in base.paths if path not in tails]
+    ends = yield from fetch([_get_tail(path) for path in unread], limits, name="state.checkpoint_tails")
+    fresh = _tails(unread, ends)
+    if len(fresh) < len(unread):
+        raise _VanishedError
+    files: dict[str, ranges.SparseFile] = {}
+    for path in base.paths:
+        tail = tails.get(path) or fresh[path]
+        files[path] = ranges.SparseFile(tail.size)
+        files[path].add(tail.size - len(tail.data), tail.data)
+    rest = [
+        GetRange(path, *missing, name="state.checkpoint_footer")
+        for path, missing in ((p, ranges.missing_footer(f)) for p, f in files.items())
+        if missing is not None
+    ]
+    for effect, answer in zip(rest, (yield from fetch(rest, limits, name="state.footers")), strict=True):
+        files[effect.path].add(effect.start, _body(answer))
+    return list(files.values())
+
+
+def _read_into(draft: _Draft, part: ranges.SparseFile) -> None:
+    file = ranges.open_file(part)
+    protocols, metadata = ranges.actions(file, "protocol"), ranges.actions(file, "metaData")
+    draft.protocol = protocols[-1] if protocols else draft.protocol
+    draft.metadata = metadata[-1] if metadata else draft.metadata
+    draft.remember(ranges.actions(file, "txn"))

@@ -1,0 +1,1 @@
+"""Examines and repairs Delta tables."""

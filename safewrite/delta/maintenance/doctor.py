@@ -1,0 +1,263 @@
+"""What is unsafe about a table, and how to mend it (features E1).
+
+Each check takes a survey and yields findings; those about other writers are in ``neighbours``, those about data
+files in ``damage``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from safewrite.delta.log import actions, features
+from safewrite.delta.log.segment import hint
+from safewrite.delta.maintenance import data_files, other_writers, vanished
+from safewrite.delta.maintenance.inspection import Survey
+from safewrite.errors import NotCommittedError, UnsafeConfigError
+from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
+from safewrite.options import refuse_unsafe
+from safewrite.protocol.effects import Get, Ok
+from safewrite.stores.probe import probe_locks, probe_objects
+from safewrite.stores.world import LEDGER_TTL_S
+
+DAY_S = 24 * 3600
+COMMITS_WITHOUT_CHECKPOINT = 100
+SKEW_MS_MAX = 5 * 60 * 1000
+
+
+def examine(
+    found: Survey,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    deep: bool = False,
+    probe: bool = False,
+) -> list[Finding]:
+    """Judge a survey; dangers come first.
+
+    ``deep`` looks for every data file and into it, and for data files that no commit names; ``probe``
+    writes scratch objects beside the table, to see whether the store keeps conditional creates exclusive.
+    """
+    findings = [*_settings(storage_options, environment or os.environ), *_clock(found)]
+    if found.head < 0 and found.state_error is None:
+        findings.append(
+            Finding(
+                DANGER, "no_table", f"There is no Delta table at {found.address.uri}.", "Check the address."
+            )
+        )
+    for check in (
+        _log,
+        _checkpoints,
+        _doubled,
+        _table,
+        other_writers.lock_table,
+        other_writers.attempts,
+        _lifecycle,
+    ):
+        findings += check(found)
+    findings += data_files.examine(found, deep=deep)
+    if probe:
+        findings += _probe(found)
+    order = list(Severity)
+    return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+# --- settings and clock -------------------------------------------------------------------------------
+def _settings(options: Mapping[str, str] | None, environment: Mapping[str, str]) -> Findings:
+    places = (("the storage options", options or {}), ("the environment", environment))
+    for where, settings in places:
+        for name, value in settings.items():
+            try:
+                refuse_unsafe({name: value}, {"": ""})
+            except UnsafeConfigError:
+                yield Finding(
+                    DANGER, "unsafe_setting", f"{name}={value} in {where} lets writers overwrite each other.",
+                    f"Remove {name}; stop the writers that were started with it.",
+                )  # fmt: skip
+            if name.upper() == "AWS_S3_LOCKING_PROVIDER":
+                yield Finding(
+                    WARNING, "ignored_lock_setting",
+                    f"{name}={value} in {where} is ignored by deltalake from 1.6.1 on: such a writer commits by "
+                    "conditional PUT and takes no lock.",
+                    "Write by safewrite, or know that those writers go past the lock table.",
+                )  # fmt: skip
+
+
+def _clock(found: Survey) -> Findings:
+    if found.skew_ms is not None and abs(found.skew_ms) > SKEW_MS_MAX:
+        yield Finding(
+            WARNING, "clock_skew",
+            f"This machine's clock is {abs(found.skew_ms) / 1000:.0f} s off the store's. safewrite does not mind; "
+            "writers that set expireTime by their own clock may have entries removed too early.",
+            "Set the clock (NTP).", {"skew_ms": found.skew_ms},
+        )  # fmt: skip
+
+
+# --- the log ----------------------------------------------------------------------------------------
+def _log(found: Survey) -> Findings:
+    for version, why in found.torn.items():
+        yield Finding(
+            DANGER, "torn_commit", f"{why} Readers fail there, or stop early.",
+            "Compare with the temp file of that version in _delta_log/.tmp/ or a versioned copy of the object; put "
+            "the whole commit back, or restore the table to the version before.",
+            {"version": version},
+        )  # fmt: skip
+    base = max((c.version for c in found.listing.checkpoints), default=-1)
+    first = min(found.listing.commits, default=0)
+    start = min(first, base + 1)
+    holes = (
+        sorted(set(range(start, found.head)) - set(found.listing.commits)) if found.listing.commits else []
+    )
+    if holes:
+        yield Finding(
+            DANGER, "log_hole",
+            f"Commits {some(holes)} are missing although later ones stand: the rows in them are lost to readers.",
+            "Look for their temp files in _delta_log/.tmp/ or versioned copies, and put them back; find who "
+            "deletes files of the log.",
+            {"versions": holes[:EXAMPLES], "count": len(holes)},
+        )  # fmt: skip
+    if found.state_error is not None and not found.torn and not holes:
+        yield Finding(DANGER, "unreadable_log", found.state_error, "Restore the log from a versioned copy.")
+
+
+def _checkpoints(found: Survey) -> Findings:
+    newest = max((c.version for c in found.listing.checkpoints), default=None)
+    behind = found.head - (newest if newest is not None else -1)
+    if behind > COMMITS_WITHOUT_CHECKPOINT and not found.listing.only_v2:
+        yield Finding(
+            WARNING, "long_log", f"There is no checkpoint for the last {behind} commits: opening the table is slow.",
+            "Make one: safewrite.open(...).checkpoint(), or let safewrite write (checkpoints=True).",
+            {"commits": behind},
+        )  # fmt: skip
+    pointer = found.listed.get(actions.LAST_CHECKPOINT)
+    if newest is not None and pointer is None:
+        yield Finding(
+            INFO, "no_last_checkpoint", "Checkpoints stand without _last_checkpoint: readers must list the log.",
+            "The next checkpoint writes it.",
+        )  # fmt: skip
+    if pointer is not None:
+        answer = found.world.perform(Get(actions.LAST_CHECKPOINT))
+        named = hint(answer.value) if isinstance(answer, Ok) and isinstance(answer.value, bytes) else None
+        if named is None or not all(path in found.listed for path in named.paths):
+            yield Finding(
+                WARNING, "bad_last_checkpoint",
+                "_last_checkpoint is garbled or names a checkpoint that is not there; some readers fail on it.",
+                "Delete _delta_log/_last_checkpoint: it is a hint, and the next checkpoint writes it.",
+            )  # fmt: skip
+
+
+def _doubled(found: Survey) -> Findings:
+    """The same data file added twice without a remove in between (a lost answer), or one key twice."""
+    live: dict[actions.FileKey, int] = {}
+    twice: dict[str, list[int]] = {}
+    by_key: dict[str, list[int]] = {}
+    for version in sorted(found.commits):
+        commit = found.commits[version]
+        for action in commit.removes():
+            live.pop(actions.file_key(action), None)
+        for action in commit.adds():
+            name = actions.file_key(action)
+            if action.get("dataChange") is not False and name in live:
+                twice.setdefault(name[0], [live[name]]).append(version)
+            live[name] = version
+        for key in vanished.keys_of(commit):
+            by_key.setdefault(key, []).append(version)
+    if twice:
+        yield Finding(
+            DANGER, "file_added_twice",
+            f"{len(twice)} data files are added by more than one commit: a writer took its own landed commit for a "
+            "conflict after a lost answer. Change feeds and streams see the rows twice; if a compaction ran in "
+            "between, every reader does.",
+            "Read the rows of these versions once when consuming changes; delete the second copy by key if a "
+            "compaction ran in between. Write by safewrite, which recognises its own commit.",
+            {"files": dict(list(twice.items())[:EXAMPLES]), "count": len(twice)},
+        )  # fmt: skip
+    repeated = {key: versions for key, versions in by_key.items() if len(versions) > 1}
+    if repeated:
+        yield Finding(
+            DANGER, "key_committed_twice", f"{len(repeated)} idempotency keys stand in more than one commit.",
+            "Delete the second copy of their rows; please report it with the two commit files.",
+            {"keys": dict(list(repeated.items())[:EXAMPLES]), "count": len(repeated)},
+        )  # fmt: skip
+
+
+def _table(found: Survey) -> Findings:
+    if found.state is None:
+        return
+    state = found.state
+    checks: tuple[tuple[Severity, str, Callable[[], None], str], ...] = (
+        (
+            WARNING, "unsupported_feature", lambda: features.check_append(state),
+            "Drop the feature, or write with an engine that has it.",
+        ),
+        (
+            DANGER, "retention_too_short",
+            lambda: features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True),
+            "Set it to 'interval 30 days': safewrite repair TABLE --set-retention.",
+        ),
+    )  # fmt: skip
+    for severity, code, check, mend in checks:
+        try:
+            check()
+        except NotCommittedError as error:
+            yield Finding(severity, code, error.message, mend)
+    text = found.state.properties.get("delta.deletedFileRetentionDuration", "interval 1 week")
+    try:
+        short = features.interval_s(text) < DAY_S
+    except UnsafeConfigError as error:
+        yield Finding(WARNING, "unreadable_interval", error.message, "Set it to 'interval 1 week'.")
+        return
+    if short:
+        yield Finding(
+            WARNING, "vacuum_too_soon",
+            f"delta.deletedFileRetentionDuration is {text!r}: VACUUM may delete the files of a write that is still "
+            "under way. safewrite notices and commits nothing; other writers commit dead paths.",
+            "Set it to a day at least (the default is a week), with Spark: ALTER TABLE ... SET TBLPROPERTIES "
+            "('delta.deletedFileRetentionDuration' = 'interval 1 week').",
+        )  # fmt: skip
+
+
+# --- the store ---------------------------------------------------------------------------------------
+def _lifecycle(found: Survey) -> Findings:
+    if found.s3 is None:
+        return
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        rules = found.s3.get_bucket_lifecycle_configuration(Bucket=found.address.bucket).get("Rules", ())
+    except (BotoCoreError, ClientError):
+        return  # none, or not allowed to look
+    for rule in rules:
+        scope = rule.get("Filter", {})
+        prefix = str(rule.get("Prefix") or scope.get("Prefix") or scope.get("And", {}).get("Prefix") or "")
+        touches = found.address.prefix.startswith(prefix) or prefix.startswith(f"{found.address.prefix}/")
+        if rule.get("Status") == "Enabled" and "Expiration" in rule and touches:
+            days = rule["Expiration"].get("Days")
+            if days is None and "Date" not in rule["Expiration"]:
+                continue  # removes delete markers only
+            yield Finding(
+                DANGER, "lifecycle_rule",
+                f"Lifecycle rule {rule.get('ID', '')!r} of the bucket expires objects under {prefix!r}"
+                + (f" after {days} days" if days is not None else "")
+                + ": it takes data files and commits from under the table.",
+                "Exclude the table's prefix from the rule; let VACUUM remove files.",
+                {"rule": rule.get("ID"), "prefix": prefix, "days": days},
+            )  # fmt: skip
+
+
+def _probe(found: Survey) -> Findings:
+    try:
+        probe_objects(found.world.objects)
+        if found.lock_table is not None and found.entries_error is None:
+            from safewrite.stores.dynamodb import DynamoDBLocks
+
+            scratch = DynamoDBLocks(
+                found.dynamodb, found.lock_table, f"safewrite:probe:{found.world.new_id()}"
+            )
+            probe_locks(scratch, scratch.remove)
+    except NotCommittedError as error:
+        danger = isinstance(error, UnsafeConfigError)
+        yield Finding(
+            DANGER if danger else WARNING, "dishonest_store" if danger else "probe_failed", error.message,
+            "Move the table to a store that honours If-None-Match." if danger else "Check permissions and address.",
+        )  # fmt: skip

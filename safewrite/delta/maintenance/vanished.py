@@ -1,0 +1,150 @@
+"""Commits that were claimed in the lock table and are not in the log: which of them were acknowledged.
+
+Spark's ``S3DynamoDBLogStore`` claims version N in DynamoDB and then copies its temp file to
+``N.json``.  If a conditional-PUT writer was there first, it takes the refusal for its own earlier
+success and acknowledges: the commit has vanished, and the temp file is the proof (features E1, A12).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from safewrite.delta.log import actions
+from safewrite.delta.log.actions import Commit
+from safewrite.delta.maintenance.inspection import Attempt, Survey
+from safewrite.delta.write.transaction import ENGINE
+
+
+class Fate(StrEnum):
+    """What became of the commit that a temp file holds."""
+
+    LANDED = "landed"  # its bytes, its key or its files are in the log
+    REPLAYED = "replayed"  # the same batch of its stream landed in another commit
+    PENDING = "pending"  # it may still land: its version is the next one
+    STALE = "stale"  # it belongs to a table that stood here before
+    VANISHED = "vanished"  # its writer took it for committed, and it is not in the log
+    UNFINISHED = "unfinished"  # as VANISHED, but its entry is open: perhaps nobody acknowledged it
+    UNCLAIMED = "unclaimed"  # no entry names it (any more), and none of its rows is in the log
+    REFUSED = "refused"  # a safewrite attempt that lost its version; it was not acknowledged there
+    EXPIRED = "expired"  # the log was cleaned up past its version: nothing can be said any more
+    UNREADABLE = "unreadable"  # no whole commit
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An attempt with its fate.  ``rows`` counts what its files hold, as far as statistics tell."""
+
+    attempt: Attempt
+    fate: Fate
+
+    @property
+    def commit(self) -> Commit:
+        """The commit that the temp file holds."""
+        assert self.attempt.commit is not None
+        return self.attempt.commit
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the files it adds; None if one of them has no statistics."""
+        counts = [rows_of(action) for action in self.commit.adds()]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "version": self.attempt.version,
+            "temp": self.attempt.temp_path,
+            "engine": engine(self.commit),
+            "operation": (self.commit.commit_info or {}).get("operation"),
+            "files": [action["path"] for action in self.commit.adds()],
+            "rows": self.rows,
+            "fate": str(self.fate),
+        }
+
+
+class LogIndex:
+    """What the log holds, by path, by key and by batch, to look attempts up in."""
+
+    def __init__(self, commits: Iterable[Commit]) -> None:
+        self.paths: set[str] = set()
+        self.keys: set[str] = set()
+        self.txns: dict[tuple[str, int], int] = {}
+        self.ids: set[str] = set()
+        for commit in commits:
+            self.paths.update(actions.file_key(action)[0] for action in commit.adds())
+            self.keys.update(keys_of(commit))
+            self.txns.update({(txn["appId"], txn["version"]): commit.version for txn in commit.txns})
+            self.ids.update(filter(None, [_commit_id(commit)]))
+
+    def holds(self, commit: Commit) -> bool:
+        """Whether a commit's key, id or any of its files is in the log."""
+        paths = {actions.file_key(action)[0] for action in commit.adds()}
+        return bool(
+            self.keys.intersection(keys_of(commit))
+            or self.paths.intersection(paths)
+            or _commit_id(commit) in self.ids
+        )
+
+    def replayed(self, commit: Commit) -> bool:
+        """Whether the same batch of the same stream is in the log."""
+        return any((txn["appId"], txn["version"]) in self.txns for txn in commit.txns)
+
+
+def judge(found: Survey, attempts: Sequence[Attempt]) -> list[Lost]:
+    """The fate of every attempt."""
+    index = LogIndex(found.commits.values())
+    return [Lost(attempt, _fate(found, index, attempt)) for attempt in attempts]
+
+
+def _fate(found: Survey, index: LogIndex, attempt: Attempt) -> Fate:
+    if attempt.landed:
+        return Fate.LANDED
+    if attempt.entry is not None and found.stale(attempt.entry):
+        return Fate.STALE
+    cleaned = attempt.version < min(found.listing.commits, default=0)
+    commit = attempt.commit
+    if commit is None:
+        return Fate.EXPIRED if cleaned else Fate.UNREADABLE
+    if index.holds(commit):
+        return Fate.LANDED
+    if index.replayed(commit):
+        return Fate.REPLAYED
+    if attempt.version > found.head:
+        return Fate.PENDING
+    if commit.commit_info and ENGINE in commit.commit_info:
+        return Fate.REFUSED
+    if attempt.version not in found.digests:
+        return Fate.EXPIRED if cleaned else Fate.UNREADABLE
+    if attempt.entry is None:
+        return Fate.UNCLAIMED
+    return Fate.VANISHED if attempt.entry.complete else Fate.UNFINISHED
+
+
+def keys_of(commit: Commit) -> list[str]:
+    """Idempotency keys of the writes that a commit carries; none for other engines' commits."""
+    info = (commit.commit_info or {}).get(ENGINE) or {}
+    return [str(write["key"]) for write in info.get("writes", ())]
+
+
+def engine(commit: Commit) -> str:
+    """Who wrote a commit, as it says itself."""
+    info = commit.commit_info or {}
+    return str(info.get("engineInfo") or info.get("clientVersion") or "unknown")
+
+
+def rows_of(add: actions.Action) -> int | None:
+    """Rows of a file by its statistics, deleted ones subtracted; None where there are none."""
+    try:
+        rows = int(json.loads(add["stats"])["numRecords"])
+    except (KeyError, TypeError, ValueError):
+        return None
+    vector = add.get("deletionVector") or {}
+    return rows - int(vector.get("cardinality") or 0)
+
+
+def _commit_id(commit: Commit) -> str | None:
+    info = (commit.commit_info or {}).get(ENGINE) or {}
+    return info.get("commitId")

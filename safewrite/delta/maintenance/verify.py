@@ -1,0 +1,120 @@
+"""Is everything that was sent in the table, once?  Keys against the log, rows against the data files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from safewrite.delta.log import actions
+from safewrite.delta.log.replay import load_files
+from safewrite.delta.maintenance import vanished
+from safewrite.delta.maintenance.inspection import ASKS, Survey
+from safewrite.errors import Kind, StorageError, TableNotFoundError, UnsupportedTableError
+from safewrite.findings import KeyAudit
+from safewrite.protocol import keys
+from safewrite.protocol.effects import Get, Ok
+from safewrite.stores.world import run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def audit_keys(found: Survey, sent: Iterable[str]) -> KeyAudit:
+    """Look every sent key up in the log, and in the ledger where the log was cleaned up."""
+    _must_exist(found)
+    wanted = dict.fromkeys(sent)
+    places: dict[str, list[tuple[int, int, bool]]] = {key: [] for key in wanted}
+    for version, commit in sorted(found.commits.items()):
+        writes = ((commit.commit_info or {}).get("safewrite") or {}).get("writes", ())
+        whole = len(writes) != 1 or _rows_agree(commit, int(writes[0]["rows"]))
+        for write in writes:
+            if write["key"] in places:
+                places[write["key"]].append((version, int(write["rows"]), whole))
+    whole_log = bool(found.listing.commits) and found.listing.commits[0] == 0 and not found.torn
+    absent = [key for key, where in places.items() if not where]
+    in_ledger = {
+        key: rows for key in absent if not whole_log and (rows := _ledger_rows(found, key)) is not None
+    }
+    missing = tuple(key for key in absent if key not in in_ledger)
+    once = [where[0] for where in places.values() if len(where) == 1]
+    return KeyAudit(
+        present=len(wanted) - len(missing),
+        rows=sum(rows for _, rows, _ in once) + sum(in_ledger.values()),
+        lost=missing if whole_log else (),
+        doubled=tuple(key for key, where in places.items() if len(where) > 1),
+        torn=tuple(key for key, where in places.items() if any(not whole for _, _, whole in where)),
+        unknown=() if whole_log else missing,
+    )
+
+
+def _rows_agree(commit: actions.Commit, rows: int) -> bool:
+    counts = [vanished.rows_of(action) for action in commit.adds()]
+    return None in counts or sum(count for count in counts if count is not None) == rows
+
+
+def _ledger_rows(found: Survey, key: str) -> int | None:
+    """Rows of a key that the ledger knows as committed."""
+    record = run(keys.recall(key, ASKS), found.world)
+    return (
+        int(record.fingerprint.split(":")[1]) if record is not None and record.version is not None else None
+    )
+
+
+def read_rows(found: Survey, columns: tuple[str, ...]) -> dict[str, list[Any]]:
+    """These columns of all rows of the newest version, as plain values.
+
+    Raises:
+        UnsupportedTableError: files with deletion vectors, which this plain reader does not apply.
+        StorageError: a data file is missing.
+    """
+    import pyarrow as pa
+
+    _must_exist(found)
+    assert found.state is not None
+    files = run(load_files(found.state, limits=ASKS), found.world)
+    schema = pa.schema([found.state.schema.field(name) for name in columns])
+    gathered: dict[str, list[Any]] = {name: [] for name in columns}
+    for (path, vector), action in files.adds.items():
+        if vector is not None:
+            raise UnsupportedTableError(
+                "The table has deletion vectors, which verify does not read. Nothing was written. Give keys instead "
+                "of a history, or purge the vectors (REORG ... APPLY (PURGE))."
+            )
+        part = _read_file(found, path, action, schema)
+        for name in columns:
+            gathered[name] += part.column(name).to_pylist()
+    return gathered
+
+
+def _read_file(found: Survey, path: str, action: actions.Action, schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    answer = found.world.perform(Get(path, name="audit.get_data"))
+    if not (isinstance(answer, Ok) and isinstance(answer.value, bytes)):
+        raise StorageError(
+            f"Data file {path} of version {found.head} cannot be read. Nothing was written. Run `safewrite "
+            "doctor --deep` on the table.",
+            kind=Kind.DATA_FILE_DAMAGED,
+        )
+    table = pq.ParquetFile(io.BytesIO(answer.value)).read()
+    values = action.get("partitionValues") or {}
+    arrays = []
+    for field in schema:
+        if field.name in values:
+            text = values[field.name] or None
+            arrays.append(pa.array([text] * table.num_rows, pa.string()).cast(field.type))
+        elif field.name in table.column_names:
+            arrays.append(table.column(field.name).cast(field.type))
+        else:
+            arrays.append(pa.nulls(table.num_rows, field.type))
+    return pa.table(arrays, schema=schema)
+
+
+def _must_exist(found: Survey) -> None:
+    if found.state is None:
+        raise TableNotFoundError(
+            found.state_error
+            or f"There is no Delta table at {found.address.uri}. Nothing was written. Check the address."
+        )

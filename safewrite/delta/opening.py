@@ -1,0 +1,198 @@
+"""What is found out about a table before the first write: its state, its arbiter, its neighbours."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from safewrite.delta.connect import (
+    Connection,
+    check_arbiter,
+    choose_spelling,
+    probe,
+)
+from safewrite.delta.log import features
+from safewrite.delta.log.snapshot import TableState, load
+from safewrite.errors import ConflictError, Kind, TableNotFoundError, UnsafeConfigError
+from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
+from safewrite.protocol.delta.claim import complete
+from safewrite.protocol.effects import (
+    Effect,
+    Entry,
+    List,
+    Missing,
+    NewestEntry,
+    Ok,
+    Outcome,
+)
+from safewrite.stores.world import LEDGER_TTL_S, Performer, run
+
+log = logging.getLogger("safewrite")
+
+REMEMBERED_MAX = 64
+
+
+_remembered: OrderedDict[tuple[str, str], TableState] = OrderedDict()
+
+
+def remember(connection: Connection, state: TableState) -> None:
+    """Keep a state for the next open in this process: a Lambda container opens the same table for each event.
+
+    Its anchor proves, before it is used, that the log is still the same one.
+    """
+    mark = _mark(connection)
+    _remembered[mark] = state
+    _remembered.move_to_end(mark)
+    while len(_remembered) > REMEMBERED_MAX:
+        _remembered.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A table's state (None: there is no table), and what is known of its other writers.
+
+    ``settled``: nothing is unfinished.  ``mixed``: some commit by conditional PUT, past the lock table.
+    """
+
+    state: TableState | None
+    settled: bool
+    mixed: bool
+
+
+def open_state(
+    connection: Connection, world: Performer, limits: Limits, *, strict: bool, foreign: bool = False
+) -> Opened:
+    """Read the table and refuse what would not be safe.
+
+    ``foreign``: another engine makes the commits and knows the table's features itself.
+
+    Raises:
+        UnsafeConfigError, UnsupportedTableError, StorageError: as for ``safewrite.open``.
+    """
+    state, newest, other = run(_read(connection, limits), world)
+    recorded = state.properties if state is not None else {}
+    check_arbiter(connection, recorded)
+    if connection.arbiter.lock_table:
+        path = connection.lock_path
+        choose_spelling(connection, recorded, ours=newest is not None, others=other is not None)
+        newest = newest if connection.lock_path == path else other
+    if state is not None and not foreign:
+        check_table(state)
+    if connection.name == "object-store" and "safewrite.arbiter" not in recorded:
+        _refuse_guarded(connection, world, limits)
+    version = state.version if state is not None else -1
+    mixed = newest is not None and newest.version < version
+    if mixed and newest is not None:
+        _warn_of_mix(connection, version, newest, strict=strict)
+    probe(connection, recorded)
+    if newest is not None and not newest.settled and newest.version <= version:
+        world.perform(complete(newest))  # its commit stands in the log: nobody need repair it (A6)
+    settled = newest is None or (newest.settled and newest.version == version)
+    return Opened(state, settled, mixed)
+
+
+def check_same(uri: str, known: TableState | None, newest: TableState | None) -> None:
+    """Refuse to go on with another table than the one that was opened (A17).
+
+    Raises:
+        TableNotFoundError: there is none any more.
+        ConflictError: kind TABLE_REPLACED.
+    """
+    if known is None:
+        return
+    if newest is None:
+        raise TableNotFoundError(
+            f"The Delta table at {uri} was dropped after it was opened here (id {known.table_id}). Nothing was written. "
+            "Open it again, with create=True if the next write is to make a new table."
+        )
+    if newest.table_id != known.table_id:
+        raise ConflictError(
+            f"Another table is at {uri} now (id {newest.table_id}): the one that was opened here (id {known.table_id}) "
+            "was dropped and created anew. Nothing was written into the new table. Open it again and repeat the call "
+            "with the same key.",
+            kind=Kind.TABLE_REPLACED,
+        )
+
+
+def check_table(state: TableState) -> None:
+    """Refuse a table whose features or retention safewrite cannot honour."""
+    features.check_append(state)
+    features.check_retention(state, horizon_s=LEDGER_TTL_S)
+
+
+def _read(
+    connection: Connection, limits: Limits
+) -> Generator[Effect, Outcome, tuple[TableState | None, Entry | None, Entry | None]]:
+    """The state, and the newest lock-table entries under our spelling of the path and the other one."""
+    state, newest, other = yield from side_by_side(
+        load(_remembered.get(_mark(connection)), limits=limits),
+        _get_newest(connection, limits),
+        _get_newest(connection, limits, other_spelling=True),
+    )
+    assert state is None or isinstance(state, TableState)
+    assert newest is None or isinstance(newest, Entry)
+    assert other is None or isinstance(other, Entry)
+    return state, newest, other
+
+
+def _get_newest(
+    connection: Connection, limits: Limits, *, other_spelling: bool = False
+) -> Generator[Effect, Outcome, Entry | None]:
+    if not connection.arbiter.lock_table:
+        return None
+    effect = NewestEntry(other_spelling=other_spelling, name="open.newest")
+    answer = yield from ask(effect, limits)
+    if not isinstance(answer, Ok | Missing):
+        raise unanswered(effect, answer)
+    entry = answer.value if isinstance(answer, Ok) else None
+    return entry if isinstance(entry, Entry) else None
+
+
+def _warn_of_mix(connection: Connection, version: int, newest: Entry, *, strict: bool) -> None:
+    """Versions without an entry were written past the lock table (A12)."""
+    uri = connection.address.uri
+    message = (
+        f"{uri} has commits without an entry in the lock table (version {version}; newest entry "
+        f"{newest.version}): other writers commit by conditional PUT. Rows of safewrite are safe; writers of "
+        "the lock table that do not verify (Spark, deltalake before 1.6) and those others may lose rows among "
+        "themselves. `safewrite doctor` shows more."
+    )
+    if strict:
+        raise UnsafeConfigError(message + " Nothing was written (strict=True).", kind=Kind.MIXED_WRITERS)
+    log.warning(message, extra={"table": uri, "kind": Kind.MIXED_WRITERS.value})
+
+
+def _refuse_guarded(connection: Connection, world: Performer, limits: Limits) -> None:
+    effect = List("_delta_log/.tmp/", limit=1, name="open.list_temp")
+    listed = run(ask(effect, limits), world)
+    if not isinstance(listed, Ok):
+        raise unanswered(effect, listed)
+    if listed.value:
+        raise UnsafeConfigError(
+            f"{connection.address.uri} has temp files of a lock table's writers (_delta_log/.tmp/), so a lock "
+            "table guards it; they would not see a writer that goes by conditional PUT alone. Nothing was "
+            "written. Open it with lock_table=...",
+            kind=Kind.ARBITER_MISMATCH,
+        )
+
+
+def _mark(connection: Connection) -> tuple[str, str]:
+    return connection.address.uri, f"{connection.endpoint} {connection.lock_table_id}"
+
+
+def already_there(uri: str) -> ConflictError:
+    """What is raised where a table was to be created and another is there."""
+    return ConflictError(
+        f"There is a Delta table at {uri} already; it was left as it is. Open it with safewrite.open().",
+        kind=Kind.TABLE_EXISTS,
+    )
+
+
+def not_there(uri: str) -> TableNotFoundError:
+    """What is raised where a table was to be opened and there is none."""
+    return TableNotFoundError(
+        f"There is no Delta table at {uri}. Nothing was written. Create it with safewrite.create(), "
+        "or open it with create=True to let the first append make it."
+    )

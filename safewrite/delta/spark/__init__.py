@@ -1,0 +1,1 @@
+"""Writes Delta tables through Spark's own Delta library."""

@@ -1,0 +1,344 @@
+"""Appends and overwrites of a Delta table by Spark's own Delta library, each of them once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from safewrite.delta.connect import Connection
+from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.spark import transaction
+from safewrite.delta.spark.session import LOG_STORE, attach, hook_of
+from safewrite.delta.spark.transaction import Pending, SparkCandidate
+from safewrite.delta.write.overwrite import named as named_overwrite
+from safewrite.delta.write.transaction import AppendCandidate, Write
+from safewrite.delta.write.write import (
+    Done,
+    Recalled,
+    committed,
+    found_again,
+    recall,
+)
+from safewrite.delta.write.write import write as commit_write
+from safewrite.errors import (
+    CommitUnknownError,
+    ConflictError,
+    InternalError,
+    NotCommittedError,
+    SafewriteError,
+    StorageError,
+    UnsafeConfigError,
+)
+from safewrite.frames.replace_where import EVERYTHING
+from safewrite.frames.spark.batch import (
+    Batch,
+    Check,
+    Origin,
+    computed,
+)
+from safewrite.frames.spark.columns import Conformed, conformed, new_schema
+from safewrite.frames.spark.sql import inside, to_sql
+from safewrite.frames.spark.stream import written
+from safewrite.frames.where import Where, parse
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta.candidate import Arbiter
+from safewrite.protocol.delta.commit import Found, Landed
+from safewrite.stores.world import Performer, run
+from safewrite.version import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+    from safewrite.frames.predicate import Predicate
+
+log = logging.getLogger("safewrite")
+
+_writing: dict[int, tuple[int, str]] = {}
+"""Sessions with writes under way: how many, and how their instants are written otherwise."""
+_guard = threading.Lock()
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+_ALTERING = {
+    (_TIMESTAMPS, "TIMESTAMP_MILLIS"): "it cuts instants off at milliseconds",
+    (
+        "spark.sql.parquet.datetimeRebaseModeInWrite",
+        "LEGACY",
+    ): "dates before 1582 and times before 1900 are written in "
+    "the old calendar, and other engines read other days",
+}
+"""Settings of a session with which Spark writes other values than it was given."""
+_STATS = "spark.databricks.delta.stats.collect"
+_TXN_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The table to be written, as the caller knows it now, and how the caller names its writes."""
+
+    connection: Connection
+    world: Performer
+    state: TableState
+    arbiter: Arbiter
+    limits: Limits
+    new_id: Callable[[], str]
+    name: Callable[[Batch], Write]
+    txn: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is to be done with the rows: appended, or put where ``where`` is true (None: everywhere)."""
+
+    mode: Literal["append", "overwrite"]
+    where: Where | None = None
+    schema_mode: Literal["merge"] | None = None
+
+
+def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, SparkCandidate]:
+    """Write the rows of a DataFrame once, whatever happened to earlier calls with the same name.
+
+    Raises:
+        WouldAlterError, InvalidInputError: before anything was uploaded.
+        NotCommittedError: its other subclasses; none of the rows is or will be in the table.
+        CommitUnknownError: the same call again, or ``resolve``, decides.
+        ForeignWriterError: someone replaced our commit.
+    """
+    _check_session(frame.sparkSession, place.connection)
+    job = _job(frame, place, operation)
+    seems_there = _seems_there(place)
+
+    def by(origin: Origin | None) -> tuple[Done, SparkCandidate]:
+        if origin is None or seems_there or job.checks:
+            return _write_counted(job, place, origin)
+        return _write_once(job, place, origin)
+
+    # Without statistics nobody knows how many rows Delta wrote.
+    told = frame.sparkSession.conf.get(_STATS, "true") == "true"
+    return written(frame, place.txn if told else None, place.state.table_id, by, seems_there=seems_there)
+
+
+def _seems_there(place: Place) -> bool:
+    if place.txn is None:
+        return False
+    app_id, version = place.txn
+    return version <= place.state.txns.get(app_id, -1)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Rows on their way, checked by their types; ``checks`` are for their values."""
+
+    rows: Conformed
+    operation: Operation
+    predicate: Predicate | None
+    checks: Sequence[Check]
+
+    def candidate(self, batch: Batch, place: Place) -> SparkCandidate:
+        """What Delta's commit is named as."""
+        return SparkCandidate(
+            commit_id=place.new_id(),
+            write=self.named(batch, place),
+            timestamp_ms=place.connection.world.wall_ms(),
+            limits=place.limits,
+            state=place.state,
+            exact=self.operation.where is None,
+        )
+
+    def named(self, batch: Batch, place: Place) -> Write:
+        named = place.name(batch)
+        return named if self.predicate is None else named_overwrite(named, self.predicate)
+
+    def writer(self, frame: DataFrame) -> DataFrameWriter:
+        """Delta's own writer of the rows."""
+        writer = frame.write.format("delta").mode(self.operation.mode)
+        if self.operation.where is not None:
+            assert self.predicate is not None
+            writer = writer.option("replaceWhere", to_sql(self.predicate))
+        return writer.option("mergeSchema", "true") if self.rows.added else writer
+
+
+def _job(frame: DataFrame, place: Place, operation: Operation) -> _Job:
+    state = place.state
+    rows = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode=operation.schema_mode)
+    predicate = None
+    checks = rows.checks(state.partition_by)
+    if operation.mode == "overwrite":
+        predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
+        checks = [*checks, inside(predicate)] if operation.where is not None else checks
+    return _Job(rows, operation, predicate, checks)
+
+
+def _write_counted(job: _Job, place: Place, origin: Origin | None) -> tuple[Done, SparkCandidate]:
+    """Compute the rows and count them, then let Delta write them as they are."""
+    with computed(job.rows.frame, job.checks, origin) as batch:
+        candidate = job.candidate(batch, place)
+        return _once(candidate, place, batch.frame, job), candidate
+
+
+def _write_once(job: _Job, place: Place, origin: Origin) -> tuple[Done, SparkCandidate]:
+    """Let Delta compute and write the rows in one pass: its commit says how many they are."""
+
+    def named_by(rows: int) -> Write:
+        return job.named(Batch(job.rows.frame, rows, origin.fingerprint(rows)), place)
+
+    unknown = Batch(job.rows.frame, 0, origin.fingerprint(0))
+    candidate = replace(job.candidate(unknown, place), named_by=named_by)
+    return _once(candidate, place, job.rows.frame, job), candidate
+
+
+def counted(frame: DataFrame, state: TableState) -> Batch:
+    """The frame's fingerprint with NULL in the columns that it lacks; its rows are not kept."""
+    shaped = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode="merge")
+    with computed(shaped.frame) as batch:
+        return batch
+
+
+def _once(candidate: SparkCandidate, place: Place, frame: DataFrame, job: _Job) -> Done:
+    try:
+        recalled = run(recall(candidate, arbiter=place.arbiter, limits=place.limits), place.world)
+        if recalled.done is not None:
+            return recalled.done
+        with transaction.pending(candidate, recalled.seen, place.arbiter) as waiting:
+            writer = job.writer(frame).option("userMetadata", transaction.user_metadata(candidate))
+            failure = _save(writer, frame.sparkSession, place)
+        if failure is None and not waiting.attempts and candidate.named_by is not None:
+            candidate.write = candidate.named_by(frame.count())  # Delta made no commit: of no rows
+        return _settled(waiting, recalled, failure, place)
+    except SafewriteError as error:
+        error.key = error.key or candidate.write.key
+        raise
+
+
+def _save(writer: DataFrameWriter, session: SparkSession, place: Place) -> Exception | None:
+    """Let Delta write; what it says of its failure is of use only where the hook has not said more."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        with _whole_microseconds(session):
+            writer.save(spark_path(place.connection))
+    except (PySparkException, Py4JError) as error:
+        return error
+    return None
+
+
+@contextmanager
+def _whole_microseconds(session: SparkSession) -> Iterator[None]:
+    """Let Spark write instants as INT64 microseconds: readers take its INT96 for nanoseconds, which end in 2262.
+
+    Threads of one session may write at once; the last of them puts back what was set.
+    """
+    mark = int(session._jsparkSession.hashCode())  # noqa: SLF001 - each batch of a stream has another Python object
+    with _guard:
+        writers, before = _writing.get(mark, (0, ""))
+        if not writers:
+            before = session.conf.get(_TIMESTAMPS) or ""
+            session.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
+        _writing[mark] = writers + 1, before
+    try:
+        yield
+    finally:
+        with _guard:
+            writers, before = _writing.pop(mark)
+            if writers > 1:
+                _writing[mark] = writers - 1, before
+            else:
+                session.conf.set(_TIMESTAMPS, before)
+
+
+def _settled(waiting: Pending, recalled: Recalled, failure: Exception | None, place: Place) -> Done:
+    """What the hook saw decides, not what Delta says: it may fail after a commit, too."""
+    candidate, limits = waiting.candidate, place.limits
+    record = replace(recalled.record, fingerprint=candidate.write.fingerprint)
+    if waiting.landed is not None:
+        if failure is not None:
+            log.warning("after the commit: %s", failure, extra={"table": place.connection.address.uri})
+        landed = Landed(waiting.landed, waiting.attempts, False, contended=waiting.attempts > 1)
+        return run(committed(candidate, landed, record, limits), place.world)
+    if waiting.found is not None:
+        again: Found = waiting.found
+        steps = found_again(candidate, again, record, limits, attempts=waiting.attempts)
+        return run(steps, place.world)
+    if waiting.error is not None:
+        error = waiting.error
+        if isinstance(error, CommitUnknownError) and error.version is not None:
+            run(keys.doubt(record, error.version, limits), place.world)
+        raise error from failure
+    if failure is None and candidate.write.rows == 0:
+        # Delta makes no commit where nothing changes; the name of the write must be in the log all the same.
+        empty = AppendCandidate(
+            commit_id=candidate.commit_id,
+            write=candidate.write,
+            timestamp_ms=candidate.timestamp_ms,
+            limits=limits,
+            state=candidate.state,
+            engine_version=__version__,
+        )
+        return run(commit_write(empty, lambda: (), arbiter=place.arbiter, limits=limits), place.world)
+    if failure is None:
+        raise InternalError(
+            "Delta reported a commit that did not come past safewrite's log store. Look at the table's history before "
+            "you write the rows again, and please report it."
+        )
+    raise _refused(failure) from failure
+
+
+def _refused(failure: Exception) -> NotCommittedError:
+    """Delta's own error, where nothing was committed: the hook would know."""
+    text = str(getattr(failure, "java_exception", failure)).partition("\n")[0]
+    if (
+        "Concurrent" in type(failure).__name__
+        or "DELTA_CONCURRENT" in text
+        or "DELTA_METADATA_CHANGED" in text
+    ):
+        return ConflictError(
+            f"Another writer changed what this write depends on: {text} Nothing was committed."
+        )
+    return StorageError(
+        f"Delta did not write the rows: {text} Nothing was committed. If it was the environment, call again with the "
+        "same key."
+    )
+
+
+# --- the session --------------------------------------------------------------------------------
+def spark_path(connection: Connection) -> str:
+    """The table's path as Hadoop spells it."""
+    address = connection.address
+    return f"s3a://{address.uri.partition('://')[2]}" if address.is_s3 else address.uri
+
+
+def _check_session(session: SparkSession, connection: Connection) -> None:
+    """Refuse a session whose commits would not come past us, or would be skipped by their number."""
+    hook_of(attach(session)).commits.know(connection)
+    scheme = "s3a" if connection.address.is_s3 else "file"
+    if session.sparkContext.getConf().get(f"spark.delta.logStore.{scheme}.impl") != LOG_STORE:
+        raise UnsafeConfigError(
+            f"This session's commits to {scheme}: tables go past safewrite. Nothing was written. Start the session "
+            "with safewrite.spark.conf(..., local_files=True)."
+        )
+    if session.conf.get("spark.databricks.delta.commitInfo.enabled", "true") != "true":
+        raise UnsafeConfigError(
+            "The session sets spark.databricks.delta.commitInfo.enabled=false, so its commits can carry no key. Nothing "
+            "was written. Unset it."
+        )
+    # Delta's checksum files would list the transactions without ours, which are added behind its back.
+    session.conf.set("spark.databricks.delta.setTransactionsInCrc.writeOnCommit", "false")
+    for (name, value), why in _ALTERING.items():
+        if str(session.conf.get(name)).upper() == value:
+            raise UnsafeConfigError(
+                f"The session sets {name}={value}: {why}. Nothing was written. Unset it; safewrite writes instants as "
+                "whole microseconds."
+            )
+    given = [name for name in _TXN_SETTINGS if session.conf.get(name, None) is not None]
+    if given:
+        raise UnsafeConfigError(
+            f"The session sets {', '.join(given)}, by which Delta skips batches without looking at their rows. Nothing "
+            "was written. Unset it; safewrite names the batches itself."
+        )
+
+
+__all__ = ["Operation", "Place", "counted", "new_schema", "write"]

@@ -1,0 +1,1 @@
+"""Turns a caller's data into one commit of a Delta table."""

@@ -1,0 +1,117 @@
+"""Metadata and protocol that a write brings along: for a new table, new columns, or a first arbiter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from safewrite.delta.log import features
+from safewrite.delta.log.actions import Action
+from safewrite.delta.log.schema import add_fields, features_needed, from_arrow
+from safewrite.delta.log.snapshot import TableState
+from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
+from safewrite.frames import Prepared
+from safewrite.texts import said
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a table is to be made by its first write."""
+
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Actions that go before the files; None where nothing changes."""
+
+    metadata: Action | None = None
+    protocol: Action | None = None
+    recording_arbiter: bool = False
+
+
+def actions(
+    state: TableState | None,
+    prepared: Prepared,
+    arbiter_properties: Mapping[str, str],
+    *,
+    first: Plan | None,
+    new_id: Callable[[], str],
+    now_ms: int,
+) -> Changes:
+    """What this write must change besides adding files.
+
+    Raises:
+        InvalidInputError: properties that need a feature which safewrite does not write.
+        UnsupportedTableError: a new column whose type the table's protocol does not allow.
+    """
+    if state is None:
+        if first is None:
+            raise InternalError("A write to no table was not asked to create one. Please report it.")
+        return _new_table(prepared, arbiter_properties, first, new_id(), now_ms)
+    metadata = dict(state.metadata)
+    missing = {k: v for k, v in arbiter_properties.items() if k not in state.properties}
+    recording = "safewrite.arbiter" in missing and arbiter_properties["safewrite.arbiter"] != "local"
+    if recording:
+        metadata["configuration"] = dict(state.properties) | dict(arbiter_properties)
+    if prepared.added:
+        metadata["schemaString"] = add_fields(state.schema_string, prepared.added)
+        _check_new_types(state, prepared)
+    if not recording and not prepared.added:
+        return Changes()
+    return Changes(metadata=metadata, recording_arbiter=recording and not prepared.added)
+
+
+def _new_table(
+    prepared: Prepared, arbiter_properties: Mapping[str, str], first: Plan, table_id: str, now_ms: int
+) -> Changes:
+    configuration = {name: _text(value) for name, value in first.properties.items()}
+    if arbiter_properties["safewrite.arbiter"] != "local":
+        configuration |= arbiter_properties
+    metadata: Action = {
+        "id": table_id,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": from_arrow(prepared.schema),
+        "partitionColumns": list(first.partition_by),
+        "configuration": configuration,
+        "createdTime": now_ms,
+    }
+    protocol = _protocol(prepared, configuration)
+    try:
+        features.check_append(TableState(0, protocol, metadata))
+    except UnsupportedTableError as error:
+        raise InvalidInputError(f"The table was not created: {said(error)}") from error
+    return Changes(metadata=metadata, protocol=protocol)
+
+
+def _protocol(prepared: Prepared, configuration: Mapping[str, str]) -> Action:
+    """The lowest protocol that carries the table, so that the oldest engines still read it."""
+    needed = features_needed(prepared.schema)
+    change_feed = configuration.get("delta.enableChangeDataFeed", "").lower() == "true"
+    if needed:
+        legacy = ["appendOnly", "invariants", *(["changeDataFeed"] if change_feed else [])]
+        return {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": list(needed),
+            "writerFeatures": [*needed, *legacy],
+        }
+    return {"minReaderVersion": 1, "minWriterVersion": 4 if change_feed else 2}
+
+
+def _check_new_types(state: TableState, prepared: Prepared) -> None:
+    lacking = set(features_needed(prepared.schema)) - features.features(state)
+    if lacking:
+        raise UnsupportedTableError(
+            f"A new column needs the table feature {', '.join(sorted(lacking))}, which this table does not have. "
+            "Nothing was committed. Use a type that the table can hold (a timestamp with a time zone), or "
+            "enable the feature with Spark."
+        )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) else json.dumps(value)

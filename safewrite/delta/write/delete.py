@@ -1,0 +1,24 @@
+"""Deletes: rows that match ``where`` go in one commit; an overwrite in which no rows come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from safewrite.delta.write.overwrite import OverwriteCandidate
+
+
+@dataclass
+class DeleteCandidate(OverwriteCandidate):
+    """A delete of the rows for which ``predicate`` is TRUE; call ``plan`` before it is committed."""
+
+    operation: str = "DELETE"
+
+    def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
+        """``operationParameters`` as Spark writes them: a list of one predicate."""
+        return {"predicate": json.dumps([str(self.predicate)], ensure_ascii=False)}
+
+    def metrics(self) -> dict[str, int]:
+        """``operationMetrics`` as Spark names them, without numbers that nobody counted."""
+        return {"numRemovedFiles": len(self.replaced()), "numAddedFiles": len(self.rewritten)}

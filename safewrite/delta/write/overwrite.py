@@ -1,0 +1,339 @@
+"""Overwrites: rows that match ``where`` go, the rows of a frame come, in one commit.
+
+Where the partition values decide, files are removed whole.  Otherwise affected files are written
+anew with the rows for which the predicate is not TRUE.  On a concurrent commit the plan is made
+again for the new snapshot: rows that others appended meanwhile and that match are replaced too, as
+if they had been appended just before; a file whose rows nobody has looked at yet is a conflict.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from safewrite.delta.data.calendar import check_calendar
+from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
+from safewrite.delta.log.actions import Action, Commit, FileKey
+from safewrite.delta.log.features import check_overwrite
+from safewrite.delta.log.replay import ActiveFiles, load_files
+from safewrite.delta.write.staging import StagedFile, recheck, stage
+from safewrite.delta.write.transaction import AppendCandidate, Write
+from safewrite.delta.write.write import (
+    Done,
+    is_of_another,
+    stands,
+    write,
+)
+from safewrite.errors import (
+    ConflictError,
+    InternalError,
+    Kind,
+    SafewriteError,
+    StorageError,
+    UnsupportedTableError,
+)
+from safewrite.frames import Prepared, prepare
+from safewrite.frames.predicate import Predicate, columns, partition_value, possible, truths
+from safewrite.frames.replace_where import EVERYTHING, digest
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta.commit import Arbiter
+from safewrite.protocol.effects import Effect, Get, Missing, Outcome
+from safewrite.protocol.fetch import fetch_one
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+    from safewrite.delta.log.snapshot import TableState
+
+
+class Verdict(Enum):
+    """What an overwrite does to a live file."""
+
+    KEEP = "keep"
+    REMOVE = "remove"
+    REWRITE = "rewrite"
+
+
+@dataclass
+class OverwriteCandidate(AppendCandidate):
+    """An overwrite of the rows for which ``predicate`` is TRUE; call ``plan`` before it is committed."""
+
+    predicate: Predicate = EVERYTHING
+    target_file_size: int = TARGET_FILE_BYTES
+    mode: str = "Overwrite"
+    rewritten: tuple[StagedFile, ...] = ()
+    active: ActiveFiles | None = None
+    verdicts: dict[FileKey, Verdict] = field(default_factory=dict, repr=False)
+
+    # --- what is written ------------------------------------------------------------------------
+    def file_actions(self) -> list[dict[str, Any]]:
+        """``add`` actions of the new rows and of rewritten files, ``remove`` actions of what they replace."""
+        removes = [removal(add, self.timestamp_ms) for add in self.replaced()]
+        return [file.action for file in (*self.files, *self.rewritten)] + removes
+
+    def replaced(self) -> list[Action]:
+        """The live files that this commit removes."""
+        live = self._planned().adds.items()
+        return [add for key, add in live if self.verdicts[key] is not Verdict.KEEP]
+
+    def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
+        """``operationParameters`` as Spark and deltalake write them."""
+        shown = super().parameters(partition_by)
+        return shown if self.predicate == EVERYTHING else {**shown, "predicate": str(self.predicate)}
+
+    def suffices(self, summary: str) -> bool:
+        """An overwrite must know the files of every commit."""
+        return False
+
+    def recheck(self) -> Generator[Effect, Outcome, None]:
+        """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
+        yield from recheck((*self.files, *self.rewritten), self.limits)
+
+    # --- the plan ---------------------------------------------------------------------------------
+    def plan(self) -> Generator[Effect, Outcome, None]:
+        """Decide about every live file; read, and write anew, those that the partition values leave open.
+
+        Raises:
+            UnsupportedTableError: append-only, or a file that cannot be rewritten without loss.
+            StorageError: no answer, or a data file that is not what the log says.
+        """
+        assert self.state is not None
+        check_overwrite(self.state)
+        self.active = yield from load_files(self.state, limits=self.limits)
+        undecided = self._undecided()
+        if undecided:
+            check_overwrite(self.state, rewrites=True)
+        for key in undecided:
+            _check_rewritable(self.active.adds[key])
+        staged: list[StagedFile] = []
+        for number, key in enumerate(undecided):
+            verdict, files = yield from self._rewrite(self.active.adds[key], number)
+            self.verdicts[key] = verdict
+            staged += yield from stage(files, self.timestamp_ms, self.limits)
+        self.rewritten = tuple(staged)
+
+    def _undecided(self) -> list[FileKey]:
+        """Decide what partition values decide; returns the files whose rows must be looked at."""
+        open_files: list[FileKey] = []
+        for key, add in self._planned().adds.items():
+            if key in self.verdicts:
+                continue
+            outcomes = possible(self.predicate, self._constants(add))
+            if True not in outcomes:
+                self.verdicts[key] = Verdict.KEEP
+            elif outcomes == {True}:
+                self.verdicts[key] = Verdict.REMOVE
+            else:
+                open_files.append(key)
+        return open_files
+
+    def _constants(self, add: Action) -> dict[str, Any]:
+        """Columns of the predicate that have one value in all rows of a file: partition columns, and new ones (NULL)."""
+        assert self.state is not None
+        schema, spelled = self.state.schema, add.get("partitionValues") or {}
+        named = sorted(columns(self.predicate))
+        of_partition = {
+            name: partition_value(spelled.get(name), schema.field(name))
+            for name in named
+            if name in self.state.partition_by
+        }
+        return of_partition | {name: None for name in named if name not in schema.names}
+
+    def _schema_after(self) -> pa.Schema:
+        """The table's schema with the columns that this commit adds."""
+        from safewrite.delta.log.schema import to_arrow
+
+        assert self.state is not None
+        return self.state.schema if self.metadata is None else to_arrow(self.metadata["schemaString"])
+
+    def _planned(self) -> ActiveFiles:
+        if self.active is None:
+            raise InternalError(
+                "An overwrite or delete was committed before it was planned. Please report it."
+            )
+        return self.active
+
+    def _rewrite(
+        self, add: Action, number: int
+    ) -> Generator[Effect, Outcome, tuple[Verdict, Iterable[DataFile]]]:
+        state = self.state
+        assert state is not None
+        path = unquote(add["path"])
+        answer = yield from fetch_one(Get(path, name="overwrite.get_data"), self.limits)
+        if isinstance(answer, Missing):
+            raise _damaged(path, "it is gone")
+        assert isinstance(answer.value, bytes)
+        rows, footer = _rows(answer.value, add, state)
+        kept = _kept(rows, self._constants(add), self.predicate, self._schema_after())
+        if kept.num_rows == rows.rows:
+            return Verdict.KEEP, ()
+        if kept.num_rows == 0:
+            return Verdict.REMOVE, ()
+        check_calendar(footer, kept, path)
+        files = encode(
+            prepare(kept, rows.schema),
+            partition_by=(),
+            write_id=f"{self.commit_id}-kept{number}",
+            target_file_size=self.target_file_size,
+        )
+        folder = path[: path.rfind("/") + 1]
+        values = dict(add.get("partitionValues") or {})
+        return Verdict.REWRITE, (
+            replace(file, path=folder + file.path, partition_values=values) for file in files
+        )
+
+    # --- what others wrote --------------------------------------------------------------------------
+    def check_conflict(self, version: int, commit: Commit) -> None:
+        """Plan again for the snapshot that another commit made (C9's rule for Delta).
+
+        Raises:
+            ConflictError: CONFLICT if files must be read and written anew; SCHEMA_CHANGED as for appends.
+        """
+        super().check_conflict(version, commit)
+        self.active = self._planned().advance(version, commit)
+        undecided = self._undecided()
+        live = self.active.adds
+        gone = [
+            key for key, verdict in self.verdicts.items() if verdict is Verdict.REWRITE and key not in live
+        ]
+        if undecided or gone:
+            raise ConflictError(
+                f"Version {version} added or removed files whose rows this write must look at. Nothing was "
+                "committed; call again."
+            )
+
+
+def removal(add: Action, deletion_timestamp_ms: int) -> dict[str, Any]:
+    """The ``remove`` action of a live file, its deletion vector included."""
+    names = ("size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+    return {
+        "remove": {
+            "path": add["path"],
+            "deletionTimestamp": deletion_timestamp_ms,
+            "dataChange": True,
+            "extendedFileMetadata": True,
+            "partitionValues": add.get("partitionValues") or {},
+            **{name: add[name] for name in names if add.get(name) is not None},
+        }
+    }
+
+
+# --- rows ---------------------------------------------------------------------------------------------
+def _check_rewritable(add: Action) -> None:
+    path = add["path"]
+    if add.get("deletionVector"):
+        raise UnsupportedTableError(
+            f"{path} has a deletion vector (feature deletionVectors), and where= asks to rewrite it. Nothing was "
+            "written. Name whole partitions, or purge the vectors first (Spark: REORG TABLE ... APPLY (PURGE))."
+        )
+    if "://" in path or path.startswith(("/", "file:")):
+        raise UnsupportedTableError(
+            f"{path} lies outside the table (a shallow clone), and where= asks to rewrite it. Nothing was written."
+        )
+
+
+def _rows(body: bytes, add: Action, state: TableState) -> tuple[Prepared, pq.FileMetaData]:
+    """The rows of a data file under the table's schema, without partition columns, and its footer."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([f for f in state.schema if f.name not in state.partition_by])
+    try:
+        file = pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us")
+        table = file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(add["path"], str(error)) from error
+    said = json.loads(add.get("stats") or "{}").get("numRecords")
+    if said is not None and said != table.num_rows:
+        raise _damaged(add["path"], f"it holds {table.num_rows} rows, not {said}")
+    # Columns that were added to the table later are missing in the file and read as NULL.
+    table = table.select([name for name in schema.names if name in table.column_names])
+    for at, name in enumerate(table.column_names):
+        wanted, has = schema.field(name).type, table.schema.field(at).type
+        if pa.types.is_timestamp(wanted) and wanted.tz and pa.types.is_timestamp(has) and has.tz is None:
+            # INT96, as Spark writes instants: Parquet keeps no zone there, and it is UTC.
+            table = table.set_column(at, name, pc.assume_timezone(table.column(at), "UTC"))
+        elif pa.types.is_timestamp(wanted) and pa.types.is_date(has):
+            # The column was a date when the file was written (typeWidening), which is its midnight now.
+            table = table.set_column(at, name, table.column(at).cast(wanted))
+    if not table.column_names:
+        table = pa.table({schema.names[0]: pa.nulls(said or 0, schema.types[0])})
+    return prepare(table, schema, schema_mode="merge"), file.metadata
+
+
+def _kept(rows: Prepared, constants: dict[str, Any], predicate: Predicate, schema: pa.Schema) -> pa.Table:
+    import pyarrow.compute as pc
+
+    kept = [rows.schema.empty_table()]
+    for piece in rows.tables():
+        whole = piece
+        for name, value in constants.items():
+            column = pa.repeat(pa.scalar(value, schema.field(name).type), piece.num_rows)
+            whole = whole.append_column(name, column)
+        matching = pc.fill_null(truths(predicate, whole), False)
+        kept.append(piece.filter(pc.invert(matching)))
+    return pa.concat_tables(kept)
+
+
+def _damaged(path: str, why: str) -> StorageError:
+    return StorageError(
+        f"Data file {path} is not what the log says: {why}. Nothing was committed. "
+        "Run `safewrite doctor` on the table.",
+        kind=Kind.DATA_FILE_DAMAGED,
+    )
+
+
+# --- one overwrite --------------------------------------------------------------------------------------
+def named(write: Write, predicate: Predicate, operation: str = "overwrite") -> Write:
+    """The write with a fingerprint that covers what is removed too, so that a repeat is the same operation."""
+    mark = digest(predicate, operation)
+    mixed = write.fingerprint_int63 ^ (int.from_bytes(mark, "big") >> 1)
+    return replace(write, fingerprint=f"{write.fingerprint}:{mark.hex()}", fingerprint_int63=mixed)
+
+
+def overwrite(
+    candidate: AppendCandidate,
+    encode_rows: Callable[[], Iterable[DataFile]],
+    *,
+    arbiter: Arbiter,
+    limits: Limits,
+    queue_first: bool = False,
+) -> Generator[Effect, Outcome, Done]:
+    """Plan and commit an overwrite once, whatever happened to earlier calls with the same key.
+
+    A candidate that creates the table is an append, and needs no plan.
+
+    Raises:
+        ConflictError: kind CONFLICT or SCHEMA_CHANGED; make a new candidate from the newest state.
+        NotCommittedError, CommitUnknownError, ForeignWriterError: as ``write`` does.
+    """
+    try:
+        if isinstance(candidate, OverwriteCandidate) and not (yield from _known(candidate, limits)):
+            yield from candidate.plan()
+    except SafewriteError as error:
+        error.key = error.key or candidate.write.key
+        raise
+    return (yield from write(candidate, encode_rows, arbiter=arbiter, limits=limits, queue_first=queue_first))
+
+
+def _known(candidate: OverwriteCandidate, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    """Whether this write was settled before, so that nothing need be planned: ``write`` will say how."""
+    wanted = candidate.write
+    if wanted.txn is not None:
+        app_id, app_version = wanted.txn
+        last = candidate.state.txns.get(app_id) if candidate.state is not None else None
+        return last is not None and last >= app_version
+    if keys.base_of_generated(wanted.key) is not None:
+        return False
+    record = yield from keys.recall(wanted.key, limits)
+    if record is None or record.version is None or is_of_another(record, candidate.table_id):
+        return False
+    return (yield from stands(record, record.version, limits))

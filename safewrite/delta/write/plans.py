@@ -1,0 +1,153 @@
+"""From a caller's data to something that can be committed: conformed rows, a name, actions."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from safewrite.delta.connect import Connection
+from safewrite.delta.log import features
+from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.write import creation
+from safewrite.delta.write.transaction import AppendCandidate, Write
+from safewrite.errors import InternalError
+from safewrite.frames import Fingerprint, Prepared, prepare
+from safewrite.given import schema_mode as check_mode
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.keys import Identity
+from safewrite.stores.world import LEDGER_TTL_S
+from safewrite.version import __version__
+
+if TYPE_CHECKING:
+    from safewrite.delta.data.datafiles import DataFile
+    from safewrite.delta.write.overwrite import OverwriteCandidate
+    from safewrite.frames.where import Where
+
+
+class Counted(Protocol):
+    """Rows that were counted and fingerprinted: a prepared frame, or a batch of Spark's."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
+
+
+@dataclass
+class Drafts:
+    """Makes candidates for one table.
+
+    ``first`` is how a first write would create the table (None: it must exist); ``target_file_size`` is
+    in bytes.
+    """
+
+    connection: Connection
+    limits: Limits
+    target_file_size: int
+    first: creation.Plan | None = None
+    new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
+
+    def prepare(
+        self, data: Any, state: TableState | None, schema_mode: Literal["merge"] | None = None
+    ) -> Prepared:
+        """Check the data against the table's schema, or infer one for a new table."""
+        check_mode(schema_mode)
+        if state is None:
+            first = self.first or creation.Plan()
+            return prepare(data, None, partition_by=first.partition_by)
+        return prepare(data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode)
+
+    def name(self, prepared: Counted, state: TableState | None, name: Identity) -> Write:
+        """Name the write by the caller's key or batch, or by a generated key.
+
+        Raises:
+            UnsafeConfigError: the table forgets batches sooner than they may be replayed (E4).
+        """
+        if name.txn is not None and state is not None:
+            features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True)
+        key = name.key_for(self.new_id, state.version if state is not None else -1)
+        fingerprint = prepared.fingerprint
+        return Write(key, str(fingerprint), fingerprint.int63, prepared.rows, txn=name.txn)
+
+    def append(self, prepared: Prepared, named: Write, state: TableState | None) -> AppendCandidate:
+        """A candidate that adds the rows, and creates the table where ``state`` is None."""
+        return AppendCandidate(**self._common(prepared, named, state))
+
+    def overwrite(
+        self,
+        prepared: Prepared,
+        where: Where | None,
+        state: TableState | None,
+        name: Identity,
+    ) -> AppendCandidate:
+        """A candidate that replaces the rows for which ``where`` is true; an append where there is no table."""
+        from safewrite.delta.write.overwrite import OverwriteCandidate, named
+        from safewrite.frames.replace_where import EVERYTHING, check_rows
+        from safewrite.frames.where import parse
+
+        predicate = EVERYTHING if where is None else parse(where, prepared.schema)
+        check_rows(prepared, predicate)
+        write = named(self.name(prepared, state, name), predicate)
+        if state is None:
+            return self.append(prepared, write, None)
+        return OverwriteCandidate(
+            **self._common(prepared, write, state),
+            predicate=predicate,
+            target_file_size=self.target_file_size,
+        )
+
+    def delete(self, where: Where, state: TableState, name: Identity) -> OverwriteCandidate:
+        """A candidate that removes the rows for which ``where`` is true."""
+        from safewrite.delta.write.delete import DeleteCandidate
+        from safewrite.delta.write.overwrite import named
+        from safewrite.frames.where import parse
+
+        predicate = parse(where, state.schema)
+        nothing = self.prepare(state.schema.empty_table(), state)
+        write = named(self.name(nothing, state, name), predicate, "delete")
+        return DeleteCandidate(
+            **self._common(nothing, write, state),
+            predicate=predicate,
+            target_file_size=self.target_file_size,
+        )
+
+    def encode(self, prepared: Prepared, candidate: AppendCandidate) -> Iterable[DataFile]:
+        """Parquet files of the rows, made one by one as they are asked for."""
+        from safewrite.delta.data.datafiles import encode
+
+        metadata = candidate.metadata or (candidate.state.metadata if candidate.state else None)
+        if metadata is None:
+            raise InternalError(
+                "A candidate has neither a table nor the metadata of a new one. Please report it."
+            )
+        return encode(
+            prepared,
+            partition_by=tuple(metadata.get("partitionColumns") or ()),
+            write_id=candidate.commit_id,
+            target_file_size=self.target_file_size,
+        )
+
+    def _common(self, prepared: Prepared, named: Write, state: TableState | None) -> dict[str, Any]:
+        now_ms = self.connection.world.wall_ms()
+        changes = creation.actions(
+            state,
+            prepared,
+            self.connection.properties(),
+            first=self.first,
+            new_id=self.new_id,
+            now_ms=now_ms,
+        )
+        return {
+            "commit_id": self.new_id(),
+            "write": named,
+            "timestamp_ms": now_ms,
+            "limits": self.limits,
+            "state": state,
+            "metadata": changes.metadata,
+            "protocol": changes.protocol,
+            "recording_arbiter": changes.recording_arbiter,
+            "engine_version": __version__,
+        }

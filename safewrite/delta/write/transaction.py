@@ -1,0 +1,303 @@
+"""An append that wants to become the next version: its actions, and what other commits mean to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from safewrite.delta.log import actions
+from safewrite.delta.log.actions import Action, Commit
+from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.write.staging import StagedFile, recheck
+from safewrite.errors import (
+    ConflictError,
+    ForeignWriterError,
+    Kind,
+    ReplayMismatchError,
+    UnsafeConfigError,
+)
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta.candidate import Anchor, Found
+from safewrite.protocol.effects import Effect, Outcome
+
+ENGINE = "safewrite"
+FINGERPRINT_OF = "safewrite:fingerprint:"
+"""App id of the ``txn`` that carries the 63-bit fingerprint of an app's last batch, past any log clean-up."""
+VERSION_OF = "safewrite:version:"
+"""App id of the ``txn`` that carries the table version in which an app's last batch landed."""
+OWN_PROPERTIES = "safewrite."
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What identifies one write, in the commit that carries it."""
+
+    key: str
+    fingerprint: str
+    fingerprint_int63: int
+    rows: int
+    files: int = 0
+    txn: tuple[str, int] | None = None
+
+    def to_log(self) -> dict[str, Any]:
+        """The form in which ``commitInfo`` carries it."""
+        named = {"txn": list(self.txn)} if self.txn else {}
+        return {
+            "key": self.key,
+            "fingerprint": self.fingerprint,
+            "rows": self.rows,
+            "files": self.files,
+            **named,
+        }
+
+
+@dataclass
+class AppendCandidate:
+    """A blind append: it reads nothing, so only changes of schema, protocol or arbiter can stop it.
+
+    ``state`` moves on with every commit that is examined.  ``metadata`` and ``protocol`` are set when
+    this commit creates the table, adds columns, or records the arbiter.
+    """
+
+    commit_id: str
+    write: Write
+    timestamp_ms: int
+    limits: Limits
+    state: TableState | None = None
+    files: Sequence[StagedFile] = ()
+    metadata: Action | None = None
+    protocol: Action | None = None
+    recording_arbiter: bool = False
+    """``metadata`` differs from the table's only in safewrite's own properties."""
+    engine_version: str = ""
+    found: Mapping[str, Any] = field(default_factory=dict)
+    """How the log describes the write, if it was found there."""
+    accounted: int = -1
+    table_id: str | None = None
+    operation: str = "WRITE"
+    mode: str = "Append"
+    _bodies: dict[int, bytes] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.state is not None:
+            self.accounted = max(self.accounted, self.state.version)
+            self.table_id = self.state.table_id
+        elif self.metadata is not None:
+            self.table_id = self.metadata["id"]
+
+    @property
+    def anchor(self) -> Anchor | None:
+        """See ``safewrite.protocol.delta.commit.Candidate.anchor``."""
+        return self.state.anchor if self.state is not None else None
+
+    # --- what is written ------------------------------------------------------------------------
+    def body(self, version: int) -> bytes:
+        """The bytes of the commit file; they hold the key (M13) and a commit id that is in no other."""
+        if version not in self._bodies:
+            self._bodies = {version: self._encode(version)}
+        return self._bodies[version]
+
+    def _encode(self, version: int) -> bytes:
+        actions: list[dict[str, Any]] = [{"commitInfo": self._commit_info()}]
+        if self.protocol is not None:
+            actions.append({"protocol": self.protocol})
+        if self.metadata is not None:
+            actions.append({"metaData": self.metadata})
+        actions += [{"txn": txn} for txn in self._txns(version)]
+        actions += self.file_actions()
+        lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions)
+        return ("\n".join(lines) + "\n").encode()
+
+    def file_actions(self) -> list[dict[str, Any]]:
+        """``add`` actions of the staged files."""
+        return [file.action for file in self.files]
+
+    def _commit_info(self) -> Action:
+        partition_by = self._partition_by()
+        return {
+            "timestamp": self.timestamp_ms,
+            "operation": self.operation,
+            "operationParameters": self.parameters(partition_by),
+            "isBlindAppend": self.mode == "Append",
+            "engineInfo": f"{ENGINE}/{self.engine_version}",
+            "txnId": self.commit_id,
+            "operationMetrics": {name: str(number) for name, number in self.metrics().items()},
+            ENGINE: {"commitId": self.commit_id, "writes": [self.write.to_log()]},
+        }
+
+    def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
+        """``operationParameters`` as Spark and deltalake write them."""
+        return {"mode": self.mode, "partitionBy": json.dumps(list(partition_by))}
+
+    def metrics(self) -> dict[str, int]:
+        """``operationMetrics`` as Spark names them."""
+        return {
+            "numFiles": len(self.files),
+            "numOutputRows": self.write.rows,
+            "numOutputBytes": sum(file.size for file in self.files),
+        }
+
+    def _partition_by(self) -> Sequence[str]:
+        metadata = self.metadata or (self.state.metadata if self.state else {})
+        return list(metadata.get("partitionColumns") or ())
+
+    def _txns(self, version: int) -> list[Action]:
+        if self.write.txn is None:
+            return []
+        app_id, app_version = self.write.txn
+        numbers = {
+            app_id: app_version,
+            FINGERPRINT_OF + app_id: self.write.fingerprint_int63,
+            VERSION_OF + app_id: version,
+        }
+        return [
+            {"appId": name, "version": number, "lastUpdated": self.timestamp_ms}
+            for name, number in numbers.items()
+        ]
+
+    # --- what others wrote ----------------------------------------------------------------------
+    def examine(self, version: int, body: bytes) -> Found | None:
+        """See ``safewrite.protocol.delta.commit.Candidate.examine``."""
+        commit = actions.parse(body, version)
+        found = self._find(version, body, commit)
+        if found is not None or version <= self.accounted:
+            return found
+        if self.state is None and version == 0:
+            raise ConflictError(
+                "Another writer created the table meanwhile. Nothing was committed; the rows must be "
+                "checked against its schema: call again.",
+                kind=Kind.SCHEMA_CHANGED,
+            )
+        self.check_conflict(version, commit)
+        if self.state is not None:
+            self.state = self.state.advance(version, commit)
+        return None
+
+    def summary(self, version: int) -> str | None:
+        """The part of this commit that other appends depend on; None if they must read it whole."""
+        if self.metadata is not None or self.protocol is not None or self.mode != "Append":
+            return None
+        txns = {txn["appId"]: txn["version"] for txn in self._txns(version)}
+        known = {"commitId": self.commit_id, "writes": [self.write.to_log()], "txns": txns}
+        return json.dumps(known, separators=(",", ":"), ensure_ascii=False)
+
+    def suffices(self, summary: str) -> bool:
+        """An append need only know keys and transactions; its own commit is compared by its bytes."""
+        return self.commit_id not in summary
+
+    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
+        """See ``safewrite.protocol.delta.commit.Candidate.examine_summary``."""
+        commit = summed_up(version, summary, digest)
+        found = self._find(version, b"", commit)
+        if found is None and version > self.accounted and self.state is not None:
+            self.state = self.state.advance(version, commit)
+        return found
+
+    def check_conflict(self, version: int, commit: Commit) -> None:
+        """Raise if a commit that landed first makes this write invalid (H9)."""
+        self._check_protocol(version, commit)
+        if commit.metadata is not None:
+            self._check_metadata(version, commit.metadata)
+
+    def _find(self, version: int, body: bytes, commit: Commit) -> Found | None:
+        info = (commit.commit_info or {}).get(ENGINE) or {}
+        if info.get("commitId") == self.commit_id:
+            if body != self.body(version):
+                raise ForeignWriterError(
+                    f"Version {version} is our commit with other bytes: someone rewrites commit files. "
+                    "Stop the other writers and run `safewrite doctor` on the table.",
+                    key=self.write.key,
+                )
+            return Found(version, own=True)
+        for write in info.get("writes", ()):
+            if write["key"] == self.write.key:
+                keys.must_match(self.write.key, write["fingerprint"], self.write.fingerprint, version)
+                self.found = write
+                return Found(version, own=False)
+        self._check_txn(version, commit)
+        return None
+
+    def _check_txn(self, version: int, commit: Commit) -> None:
+        """Another batch of our app has landed: ours must not follow it (E3, E7)."""
+        if self.write.txn is None or version <= self.accounted:
+            return
+        app_id, app_version = self.write.txn
+        for txn in commit.txns:
+            if txn["appId"] == app_id and txn["version"] >= app_version:
+                raise ReplayMismatchError(
+                    f"App {app_id!r} committed its version {txn['version']} in table version {version} while "
+                    f"this call was writing version {app_version}: two writers use one app id. Nothing of this "
+                    "call was written. Stop one of them, or give it an app id of its own.",
+                    key=self.write.key,
+                )
+
+    def _check_protocol(self, version: int, commit: Commit) -> None:
+        if commit.protocol is not None and self.state is not None and commit.protocol != self.state.protocol:
+            raise ConflictError(
+                f"Version {version} changed the table's protocol while this write was under way. Nothing was "
+                "committed; call again.",
+                kind=Kind.SCHEMA_CHANGED,
+            )
+
+    def _check_metadata(self, version: int, metadata: Action) -> None:
+        assert self.state is not None
+        if _significant(metadata) != _significant(self.state.metadata):
+            raise ConflictError(
+                f"Version {version} changed the table's schema or properties while this write was under way. "
+                "Nothing was committed; call again.",
+                kind=Kind.SCHEMA_CHANGED,
+            )
+        theirs, ours = _own_properties(metadata), _own_properties(self.metadata or self.state.metadata)
+        if theirs and ours and theirs != ours:
+            raise UnsafeConfigError(
+                f"Another writer recorded {theirs} as this table's arbiter in version {version}; this one uses "
+                f"{ours}. Two arbiters for one table lose rows. Nothing was committed. Open the table with the "
+                "recorded arbiter.",
+                kind=Kind.ARBITER_MISMATCH,
+            )
+        if self.recording_arbiter:
+            self.metadata, self.recording_arbiter = None, False
+        elif self.metadata is not None:
+            raise ConflictError(
+                f"Version {version} changed the table's metadata while this write was about to change it too. "
+                "Nothing was committed; call again.",
+                kind=Kind.SCHEMA_CHANGED,
+            )
+
+    def landed(self, version: int) -> TableState | None:
+        """The table's state once this commit is ``version``; None if the commit created the table."""
+        if self.state is None:
+            return None
+        return self.state.advance(version, actions.parse(self.body(version), version))
+
+    def recheck(self) -> Generator[Effect, Outcome, None]:
+        """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
+        yield from recheck(self.files, self.limits)
+
+
+def summed_up(version: int, summary: str, digest: str) -> Commit:
+    """What a summary tells of a commit: its keys and transactions."""
+    known = json.loads(summary)
+    txns = [{"txn": {"appId": name, "version": number}} for name, number in known["txns"].items()]
+    return Commit(version, ({"commitInfo": {ENGINE: known}}, *txns), digest=digest)
+
+
+def _significant(metadata: Action) -> Action:
+    """Metadata without what safewrite records about itself."""
+    configuration = metadata.get("configuration") or {}
+    kept = {name: value for name, value in configuration.items() if not name.startswith(OWN_PROPERTIES)}
+    return {
+        "id": metadata.get("id"),
+        "schemaString": json.loads(metadata["schemaString"]),
+        "partitionColumns": metadata.get("partitionColumns") or [],
+        "configuration": kept,
+    }
+
+
+def _own_properties(metadata: Action) -> dict[str, str]:
+    configuration = metadata.get("configuration") or {}
+    names = ("safewrite.arbiter", "safewrite.lock-table", "safewrite.lock-path")
+    return {name: value for name, value in configuration.items() if name in names}

@@ -1,0 +1,1 @@
+"""Checks, counts and fingerprints Spark DataFrames."""

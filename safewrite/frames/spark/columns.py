@@ -1,0 +1,209 @@
+"""A Spark DataFrame under a table's schema: columns by name, casts that cannot lose, or a refusal (H1 to H4).
+
+Spark itself goes by position in some places, casts in others, and finds out about values when half of
+the files are written.  Names are checked by the rules, and with the messages, of pandas and Arrow frames;
+types by themselves: a cast that may lose some value is refused before any value is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from safewrite.errors import InvalidInputError, WouldAlterError
+from safewrite.frames import prepare
+from safewrite.frames.prepare import HIVE_NULL
+from safewrite.frames.spark.batch import Check
+from safewrite.frames.spark.hashes import quoted
+from safewrite.frames.text_limits import TextLimit, limit_of
+from safewrite.frames.types import canonical_schema, canonical_type
+from safewrite.texts import said
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+_INTEGERS = tuple(_DIGITS)
+_EXACT_IN = {
+    pa.float32(): (pa.int8(), pa.int16()),
+    pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32()),
+}
+
+
+@dataclass(frozen=True)
+class Conformed:
+    """A frame with exactly the table's columns, and those that the table does not have yet at its end."""
+
+    frame: DataFrame
+    schema: pa.Schema
+    added: tuple[pa.Field, ...]
+
+    def checks(self, partition_by: Sequence[str] = ()) -> list[Check]:
+        """What its rows must be checked for: NULL, and texts that no partition value can hold (H5)."""
+        may_be_null = {field.name for field in self.frame.schema.fields if field.nullable}
+        found = [
+            _null(field.name) for field in self.schema if not field.nullable and field.name in may_be_null
+        ]
+        texts = (name for name in partition_by if pa.types.is_string(self.schema.field(name).type))
+        limits = ((field.name, limit_of(field)) for field in self.schema)
+        found += [_blank(name) for name in texts]
+        return found + [_length(name, limit) for name, limit in limits if limit is not None]
+
+
+def conformed(
+    frame: DataFrame,
+    target: pa.Schema | None,
+    *,
+    partition_by: Sequence[str] = (),
+    schema_mode: Literal["merge"] | None = None,
+) -> Conformed:
+    """``frame`` as the table ``target`` wants it; None takes it as it is.
+
+    Raises:
+        WouldAlterError: a column or a value would be lost or changed.
+        InvalidInputError: names or types that no table has.
+    """
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    found = arrow_schema(frame.schema)
+    # An empty frame of these types goes through all checks of names, NULL and meaning.
+    prepared = prepare(found.empty_table(), target, partition_by=tuple(partition_by), schema_mode=schema_mode)
+    there = set(found.names)
+    for field in prepared.schema:
+        if field.name in there:
+            _check(found.field(field.name).type, field.type, field.name)
+    present = {field.name: field.dataType for field in frame.schema.fields}
+    wanted = {field.name: from_arrow_type(field.type, prefer_timestamp_ntz=True) for field in prepared.schema}
+    if list(wanted) != list(present) or not all(_same(present[name], kind) for name, kind in wanted.items()):
+        frame = frame.select(*(_column(name, kind, present.get(name)) for name, kind in wanted.items()))
+    return Conformed(frame, prepared.schema, prepared.added)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Spark's types in Arrow.
+
+    Raises:
+        InvalidInputError: a type that no table has.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(schema)
+    except PySparkException as error:
+        raise InvalidInputError(
+            f"A column has a type that cannot be a table column: {said(error)}. Nothing was written. Cast it."
+        ) from error
+
+
+def new_schema(frame: DataFrame) -> pa.Schema:
+    """The schema of a table that is made for this frame; NULL is allowed everywhere, as Spark itself makes tables.
+
+    Raises:
+        InvalidInputError: names or types that no table has.
+    """
+    return canonical_schema(arrow_schema(_nullable(frame.schema)))
+
+
+def _column(name: str, kind: DataType, present: DataType | None) -> Column:
+    import pyspark.sql.functions as f
+
+    if present is None:  # schema_mode="merge" means NULL
+        return f.lit(None).cast(kind).alias(name)
+    values = f.col(quoted(name))
+    return (values if _same(present, kind) else values.cast(_nullable(kind))).alias(name)
+
+
+def _same(present: DataType, kind: DataType) -> bool:
+    """Whether they are one type, of which NULL is no part."""
+    return present.simpleString() == kind.simpleString()
+
+
+def _nullable(kind: Any) -> Any:
+    """The type with NULL allowed at every depth: a cast that forbids it is none of Spark's."""
+    from pyspark.sql import types as t
+
+    match kind:
+        case t.StructType():
+            return t.StructType([t.StructField(one.name, _nullable(one.dataType)) for one in kind.fields])
+        case t.ArrayType():
+            return t.ArrayType(_nullable(kind.elementType))
+        case t.MapType():
+            return t.MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+    return kind
+
+
+def _null(name: str) -> Check:
+    def refusal(count: int, rows: int) -> WouldAlterError:
+        return WouldAlterError(
+            f"Column {name!r}: NULL in {count} of {rows} rows, in a column that must not be NULL. Nothing was "
+            "written. Fill or drop the rows."
+        )
+
+    return Check(f"{quoted(name)} IS NULL", refusal)
+
+
+def _blank(name: str) -> Check:
+    def refusal(count: int, rows: int) -> WouldAlterError:
+        return WouldAlterError(
+            f"Column {name!r}: '' or {HIVE_NULL!r} in {count} of {rows} rows, which as a partition value would be "
+            "read back as NULL. Nothing was written. Write NULL or another value, or do not partition by this "
+            "column."
+        )
+
+    return Check(f"{quoted(name)} IN ('', '{HIVE_NULL}')", refusal)
+
+
+def _length(name: str, limit: TextLimit) -> Check:
+    def refusal(count: int, rows: int) -> WouldAlterError:
+        return WouldAlterError(
+            f"Column {name!r}: {count} of {rows} rows have a text that would be cut off or padded for {limit}, as which "
+            "the table declares the column. Nothing was written. Correct the values."
+        )
+
+    return Check(f"length({quoted(name)}) {'<>' if limit.padded else '>'} {limit.length}", refusal)
+
+
+# --- types ------------------------------------------------------------------------------------------
+def _check(source: pa.DataType, target: pa.DataType, path: str) -> None:
+    if pa.types.is_null(source):
+        return
+    source = canonical_type(source, path)
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        for number in range(target.num_fields):
+            inner = target.field(number)
+            if source.get_field_index(inner.name) != number:
+                raise WouldAlterError(
+                    f"The fields of the struct {path!r} are not in the table's order, and Spark goes by position. "
+                    "Nothing was written. Put them into the order of the table."
+                )
+            _check(source.field(number).type, inner.type, f"{path}.{inner.name}")
+    elif pa.types.is_list(source) and pa.types.is_list(target):
+        _check(source.value_type, target.value_type, f"{path}.element")
+    elif pa.types.is_map(source) and pa.types.is_map(target):
+        _check(source.key_type, target.key_type, f"{path}.key")
+        _check(source.item_type, target.item_type, f"{path}.value")
+    elif not _holds(target, source):
+        raise WouldAlterError(
+            f"Column {path!r} has type {source}, the table has {target}, which does not hold every value of it. "
+            "Nothing was written. Cast the column yourself, so that what is lost is lost by your leave, or change "
+            "the type of the table's column."
+        )
+
+
+def _holds(target: pa.DataType, source: pa.DataType) -> bool:
+    """Whether every value of ``source`` is exactly one of ``target``."""
+    if target == source:
+        return True
+    if pa.types.is_decimal(target):
+        if pa.types.is_decimal(source):
+            whole = source.precision - source.scale
+            return bool(target.scale >= source.scale and target.precision - target.scale >= whole)
+        return source in _DIGITS and bool(target.precision - target.scale >= _DIGITS[source])
+    if source in _INTEGERS and target in _INTEGERS:
+        return _INTEGERS.index(target) >= _INTEGERS.index(source)
+    return source in _EXACT_IN.get(target, ())

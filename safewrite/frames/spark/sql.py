@@ -1,0 +1,65 @@
+"""Row predicates in Spark's SQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+from safewrite.errors import InvalidInputError
+from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Predicate
+from safewrite.frames.spark.batch import Check
+from safewrite.frames.spark.hashes import quoted
+
+
+def to_sql(predicate: Predicate) -> str:
+    """The predicate as a condition that Spark and Delta's ``replaceWhere`` understand."""
+    match predicate:
+        case Compare(column=name, op=op, value=value):
+            return f"{quoted(name)} {op} {_literal(value)}"
+        case IsNull(column=name):
+            return f"{quoted(name)} IS NULL"
+        case Constant(value=value):
+            return str(value).upper()
+        case Not(part=part):
+            return f"NOT ({to_sql(part)})"
+        case Both(parts=parts):
+            return " AND ".join(f"({to_sql(part)})" for part in parts)
+        case Either(parts=parts):
+            return " OR ".join(f"({to_sql(part)})" for part in parts)
+
+
+def inside(predicate: Predicate) -> Check:
+    """That every row is one which the overwrite would replace; see ``safewrite.frames.replace_where.check_rows``."""
+
+    def refusal(outside: int, rows: int) -> InvalidInputError:
+        return InvalidInputError(
+            f"{outside} of {rows} rows do not satisfy where= ({predicate}), so a repeat would not replace them. "
+            "Nothing was written. Filter the rows, or widen where=."
+        )
+
+    return Check(f"NOT coalesce({to_sql(predicate)}, FALSE)", refusal)
+
+
+def _literal(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).upper()
+        case str() if "'" in value or "\\" in value:
+            # How a quoted one is read hangs on the session (spark.sql.parser.escapedStringLiterals).
+            return f"CAST(X'{value.encode().hex()}' AS STRING)"
+        case str():
+            return f"'{value}'"
+        case bytes():
+            return f"X'{value.hex()}'"
+        case float():
+            return f"CAST('{value!r}' AS DOUBLE)"  # nan and inf too
+        case Decimal():
+            return f"{value:f}BD"
+        case dt.datetime(tzinfo=None):
+            return f"TIMESTAMP_NTZ '{value.isoformat(sep=' ')}'"
+        case dt.datetime():
+            return f"TIMESTAMP_LTZ '{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=' ')} UTC'"
+        case dt.date():
+            return f"DATE '{value.isoformat()}'"
+    return str(value)

@@ -1,0 +1,1 @@
+"""Asks catalogs for commits, and classifies their answers."""

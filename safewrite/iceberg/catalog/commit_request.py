@@ -1,0 +1,193 @@
+"""A change of an Iceberg table, bound to a base: updates, and requirements that hold only there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from safewrite.iceberg.metadata import MAIN, table_of
+from safewrite.protocol.iceberg.head import Head
+from safewrite.texts import said
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import StagedTable, Table
+    from pyiceberg.table.sorting import SortOrder
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+    from pyiceberg.typedef import Identifier, Properties
+
+MARK = "safewrite.change"
+"""Table property that carries the id of the last change without a snapshot."""
+
+
+@dataclass(frozen=True)
+class SnapshotChange:
+    """A change that adds snapshots; their ids, drawn before, say whether it landed.
+
+    ``written`` are files that only this change names, besides data files.
+    """
+
+    base: Head
+    snapshot_ids: tuple[int, ...]
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+    written: tuple[str, ...] = ()
+
+    def landed_in(self, head: Head) -> bool:
+        return all(snapshot_id in head.parents for snapshot_id in self.snapshot_ids)
+
+    def stands_in(self, head: Head) -> bool:
+        """Whether the last snapshot is the current one or an ancestor of it (C5)."""
+        return head.is_current(self.snapshot_ids[-1])
+
+    def may_land_on(self, head: Head) -> bool:
+        return holds(self.requirements, head)
+
+    def accounted_in(self, head: Head) -> bool:
+        return head.accounts_since(self.base)
+
+
+@dataclass(frozen=True)
+class StagedChange(SnapshotChange):
+    """A change whose snapshots no branch shows, such as one for later publication (WAP)."""
+
+    def stands_in(self, head: Head) -> bool:
+        return True
+
+    def accounted_in(self, head: Head) -> bool:
+        return head.location == self.base.location
+
+
+@dataclass(frozen=True)
+class MarkedChange:
+    """A change without a snapshot (schema, properties, expiry), known by a mark among the properties."""
+
+    base: Head
+    mark: str
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+    written: tuple[str, ...] = ()
+
+    def landed_in(self, head: Head) -> bool:
+        return head.properties.get(MARK) == self.mark
+
+    def stands_in(self, head: Head) -> bool:
+        return True
+
+    def may_land_on(self, head: Head) -> bool:
+        """The base's own mark must still be there, beside what the change requires."""
+        return holds(self.requirements, head) and head.properties.get(MARK) == self.base.properties.get(MARK)
+
+    def accounted_in(self, head: Head) -> bool:
+        """A later change overwrites the mark, so only the base itself shows that it did not land."""
+        return head.location == self.base.location
+
+
+@dataclass(frozen=True)
+class Creation:
+    """A table that is to be made, known by the UUID that was drawn for it."""
+
+    staged: Table
+    table_id: str
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+
+    def landed_in(self, head: Head) -> bool:
+        """Whether the table that is there is this one."""
+        return head.table_id == self.table_id
+
+
+def creation(
+    staged: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+) -> Creation:
+    """The creation of a staged table."""
+    from pyiceberg.table.update import AssignUUIDUpdate
+
+    drawn = next(str(update.uuid) for update in updates if isinstance(update, AssignUUIDUpdate))
+    return Creation(staged, drawn, requirements, updates)
+
+
+def staged(  # noqa: PLR0917 - PyIceberg's own signature
+    catalog: Catalog,
+    identifier: str | Identifier,
+    schema: Schema | pa.Schema,
+    location: str | None,
+    partition_spec: PartitionSpec,
+    sort_order: SortOrder,
+    properties: Properties,
+) -> StagedTable:
+    """A table that is to be made in a namespace of several levels.
+
+    PyIceberg's catalogs on databases make such tables, and have no transaction that does (0.12.0).
+    """
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import StagedTable, TableProperties
+    from pyiceberg.table.locations import load_location_provider
+    from pyiceberg.table.metadata import new_table_metadata
+
+    inner: Any = catalog
+    names = Catalog.identifier_to_tuple(identifier)
+    version = int(properties.get(TableProperties.FORMAT_VERSION, TableProperties.DEFAULT_FORMAT_VERSION))
+    place = inner._resolve_table_location(location, ".".join(names[:-1]), names[-1])  # noqa: SLF001 - as its create_table
+    metadata = new_table_metadata(
+        location=place,
+        schema=inner._convert_schema_if_needed(schema, version),  # noqa: SLF001 - as above
+        partition_spec=partition_spec,
+        sort_order=sort_order,
+        properties=properties,
+    )
+    where = load_location_provider(place, properties).new_table_metadata_file_location()
+    file_io = inner._load_file_io(properties=properties, location=where)  # noqa: SLF001 - as above
+    return StagedTable(names, metadata, where, file_io, catalog)
+
+
+def unmet(requirements: Sequence[TableRequirement], head: Head) -> str:
+    """What PyIceberg says of the first requirement that does not hold, as a sentence; "" if all do."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    metadata = table_of(head).metadata
+    for requirement in requirements:
+        try:
+            requirement.validate(metadata)
+        except CommitFailedException as error:
+            return f"{said(error)}. "
+    return ""
+
+
+def holds(requirements: Sequence[TableRequirement], head: Head) -> bool:
+    """Whether a catalog would find all requirements met by that metadata."""
+    return not unmet(requirements, head)
+
+
+def bind(
+    base: Head,
+    requirements: tuple[TableRequirement, ...],
+    updates: tuple[TableUpdate, ...],
+    *,
+    mark: str,
+) -> SnapshotChange | MarkedChange:
+    """A change of someone else's making, with what it takes to tell whether it landed.
+
+    ``mark`` becomes a table property where the change adds no snapshot.
+    """
+    from pyiceberg.table.update import AddSnapshotUpdate, SetPropertiesUpdate, SetSnapshotRefUpdate
+
+    ids = tuple(u.snapshot.snapshot_id for u in updates if isinstance(u, AddSnapshotUpdate))
+    if not ids:
+        marked = (*updates, SetPropertiesUpdate(updates={MARK: mark}))
+        return MarkedChange(base, mark, requirements, marked)
+    if any(isinstance(u, SetSnapshotRefUpdate) and u.snapshot_id == ids[-1] for u in updates):
+        return SnapshotChange(base, ids, requirements, updates)
+    return StagedChange(base, ids, requirements, updates)
+
+
+def branch_of(updates: Sequence[TableUpdate]) -> str:
+    """The branch that a change moves; the main one if it moves none."""
+    from pyiceberg.table.update import SetSnapshotRefUpdate
+
+    refs = [u.ref_name for u in updates if isinstance(u, SetSnapshotRefUpdate)]
+    return refs[-1] if refs else MAIN

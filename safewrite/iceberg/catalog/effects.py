@@ -1,0 +1,32 @@
+"""What planning an overwrite asks of the world beside reading and writing files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from safewrite.protocol.effects import Effect
+from safewrite.protocol.iceberg.head import Head
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import FileScanTask
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFiles(Effect):
+    """Data files that may hold rows of a filter, with their delete files: ``Ok(tuple[FileScanTask, ...])``.
+
+    Else ``Failed | Missing | Unknown``.
+    """
+
+    head: Head
+    row_filter: BooleanExpression
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRows(Effect):
+    """The live rows of one data file under the table's schema: ``Ok(pa.Table) | Failed | Missing | Unknown``."""
+
+    head: Head
+    task: FileScanTask

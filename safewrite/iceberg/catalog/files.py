@@ -1,0 +1,159 @@
+"""A table's files through the FileIO that its catalog gave it, and files in memory for the Avro writers.
+
+Every file has a name of its own, so whatever a file system repeats behind our back is harmless.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.io import FileIO, InputFile, OutputFile
+
+from safewrite.iceberg.catalog.outcomes import file_meaning
+from safewrite.iceberg.catalog.s3 import direct
+from safewrite.protocol.effects import Failed, Ok, Outcome, Tail
+
+if TYPE_CHECKING:
+    from pyiceberg.io import InputStream, OutputStream
+
+
+class FileStore:
+    """Objects by their full locations, over a FileIO that may change (credentials are lent for a time)."""
+
+    def __init__(self, file_io: Callable[[], FileIO], root: str) -> None:
+        self.file_io = file_io
+        self.root = root
+
+    def get(self, path: str) -> Outcome:
+        if (own := direct(self.file_io(), path)) is not None:
+            return own[0].get(own[1])
+        try:
+            with self.file_io().new_input(path).open() as stream:
+                return Ok(stream.read())
+        except Exception as error:  # noqa: BLE001 - each FileIO raises errors of its own
+            return file_meaning(error)
+
+    def get_range(self, path: str, start: int, length: int) -> Outcome:
+        if (own := direct(self.file_io(), path)) is not None:
+            return own[0].get_range(own[1], start, length)
+        try:
+            with self.file_io().new_input(path).open() as stream:
+                stream.seek(start)
+                return Ok(stream.read(length))
+        except Exception as error:  # noqa: BLE001 - as above
+            return file_meaning(error)
+
+    def get_tail(self, path: str, length: int) -> Outcome:
+        if (own := direct(self.file_io(), path)) is not None:
+            return own[0].get_tail(own[1], length)
+        try:
+            with self.file_io().new_input(path).open() as stream:
+                size = _size(stream)
+                stream.seek(max(0, size - length))
+                return Ok(Tail(size, stream.read()))
+        except Exception as error:  # noqa: BLE001 - as above
+            return file_meaning(error)
+
+    def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
+        return Failed("a FileIO cannot list")
+
+    def put(self, path: str, body: bytes) -> Outcome:
+        if (own := direct(self.file_io(), path)) is not None:
+            return own[0].put(own[1], body)
+        try:
+            with self.file_io().new_output(path).create(overwrite=True) as stream:
+                stream.write(body)
+        except Exception as error:  # noqa: BLE001 - as above
+            return file_meaning(error)
+        return Ok()
+
+    def put_if_absent(self, path: str, body: bytes) -> Outcome:
+        return Failed("a FileIO has no conditional create")
+
+    def delete(self, path: str) -> Outcome:
+        if (own := direct(self.file_io(), path)) is not None:
+            return own[0].delete(own[1])
+        try:
+            self.file_io().delete(path)
+        except FileNotFoundError:
+            return Ok()
+        except Exception as error:  # noqa: BLE001 - as above
+            return file_meaning(error)
+        return Ok()
+
+
+def _size(stream: InputStream) -> int:
+    stream.seek(0, 2)
+    return int(stream.tell())
+
+
+class MemoryFile(OutputFile):
+    """A file that PyIceberg's Avro code writes and reads in memory."""
+
+    def __init__(self, location: str, body: bytes = b"") -> None:
+        super().__init__(location)
+        self.body = body
+
+    def __len__(self) -> int:
+        return len(self.body)
+
+    def exists(self) -> bool:
+        return bool(self.body)
+
+    def to_input_file(self) -> InputFile:
+        return _Source(self)
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _Sink(self)
+
+
+class MemoryIO(FileIO):
+    """A FileIO that shows one file under whatever name it is asked for."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self.body = body
+
+    def new_input(self, location: str) -> InputFile:
+        return MemoryFile(location, self.body).to_input_file()
+
+    def new_output(self, location: str) -> OutputFile:
+        raise NotImplementedError("a file in memory is not written through a FileIO")
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise NotImplementedError("a file in memory is not deleted")
+
+
+class _Source(InputFile):
+    """A memory file as PyIceberg reads it."""
+
+    def __init__(self, file: MemoryFile) -> None:
+        super().__init__(file.location)
+        self._file = file
+
+    def __len__(self) -> int:
+        return len(self._file)
+
+    def exists(self) -> bool:
+        return self._file.exists()
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return io.BytesIO(self._file.body)
+
+
+class _Sink(io.BytesIO):
+    """A buffer that hands its content to its file when it is closed."""
+
+    def __init__(self, file: MemoryFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.body = self.getvalue()
+        super().close()
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()

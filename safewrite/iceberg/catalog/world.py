@@ -1,0 +1,172 @@
+"""The world of an Iceberg table: its catalog, its files, and whatever keeps ledger and queue."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
+from safewrite.iceberg.catalog.files import FileStore
+from safewrite.iceberg.catalog.outcomes import file_meaning, meaning
+from safewrite.iceberg.metadata import MAIN, head_of, table_of
+from safewrite.protocol import effects as fx
+from safewrite.protocol.effects import Effect, Failed, Missing, Ok, Outcome
+from safewrite.protocol.iceberg.commit import (
+    CreateTable,
+    LoadTable,
+    ReadMetadata,
+    SwapTable,
+)
+from safewrite.stores.world import World
+from safewrite.texts import said
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import DataScan, FileScanTask, Table
+
+    from safewrite.iceberg.catalog.commit_request import Creation, MarkedChange, SnapshotChange
+    from safewrite.protocol.iceberg.head import Head
+    from safewrite.stores.abc import LeaseQueue, Ledger
+
+
+class _Locks:
+    """A lock for each catalog object, which all tables share that were opened with it."""
+
+    def __init__(self) -> None:
+        self._making = threading.Lock()
+        self._made: WeakKeyDictionary[Catalog, threading.Lock] = WeakKeyDictionary()
+
+    def of(self, catalog: Catalog) -> threading.Lock:
+        with self._making:
+            return self._made.setdefault(catalog, threading.Lock())
+
+
+_locks = _Locks()
+# A forked child has none of the threads that may hold them.
+os.register_at_fork(after_in_child=_locks.__init__)  # type: ignore[misc]
+
+
+class CatalogWorld(World):
+    """Performs effects on one table of one catalog.
+
+    The catalog must be the plain one, not the decorator.  Its clients are not all made for threads, so
+    it is asked by one thread at a time, whatever table it is about; files are read and written side by side.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: tuple[str, ...],
+        *,
+        branch: str = MAIN,
+        ledger: Ledger | None = None,
+        queue: LeaseQueue | None = None,
+    ) -> None:
+        super().__init__(
+            FileStore(self._file_io, ".".join(identifier)), ledger=ledger or _NoLedger(), queue=queue
+        )
+        self.catalog = catalog
+        self.identifier = identifier
+        self.branch = branch
+        self.table: Table | None = None
+        self._one_at_a_time = _locks.of(catalog)
+
+    def perform(self, effect: Effect) -> Outcome:
+        match effect:
+            case LoadTable():
+                return self._load()
+            case ReadMetadata(location):
+                return self._read_metadata(location)
+            case SwapTable(change):
+                return self._swap(table_of(change.base), change)  # type: ignore[arg-type]
+            case CreateTable(creation):
+                return self._swap(creation.staged, creation)  # type: ignore[attr-defined, arg-type]
+            case PlanFiles(head, row_filter):
+                return self._plan_files(head, row_filter)
+            case ReadRows(head, task):
+                return self._read_rows(head, task)
+            case _:
+                return super().perform(effect)
+
+    def _load(self) -> Outcome:
+        try:
+            with self._one_at_a_time:
+                self.table = self.catalog.load_table(self.identifier)
+        except Exception as error:  # noqa: BLE001 - what each means is decided in one place
+            return meaning(error)
+        return Ok(head_of(self.table, self.branch))
+
+    def _read_metadata(self, location: str) -> Outcome:
+        from pyiceberg.serializers import FromInputFile
+        from pyiceberg.table import Table
+
+        file_io = self._file_io()
+        try:
+            metadata = FromInputFile.table_metadata(file_io.new_input(location))
+        except Exception as error:  # noqa: BLE001 - as above
+            return file_meaning(error)
+        # A plan examines earlier states as it does the current one, so they are tables too.
+        return Ok(head_of(Table(self.identifier, metadata, location, file_io, self.catalog), self.branch))
+
+    def _swap(self, table: Table, change: SnapshotChange | MarkedChange | Creation) -> Outcome:
+        try:
+            with self._one_at_a_time:
+                self.catalog.commit_table(table, change.requirements, change.updates)
+        except Exception as error:  # noqa: BLE001 - as above
+            return meaning(error)
+        return Ok()
+
+    def _plan_files(self, head: Head, row_filter: BooleanExpression) -> Outcome:
+        try:
+            try:
+                return Ok(tuple(self._scan(head, row_filter).plan_files()))
+            except (
+                TypeError
+            ):  # PyIceberg compares NULL partition values (iceberg-python #3498): all files, then
+                return Ok(tuple(self._scan(head).plan_files()))
+        except Exception as error:  # noqa: BLE001 - as above
+            return _scan_meaning(error)
+
+    def _scan(self, head: Head, row_filter: BooleanExpression | None = None) -> DataScan:
+        table = table_of(head)
+        scan = table.scan() if row_filter is None else table.scan(row_filter=row_filter)
+        return scan if self.branch == MAIN else scan.use_ref(self.branch)
+
+    def _read_rows(self, head: Head, task: FileScanTask) -> Outcome:
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        table = table_of(head)
+        metadata = table.metadata
+        try:
+            scan = ArrowScan(metadata, table.io, metadata.schema(), AlwaysTrue())
+            return Ok(scan.to_table([task]))
+        except Exception as error:  # noqa: BLE001 - as above
+            return _scan_meaning(error)
+
+    def _file_io(self) -> FileIO:
+        assert self.table is not None, "the table is loaded before its files are touched"
+        return self.table.io
+
+
+def _scan_meaning(error: Exception) -> Outcome:
+    if isinstance(error, NotImplementedError | ValueError):  # deletes that PyIceberg does not read
+        return Failed(f"{type(error).__name__}: {said(error)}")
+    return file_meaning(error)
+
+
+class _NoLedger:
+    """Where there is no ledger the snapshots are the only index: nothing is found, all is accepted."""
+
+    def get(self, key: str) -> Outcome:
+        return Missing()
+
+    def intend(self, record: fx.LedgerRecord, expire_time_s: int) -> Outcome:
+        return Ok()
+
+    def commit(self, record: fx.LedgerRecord, expire_time_s: int) -> Outcome:
+        return Ok()

@@ -1,0 +1,102 @@
+"""What an object has seen of its table, and the world that it looks on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from safewrite.errors import not_yet
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.write import Resolved, resolve
+from safewrite.protocol.effects import Effect, Now, Ok, Outcome
+from safewrite.protocol.iceberg.commit import load
+from safewrite.stores.world import Performer, run
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from safewrite.iceberg.connect import Connection
+    from safewrite.protocol.ask import Limits
+    from safewrite.protocol.iceberg.head import Head
+
+T = TypeVar("T")
+
+FRESH_S = 1.0
+"""What was read or committed within this time is tried upon without another look; a guess, for speed only."""
+
+
+class Sight:
+    """The table as it was seen last; ``head`` is None before it was there.
+
+    ``seen_s`` is when, by the world's clock; None asks for another look before the next write.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.world: Performer = connection.world()
+        self.head: Head | None = None
+        self.seen_s: float | None = None
+        self._connection = connection
+
+    def existing(self) -> Head:
+        """The table as it was seen last.
+
+        Raises:
+            TableNotFoundError: it was not there.
+        """
+        if self.head is None:
+            raise not_yet(f"Iceberg table {self._connection.name}")
+        return self.head
+
+    def fresh(self, limits: Limits) -> Head:
+        """The table as it was a moment ago, looked at again if the last time was longer ago."""
+        if self.seen_s is None or self.now_s() - self.seen_s > FRESH_S:
+            return self.look(limits)
+        return self.existing()
+
+    def look(self, limits: Limits) -> Head:
+        """Load the table anew.
+
+        Raises:
+            TableNotFoundError: it is not there.
+            StorageError: the catalog gave no answer.
+        """
+        head = self.run(load(limits))
+        self.see(head)
+        return head
+
+    def see(self, head: Head) -> None:
+        """Know this head from now on; another table of the same name has a world of its own."""
+        if self.head is None or self.head.table_id != head.table_id:
+            world = self._connection.world(head.table_id)
+            world.table = table_of(head)
+            self.world = world
+        self.head = head
+        self.seen_s = self.now_s()
+
+    def resolve(self, key: str, limits: Limits) -> tuple[Resolved | None, Head]:
+        """What became of a key, in the table that is there now: its ledger is asked, not that of one before it.
+
+        Raises:
+            CommitUnknownError, StorageError, TableNotFoundError: as ``safewrite.iceberg.write.write.resolve``.
+        """
+        known = self.existing().table_id
+        found, head = self.run(resolve(key, helpers=self._connection.helpers, limits=limits))
+        self.see(head)
+        return (found, head) if head.table_id == known else self.resolve(key, limits)
+
+    def now_s(self) -> float:
+        """The world's monotonic clock."""
+        answer = self.world.perform(Now())
+        assert isinstance(answer, Ok)
+        assert isinstance(answer.value, float)
+        return answer.value
+
+    def since(self, started_s: float) -> float:
+        """Seconds since then; 0 where the clock raises, for a receipt does not hang on it."""
+        with suppress(Exception):
+            return self.now_s() - started_s
+        return 0.0
+
+    def run(self, steps: Generator[Effect, Outcome, T]) -> T:
+        """Drive a generator of effects to its end."""
+        return run(steps, self.world)

@@ -1,0 +1,1 @@
+"""Encodes data files and manifests of an Iceberg table."""

@@ -1,0 +1,170 @@
+"""Manifests, manifest lists and snapshots of a commit, made in memory (Iceberg spec, "Manifests", "Snapshots").
+
+PyIceberg writes the Avro; what goes into a snapshot is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from safewrite.iceberg.catalog.files import MemoryFile
+from safewrite.iceberg.data.partitions import typed
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Operation, Snapshot
+
+
+def added_manifest(
+    metadata: TableMetadata, schema: Schema, snapshot_id: int, files: Sequence[DataFile], location: str
+) -> tuple[ManifestFile, bytes]:
+    """A manifest that adds data files, and its bytes.
+
+    It names no sequence number (v2 inherits it from the manifest list), so it serves every attempt of
+    one write.
+    """
+    from pyiceberg.manifest import ManifestEntryStatus
+
+    entries = [entry(ManifestEntryStatus.ADDED, snapshot_id, file) for file in files]
+    return manifest_of(
+        metadata, schema, entries, spec=metadata.spec(), snapshot_id=snapshot_id, location=location
+    )
+
+
+def manifest_of(
+    metadata: TableMetadata,
+    schema: Schema,
+    entries: Iterable[ManifestEntry],
+    *,
+    spec: PartitionSpec,
+    snapshot_id: int,
+    location: str,
+) -> tuple[ManifestFile, bytes]:
+    """A manifest of these entries, and its bytes."""
+    from pyiceberg.manifest import write_manifest
+
+    file = MemoryFile(location)
+    with write_manifest(
+        format_version=metadata.format_version,
+        spec=typed(spec, metadata),
+        schema=schema,
+        output_file=file,
+        snapshot_id=snapshot_id,
+        avro_compression=_compression(metadata),
+    ) as writer:
+        for one in entries:
+            writer.add_entry(one)
+    return writer.to_manifest_file(), file.body
+
+
+def entry(
+    status: ManifestEntryStatus,
+    snapshot_id: int | None,
+    file: DataFile,
+    sequence_number: int | None = None,
+    file_sequence_number: int | None = None,
+) -> ManifestEntry:
+    """One entry of a manifest; without sequence numbers it inherits them."""
+    from pyiceberg.manifest import ManifestEntry
+
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=snapshot_id,
+        sequence_number=sequence_number,
+        file_sequence_number=file_sequence_number,
+        data_file=file,
+    )
+
+
+def manifest_list(
+    metadata: TableMetadata,
+    snapshot_id: int,
+    parent_id: int | None,
+    manifests: Sequence[ManifestFile],
+    location: str,
+) -> bytes:
+    """The bytes of a manifest list."""
+    from pyiceberg.manifest import write_manifest_list
+
+    file = MemoryFile(location)
+    with write_manifest_list(
+        format_version=metadata.format_version,
+        output_file=file,
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=parent_id,
+        sequence_number=metadata.next_sequence_number(),
+        avro_compression=_compression(metadata),
+    ) as writer:
+        writer.add_manifests(list(manifests))
+    return file.body
+
+
+def live_manifests(body: bytes, location: str) -> Iterator[ManifestFile]:
+    """Manifests of a list that still hold files; one that only records deletions ends with its snapshot."""
+    from pyiceberg.manifest import read_manifest_list
+
+    for manifest in read_manifest_list(MemoryFile(location, body).to_input_file()):
+        if manifest.has_added_files() or manifest.has_existing_files():
+            yield manifest
+
+
+def snapshot(
+    metadata: TableMetadata,
+    operation: Operation,
+    *,
+    snapshot_id: int,
+    parent_id: int | None,
+    schema: Schema,
+    schema_id: int,
+    added: Sequence[DataFile],
+    removed: Sequence[DataFile] = (),
+    list_location: str,
+    properties: Mapping[str, str],
+    now_ms: int,
+) -> Snapshot:
+    """A snapshot with the summary that readers expect.
+
+    Its time is never before the table's last: Java readers refuse a table whose log goes back by more
+    than a minute, so one writer with a wrong clock would make the table unreadable (A10).
+    """
+    from pyiceberg.table.snapshots import (
+        Snapshot,
+        SnapshotSummaryCollector,
+        Summary,
+        update_snapshot_summaries,
+    )
+
+    collector = SnapshotSummaryCollector()
+    specs = {number: typed(spec, metadata) for number, spec in metadata.specs().items()}
+    for file in added:
+        collector.add_file(file, partition_spec=specs[metadata.default_spec_id], schema=schema)
+    for file in removed:
+        collector.remove_file(file, partition_spec=specs[file.spec_id], schema=schema)
+    parent = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
+    summary = update_snapshot_summaries(
+        summary=Summary(operation=operation, **collector.build(), **properties),
+        previous_summary=parent.summary if parent is not None else None,
+    )
+    return Snapshot.model_validate(
+        {
+            "snapshot-id": snapshot_id,
+            "parent-snapshot-id": parent_id,
+            "manifest-list": list_location,
+            "sequence-number": metadata.next_sequence_number(),
+            "timestamp-ms": max(now_ms, metadata.last_updated_ms),
+            "summary": summary,
+            "schema-id": schema_id,
+        }
+    )
+
+
+def _compression(metadata: TableMetadata) -> Any:
+    from pyiceberg.table import TableProperties
+
+    return metadata.properties.get(
+        TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT
+    )

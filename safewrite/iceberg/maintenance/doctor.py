@@ -1,0 +1,217 @@
+"""What is unsafe about an Iceberg table, and how to mend it.
+
+Findings about its files are in ``damage``, those about its snapshots in ``history``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from safewrite.errors import NotCommittedError, StorageError, UnsafeConfigError
+from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severity
+from safewrite.iceberg import retention
+from safewrite.iceberg.catalog.outcomes import meaning
+from safewrite.iceberg.connect import Connection, kind_of
+from safewrite.iceberg.maintenance import history, missing_files
+from safewrite.iceberg.metadata import head_of
+from safewrite.iceberg.opening import probe as probe_catalog
+from safewrite.iceberg.retention import HORIZON_MS
+from safewrite.iceberg.write.creation import KEEP, KEPT_MS
+from safewrite.protocol.effects import Missing
+from safewrite.protocol.iceberg.commit import METADATA_READ_MAX
+from safewrite.protocol.iceberg.head import Head
+from safewrite.texts import said
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+DELETE_METADATA = "write.metadata.delete-after-commit.enabled"
+PREVIOUS_MAX = "write.metadata.previous-versions-max"
+BACK_MS_MAX = 60 * 1000
+"""How far times in a table's logs may go back before Iceberg's Java library refuses to read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What was found of a table; ``version`` is its snapshot, -1 if it has none."""
+
+    version: int
+    findings: list[Finding]
+
+
+def examine(connection: Connection, *, deep: bool = False, probe: bool = False) -> Diagnosis:
+    """Judge a table; dangers come first.
+
+    ``deep`` looks for every data file; ``probe`` asks the catalog for a commit that it must refuse.
+
+    Raises:
+        StorageError: the catalog or the store gave no answer.
+    """
+    findings = [*_catalog(connection), *_lock_table(connection)]
+    table = _loaded(connection)
+    if isinstance(table, Finding):
+        return Diagnosis(-1, _sorted([*findings, table]))
+    head = head_of(table, connection.branch)
+    metadata = table.metadata
+    findings += [*_format(metadata), *_times(metadata), *_metadata_files(metadata.properties)]
+    findings += _retention(connection, metadata)
+    findings += history.examine(connection, metadata, head)
+    findings += missing_files.examine(connection, table, head, deep=deep)
+    if probe:
+        findings += _probe(connection, head)
+    return Diagnosis(head.current if head.current is not None else -1, _sorted(findings))
+
+
+def _sorted(findings: list[Finding]) -> list[Finding]:
+    order = list(Severity)
+    return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+# --- the catalog and its table --------------------------------------------------------------------------
+def _catalog(connection: Connection) -> Findings:
+    try:
+        kind_of(connection.catalog)
+    except UnsafeConfigError as error:
+        yield Finding(
+            DANGER, "dishonest_catalog", error.message,
+            "Register the table in a REST, Glue or SQL catalog (register_table() copies nothing), and drop it from "
+            "this one without purging.",
+        )  # fmt: skip
+
+
+def _lock_table(connection: Connection) -> Findings:
+    if connection.lock_table is not None:
+        from safewrite.stores import lock_table as lock_tables
+
+        yield from lock_tables.findings(connection.dynamodb, connection.lock_table)
+
+
+def _loaded(connection: Connection) -> Table | Finding:
+    try:
+        return connection.catalog.load_table(connection.identifier)
+    except FileNotFoundError as error:
+        return Finding(
+            DANGER, "metadata_missing",
+            f"The catalog names a metadata file of {connection.name} that is not there, so nobody can read the "
+            f"table: {said(error)}.",
+            "Put the file back from a versioned copy. Else drop the table from the catalog without purging, and "
+            "register_table() it with the newest metadata file that is there (its names are numbered); then write "
+            "again what came later. Find who deletes metadata: an engine that cleans up after a lost answer, a "
+            "lifecycle rule.",
+        )  # fmt: skip
+    except Exception as error:
+        outcome = meaning(error)
+        if isinstance(outcome, Missing):
+            return Finding(
+                DANGER, "no_table",
+                f"The catalog shows no Iceberg table {connection.name}: {type(error).__name__}: {said(error)}.",
+                "Check the name; in a SQL catalog also that of the catalog, which its tables belong to. A REST catalog "
+                "answers the same if the table's metadata file is gone.",
+            )  # fmt: skip
+        raise StorageError(
+            f"The catalog does not show {connection.name}: {type(error).__name__}: {said(error)}. Nothing was written. "
+            "Check its address and credentials."
+        ) from error
+
+
+def _probe(connection: Connection, head: Head) -> Findings:
+    try:
+        probe_catalog(connection.catalog, connection.kind, head)
+    except NotCommittedError as error:
+        danger = isinstance(error, UnsafeConfigError)
+        yield Finding(
+            DANGER if danger else WARNING, "dishonest_catalog" if danger else "probe_failed", error.message,
+            "Move the table to a REST, Glue or SQL catalog." if danger else "Check permissions and address.",
+        )  # fmt: skip
+
+
+# --- the table's metadata -----------------------------------------------------------------------------------
+def _format(metadata: TableMetadata) -> Findings:
+    version = int(metadata.format_version)
+    if version > 2:
+        yield Finding(
+            WARNING, "unsupported_format", f"The table has format version {version}; safewrite writes 1 and 2.",
+            "Write it with an engine that knows this version.", {"format_version": version},
+        )  # fmt: skip
+    if version == 1:
+        yield Finding(
+            INFO, "format_v1",
+            "The table has format version 1, without sequence numbers: once snapshots were expired, nobody can tell "
+            "that a write in doubt is not among them.",
+            "Upgrade it: table.transaction().upgrade_table_version(2).", {"format_version": version},
+        )  # fmt: skip
+
+
+def _times(metadata: TableMetadata) -> Findings:
+    logs = {
+        "snapshot-log": [entry.timestamp_ms for entry in metadata.snapshot_log],
+        "metadata-log": [entry.timestamp_ms for entry in metadata.metadata_log],
+    }
+    for name, times in logs.items():
+        steps = pairwise([*times, metadata.last_updated_ms] if times else [])
+        back_ms = max((before - after for before, after in steps), default=0)
+        if back_ms > BACK_MS_MAX:
+            yield Finding(
+                DANGER, "times_go_back",
+                f"Times in the table's {name} go back by {back_ms / 1000:.0f} s: a writer's clock was wrong. Java "
+                "readers (Spark, Trino, Flink) refuse a table whose times go back by more than a minute.",
+                "Set that machine's clock (NTP). "
+                + (
+                    "Expire the snapshots up to the one with the wrong time, with PyIceberg: table.maintenance"
+                    ".expire_snapshots().by_ids([...]).commit(); their entries leave the log."
+                    if name == "snapshot-log"
+                    else f"Lower {PREVIOUS_MAX} with PyIceberg until the entry has left the log."
+                ),
+                {"log": name, "back_ms": back_ms},
+            )  # fmt: skip
+
+
+def _retention(connection: Connection, metadata: TableMetadata) -> Findings:
+    """Keys are remembered by snapshots, unless there is a ledger (E4); SQL catalogs get theirs at the first open."""
+    if connection.helpers.ledger or connection.kind == "sql":
+        return
+    found = retention.of(metadata, connection.branch)
+    mend = (
+        f"Set {KEEP} to {KEPT_MS} (15 days): safewrite repair --set-retention. Or give every writer lock_table=, "
+        "whose ledger remembers keys (then name it here with --lock-table)."
+    )
+    if found.by_branch:
+        mend = (
+            f"The branch says so itself. Raise that with Spark: ALTER TABLE {connection.name} REPLACE BRANCH "
+            f"{connection.branch} WITH SNAPSHOT RETENTION 15 DAYS. Or give every writer lock_table=, whose ledger "
+            "remembers keys (then name it here with --lock-table)."
+        )
+    if found.text is None:
+        yield Finding(
+            WARNING, "retention_unset",
+            f"The table does not say how long it keeps snapshots ({KEEP}); Iceberg's own default is 5 days, writes "
+            "may be repeated for 14, and there is no ledger: an expired key is forgotten, and its rows may be doubled.",
+            mend,
+        )  # fmt: skip
+    elif found.kept_ms is None:
+        yield Finding(DANGER, "unreadable_retention", f"{KEEP} is {found.text!r}, which is no number.", mend)
+    elif found.short:
+        yield Finding(
+            DANGER, "retention_too_short",
+            f"Snapshots are kept for {found.text} ms, less than the {HORIZON_MS} ms (14 days) in which writes may be "
+            "repeated, and there is no ledger: an expired key is forgotten, and its rows may be doubled.",
+            mend, {"kept_ms": found.kept_ms},
+        )  # fmt: skip
+
+
+def _metadata_files(properties: Mapping[str, str]) -> Findings:
+    text = properties.get(PREVIOUS_MAX, "100")
+    if not text.isdigit() or int(text) >= METADATA_READ_MAX:
+        return
+    deletes = properties.get(DELETE_METADATA, "false").lower() == "true"
+    yield Finding(
+        WARNING if deletes else INFO, "few_previous_versions",
+        f"The table keeps track of {text} earlier metadata files only ({PREVIOUS_MAX})"
+        + (f" and deletes older ones ({DELETE_METADATA})" if deletes else "")
+        + ": if snapshots are expired while an answer is awaited, they are what tells whether the commit landed.",
+        f"Set {PREVIOUS_MAX} to {METADATA_READ_MAX}.", {"previous_versions_max": int(text)},
+    )  # fmt: skip

@@ -1,0 +1,101 @@
+"""Is everything that was sent in the Iceberg table, once?  Keys against its snapshots, rows against a scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from safewrite.errors import Kind, StorageError
+from safewrite.findings import KeyAudit
+from safewrite.iceberg.connect import Connection
+from safewrite.iceberg.maintenance.snapshot_files import ASKS
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.summary import KEY, ROWS
+from safewrite.iceberg.write.write import (
+    EMPTY,
+    batch_under,
+    reaches,
+    stands,
+)
+from safewrite.protocol import keys
+from safewrite.protocol.iceberg.commit import load
+from safewrite.protocol.iceberg.head import Head
+from safewrite.stores.world import run
+from safewrite.texts import said
+
+
+def read_head(connection: Connection) -> Head:
+    """The table as it is now.
+
+    Raises:
+        TableNotFoundError: there is none.
+        StorageError: the catalog gave no answer.
+    """
+    return run(load(ASKS), connection.world())
+
+
+def audit_keys(connection: Connection, head: Head, sent: Iterable[str]) -> KeyAudit:
+    """Look every sent key up in the branch's snapshots, and in the ledger where snapshots were expired."""
+    wanted = dict.fromkeys(sent)
+    places: dict[str, list[tuple[int, bool]]] = {key: [] for key in wanted}
+    for at in head.ancestors():
+        summary = head.summaries[at]
+        if summary.get(KEY) in places:
+            places[summary[KEY]].append((int(summary[ROWS]), _rows_agree(head, at)))
+    absent = [key for key, where in places.items() if not where]
+    complete = reaches(head, EMPTY)
+    known = {} if complete else _elsewhere(connection, head, absent)
+    missing = tuple(key for key in absent if key not in known)
+    once = [where[0][0] for where in places.values() if len(where) == 1]
+    return KeyAudit(
+        present=len(wanted) - len(missing),
+        rows=sum(once) + sum(known.values()),
+        lost=missing if complete else (),
+        doubled=tuple(key for key, where in places.items() if len(where) > 1),
+        torn=tuple(key for key, where in places.items() if any(not whole for _, whole in where)),
+        unknown=() if complete else missing,
+    )
+
+
+def _rows_agree(head: Head, at: int) -> bool:
+    """Whether an append added as many rows as its write had; other writes also add rows that they kept."""
+    snapshot = table_of(head).metadata.snapshot_by_id(at)
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    added = head.summaries[at].get("added-records")
+    if snapshot.summary.operation.value != "append":
+        return True
+    return int(added or 0) == int(head.summaries[at][ROWS])
+
+
+def _elsewhere(connection: Connection, head: Head, absent: Iterable[str]) -> dict[str, int]:
+    """Rows of keys whose snapshot was expired: the last batch of each stream, and what the ledger knows."""
+    world = connection.world(head.table_id)
+    found: dict[str, int] = {}
+    for key in absent:
+        batch = batch_under(key, head)
+        if batch is not None:
+            found[key] = batch.rows
+            continue
+        record = run(keys.recall(key, ASKS), world) if connection.helpers.ledger else None
+        if record is not None and record.version is not None and stands(record.version, head):
+            found[key] = int(record.fingerprint.split(":")[1])
+    return found
+
+
+def read_rows(head: Head, columns: tuple[str, ...]) -> dict[str, list[Any]]:
+    """These columns of all rows of the current snapshot, as plain values, by PyIceberg's scan.
+
+    Raises:
+        StorageError: a file of the snapshot cannot be read.
+    """
+    table = table_of(head)
+    try:
+        rows = table.scan(selected_fields=columns).to_arrow()
+    except Exception as error:
+        raise StorageError(
+            f"Snapshot {head.current} of {'.'.join(table.name())} cannot be read: {type(error).__name__}: {said(error)}. "
+            "Nothing was written. Run `safewrite doctor --deep` on the table.",
+            kind=Kind.DATA_FILE_DAMAGED,
+        ) from error
+    return {name: rows.column(name).to_pylist() for name in columns}

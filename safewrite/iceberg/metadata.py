@@ -1,0 +1,49 @@
+"""From PyIceberg's table objects to heads, which the protocol understands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safewrite.protocol.iceberg.head import Head
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+MAIN = "main"
+SOURCE = "source-snapshot-id"
+"""Property of a cherry-picked snapshot's summary (Iceberg spec, "Snapshots", optional fields)."""
+_NOTHING: dict[str, str] = {}
+
+
+def head_of(table: Table, branch: str = MAIN) -> Head:
+    """What a table shows of a branch."""
+    metadata = table.metadata
+    ref = metadata.refs.get(branch)
+    summaries = {s.snapshot_id: _summary(s) for s in metadata.snapshots}
+    return Head(
+        table_id=str(metadata.table_uuid),
+        location=table.metadata_location,
+        current=ref.snapshot_id if ref is not None else None,
+        parents={s.snapshot_id: s.parent_snapshot_id for s in metadata.snapshots},
+        sequences={s.snapshot_id: s.sequence_number or 0 for s in metadata.snapshots},
+        summaries=summaries,
+        properties=metadata.properties,
+        last_sequence=getattr(metadata, "last_sequence_number", 0),  # v1 has none
+        previous=tuple(entry.metadata_file for entry in metadata.metadata_log),
+        picked={at: int(one[SOURCE]) for at, one in summaries.items() if one.get(SOURCE, "").isdecimal()},
+        raw=table,
+    )
+
+
+def table_of(head: Head) -> Table:
+    """The table object that a head was made from."""
+    table: Table = head.raw  # type: ignore[assignment]
+    assert table is not None
+    return table
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary is not None else _NOTHING

@@ -1,0 +1,209 @@
+"""What is refused or warned of before the first write: formats, retention, catalogs that do not compare."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
+from safewrite.given import reading
+from safewrite.iceberg import retention
+from safewrite.iceberg.data import partitions
+from safewrite.iceberg.data.datafiles import check_layout
+from safewrite.iceberg.metadata import head_of, table_of
+from safewrite.iceberg.write.creation import KEEP
+from safewrite.protocol.iceberg.head import Head
+from safewrite.texts import said
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.sorting import SortOrder
+
+    from safewrite.iceberg.connect import Connection
+
+log = logging.getLogger("safewrite")
+
+ENCRYPTED = "encryption.key-id"
+"""Table property that asks for encrypted files (Iceberg table encryption)."""
+
+_honest: set[tuple[str, str]] = set()
+"""Catalogs that were probed by this process."""
+
+
+def check_table(connection: Connection, head: Head, *, strict: bool) -> None:
+    """Refuse a table that safewrite cannot write safely, when it is opened.
+
+    Raises:
+        UnsupportedTableError: as :func:`check_state`.
+        UnsafeConfigError: as :func:`check_state`; or the catalog does not compare before it sets.
+    """
+    check_state(connection, head, strict=strict)
+    _warn_of_retention(connection, head)
+    probe(connection.catalog, connection.kind, head)
+
+
+def check_state(connection: Connection, head: Head, *, strict: bool) -> None:
+    """Refuse what a table must not be, or not become: each state that a write is planned on passes this.
+
+    Raises:
+        UnsupportedTableError: a format version that PyIceberg does not write, encryption, or partition values
+            that some engine would not read as they are.
+        UnsafeConfigError: keys would be forgotten too soon.
+    """
+    check_format(head)
+    metadata = table_of(head).metadata
+    if metadata.properties.get(ENCRYPTED):
+        raise UnsupportedTableError(
+            f"{connection.name} is encrypted ({ENCRYPTED}), and safewrite would add files that are not. Nothing was "
+            "written. Write this table with Spark."
+        )
+    partitions.check(metadata.specs().values(), metadata.schema())
+    _check_retention(connection, head, strict=strict)
+
+
+def check_new(
+    connection: Connection,
+    schema: Schema,
+    spec: PartitionSpec,
+    order: SortOrder,
+    properties: dict[str, str],
+) -> None:
+    """Refuse to make a table that every later write would be refused by.
+
+    Raises:
+        InvalidInputError: a property that PyIceberg cannot read.
+        UnsupportedTableError, UnsafeConfigError: as :func:`check_state`, or no file could be written as asked.
+    """
+    from pyiceberg.io import load_file_io
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import new_table_metadata
+
+    with reading("properties="):
+        metadata = new_table_metadata(schema, spec, order, "", dict(properties))
+        made = Table(connection.identifier, metadata, "", load_file_io(), connection.catalog)
+        check_state(connection, head_of(made, connection.branch), strict=False)
+    check_layout(metadata)
+
+
+def check_format(head: Head) -> None:
+    """Refuse what PyIceberg does not write; a table can become that at any time.
+
+    Raises:
+        UnsupportedTableError: a format version other than 1 and 2.
+    """
+    table = table_of(head)
+    if table.metadata.format_version not in (1, 2):
+        raise UnsupportedTableError(
+            f"{'.'.join(table.name())} has format version {table.metadata.format_version}; safewrite writes 1 and "
+            "2. Nothing was written. Write it with an engine that knows this version, or create it with "
+            "format-version 2."
+        )
+
+
+def _check_retention(connection: Connection, head: Head, *, strict: bool) -> None:
+    """Keys are remembered by snapshots, unless there is a ledger (E4)."""
+    if connection.helpers.ledger:
+        return
+    kept = retention.of(table_of(head).metadata, connection.branch)
+    if kept.short and (strict or kept.text is not None):
+        raise UnsafeConfigError(
+            f"{connection.name} keeps snapshots for {kept.text or 'an unknown number of'} ms ({KEEP}), less than the "
+            f"{retention.HORIZON_MS} ms (14 days) in which a write may be repeated: a key could be forgotten and "
+            "its rows doubled. Nothing was written. Raise that (`safewrite repair TABLE --set-retention`), or open "
+            "the table with lock_table= for a ledger of keys.",
+            kind=Kind.RETENTION_TOO_SHORT,
+        )
+
+
+def _warn_of_retention(connection: Connection, head: Head) -> None:
+    if connection.helpers.ledger or retention.of(table_of(head).metadata, connection.branch).text is not None:
+        return
+    log.warning(
+        "%s does not say how long it keeps snapshots (%s); Iceberg's own default is 5 days, writes may be "
+        "repeated for 14. Set it to %d or more, or open the table with lock_table= for a ledger of keys.",
+        connection.name,
+        KEEP,
+        retention.HORIZON_MS,
+        extra={"table": connection.name, "kind": Kind.RETENTION_TOO_SHORT.value},
+    )
+
+
+def probe(catalog: Catalog, kind: str, head: Head) -> None:
+    """Ask the catalog for a commit that must be refused, once per process (A13, C4, C5).
+
+    The commit would change nothing.  A SQL catalog compares in its own UPDATE statement; AWS's own
+    Glue is known to compare version ids, stand-ins are tried on a table made for the purpose.
+
+    Raises:
+        UnsafeConfigError: kind DISHONEST_STORE.
+        StorageError: the catalog does not answer.
+    """
+    mark = (
+        kind,
+        str(catalog.properties.get("uri") or catalog.properties.get("glue.endpoint") or id(catalog)),
+    )
+    if kind == "sql" or mark in _honest:
+        return
+    compares = _glue_compares(catalog, head) if kind == "glue" else _requirements_hold(catalog, head)
+    if not compares:
+        raise UnsafeConfigError(
+            f"The catalog {catalog.name!r} accepted a commit whose base was not the table: it sets without "
+            "comparing, so writers overwrite each other's commits without an error. Nothing was written. Use a "
+            "catalog that compares (moto's Glue, for one, does not).",
+            kind=Kind.DISHONEST_STORE,
+        )
+    _honest.add(mark)
+
+
+def _requirements_hold(catalog: Catalog, head: Head) -> bool:
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table.update import AssertTableUUID
+
+    try:
+        catalog.commit_table(table_of(head), (AssertTableUUID(uuid=uuid.uuid4()),), ())
+    except CommitFailedException:
+        return True
+    except Exception as error:
+        raise _silent(catalog, error) from error
+    return False
+
+
+def _glue_compares(catalog: Any, head: Head) -> bool:
+    """Update a table of our own with an outdated version id; true for AWS itself."""
+    glue = catalog.glue
+    if str(glue.meta.endpoint_url).endswith(".amazonaws.com"):
+        return True
+    database = table_of(head).name()[0]
+    scratch: dict[str, Any] = {"Name": f"safewrite_probe_{uuid.uuid4().hex}", "Parameters": {"state": "0"}}
+    try:
+        glue.create_table(DatabaseName=database, TableInput=scratch)
+        try:
+            found = glue.get_table(DatabaseName=database, Name=scratch["Name"])["Table"]["VersionId"]
+            glue.update_table(DatabaseName=database, TableInput=scratch, VersionId=found)
+            return _refuses_outdated(glue, database, scratch, found)
+        finally:
+            glue.delete_table(DatabaseName=database, Name=scratch["Name"])
+    except Exception as error:
+        raise _silent(catalog, error) from error
+
+
+def _refuses_outdated(glue: Any, database: str, scratch: dict[str, Any], outdated: str) -> bool:
+    from botocore.exceptions import ClientError
+
+    try:
+        glue.update_table(DatabaseName=database, TableInput=scratch, VersionId=outdated)
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ConcurrentModificationException":
+            raise
+        return True
+    return False
+
+
+def _silent(catalog: Any, error: Exception) -> StorageError:
+    return StorageError(
+        f"The catalog {catalog.name!r} could not be asked whether it compares before it sets: "
+        f"{type(error).__name__}: {said(error)}. Nothing was written. This often passes: open the table again."
+    )

@@ -1,0 +1,1 @@
+"""Writes data files of an Iceberg table with Spark."""

@@ -1,0 +1,272 @@
+"""Rows of a Spark DataFrame in an Iceberg table: Spark writes the files, the one protocol commits them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
+
+from safewrite.errors import ConflictError, InternalError, Kind, UnsafeConfigError
+from safewrite.frames.replace_where import EVERYTHING
+from safewrite.frames.source import check_classic
+from safewrite.frames.spark.batch import (
+    Batch,
+    Check,
+    Origin,
+    computed,
+    counts_every_attempt,
+    observed,
+)
+from safewrite.frames.spark.columns import Conformed, conformed, new_schema
+from safewrite.frames.spark.sql import inside
+from safewrite.frames.where import Where, parse
+from safewrite.iceberg.catalog.files import MemoryIO
+from safewrite.iceberg.data.datafiles import StagedFile
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.spark import files
+from safewrite.iceberg.spark.files import SparkIceberg
+from safewrite.iceberg.write.overwrite import named_replace
+from safewrite.iceberg.write.plans import Drafts
+from safewrite.iceberg.write.staging import Mark, Staging
+from safewrite.iceberg.write.summary import TXN_PROPERTY, carries
+from safewrite.iceberg.write.write import WritePlan
+from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.keys import Identity
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from safewrite.frames.predicate import Predicate
+
+TAIL_BYTES = 64
+_WAP = "write.wap.enabled"
+KNOWN_S = 30.0
+"""So long a loaded table serves, as in Iceberg's own cache: what a catalog lends with it (credentials) runs out."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rows on their way into a table, checked by their types; ``checks`` are for their values."""
+
+    spark: SparkIceberg
+    rows: Conformed
+    checks: list[Check]
+    predicate: Predicate | None
+    origin: Origin | None
+
+    def plan(self, batch: Batch, head: Head, drafts: Drafts, name: Identity) -> WritePlan:
+        """What commits the batch; its files are those that Spark writes."""
+        named = drafts.name(str(batch.fingerprint), batch.rows, head, name)
+        plan: WritePlan
+        if self.predicate is None:
+            plan = drafts.append(named, head)
+        else:
+            plan = drafts.replace(named_replace(named, self.predicate), head, self.predicate)
+        plan.staging = Written(drafts.limits)
+        return plan
+
+    @contextmanager
+    def batch(self, head: Head, name: Identity) -> Iterator[tuple[Batch, Callable[[], list[StagedFile]]]]:
+        """The rows, counted, and what gives their files.
+
+        Where it can be, Spark writes the files at once and counts the rows on the way.  Not where they must
+        be looked at before anything is uploaded, or where the table seems to have them already.
+
+        Raises:
+            ConflictError, StorageError: as :meth:`files`.
+            SafewriteError: the refusal of a check.
+        """
+        made = None if self.checks or carries(head, name) else self._in_one_pass(head)
+        if made is not None:
+            batch, staged = made
+            yield batch, lambda: staged
+            return
+        with computed(self.rows.frame, self.checks, self.origin) as batch:
+            yield batch, lambda: self.files(batch, head)
+
+    def _in_one_pass(self, head: Head) -> tuple[Batch, list[StagedFile]] | None:
+        """None where Spark does not tell what it saw; files that it wrote are left over then, named by nobody."""
+        frame = self.rows.frame
+        if self.origin is not None:
+            made = self._write(frame, head)
+            return Batch(frame, _rows(made), self.origin.fingerprint(_rows(made))), made
+        if not counts_every_attempt(frame.sparkSession):
+            return None
+        seen = observed(frame)
+        made = self._write(seen.frame, head)
+        fingerprint = seen.fingerprint(_rows(made))
+        return None if fingerprint is None else (Batch(frame, _rows(made), fingerprint), made)
+
+    def files(self, batch: Batch, head: Head) -> list[StagedFile]:
+        """Let Spark write the files of a batch that was computed before.
+
+        Raises:
+            ConflictError: kind SCHEMA_CHANGED; Spark's library sees another schema than we do.
+            InternalError: the files do not hold the rows that were counted.
+            StorageError: Spark could not write them.
+        """
+        if not batch.rows:
+            return []
+        made = self._write(batch.frame, head)
+        if _rows(made) != batch.rows:
+            raise InternalError(
+                f"{batch.rows} rows were counted and {_rows(made)} written: the batch was computed a second time and "
+                "gave other rows. Nothing was committed; call again, and please report it."
+            )
+        return made
+
+    def _write(self, frame: DataFrame, head: Head) -> list[StagedFile]:
+        made = data_files(self.spark.write(frame), self.spark.layout[2])
+        _check_layout(self.spark, self.spark.layout_now(), head)
+        return [StagedFile(file.file_path, b"", file) for file in made]
+
+
+def _rows(files: list[StagedFile]) -> int:
+    return sum(file.data_file.record_count for file in files)
+
+
+def empty_like(frame: DataFrame) -> pa.Table:
+    """A table without rows, of the columns that a new table gets for this frame."""
+    return new_schema(frame).empty_table()
+
+
+class Acquaintance:
+    """The table as a session's Iceberg library knows it, from one write to the next: to load it takes a request.
+
+    Files are written by the schema, partitioning, sort order and properties of that state; it serves as
+    long as those are the table's.
+    """
+
+    def __init__(self, identifier: tuple[str, ...], likely: str) -> None:
+        self.identifier = identifier
+        self._likely = likely
+        self._known: tuple[SparkIceberg, Head, float] | None = None
+
+    def find(self, session: SparkSession, head: Head, *, named: str | None, now_s: float) -> SparkIceberg:
+        """See ``safewrite.iceberg.spark.files.find``.
+
+        Raises:
+            ConflictError: kind SCHEMA_CHANGED; the session sees another schema or partitioning than we do.
+        """
+        check_classic(session)
+        if self._known is not None:
+            there, seen, loaded_s = self._known
+            same = named in (None, there.catalog) and there.is_of(session)
+            if same and _alike(seen, head) and now_s - loaded_s < KNOWN_S:
+                return there
+        there = files.find(
+            session, self.identifier, head.table_id, head.location, named=named, likely=self._likely
+        )
+        _check_layout(there, there.layout, head)
+        self._known, self._likely = (there, head, now_s), there.catalog
+        return there
+
+
+def _alike(seen: Head, head: Head) -> bool:
+    """Whether files are written for both states in the same way."""
+    return _layout(seen) == _layout(head) and _settings(seen) == _settings(head)
+
+
+def _settings(head: Head) -> dict[str, str]:
+    return {name: value for name, value in head.properties.items() if not name.startswith(TXN_PROPERTY)}
+
+
+def check_session(session: SparkSession, head: Head) -> None:
+    """Refuse a session that stages its writes for an audit (write-audit-publish): ours would go past that.
+
+    Raises:
+        UnsafeConfigError: the table asks for it, and the session names a branch or an id.
+    """
+    if str(head.properties.get(_WAP)).lower() != "true":
+        return
+    named = [name for name in ("spark.wap.branch", "spark.wap.id") if session.conf.get(name, None)]
+    if named:
+        raise UnsafeConfigError(
+            f"The table has {_WAP}=true and the session sets {', '.join(named)}, so that its writes are to be audited "
+            "before they are published; safewrite writes to the main branch. Nothing was written. Unset it for this "
+            "write, or write through Spark itself."
+        )
+
+
+def job(
+    frame: DataFrame,
+    spark: SparkIceberg,
+    *,
+    mode: Literal["append", "overwrite"],
+    where: Where | None,
+    schema_mode: Literal["merge"] | None,
+    origin: Origin | None = None,
+) -> Job:
+    """Check a frame's columns against the table's.
+
+    Raises:
+        WouldAlterError, InvalidInputError: as ``safewrite.frames.spark.columns.conformed``.
+    """
+    rows = conformed(frame, spark.schema, schema_mode=schema_mode)
+    checks = rows.checks()
+    predicate = None
+    if mode == "overwrite":
+        predicate = EVERYTHING if where is None else parse(where, rows.schema)
+        checks += [] if where is None else [inside(predicate)]
+    return Job(spark, rows, checks, predicate, origin)
+
+
+def counted(frame: DataFrame, spark: SparkIceberg, origin: Origin | None = None) -> Batch:
+    """The frame's fingerprint with NULL in the columns that it lacks; its rows are not kept."""
+    with computed(conformed(frame, spark.schema, schema_mode="merge").frame, origin=origin) as batch:
+        return batch
+
+
+def _check_layout(spark: SparkIceberg, layout: files.Layout, head: Head) -> None:
+    """Refuse to write files by another schema, partitioning or sort order than the one they are committed to (H9)."""
+    if layout != _layout(head):
+        raise ConflictError(
+            f"Another writer changed the schema, partitioning or sort order of {spark.name} meanwhile. Nothing was "
+            "committed. Call again with the same key.",
+            kind=Kind.SCHEMA_CHANGED,
+        )
+
+
+def _layout(head: Head) -> files.Layout:
+    metadata = table_of(head).metadata
+    return (
+        str(metadata.table_uuid),
+        metadata.current_schema_id,
+        metadata.default_spec_id,
+        metadata.default_sort_order_id,
+    )
+
+
+def data_files(manifest: bytes, spec_id: int) -> list[DataFile]:
+    """The files of a manifest that Java wrote in memory."""
+    described = ManifestFile.from_args(
+        manifest_path="memory",
+        manifest_length=len(manifest),
+        partition_spec_id=spec_id,
+        content=ManifestContent.DATA,
+        sequence_number=0,
+        min_sequence_number=0,
+    )
+    return [entry.data_file for entry in described.fetch_manifest_entry(MemoryIO(manifest))]
+
+
+@dataclass
+class Written(Staging):
+    """Data files that were uploaded by Spark: before the first commit they are looked at, as all are."""
+
+    def upload(self, files: Iterable[StagedFile]) -> Generator[Effect, Outcome, None]:
+        """Take the files over."""
+        for file in files:
+            self._marks.append(_mark(file.data_file))
+            self.data_files.append(file.data_file)
+        yield from ()
+
+
+def _mark(file: DataFile) -> Mark:
+    ending = b"PAR1" if file.file_format == FileFormat.PARQUET else b""
+    return Mark(file.file_path, file.file_size_in_bytes, TAIL_BYTES, ending=ending)

@@ -1,0 +1,1 @@
+"""Turns a caller's data into one snapshot of an Iceberg table."""

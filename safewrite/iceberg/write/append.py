@@ -1,0 +1,229 @@
+"""An append that wants to become the next snapshot: staged files, one manifest, a manifest list per attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from safewrite.errors import ConflictError, Kind
+from safewrite.iceberg.catalog.commit_request import SnapshotChange
+from safewrite.iceberg.data.manifests import (
+    added_manifest,
+    live_manifests,
+    manifest_list,
+    snapshot,
+)
+from safewrite.iceberg.metadata import MAIN, table_of
+from safewrite.iceberg.opening import check_format
+from safewrite.iceberg.write.staging import Staging
+from safewrite.iceberg.write.summary import Write, find
+from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, WallClock
+from safewrite.protocol.iceberg.failures import replaced
+from safewrite.protocol.iceberg.head import Head
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile, ManifestFile
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.snapshots import Operation
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+
+    from safewrite.iceberg.write.evolution import Evolution
+
+
+@dataclass
+class LastList:
+    """The manifest list that a writer uploaded last; where nobody came between, its next commit starts from it."""
+
+    location: str = ""
+    body: bytes = b""
+
+
+@dataclass
+class AppendPlan:
+    """A blind append: it reads nothing, so only changes of schema or partitioning can stop it.
+
+    ``snapshot_id`` is drawn before and stays the same through all attempts.  ``planned`` is the state
+    that the data files were made for; ``last_list`` is shared by the plans of one table.
+    """
+
+    write: Write
+    snapshot_id: int
+    write_id: str
+    planned: Head
+    staging: Staging
+    limits: Limits
+    evolution: Evolution | None = None
+    branch: str = MAIN
+    last_list: LastList = field(default_factory=LastList, repr=False)
+    attempt: int = 0
+    bound: Head | None = None
+    _manifest: ManifestFile | None = field(default=None, repr=False)
+    """The manifest of the new files, which serves every attempt."""
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that the rows were written under."""
+        return self.evolution.schema if self.evolution else table_of(self.planned).metadata.schema()
+
+    def examine(self, head: Head) -> int | None:
+        """The snapshot that carries this write already; see ``safewrite.protocol.iceberg.commit.Plan``.
+
+        Raises:
+            ReplayMismatchError: the key is there with other rows.
+            ConflictError: kind SCHEMA_CHANGED; the files must be made anew (H9).
+            UnsupportedTableError: the table has become of a format version that is not written.
+        """
+        found = find(head, self.write)
+        if found is None:
+            check_format(head)
+            check_unchanged(self.planned, head)
+        return found
+
+    def stage(self, head: Head) -> Generator[Effect, Outcome, SnapshotChange]:
+        """Upload what is not there yet, and write the manifest list of this attempt."""
+        self.bound = head
+        manifests, puts = yield from self.new_manifests(head)
+        location = self.new_location(head, f"snap-{self.snapshot_id}-{self.attempt}-{self.write_id}.avro")
+        self.attempt += 1
+        body = manifest_list(table_of(head).metadata, self.snapshot_id, head.current, manifests, location)
+        yield from self.staging.complete((*puts, Put(location, body, name="stage.put_manifest_list")))
+        self.last_list.location, self.last_list.body = location, body
+        clock = yield WallClock()
+        assert isinstance(clock, Ok)
+        assert isinstance(clock.value, int)
+        return self._change(head, location, clock.value)
+
+    def new_manifests(
+        self, head: Head
+    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
+        """The manifests of the snapshot on this base, and the uploads they still need."""
+        added, puts = (
+            self.added_manifests(head, self.write_id) if self._manifest is None else ([self._manifest], ())
+        )
+        self._manifest = added[0] if added else None
+        kept = yield from self.kept_manifests(head)
+        return [*added, *kept], puts
+
+    def kept_manifests(self, head: Head) -> Generator[Effect, Outcome, list[ManifestFile]]:
+        """The manifests of the current snapshot that go on into the next one."""
+        if head.current is None:
+            return []
+        current = table_of(head).metadata.snapshot_by_id(head.current)
+        assert current is not None
+        if current.manifest_list == self.last_list.location:  # no file is ever written twice under one name
+            return list(live_manifests(self.last_list.body, current.manifest_list))
+        get = Get(current.manifest_list, name="stage.get_manifest_list")
+        outcome = yield from ask(get, self.limits)
+        if not isinstance(outcome, Ok):
+            raise unanswered(get, outcome)
+        assert isinstance(outcome.value, bytes)
+        return list(live_manifests(outcome.value, current.manifest_list))
+
+    @property
+    def added(self) -> Sequence[DataFile]:
+        """Data files that the snapshot adds."""
+        return self.staging.data_files
+
+    @property
+    def removed(self) -> Sequence[DataFile]:
+        """Data files that the snapshot removes."""
+        return ()
+
+    @property
+    def operation(self) -> Operation:
+        """How the snapshot calls itself."""
+        from pyiceberg.table.snapshots import Operation
+
+        return Operation.APPEND
+
+    def added_manifests(self, head: Head, name: str) -> tuple[list[ManifestFile], tuple[Put, ...]]:
+        """A manifest of the new files, if there are any, and its upload."""
+        if not self.added:
+            return [], ()
+        location = self.new_location(head, f"{name}-m0.avro")
+        made, body = added_manifest(
+            table_of(head).metadata, self.schema, self.snapshot_id, self.added, location
+        )
+        return [made], (Put(location, body, name="stage.put_manifest"),)
+
+    def _change(self, head: Head, location: str, now_ms: int) -> SnapshotChange:
+        metadata = table_of(head).metadata
+        schema_id = self.evolution.schema_id if self.evolution else metadata.current_schema_id
+        made = snapshot(
+            metadata,
+            self.operation,
+            snapshot_id=self.snapshot_id,
+            parent_id=head.current,
+            schema=self.schema,
+            schema_id=schema_id,
+            added=self.added,
+            removed=self.removed,
+            list_location=location,
+            properties=self.write.summary(),
+            now_ms=now_ms,
+        )
+        requirements, updates = snapshot_updates(head, made, self.write, self.branch)
+        if self.evolution:
+            requirements = (*requirements, *self.evolution.requirements)
+            updates = (*self.evolution.updates, *updates)
+        return SnapshotChange(head, (self.snapshot_id,), requirements, updates, (location,))
+
+    def new_location(self, head: Head, name: str) -> str:
+        """Where a file of the table's metadata goes."""
+        return table_of(head).location_provider().new_metadata_location(name)
+
+
+def check_unchanged(planned: Head, head: Head) -> None:
+    """Refuse a head whose schema or partitioning is not the one that the files were made for (H9)."""
+    if planned.table_id != head.table_id:
+        raise replaced(in_doubt=False)
+    then, now = table_of(planned).metadata, table_of(head).metadata
+    if (
+        then.format_version != now.format_version
+        or then.current_schema_id != now.current_schema_id
+        or then.default_spec_id != now.default_spec_id
+        or then.default_sort_order_id != now.default_sort_order_id
+    ):
+        raise ConflictError(
+            "Another writer changed the table's schema, partitioning, sort order or format version while this write "
+            "was under way. Nothing was committed. Open the table again and repeat the call with the same key.",
+            kind=Kind.SCHEMA_CHANGED,
+        )
+
+
+def snapshot_updates(
+    head: Head, made: object, write: Write, branch: str
+) -> tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]:
+    """What a commit of a snapshot requires of its base, and what it changes there.
+
+    Requiring the schema as well makes a schema change between plan and commit a conflict (H9).
+    """
+    from pyiceberg.table.refs import SnapshotRefType
+    from pyiceberg.table.snapshots import Snapshot
+    from pyiceberg.table.update import (
+        AddSnapshotUpdate,
+        AssertCurrentSchemaId,
+        AssertRefSnapshotId,
+        AssertTableUUID,
+        SetPropertiesUpdate,
+        SetSnapshotRefUpdate,
+    )
+
+    assert isinstance(made, Snapshot)
+    metadata = table_of(head).metadata
+    requirements: tuple[TableRequirement, ...] = (
+        AssertTableUUID(uuid=metadata.table_uuid),
+        AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": head.current}),
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+    )
+    named = write.table_properties(made.snapshot_id)
+    updates: Sequence[TableUpdate] = (
+        *([SetPropertiesUpdate(updates=named)] if named else []),
+        AddSnapshotUpdate(snapshot=made),
+        SetSnapshotRefUpdate.model_validate(
+            {"ref-name": branch, "type": SnapshotRefType.BRANCH, "snapshot-id": made.snapshot_id}
+        ),
+    )
+    return requirements, tuple(updates)

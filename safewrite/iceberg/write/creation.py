@@ -1,0 +1,112 @@
+"""A new Iceberg table: its schema from a frame, its namespace, its creation by one of many (A20)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from safewrite.errors import ConflictError, Kind, NotCommittedError, StorageError
+from safewrite.given import reading
+from safewrite.iceberg.data.schema import iceberg_schema
+from safewrite.texts import said
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.table.sorting import SortOrder
+
+    from safewrite.iceberg.connect import Connection
+
+KEPT_MS = 15 * 24 * 3600 * 1000
+"""How long a table of ours keeps snapshots unless told otherwise: a day more than writes are repeated."""
+KEEP = "history.expire.max-snapshot-age-ms"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a table is made that is not there."""
+
+    partition_by: Sequence[str] | PartitionSpec = ()
+    sort_by: Sequence[str] | SortOrder = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    location: str | None = None
+
+
+def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog: Any) -> bool:
+    """Make the table with a schema in Arrow; False if another made it first.
+
+    ``catalog`` is the decorated catalog.
+
+    Raises:
+        InvalidInputError: the schema, the partitioning or a property cannot be.
+        UnsupportedTableError, UnsafeConfigError: ``safewrite.open`` would refuse such a table.
+        CommitUnknownError: it may have been made.
+        StorageError: the catalog refused or did not answer.
+    """
+    from pyiceberg.exceptions import TableAlreadyExistsError
+
+    from safewrite.iceberg import opening
+    from safewrite.iceberg.data import partitions
+
+    with reading("The schema, partition_by= or sort_by="):
+        made = iceberg_schema(schema)
+        spec = partitions.spec(plan.partition_by, made)
+        order = partitions.sort(plan.sort_by, made)
+    properties = {KEEP: str(KEPT_MS), **plan.properties}
+    opening.check_new(connection, made, spec, order, properties)
+    _make_namespace(connection, catalog)
+    try:
+        catalog.create_table(
+            connection.identifier,
+            made,
+            location=plan.location,
+            partition_spec=spec,
+            sort_order=order,
+            properties=properties,
+        )
+    except TableAlreadyExistsError:
+        return False
+    except NotCommittedError:
+        raise
+    except Exception as error:
+        raise _failed(connection, error) from error
+    return True
+
+
+def _make_namespace(connection: Connection, catalog: Any) -> None:
+    namespace = connection.identifier[:-1]
+    try:
+        catalog.create_namespace_if_not_exists(namespace)
+    except Exception as error:
+        # A SQL catalog looks and then inserts, so a rival's insertion in between is an error of its database.
+        if not _is_there(catalog, namespace):
+            raise _failed(connection, error) from error
+
+
+def _is_there(catalog: Any, namespace: tuple[str, ...]) -> bool:
+    try:
+        catalog.load_namespace_properties(namespace)
+    except Exception:  # noqa: BLE001 - what is told is why the namespace could not be made
+        return False
+    return True
+
+
+def _failed(connection: Connection, error: Exception) -> Exception:
+    from safewrite.errors import SafewriteError
+
+    if isinstance(error, SafewriteError):
+        return error
+    return StorageError(
+        f"{connection.name} could not be made: {type(error).__name__}: {said(error)}. Nothing was written. Check the "
+        "catalog's address, the warehouse and the permissions."
+    )
+
+
+def exists(name: str) -> ConflictError:
+    """The refusal to make a table that is there."""
+    return ConflictError(
+        f"There is a table {name} in the catalog already; it was left as it is. Open it with safewrite.open().",
+        kind=Kind.TABLE_EXISTS,
+    )

@@ -1,0 +1,271 @@
+"""Overwrites and deletes: rows for which ``where`` is true go, the rows of a frame come, in one snapshot.
+
+The plan is made on the very snapshot that the new one follows: a catalog that accepts the commit
+attests that nothing happened in between, and after a conflict the plan is made anew (C9, M16).
+Copy-on-write: a file all of whose rows match is removed, one with some is written anew without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.errors import UnsupportedTableError
+from safewrite.frames import prepare
+from safewrite.frames.predicate import Predicate, truths
+from safewrite.frames.replace_where import EVERYTHING, digest
+from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
+from safewrite.iceberg.catalog.files import MemoryIO
+from safewrite.iceberg.data.manifests import entry, manifest_of
+from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.append import AppendPlan
+from safewrite.iceberg.write.expressions import may_match
+from safewrite.iceberg.write.pruning import Pruning
+from safewrite.iceberg.write.staging import Staging, perform_all
+from safewrite.iceberg.write.summary import Write
+from safewrite.protocol.ask import ask, unanswered
+from safewrite.protocol.effects import Effect, Failed, Get, Ok, Outcome, Put
+from safewrite.protocol.iceberg.head import Head
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table.snapshots import Operation
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """What a data file becomes: kept, or removed with these files in its place."""
+
+    removed: bool
+    files: tuple[DataFile, ...] = ()
+
+
+@dataclass
+class ReplacePlan(AppendPlan):
+    """A write that removes rows as well.
+
+    ``deletes`` says that no rows come.  What became of a data file is remembered over attempts, for data
+    files never change: only files that came since the last attempt are looked at.
+    """
+
+    predicate: Predicate = EVERYTHING
+    deletes: bool = False
+    target_file_size: int = 0
+    _rests: dict[tuple[str, ...], _Rest] = field(default_factory=dict, repr=False)
+    _removed: list[DataFile] = field(default_factory=list, repr=False)
+    _rewritten: list[DataFile] = field(default_factory=list, repr=False)
+
+    def new_manifests(
+        self, head: Head
+    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
+        """The manifests of the snapshot on this base."""
+        yield from self._plan(head)
+        kept = yield from self.kept_manifests(head)
+        changed, puts = yield from self._without_removed(head, kept)
+        added, more = self.added_manifests(head, f"{self.write_id}-{self.attempt}")
+        return [*added, *changed], (*puts, *more)
+
+    @property
+    def added(self) -> Sequence[DataFile]:
+        """Data files that the snapshot adds."""
+        return [*self.staging.data_files, *self._rewritten]
+
+    @property
+    def removed(self) -> Sequence[DataFile]:
+        """Data files that the snapshot removes."""
+        return self._removed
+
+    @property
+    def operation(self) -> Operation:
+        """How the snapshot calls itself."""
+        from pyiceberg.table.snapshots import Operation
+
+        return Operation.DELETE if self.deletes and not self._rewritten else Operation.OVERWRITE
+
+    # --- what goes ------------------------------------------------------------------------------------
+    def _plan(self, head: Head) -> Generator[Effect, Outcome, None]:
+        """Decide for every file of the base what becomes of it."""
+        schema = arrow_schema(table_of(head).metadata.schema())
+        effect = PlanFiles(head, may_match(self.predicate, schema), name="replace.plan_files")
+        outcome = yield from ask(effect, self.limits)
+        if not isinstance(outcome, Ok):
+            raise _unplanned(effect, outcome)
+        self._removed, self._rewritten = [], []
+        assert isinstance(outcome.value, tuple)
+        pruning = Pruning(self.predicate, table_of(head).metadata, schema)
+        for task in outcome.value:
+            if not pruning.may_match(task.file):
+                continue
+            mark = (task.file.file_path, *sorted(d.file_path for d in task.delete_files))
+            if mark not in self._rests:
+                self._rests[mark] = yield from self._rest(head, task, schema, pruning)
+            if self._rests[mark].removed:
+                self._removed.append(task.file)
+                self._rewritten += self._rests[mark].files
+
+    def _rest(
+        self, head: Head, task: FileScanTask, schema: pa.Schema, pruning: Pruning
+    ) -> Generator[Effect, Outcome, _Rest]:
+        """What one data file becomes; its remaining rows are uploaded here."""
+        if pruning.must_match(task.file):
+            return _Rest(removed=True)
+        effect = ReadRows(head, task, name="replace.read_rows")
+        outcome = yield from ask(effect, self.limits)
+        if not isinstance(outcome, Ok):
+            raise _unplanned(effect, outcome)
+        rows = prepare(outcome.value, schema)
+        goes = pa.chunked_array(
+            [c for t in rows.tables() for c in truths(self.predicate, t).chunks], pa.bool_()
+        )
+        stays = pc.invert(pc.fill_null(goes, False))
+        left = int(pc.sum(stays).as_py() or 0)
+        if left == rows.rows:
+            return _Rest(removed=False)
+        if left == 0:
+            return _Rest(removed=True)
+        _refuse_misread(task, schema)
+        rest = pa.concat_tables(list(rows.tables())).filter(stays)
+        staging = Staging(self.limits)
+        yield from staging.upload(self._encode(rest, head, schema))
+        yield from staging.complete(())
+        return _Rest(removed=True, files=tuple(staging.data_files))
+
+    def _encode(self, rest: pa.Table, head: Head, schema: pa.Schema) -> Iterable[Any]:
+        from safewrite.iceberg.data.datafiles import encode
+
+        table = table_of(head)
+        return encode(
+            prepare(rest, schema),
+            metadata=table.metadata,
+            location=table.location_provider(),
+            write_id=f"{self.write_id}-r{len(self._rests)}",
+            target_file_size=self.target_file_size,
+        )
+
+    # --- manifests ------------------------------------------------------------------------------------
+    def _without_removed(
+        self, head: Head, manifests: list[ManifestFile]
+    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
+        """The base's manifests, those with removed files written anew, and a record of what was removed."""
+        from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+
+        gone = {file.file_path for file in self._removed}
+        if not gone:
+            return manifests, ()
+        kept: list[ManifestFile] = []
+        puts: list[Put] = []
+        data = [m for m in manifests if m.content == ManifestContent.DATA]
+        kept += [m for m in manifests if m.content != ManifestContent.DATA]
+        entries = yield from self._entries(data)
+        for number, (manifest, found) in enumerate(zip(data, entries, strict=True)):
+            if not any(one.data_file.file_path in gone for one in found):
+                kept.append(manifest)
+                continue
+            rewritten = [
+                self._restated(
+                    one,
+                    ManifestEntryStatus.DELETED
+                    if one.data_file.file_path in gone
+                    else ManifestEntryStatus.EXISTING,
+                )
+                for one in found
+            ]
+            spec = table_of(head).metadata.specs()[manifest.partition_spec_id]
+            location = self.new_location(head, f"{self.write_id}-{self.attempt}-m{number + 1}.avro")
+            made, body = manifest_of(
+                table_of(head).metadata,
+                self.schema,
+                rewritten,
+                spec=spec,
+                snapshot_id=self.snapshot_id,
+                location=location,
+            )
+            kept.append(made)
+            puts.append(Put(location, body, name="stage.put_manifest"))
+        return kept, tuple(puts)
+
+    def _entries(
+        self, manifests: Sequence[ManifestFile]
+    ) -> Generator[Effect, Outcome, list[list[ManifestEntry]]]:
+        gets = tuple(Get(m.manifest_path, name="replace.get_manifest") for m in manifests)
+        found = []
+        for start in range(0, len(gets), 64):
+            part = gets[start : start + 64]
+            answers = yield from perform_all(part, self.limits, "replace.get_manifests")
+            for manifest, get, outcome in zip(manifests[start : start + 64], part, answers, strict=True):
+                if not isinstance(outcome, Ok):
+                    raise unanswered(get, outcome)
+                assert isinstance(outcome.value, bytes)
+                found.append(manifest.fetch_manifest_entry(MemoryIO(outcome.value)))
+        return found
+
+    def _restated(self, one: ManifestEntry, status: Any) -> ManifestEntry:
+        """An entry of an older manifest in a new one; a removal is signed by the snapshot that makes it."""
+        from pyiceberg.manifest import ManifestEntryStatus
+
+        signed = self.snapshot_id if status == ManifestEntryStatus.DELETED else one.snapshot_id
+        return entry(status, signed, one.data_file, one.sequence_number, one.file_sequence_number)
+
+
+def named_replace(named: Write, predicate: Predicate, operation: str = "overwrite") -> Write:
+    """The write with a fingerprint that covers what is removed too, so that a repeat is the same operation."""
+    return replace(named, fingerprint=f"{named.fingerprint}:{digest(predicate, operation).hex()}")
+
+
+def _refuse_misread(task: FileScanTask, schema: pa.Schema) -> None:
+    """PyIceberg (0.12.0) reads a list or map of structs that is NULL as an empty one (H5).
+
+    Raises:
+        UnsupportedTableError: rows of a file would be written anew with such a change.
+    """
+    names = [field.name for field in schema if _holds_structs(field.type)]
+    if names:
+        raise UnsupportedTableError(
+            f"Some rows of {task.file.file_path} match and some stay, but column {names[0]!r} has lists or maps of "
+            "structs, which PyIceberg reads as empty where they are NULL: the rows that stay would be altered. "
+            "Nothing was committed. Remove whole partitions or all rows, or delete these rows with Spark."
+        )
+
+
+def _holds_structs(kind: pa.DataType) -> bool:
+    """Whether there is a list or map whose values are structs, at any depth."""
+    if pa.types.is_struct(kind):
+        return any(_holds_structs(kind.field(i).type) for i in range(kind.num_fields))
+    if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
+        return False
+    inner = kind.item_type if pa.types.is_map(kind) else kind.value_type
+    return pa.types.is_struct(inner) or _holds_structs(inner)
+
+
+def _unplanned(effect: PlanFiles | ReadRows, outcome: Outcome) -> Exception:
+    if isinstance(outcome, Failed):
+        task = effect.task if isinstance(effect, ReadRows) else None
+        what = f"Rows of {task.file.file_path}" if task is not None else "Files of the table"
+        return UnsupportedTableError(
+            f"{what} could not be read for the plan: {outcome.detail}. Nothing was committed. "
+            f"{_unread(outcome.detail, task)}"
+        )
+    return unanswered(effect, outcome)
+
+
+def _unread(detail: str, task: FileScanTask | None) -> str:
+    """Why PyIceberg could not read a file, as far as its format and its error tell, and what to do."""
+    from pyiceberg.manifest import FileFormat
+
+    files = [] if task is None else [task.file, *task.delete_files]
+    if any(file.file_format == FileFormat.AVRO for file in files):
+        return "PyIceberg reads no data or delete files in Avro. Rewrite them as Parquet with the engine that writes them."
+    if "ORC timestamp" in detail:
+        return (
+            "ORC's timestamps are read in nanoseconds, from 1677-09-21 to 2262-04-11, and some are outside. Rewrite the file "
+            "as Parquet, or delete these rows with Spark."
+        )
+    if "equality delete" in detail:
+        return "PyIceberg applies no equality deletes. Compact the table with the engine that writes them."
+    return "Delete or overwrite these rows with the engine that wrote them."

@@ -1,0 +1,128 @@
+"""From a caller's data to something that can be committed: conformed rows, a name, files."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from safewrite.errors import InvalidInputError
+from safewrite.frames import Prepared, as_frame, prepare
+from safewrite.given import reading
+from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
+from safewrite.iceberg.metadata import MAIN, table_of
+from safewrite.iceberg.write.append import AppendPlan, LastList
+from safewrite.iceberg.write.evolution import Evolution, evolve
+from safewrite.iceberg.write.staging import Staging
+from safewrite.iceberg.write.summary import Write
+from safewrite.iceberg.write.write import EMPTY
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.keys import Identity
+
+if TYPE_CHECKING:
+    from safewrite.frames.predicate import Predicate
+    from safewrite.iceberg.data.datafiles import StagedFile
+    from safewrite.iceberg.write.overwrite import ReplacePlan
+
+
+@dataclass
+class Drafts:
+    """Makes plans for one table.  ``target_file_size`` is in bytes; None goes by the table's property."""
+
+    limits: Limits
+    target_file_size: int | None = None
+    branch: str = MAIN
+    new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
+    last_list: LastList = field(default_factory=LastList)
+
+    def prepare(
+        self, data: Any, head: Head, schema_mode: Literal["merge"] | None = None
+    ) -> tuple[Prepared, Evolution | None]:
+        """Check the data against the table's schema, or against what it becomes with the new columns."""
+        target = arrow_schema(table_of(head).metadata.schema())
+        if schema_mode is None:
+            return prepare(data, target), None
+        found = as_frame(data, target=target).arrow_schema()
+        evolution = evolve(head, [f for f in found if f.name not in target.names])
+        if evolution is not None:
+            target = arrow_schema(evolution.schema)
+        return prepare(data, target, schema_mode="merge"), evolution
+
+    def name(self, fingerprint: str, rows: int, head: Head, name: Identity) -> Write:
+        """Name the write by the caller's key or batch, or by a generated key."""
+        key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
+        return Write(key, fingerprint, rows, txn=name.txn)
+
+    def append(self, named: Write, head: Head, evolution: Evolution | None = None) -> AppendPlan:
+        """A plan that adds rows."""
+        return AppendPlan(**self._common(named, head, evolution))
+
+    def replace(
+        self,
+        named: Write,
+        head: Head,
+        predicate: Predicate,
+        evolution: Evolution | None = None,
+        *,
+        deletes: bool = False,
+    ) -> ReplacePlan:
+        """A plan that removes the rows for which ``predicate`` is true, and adds rows unless it ``deletes``."""
+        from safewrite.iceberg.write.overwrite import ReplacePlan
+
+        return ReplacePlan(
+            **self._common(named, head, evolution),
+            predicate=predicate,
+            deletes=deletes,
+            target_file_size=self._target(head),
+        )
+
+    def _common(self, named: Write, head: Head, evolution: Evolution | None) -> dict[str, Any]:
+        return {
+            "write": named,
+            "snapshot_id": table_of(head).metadata.new_snapshot_id(),
+            "write_id": self.new_id(),
+            "planned": head,
+            "staging": Staging(self.limits),
+            "limits": self.limits,
+            "evolution": evolution,
+            "branch": self.branch,
+            "last_list": self.last_list,
+        }
+
+    def encode(self, prepared: Prepared, plan: AppendPlan) -> Iterable[StagedFile]:
+        """Parquet files of the rows, made one by one as they are asked for."""
+        from safewrite.iceberg.data.datafiles import encode
+
+        table = table_of(plan.planned)
+        return encode(
+            prepared,
+            metadata=table.metadata,
+            schema=plan.schema,
+            location=table.location_provider(),
+            write_id=plan.write_id,
+            target_file_size=self._target(plan.planned),
+        )
+
+    def _target(self, head: Head) -> int:
+        from safewrite.iceberg.data.datafiles import target_file_size
+
+        return self.target_file_size or target_file_size(head.properties)
+
+
+@reading("The data")
+def inferred_schema(data: Any) -> pa.Schema:
+    """The schema that a table made for this data gets, in Arrow.
+
+    Raises:
+        InvalidInputError: a column has a type that no table has.
+    """
+    found = as_frame(data, target=None).arrow_schema()
+    if not found.names:
+        raise InvalidInputError(
+            "The data has no columns, so no table schema can be inferred from it. Nothing was written."
+        )
+    return arrow_schema(iceberg_schema(found))

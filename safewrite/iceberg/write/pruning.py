@@ -1,0 +1,79 @@
+"""Which data files of a table a predicate can touch, and which it covers whole, without a look at their rows.
+
+PyIceberg's own plan under a filter is of no use here (0.12.0): its residuals compare NULL partition
+values with ``<`` and fail (apache/iceberg-python#3498), and it goes by partition values of type
+double, which its manifest reader rounds to 32 bits (#3808).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+from pyiceberg.expressions.visitors import (
+    _InclusiveMetricsEvaluator,
+    _StrictMetricsEvaluator,
+    expression_evaluator,
+    inclusive_projection,
+    strict_projection,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType
+
+from safewrite.frames.predicate import Predicate
+from safewrite.iceberg.data.partitions import typed
+from safewrite.iceberg.write.expressions import may_match, must_match
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.typedef import Record
+
+    Judge: TypeAlias = Callable[[Record], bool]
+
+
+class Pruning:
+    """One predicate over one version of a table; ``schema`` is the table's, in Arrow.
+
+    Delete files only take rows away, so what holds for all rows of a file holds beside them too.
+    """
+
+    def __init__(self, predicate: Predicate, metadata: TableMetadata, schema: pa.Schema) -> None:
+        self._schema = metadata.schema()
+        self._specs = {number: typed(spec, metadata) for number, spec in metadata.specs().items()}
+        self._may, self._must = may_match(predicate, schema), must_match(predicate, schema)
+        self._inclusive = _InclusiveMetricsEvaluator(self._schema, self._may)
+        self._strict = _StrictMetricsEvaluator(self._schema, self._must)
+        self._partitions: dict[int, tuple[Judge, Judge]] = {}
+
+    def may_match(self, file: DataFile) -> bool:
+        """False only if the predicate is TRUE for no row of the file."""
+        inclusive, _ = self._of_partitions(file.spec_id)
+        return inclusive(file.partition) and self._inclusive.eval(file)
+
+    def must_match(self, file: DataFile) -> bool:
+        """True only if the predicate is TRUE for every row of the file."""
+        _, strict = self._of_partitions(file.spec_id)
+        return strict(file.partition) or self._strict.eval(file)
+
+    def _of_partitions(self, spec_id: int) -> tuple[Judge, Judge]:
+        """How values of the partition fields of one spec are judged: inclusively, and strictly."""
+        if spec_id not in self._partitions:
+            spec = self._specs[spec_id]
+            fields = Schema(*spec.partition_type(self._schema).fields)
+            exact = [f for f in spec.fields if self._decides(f, fields)]
+            spec = PartitionSpec(*exact, spec_id=spec_id)
+            may = inclusive_projection(self._schema, spec)(self._may)
+            must = strict_projection(self._schema, spec)(self._must)
+            self._partitions[spec_id] = (
+                expression_evaluator(fields, may, case_sensitive=True),
+                expression_evaluator(fields, must, case_sensitive=True),
+            )
+        return self._partitions[spec_id]
+
+    def _decides(self, field: PartitionField, fields: Schema) -> bool:
+        """Whether a partition field says anything of a predicate: not of a column that was dropped since."""
+        known = field.source_id in self._schema._lazy_id_to_field  # noqa: SLF001 - find_field raises instead
+        return known and not isinstance(fields.find_type(field.field_id), DoubleType)

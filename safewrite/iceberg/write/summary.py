@@ -1,0 +1,126 @@
+"""What names a write in the table: properties of its snapshot, and of the table for a stream's batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from safewrite.errors import ReplayMismatchError
+from safewrite.protocol import keys
+from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.keys import Identity
+from safewrite.version import __version__
+
+KEY = "safewrite.key"
+FINGERPRINT = "safewrite.fingerprint"
+ROWS = "safewrite.rows"
+FILES = "safewrite.files"
+TXN = "safewrite.txn"
+ENGINE = "safewrite.version"
+TXN_PROPERTY = "safewrite.txn."
+"""Prefix of the table property that carries an app's last batch, past any expiry of snapshots."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What identifies one write, in the snapshot that carries it."""
+
+    key: str
+    fingerprint: str
+    rows: int
+    files: int = 0
+    txn: tuple[str, int] | None = None
+
+    def summary(self) -> dict[str, str]:
+        """Properties of the snapshot."""
+        named = {
+            KEY: self.key,
+            FINGERPRINT: self.fingerprint,
+            ROWS: str(self.rows),
+            FILES: str(self.files),
+            ENGINE: __version__,
+        }
+        return named if self.txn is None else named | {TXN: json.dumps(self.txn)}
+
+    def table_properties(self, snapshot_id: int) -> dict[str, str]:
+        """Properties of the table, set in the same commit."""
+        if self.txn is None:
+            return {}
+        app_id, version = self.txn
+        batch = {
+            "version": version,
+            "fingerprint": self.fingerprint,
+            "snapshot": snapshot_id,
+            "rows": self.rows,
+        }
+        return {TXN_PROPERTY + app_id: json.dumps(batch)}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The last batch of an app, as a table property tells it."""
+
+    version: int
+    fingerprint: str
+    snapshot_id: int
+    rows: int
+
+
+def last_batch(properties: Mapping[str, str], app_id: str) -> Batch | None:
+    """The app's last batch, if it has one."""
+    text = properties.get(TXN_PROPERTY + app_id)
+    if text is None:
+        return None
+    fields = json.loads(text)
+    return Batch(
+        int(fields["version"]), str(fields["fingerprint"]), int(fields["snapshot"]), int(fields["rows"])
+    )
+
+
+def find(head: Head, write: Write) -> int | None:
+    """The snapshot of the branch that carries this write already, or None.
+
+    Raises:
+        ReplayMismatchError: it carries other rows under the same name (promise 6).
+    """
+    found = head.find(KEY, write.key)
+    if found is not None:
+        keys.must_match(write.key, head.summaries[found].get(FINGERPRINT, ""), write.fingerprint, found)
+        return found
+    return None if write.txn is None else _find_batch(head, write, *write.txn)
+
+
+def carries(head: Head, name: Identity) -> bool:
+    """Whether a head may know a write by its name, so that its rows should be compared before any are uploaded."""
+    if name.txn is None:
+        return name.key is not None and head.find(KEY, name.key) is not None
+    app_id, version = name.txn
+    last = last_batch(head.properties, app_id)
+    return (last is not None and last.version >= version) or head.find(
+        KEY, keys.of_batch(*name.txn)
+    ) is not None
+
+
+def _find_batch(head: Head, write: Write, app_id: str, version: int) -> int | None:
+    """What the table's properties say of a batch whose snapshot is not in sight."""
+    last = last_batch(head.properties, app_id)
+    if last is None or last.version < version:
+        return None
+    if last.version > version:
+        raise _skipped(write, f"batch {last.version} of the same app is in the table")
+    if last.snapshot_id in head.parents and not head.is_current(last.snapshot_id):
+        return None  # it was rolled back, so its rows are not in the table
+    keys.must_match(write.key, last.fingerprint, write.fingerprint, last.snapshot_id)
+    return last.snapshot_id
+
+
+def _skipped(write: Write, why: str) -> ReplayMismatchError:
+    assert write.txn is not None
+    app_id, version = write.txn
+    return ReplayMismatchError(
+        f"Batch {version} of app {app_id!r} counts as written before, for {why}, but its snapshot was expired, so "
+        "its rows cannot be compared: skipping it would lose rows, writing it could double some. Nothing was "
+        "written. If the stream's checkpoint was deleted or replaced, start it under a new app id.",
+        key=write.key,
+    )

@@ -1,0 +1,380 @@
+"""One write from its key to its receipt: recall, stage, commit, remember; and ``resolve``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from safewrite import receipt
+from safewrite.errors import CommitUnknownError, SafewriteError, not_committed
+from safewrite.iceberg.write import summary as names
+from safewrite.iceberg.write.summary import Write
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Delete, Effect, LedgerRecord, Ok, Outcome, Together
+from safewrite.protocol.iceberg.commit import (
+    METADATA_READ_MAX,
+    Plan,
+    ReadMetadata,
+    Swapped,
+    commit,
+    load,
+)
+from safewrite.protocol.iceberg.failures import replaced
+from safewrite.protocol.iceberg.head import Head
+from safewrite.receipt import Receipt
+
+if TYPE_CHECKING:
+    from safewrite.iceberg.data.datafiles import StagedFile
+    from safewrite.iceberg.write.staging import Staging
+
+log = logging.getLogger("safewrite")
+
+EMPTY = -1
+"""How a ledger record spells the base of a table without snapshots."""
+
+
+class WritePlan(Plan, Protocol):
+    """A plan that carries one named write and its data files."""
+
+    write: Write
+    snapshot_id: int
+    staging: Staging
+    bound: Head | None
+    """The base of the last attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Helpers:
+    """What a table has beside its catalog: a ledger of keys, a queue of writers."""
+
+    ledger: bool = False
+    queue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Where a write's rows are, and what this call did for it."""
+
+    snapshot_id: int
+    already: bool
+    rows: int
+    files: int
+    attempts: int
+    head: Head
+    contended: bool = False
+
+    def receipt(self, table: str, written: Write, elapsed_s: float) -> Receipt:
+        """What the caller is given."""
+        return Receipt(
+            outcome=receipt.Outcome.ALREADY_COMMITTED if self.already else receipt.Outcome.COMMITTED,
+            table=table,
+            version=self.snapshot_id,
+            rows=self.rows,
+            files=self.files,
+            attempts=self.attempts,
+            elapsed_s=elapsed_s,
+            key=written.key,
+            fingerprint=written.fingerprint,
+            txn=written.txn,
+        )
+
+
+def write(
+    plan: WritePlan,
+    encode: Callable[[], Iterable[StagedFile]],
+    head: Head,
+    *,
+    helpers: Helpers,
+    limits: Limits,
+    queue_first: bool = False,
+) -> Generator[Effect, Outcome, Done]:
+    """Write once, whatever happened to earlier calls with the same key.
+
+    ``head`` is what is known of the table; ``encode`` is called only if there is something to upload.
+
+    Raises:
+        NotCommittedError: a subclass; nothing of this write is or will be in the table.
+        CommitUnknownError: carries the key that decides it.
+        ForeignWriterError: the commit was accepted and is not in the table.
+    """
+    try:
+        done = yield from _write(plan, encode, head, helpers, limits, queue_first)
+    except SafewriteError as error:
+        error.key = error.key or plan.write.key
+        raise
+    except Exception as error:
+        # While a change is asked for, and once it landed, nothing else is raised.
+        raise not_committed(error, plan.write.key) from error
+    return done
+
+
+def _write(  # noqa: PLR0917 - one caller, just above
+    plan: WritePlan,
+    encode: Callable[[], Iterable[StagedFile]],
+    head: Head,
+    helpers: Helpers,
+    limits: Limits,
+    queue_first: bool,
+) -> Generator[Effect, Outcome, Done]:
+    record, known = yield from _recall(plan.write, head, helpers, limits)
+    if isinstance(known, Done):
+        return known
+    head = known
+    found = plan.examine(head)
+    if found is not None:
+        # The head may be a moment old: a table that was dropped or rolled back since does not answer for its rows.
+        # One whose snapshot was expired since does.
+        newest = yield from _newest(head, limits)
+        if stands(found, newest):
+            done = yield from _already(plan, found, head, record, limits, attempts=0)
+            return replace(done, head=newest)
+        head = newest
+    yield from plan.staging.upload(encode())
+    plan.write = replace(plan.write, files=len(plan.staging.data_files))
+    try:
+        swapped = yield from commit(
+            plan, head, limits=limits, lease_queue=helpers.queue, queue_first=queue_first
+        )
+    except CommitUnknownError as error:
+        error.version = plan.snapshot_id
+        if record is not None and plan.bound is not None:
+            yield from keys.doubt(record, _base(plan.bound), limits)
+        raise
+    if swapped.already:
+        assert swapped.snapshot_id is not None
+        return (
+            yield from _already(
+                plan, swapped.snapshot_id, swapped.head, record, limits, attempts=swapped.attempts
+            )
+        )
+    return (yield from _committed(plan, swapped, record, limits))
+
+
+def _committed(
+    plan: WritePlan, swapped: Swapped, record: LedgerRecord | None, limits: Limits
+) -> Generator[Effect, Outcome, Done]:
+    if record is not None:
+        landed = replace(record, fingerprint=plan.write.fingerprint)
+        yield from keys.remember(landed, plan.snapshot_id, limits)
+    # Only files that no commit can name any more: these attempts are known not to have landed (promise 7).
+    lost = [Delete(path, name="write.delete_lost") for change in swapped.lost for path in change.written]
+    if lost:
+        yield from _clean_up(lost)
+    return Done(
+        plan.snapshot_id,
+        already=False,
+        rows=plan.write.rows,
+        files=plan.write.files,
+        attempts=swapped.attempts,
+        head=swapped.head,
+        contended=swapped.contended,
+    )
+
+
+def _clean_up(lost: list[Delete]) -> Generator[Effect, Outcome, None]:
+    """Delete files that nobody names; what is left over harms nobody, and cannot unmake the commit."""
+    try:
+        yield Together(tuple(lost), name="write.clean_up")
+    except Exception:
+        log.warning("after the commit: files of attempts that were lost are left over", exc_info=True)
+
+
+def _already(
+    plan: WritePlan, found: int, head: Head, record: LedgerRecord | None, limits: Limits, *, attempts: int
+) -> Generator[Effect, Outcome, Done]:
+    if record is not None:
+        landed = replace(record, fingerprint=plan.write.fingerprint)
+        yield from keys.remember(landed, found, limits)
+    summary = head.summaries.get(found, {})
+    rows = int(summary.get(names.ROWS, plan.write.rows))
+    return Done(found, True, rows, int(summary.get(names.FILES, 0)), attempts, head)
+
+
+# --- what earlier calls may have done ---------------------------------------------------------------
+def _recall(
+    named: Write, head: Head, helpers: Helpers, limits: Limits
+) -> Generator[Effect, Outcome, tuple[LedgerRecord | None, Done | Head]]:
+    """The ledger's record of the key, and either the write's place or a head that would show it.
+
+    Raises:
+        CommitUnknownError: an earlier call may have committed, and the snapshots since were expired.
+    """
+    generated_base = keys.base_of_generated(named.key)
+    if named.txn is not None or (generated_base is not None and generated_base == _base(head)):
+        return None, head
+    if generated_base is not None:
+        # An earlier call of this process or another drew the key, and its answer was lost.
+        head = yield from _newest(head, limits)
+        earlier = yield from _landed_and_expired(named.key, generated_base, head)
+        return None, head if earlier is None else _as_done(earlier, named, head)
+    if not helpers.ledger:
+        return None, head
+    record, ours = yield from keys.intend(LedgerRecord(named.key, _base(head), named.fingerprint), limits)
+    if ours:
+        return record, head
+    head = yield from _newest(head, limits)
+    if record.version is not None:
+        if stands(record.version, head):
+            keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
+            return record, Done(record.version, True, named.rows, 0, 0, head)
+        return LedgerRecord(named.key, _base(head), named.fingerprint), head
+    earlier = yield from _landed_and_expired(named.key, record.base_version, head)
+    if earlier is None:
+        return record, head
+    done = _as_done(earlier, named, head)
+    yield from keys.remember(replace(record, fingerprint=named.fingerprint), earlier.snapshot_id, limits)
+    return record, done
+
+
+def _newest(known: Head, limits: Limits) -> Generator[Effect, Outcome, Head]:
+    """The table as it is now, if it is the one that the ledger belongs to: another has snapshots of its own.
+
+    Raises:
+        ConflictError: kind TABLE_REPLACED.
+    """
+    head = yield from load(limits)
+    if head.table_id != known.table_id:
+        raise replaced(in_doubt=False)
+    return head
+
+
+def stands(snapshot_id: int, head: Head) -> bool:
+    """Whether a remembered snapshot counts: unless it is there and was rolled back, it does."""
+    return snapshot_id not in head.parents or head.is_current(snapshot_id)
+
+
+def _landed_and_expired(key: str, base: int, head: Head) -> Generator[Effect, Outcome, Resolved | None]:
+    """A commit under the key that an earlier state shows, where its snapshot was expired since (E2, C1).
+
+    None where there is none, or where ``head`` itself shows it.  One that was rolled back is none.
+
+    Raises:
+        CommitUnknownError: the states that would show it are not to be had.
+    """
+    if head.find(names.KEY, key) is not None or reaches(head, base):
+        return None
+    for location in tuple(reversed(head.previous))[:METADATA_READ_MAX]:
+        outcome = yield ReadMetadata(location, name="recall.read_metadata")
+        if not isinstance(outcome, Ok):
+            break
+        state = outcome.value
+        assert isinstance(state, Head)
+        found = state.find(names.KEY, key)
+        if found is not None:
+            return _carried(state, found)
+        rolled_back = any(summary.get(names.KEY) == key for summary in state.summaries.values())
+        if rolled_back or _base(state) == base or reaches(state, base):
+            return None
+    raise _expired(key)
+
+
+def _as_done(earlier: Resolved, named: Write, head: Head) -> Done:
+    keys.must_match(named.key, earlier.fingerprint, named.fingerprint, earlier.snapshot_id)
+    return Done(earlier.snapshot_id, True, earlier.rows, earlier.files, 0, head)
+
+
+def reaches(head: Head, base: int) -> bool:
+    """Whether every snapshot since ``base`` is in sight."""
+    if base == EMPTY:
+        line = list(head.ancestors())
+        return not line or head.sequences[line[-1]] == 1  # v1 tables have no sequence numbers
+    return head.is_current(base)
+
+
+def _expired(key: str) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"An earlier call with key {key!r} may have committed, and the snapshots that would show it were expired. "
+        "Nothing was written by this call. Look whether the rows are in the table; if not, write them under "
+        "another key. Keep snapshots for longer than writes are repeated, or give the table lock_table= for "
+        "its ledger.",
+        key=key,
+    )
+
+
+def _base(head: Head) -> int:
+    return EMPTY if head.current is None else head.current
+
+
+# --- resolve -------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A write that was found."""
+
+    snapshot_id: int
+    fingerprint: str
+    rows: int
+    files: int
+
+    def receipt(self, table: str, key: str, elapsed_s: float) -> Receipt:
+        """What the caller is given."""
+        return Receipt(
+            outcome=receipt.Outcome.ALREADY_COMMITTED,
+            table=table,
+            version=self.snapshot_id,
+            rows=self.rows,
+            files=self.files,
+            attempts=0,
+            elapsed_s=elapsed_s,
+            key=key,
+            fingerprint=self.fingerprint,
+        )
+
+
+def resolve(
+    key: str, *, helpers: Helpers, limits: Limits
+) -> Generator[Effect, Outcome, tuple[Resolved | None, Head]]:
+    """Find out, without writing, whether a key was committed; and the head that shows it.
+
+    Raises:
+        CommitUnknownError: an attempt ended in doubt, and its base still is the table.
+        TableNotFoundError, StorageError: the catalog does not show the table.
+    """
+    record = (yield from keys.recall(key, limits)) if helpers.ledger else None
+    head = yield from load(limits)
+    found = head.find(names.KEY, key)
+    if found is not None:
+        return _carried(head, found), head
+    batch = batch_under(key, head)
+    if batch is not None:
+        return batch, head
+    if record is not None and record.version is not None and stands(record.version, head):
+        rows = int(record.fingerprint.split(":")[1])
+        return Resolved(record.version, record.fingerprint, rows, 0), head
+    if record is not None and record.version is None and record.in_doubt_at == _base(head):
+        raise _may_land(key)
+    if record is not None and record.version is None:
+        return (yield from _landed_and_expired(key, record.base_version, head)), head
+    return None, head
+
+
+def _carried(head: Head, snapshot_id: int) -> Resolved:
+    """What a snapshot says of the write that it carries."""
+    summary = head.summaries[snapshot_id]
+    rows, files = int(summary.get(names.ROWS, 0)), int(summary.get(names.FILES, 0))
+    return Resolved(snapshot_id, summary.get(names.FINGERPRINT, ""), rows, files)
+
+
+def check_doubt(base: Head | None, head: Head, key: str) -> None:
+    """Raise if an attempt that ended in doubt on ``base`` may still land on ``head``."""
+    if base is not None and base.table_id == head.table_id and base.current == head.current:
+        raise _may_land(key)
+
+
+def _may_land(key: str) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"The write with key {key!r} is not in the table, and may still land: an attempt ended in doubt and "
+        "nobody has changed the table since. Append the same rows with the same key to decide.",
+        key=key,
+    )
+
+
+def batch_under(key: str, head: Head) -> Resolved | None:
+    """The batch that a key of a stream names, where it is the app's last: the table's properties tell of it."""
+    app_id, _, version = key.rpartition("/")
+    last = names.last_batch(head.properties, app_id) if app_id else None
+    if last is None or str(last.version) != version or not stands(last.snapshot_id, head):
+        return None
+    return Resolved(last.snapshot_id, last.fingerprint, last.rows, 0)

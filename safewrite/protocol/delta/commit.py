@@ -1,0 +1,333 @@
+"""The commit: one candidate becomes version N of the log, or the caller learns why not.
+
+Steps and what a lost answer means at each (design, section 3):
+
+==========  =======================================================  ==============================
+step        what                                                     on a lost or bad answer
+==========  =======================================================  ==============================
+REPAIR      finish the newest lock-table entry if it is incomplete   idempotent
+PREPARE     T(N), then E(N) if absent                                read who holds E(N)
+COMMIT      create ``N.json``                                        read ``N.json``: mine, or not
+VERIFY      read ``N.json`` back and compare                         differs: foreign writer
+ACKNOWLEDGE complete E(N)                                            harmless
+==========  =======================================================  ==============================
+
+REPAIR, PREPARE and ACKNOWLEDGE exist only where the arbiter is a lock table.  Every attempt at N
+has examined every commit between the candidate's base and N-1, so a paused writer and its retry
+can never both land.  An attempt at N is never left for N+1 while N is in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from safewrite.errors import (
+    CommitUnknownError,
+    ConflictError,
+    ForeignWriterError,
+    RetriesExhaustedError,
+    SafewriteError,
+)
+from safewrite.protocol import ticket_queue
+from safewrite.protocol.ask import Limits, ask, overdue, side_by_side, unanswered
+from safewrite.protocol.delta import claim as claims
+from safewrite.protocol.delta.candidate import (
+    Arbiter,
+    Candidate,
+    Found,
+    Steps,
+    Try,
+)
+from safewrite.protocol.delta.catch_up import (
+    catch_up,
+    leave_queue,
+    prove,
+    queue,
+    version_of,
+)
+from safewrite.protocol.effects import (
+    Backoff,
+    Delete,
+    Effect,
+    Entry,
+    Exists,
+    Failed,
+    Get,
+    Missing,
+    Ok,
+    Outcome,
+    PutIfAbsent,
+    Together,
+    Unknown,
+)
+from safewrite.texts import said
+
+__all__ = [
+    "Arbiter",
+    "Candidate",
+    "Found",
+    "Landed",
+    "check_log",
+    "check_patience",
+    "commit",
+    "look",
+    "try_version",
+    "version_of",
+]
+
+
+@dataclass(slots=True)
+class Landed:
+    """Where the candidate's rows are."""
+
+    version: int
+    attempts: int
+    already: bool
+    contended: bool
+    """Other writers were met on the way: the next write had better queue at once."""
+    mixed: bool = False
+    """Writers that know no lock table were met: from now on claims must be sealed."""
+
+
+def commit(
+    candidate: Candidate,
+    seen: int,
+    *,
+    arbiter: Arbiter,
+    limits: Limits,
+    queue_first: bool = False,
+    fresh: bool = False,
+) -> Generator[Effect, Outcome, Landed]:
+    """Commit a candidate that has taken every version up to ``seen`` into account (-1: no table).
+
+    ``queue_first`` waits for a turn before the first try.  ``fresh`` says that ``seen`` was the
+    newest version a moment ago and nothing was unfinished: the first try is made without reading entries
+    and commits again.  Both are guesses about what is quicker; a wrong one costs an attempt.
+
+    Raises:
+        NotCommittedError: a subclass; nothing landed and nothing can land later.
+        CommitUnknownError: an answer stayed lost; the rows may be or become part of the table.
+        ForeignWriterError: our bytes were replaced after the store had accepted them.
+    """
+    state = Try(
+        candidate, seen, arbiter, limits, queue_first, fresh and not queue_first, anchor=candidate.anchor
+    )
+    try:
+        landed = yield from _commit(state)
+    except Exception as error:
+        if state.ticket is not None:
+            yield ticket_queue.pass_turn(state.ticket)
+        if isinstance(error, SafewriteError) or state.in_doubt_at is None:
+            raise
+        raise _interrupted(state.in_doubt_at, error) from error
+    return landed
+
+
+def _interrupted(version: int, error: Exception) -> CommitUnknownError:
+    """What a library raises while a version is being tried leaves that in doubt."""
+    return CommitUnknownError(
+        f"The commit of version {version} ended in {type(error).__name__}: {said(error)}. The rows may be, or become, "
+        "part of the table. Call again with the same key, or resolve(key), to decide.",
+        version=version,
+    )
+
+
+def look(
+    candidate: Candidate, seen: int, *, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, tuple[Found | None, int]]:
+    """Repair what is unfinished, and look for the candidate's key in every commit after ``seen``.
+
+    A retry does so before it uploads anything.  Returns what was found, and the last version examined.
+    """
+    state = Try(candidate, seen, Arbiter(arbiter.lock_table, lease=False), limits, anchor=candidate.anchor)
+    found = yield from catch_up(state)
+    return found, state.seen
+
+
+def check_log(candidate: Candidate, *, arbiter: Arbiter, limits: Limits) -> Steps:
+    """Make sure that the log still is the one that the candidate was made for, before its state answers for it.
+
+    Raises:
+        ConflictError: kind TABLE_REPLACED.
+    """
+    yield from prove(Try(candidate, candidate.accounted, arbiter, limits, anchor=candidate.anchor))
+
+
+def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
+    state.started_s = yield from ticket_queue.now()
+    if not state.fresh:
+        yield from _recheck(state, state.started_s)
+    if state.queue_first:
+        yield from queue(state)
+    while True:
+        found = None if state.fresh else (yield from catch_up(state))
+        if found is not None:
+            yield from leave_queue(state)
+            return Landed(found.version, state.attempts, not found.own, state.contended, state.mixed)
+        now_s = yield from ticket_queue.now()
+        check_patience(state, now_s - state.started_s)
+        state.attempts += 1
+        version = state.seen + 1
+        if (yield from try_version(state, version, now_s)):
+            return Landed(version, state.attempts, False, state.contended, state.mixed)
+        state.contended, state.fresh = True, False
+        if state.ticket is None and not (yield from queue(state)):
+            lost_s = (yield from ticket_queue.now()) - now_s
+            yield _spread(state, version, lost_s)
+
+
+def _spread(state: Try, version: int, lost_s: float) -> Backoff:
+    """Wait so long that about one of us tries at a time: as many lost tries' time as there are rivals.
+
+    How many versions were taken since we last looked says how many rivals there are; with none
+    in sight yet, the number of lost attempts does.
+    """
+    rivals = max(version - state.tried - 1, 0) if state.tried >= 0 else 0
+    state.tried = version
+    ceiling_s = lost_s * (1 + max(rivals, state.attempts))
+    return Backoff(state.attempts, ceiling_s, name="commit.backoff")
+
+
+def check_patience(state: Try, elapsed_s: float) -> None:
+    """Give up only between attempts, when nothing is in doubt (C8, M28)."""
+    if state.attempts >= state.limits.attempts or elapsed_s > state.limits.timeout_s:
+        raise RetriesExhaustedError(
+            f"Gave up after {state.attempts} attempts in {elapsed_s:.1f} s: other writers took every "
+            f"version up to {state.seen}. Nothing was committed. Call again with the same key, "
+            "raise the limits, or write less often."
+        )
+
+
+# --- PREPARE, COMMIT, VERIFY, ACKNOWLEDGE -----------------------------------------------------------
+def _recheck(state: Try, now_s: float) -> Steps:
+    """Check the data files unless that was done lately; always once before the first claim (M27)."""
+    if state.checked_s is None or now_s - state.checked_s > state.limits.recheck_s:
+        yield from state.candidate.recheck()
+        state.checked_s = now_s
+
+
+def try_version(state: Try, version: int, now_s: float) -> Generator[Effect, Outcome, bool]:
+    """Try to become ``version``: True if we are, False if it is certainly another's."""
+    body = state.candidate.body(version)
+    if not state.arbiter.lock_table:
+        yield from side_by_side(_recheck(state, now_s), _prove_unseen(state))
+        return (yield from _decided(state, version, _put_commit(state, version, body, None)))
+    draft = Entry(
+        claims.file_name(version),
+        temp_path="",
+        complete=state.sealed,
+        table_id=state.candidate.table_id,
+        summary=state.candidate.summary(version),
+    )
+    entry = yield from claims.drafted(draft, body)
+    temp = claims.write_temp(entry, body, state.limits)
+    try:
+        yield from side_by_side(_recheck(state, now_s), _prove_unseen(state), temp)
+    except ConflictError:
+        # No entry names it, and in another table it would look like a claim of somebody's.
+        yield Delete(claims.LOG + entry.temp_path, name="commit.delete_temp")
+        raise
+    return (yield from _decided(state, version, _claim_and_put(state, version, body, entry)))
+
+
+def _prove_unseen(state: Try) -> Steps:
+    """Nobody has looked at the log since ``fresh`` was guessed: it may be another table's by now."""
+    if state.fresh:
+        yield from prove(state)
+
+
+def _decided(
+    state: Try, version: int, steps: Generator[Effect, Outcome, bool]
+) -> Generator[Effect, Outcome, bool]:
+    """Note that the version is in doubt until the steps say whose it is."""
+    state.in_doubt_at = version
+    ours = yield from steps
+    state.in_doubt_at = None
+    return ours
+
+
+def _claim_and_put(state: Try, version: int, body: bytes, entry: Entry) -> Generator[Effect, Outcome, bool]:
+    held = yield from claims.claim(entry, state.limits, state.started_s)
+    if held is claims.Claim.OTHERS:
+        return False
+    return (yield from _put_commit(state, version, body, entry))
+
+
+def _put_commit(
+    state: Try, version: int, body: bytes, entry: Entry | None
+) -> Generator[Effect, Outcome, bool]:
+    """COMMIT: create ``N.json``; after any answer but a clear one, read whose it is (A2, A18)."""
+    path = claims.commit_path(version)
+    # Once E(N) stands, a repairer may commit it at any time: from here on "failed" is "unknown".
+    in_doubt = entry is not None
+    put = PutIfAbsent(path, body, name="commit.put_commit")
+    outcome: Outcome = Unknown("never asked")
+    for attempt in range(1, state.limits.asks + 1):
+        outcome = yield put
+        if isinstance(outcome, Ok):
+            yield from _verify(state, version, body, entry)
+            return True
+        # "Exists" may be our own create, which a proxy sent twice: what stands there decides.
+        in_doubt = in_doubt or isinstance(outcome, Unknown | Exists)
+        if isinstance(outcome, Failed) and not in_doubt:
+            raise unanswered(put, outcome)
+        standing = yield from ask(Get(path, name="commit.read_back"), state.limits)
+        if isinstance(standing, Ok):
+            if standing.value == body:
+                yield from _acknowledge(state, entry)
+                return True
+            if entry is not None:
+                state.mixed = True
+                yield from ask(claims.complete(entry), state.limits)
+            return False
+        if isinstance(outcome, Failed) or attempt == state.limits.asks:
+            break
+        if (yield from overdue(state.limits, state.started_s)):
+            break
+        yield Backoff(attempt, name="commit.put_commit.backoff")
+    if in_doubt:
+        raise CommitUnknownError(
+            f"The store did not say whether version {version} is ours. The rows may be, or become, part "
+            "of the table. Call again with the same key, or resolve(key), to decide.",
+            version=version,
+        )
+    raise unanswered(put, outcome)
+
+
+def _verify(state: Try, version: int, body: bytes, entry: Entry | None) -> Steps:
+    """VERIFY before the ack: what stands under our version must be our bytes (A11, A12, A19, M3)."""
+    get = Get(claims.commit_path(version), name="commit.verify")
+    closing = _closing(state, entry)
+    answers = yield Together((get, *closing), name="commit.verify_and_close")
+    assert isinstance(answers, Ok)
+    assert isinstance(answers.value, tuple)
+    state.ticket = None
+    standing = answers.value[0]
+    if not isinstance(standing, Ok):
+        standing = yield from ask(get, state.limits)
+    if isinstance(standing, Ok) and standing.value == body:
+        return
+    if isinstance(standing, Ok | Missing):
+        raise ForeignWriterError(
+            f"Version {version} was accepted by the store and does not hold our bytes now: another "
+            "writer replaces commit files (unsafe rename, or a store that ignores conditions). The rows "
+            "of this write may be lost. Stop the other writers and run `safewrite doctor` on the table."
+        )
+    raise CommitUnknownError(
+        f"Version {version} was accepted by the store but could not be read back. Call again with the "
+        "same key, or resolve(key), to decide.",
+        version=version,
+    )
+
+
+def _closing(state: Try, entry: Entry | None) -> tuple[Effect, ...]:
+    closing: tuple[Effect, ...] = () if entry is None else (claims.complete(entry),)
+    return closing if state.ticket is None else (*closing, ticket_queue.pass_turn(state.ticket))
+
+
+def _acknowledge(state: Try, entry: Entry | None) -> Steps:
+    closing = _closing(state, entry)
+    state.ticket = None
+    if closing:
+        yield Together(closing, name="commit.close")

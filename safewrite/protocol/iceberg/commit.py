@@ -1,0 +1,476 @@
+"""The Iceberg commit: a catalog's compare-and-set that knows whether it landed.
+
+A change is asked for under a snapshot id that was drawn before, so that the table's own metadata
+says afterwards whether it landed, whatever the answer was:
+
+==============  ==================================================================================
+the metadata    what it means
+==============  ==================================================================================
+has the id      landed; acknowledged once the snapshot is seen to be an ancestor of the current one
+has moved on    the change requires its base, so it has not landed and cannot land any more
+is the base     nothing is known yet: a request may still be on its way (C2).  The very same change is
+                asked for again; it lands at most once, for each landing takes the base away
+==============  ==================================================================================
+
+Only from "has moved on" is a new attempt made, on the new base.  Nothing is deleted on any other
+ground (C1).  Sources: Iceberg spec, "Optimistic Concurrency" and "Commit Conflict Resolution and
+Retry"; apache/iceberg #2317, #3717, #7151.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Protocol
+
+from safewrite.errors import (
+    CommitUnknownError,
+    RetriesExhaustedError,
+    SafewriteError,
+    TableNotFoundError,
+)
+from safewrite.protocol import ticket_queue
+from safewrite.protocol.ask import Limits, ask, overdue, unanswered
+from safewrite.protocol.effects import (
+    Backoff,
+    Effect,
+    Exists,
+    Failed,
+    Missing,
+    Ok,
+    Outcome,
+    Together,
+    Unknown,
+)
+from safewrite.protocol.iceberg.failures import (
+    clobbered,
+    gone,
+    replaced,
+    rolled_back,
+    unaccounted,
+    undecided,
+)
+from safewrite.protocol.iceberg.head import Head
+from safewrite.texts import said
+
+METADATA_READ_MAX = 100
+"""Earlier metadata files that are read to account for expired snapshots."""
+
+
+# --- what is asked of the world --------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class LoadTable(Effect):
+    """The table as its catalog shows it now: ``Ok(Head) | Missing | Failed | Unknown``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMetadata(Effect):
+    """The table as an earlier metadata file shows it: ``Ok(Head) | Missing | Unknown``."""
+
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwapTable(Effect):
+    """Apply a change if its base still is the table: ``Ok | Exists | Missing | Busy | Failed | Unknown``.
+
+    ``Exists``: refused, the base is not the table any more, or someone else is just changing it.
+    """
+
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable(Effect):
+    """Make a table if there is none of its name: ``Ok | Exists | Missing | Busy | Failed | Unknown``."""
+
+    creation: Creation
+
+
+# --- what is committed -----------------------------------------------------------------------------
+class Change(Protocol):
+    """A change of a table's metadata, bound to one base, complete but for the catalog's consent."""
+
+    @property
+    def base(self) -> Head:
+        """The metadata that the change is bound to."""
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Files that only this change names, besides data files."""
+
+    def landed_in(self, head: Head) -> bool:
+        """Whether this very change is part of that metadata."""
+
+    def stands_in(self, head: Head) -> bool:
+        """Whether what it brought is still in force there (a snapshot was not rolled back)."""
+
+    def may_land_on(self, head: Head) -> bool:
+        """Whether the catalog could still apply it to that metadata."""
+
+    def accounted_in(self, head: Head) -> bool:
+        """Whether that metadata would show the change, had it landed at any time since its base."""
+
+
+class Creation(Protocol):
+    """A table that is to be made."""
+
+    def landed_in(self, head: Head) -> bool:
+        """Whether the table that is there is this one."""
+
+
+class Plan(Protocol):
+    """What wants to be committed, on whatever base it takes."""
+
+    def examine(self, head: Head) -> int | None:
+        """The snapshot that already carries this write, if there is one.
+
+        Raises a ``NotCommittedError`` if the head makes the write impossible.
+        """
+
+    def stage(self, head: Head) -> Generator[Effect, Outcome, Change]:
+        """Bind the plan to a base: whatever the change will name is uploaded when this returns."""
+
+
+@dataclass(slots=True)
+class Swapped:
+    """Where the plan's rows are.
+
+    ``lost`` are changes that were refused in so many words.  One that got no answer is not among them: it
+    cannot land on the table as it is, but were the table rolled back to its base, a request that is still
+    on its way could, so its files stay.
+    """
+
+    head: Head
+    snapshot_id: int | None
+    attempts: int
+    already: bool
+    contended: bool
+    change: Change | None = None
+    lost: list[Change] = field(default_factory=list)
+
+
+# --- one change ------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of one change, and the metadata that proves it."""
+
+    landed: bool
+    head: Head
+    closed: bool = False
+    """Whether the effects were performed that were to come with the acceptance."""
+    in_doubt: bool = False
+    """Whether some answer stayed out, so that a request may still be on its way somewhere."""
+
+
+def settle(
+    change: Change, limits: Limits, started_s: float, closing: tuple[Effect, ...] = ()
+) -> Generator[Effect, Outcome, Settled]:
+    """Ask for one compare-and-set until it is known whether it landed.
+
+    ``closing`` is performed beside the look that follows an acceptance.
+
+    Raises:
+        CommitUnknownError: neither a clear answer nor the metadata decided it in time.
+        ForeignWriterError: the catalog accepted the change, and it is not in the table.
+        ConflictError, TableNotFoundError: the table is gone, and the change with it.
+        StorageError: the catalog refused the request for another reason; nothing was committed.
+    """
+    try:
+        return (yield from _settle(change, limits, started_s, closing))
+    except SafewriteError:
+        raise
+    except Exception as error:
+        raise CommitUnknownError(
+            f"The commit onto {change.base.location} ended in {type(error).__name__}: {said(error)}. The rows may be, or "
+            "become, part of the table. Call again with the same key, or resolve(key), to decide."
+        ) from error
+
+
+def _settle(
+    change: Change, limits: Limits, started_s: float, closing: tuple[Effect, ...]
+) -> Generator[Effect, Outcome, Settled]:
+    swap = SwapTable(change, name="swap.commit")
+    accepted = in_doubt = unseen = False
+    outcome: Outcome = Unknown("never asked")
+    for attempt in range(1, limits.asks + 1):
+        if not accepted:
+            outcome = yield from _answer(swap)
+            accepted = isinstance(outcome, Ok)
+            in_doubt = in_doubt or isinstance(outcome, Unknown)
+        looked = yield from _look(accepted, closing)
+        closing = () if accepted else closing
+        # A request that arrived twice is applied and then refused: only the base itself shows that it was not.
+        unseen = unseen or isinstance(outcome, Exists)
+        settled = yield from _judge(change, looked, accepted, in_doubt or unseen)
+        if settled is not None:
+            return replace(settled, closed=accepted, in_doubt=in_doubt)
+        unseen = unseen and not _is_base(change, looked)
+        if isinstance(outcome, Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):
+            assert isinstance(looked.value, Head)
+            if looked.value.location != change.base.location:
+                # Refused on a table that is not the base any more (its format was upgraded, for one): a conflict.
+                return Settled(False, looked.value)
+            raise unanswered(swap, outcome)
+        if attempt < limits.asks:
+            if (yield from overdue(limits, started_s)):
+                break
+            yield Backoff(attempt, name="swap.backoff")
+    raise undecided(swap, outcome, accepted or in_doubt or unseen)
+
+
+def _look(accepted: bool, closing: tuple[Effect, ...]) -> Generator[Effect, Outcome, Outcome]:
+    look = LoadTable(name="swap.verify" if accepted else "swap.look")
+    if not accepted or not closing:
+        return (yield from _answer(look))
+    answers = yield from _answer(Together((look, *closing), name="swap.verify_and_close"))
+    if not isinstance(answers, Ok):
+        return answers
+    assert isinstance(answers.value, tuple)
+    first: Outcome = answers.value[0]
+    return first
+
+
+def _answer(effect: Effect) -> Generator[Effect, Outcome, Outcome]:
+    """What became of an effect; whatever a library raises says nothing of that."""
+    try:
+        return (yield effect)
+    except Exception as error:  # noqa: BLE001 - the next look decides
+        return Unknown(f"{type(error).__name__}: {said(error)}")
+
+
+def _is_base(change: Change, looked: Outcome) -> bool:
+    """Whether a look that decided nothing showed what the change waits for."""
+    return isinstance(looked, Ok) and isinstance(looked.value, Head) and change.may_land_on(looked.value)
+
+
+def _judge(
+    change: Change, looked: Outcome, accepted: bool, in_doubt: bool
+) -> Generator[Effect, Outcome, Settled | None]:
+    """What a look at the table says of the change; None if it does not decide."""
+    if isinstance(looked, Missing):
+        raise gone(accepted or in_doubt)
+    if not isinstance(looked, Ok):
+        return None
+    head = looked.value
+    assert isinstance(head, Head)
+    if head.table_id != change.base.table_id:
+        raise replaced(in_doubt=accepted or in_doubt)
+    if change.landed_in(head):
+        if not change.stands_in(head):
+            raise rolled_back()
+        return Settled(True, head)
+    if change.may_land_on(head):
+        return None
+    landed = yield from _landed_before(change, head)
+    if landed is None:
+        return None
+    if landed:
+        return Settled(True, head)
+    if accepted:
+        raise clobbered()
+    return Settled(False, head)
+
+
+def _landed_before(change: Change, head: Head) -> Generator[Effect, Outcome, bool | None]:
+    """Whether the change landed and was expired since; None if that cannot be told."""
+    if change.accounted_in(head):
+        return False
+    between = yield from _between(change.base, head)
+    return None if between is None else any(change.landed_in(earlier) for earlier in between)
+
+
+def _between(base: Head, head: Head) -> Generator[Effect, Outcome, list[Head] | None]:
+    """All that the table was after ``base`` and before ``head``; None if that cannot be read any more."""
+    if base.location not in head.previous:
+        return None
+    since = head.previous[head.previous.index(base.location) + 1 :]
+    if len(since) > METADATA_READ_MAX:
+        return None
+    found = []
+    for location in reversed(since):
+        outcome = yield from _answer(ReadMetadata(location, name="swap.read_metadata"))
+        if not isinstance(outcome, Ok):
+            return None
+        assert isinstance(outcome.value, Head)
+        found.append(outcome.value)
+    return found
+
+
+def settle_creation(
+    creation: Creation, limits: Limits, started_s: float
+) -> Generator[Effect, Outcome, Settled]:
+    """Make a table, and know whether it is ours; not landed means that another made it first (A20).
+
+    Raises:
+        StorageError: the catalog refused; nothing was made.
+        CommitUnknownError: the table may have been made, or may still be.
+    """
+    create = CreateTable(creation, name="create.commit")
+    in_doubt = False
+    outcome: Outcome = Unknown("never asked")
+    for attempt in range(1, limits.asks + 1):
+        outcome = yield from _answer(create)
+        in_doubt = in_doubt or isinstance(outcome, Ok | Unknown)
+        looked = yield from _answer(LoadTable(name="create.look"))
+        if isinstance(looked, Ok):
+            assert isinstance(looked.value, Head)
+            return Settled(creation.landed_in(looked.value), looked.value)
+        if isinstance(outcome, Failed | Missing) and not in_doubt and isinstance(looked, Missing):
+            raise unanswered(create, outcome)
+        if attempt < limits.asks:
+            if (yield from overdue(limits, started_s)):
+                break
+            yield Backoff(attempt, name="create.backoff")
+    if in_doubt:
+        raise CommitUnknownError(
+            "The catalog did not say whether the table was made, and does not show it. It may appear later, "
+            "empty or with the rows that were to come with it. Look for it before you try again."
+        )
+    raise unanswered(create, outcome)
+
+
+# --- one plan --------------------------------------------------------------------------------------
+def commit(
+    plan: Plan,
+    head: Head,
+    *,
+    limits: Limits,
+    lease_queue: bool = False,
+    queue_first: bool = False,
+) -> Generator[Effect, Outcome, Swapped]:
+    """Commit a plan, on ``head`` first and then on whatever other writers made of the table.
+
+    ``head`` may be old: a change is examined against its base and lands only there, so nothing that
+    happened in between is passed over.  ``lease_queue`` says that there is a queue to wait in after a
+    lost attempt; ``queue_first`` waits before the first.
+
+    Raises:
+        NotCommittedError: a subclass; nothing landed and nothing can land later.
+        CommitUnknownError, ForeignWriterError: as for :func:`settle`.
+    """
+    state = _Turn(limits, lease_queue)
+    try:
+        return (
+            yield from _commit(
+                plan, Swapped(head, None, 0, already=False, contended=False), state, queue_first
+            )
+        )
+    except Exception:
+        yield from state.close()
+        raise
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The place in the queue of one commit, if it has one."""
+
+    limits: Limits
+    lease_queue: bool
+    ticket: int | None = None
+
+    def wait(self) -> Generator[Effect, Outcome, bool]:
+        """Wait for our turn once; False where there is no queue or it was waited for before."""
+        if not self.lease_queue:
+            return False
+        self.lease_queue = False
+        self.ticket = yield from ticket_queue.wait_turn(self.limits)
+        return True
+
+    def closing(self) -> tuple[Effect, ...]:
+        """What ends our turn, to be done once."""
+        return () if self.ticket is None else (ticket_queue.pass_turn(self.ticket),)
+
+    def close(self) -> Generator[Effect, Outcome, None]:
+        """End our turn, where no answer of the catalog was there to end it with."""
+        if self.ticket is not None:
+            yield from _answer(ticket_queue.pass_turn(self.ticket))
+
+
+def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Generator[Effect, Outcome, Swapped]:
+    started_s = yield from ticket_queue.now()
+    seen = tried = done.head
+    if queue_first and (yield from turn.wait()):
+        done.head = yield from load(turn.limits)
+    while True:
+        done.snapshot_id = yield from _examine(plan, seen, done.head)
+        seen = done.head
+        if done.snapshot_id is not None:
+            done.already = True
+            yield from turn.close()
+            return done
+        yield from _check_patience(done, turn.limits, started_s)
+        done.attempts += 1
+        began_s = yield from ticket_queue.now()
+        change = yield from plan.stage(done.head)
+        settled = yield from settle(change, turn.limits, started_s, turn.closing())
+        done.head = settled.head
+        if settled.landed:
+            done.change = change
+            if not settled.closed:
+                yield from turn.close()
+            return done
+        if not settled.in_doubt:
+            done.lost.append(change)
+        done.contended = True
+        if not (yield from turn.wait()):
+            lost_s = (yield from ticket_queue.now()) - began_s
+            yield _spread(done, tried, lost_s)
+        tried = seen
+        done.head = yield from load(turn.limits)
+
+
+def _spread(done: Swapped, tried: Head, lost_s: float) -> Backoff:
+    """Wait so long that about one of us tries at a time: as many lost tries' time as there are rivals.
+
+    How many snapshots landed since the try before says how many rivals there are; with none in sight
+    yet, the number of lost attempts does.
+    """
+    rivals = sum(1 for _ in takewhile(lambda at: at != tried.current, done.head.ancestors()))
+    ceiling_s = lost_s * (1 + max(rivals, done.attempts))
+    return Backoff(done.attempts, ceiling_s, name="swap.spread")
+
+
+def _examine(plan: Plan, seen: Head, head: Head) -> Generator[Effect, Outcome, int | None]:
+    """The snapshot that carries the write in a head, or in any state since the last one that was examined.
+
+    Another attempt under the same key may have landed in between, and been expired.
+    """
+    found = plan.examine(head)
+    if found is not None or head.accounts_since(seen):
+        return found
+    between = yield from _between(seen, head)
+    if between is None:
+        raise unaccounted()
+    return next((at for earlier in between if (at := plan.examine(earlier)) is not None), None)
+
+
+def load(limits: Limits) -> Generator[Effect, Outcome, Head]:
+    """The table as it is now.
+
+    Raises:
+        TableNotFoundError: there is none.
+        StorageError: the catalog gave no answer.
+    """
+    effect = LoadTable(name="swap.load")
+    outcome = yield from ask(effect, limits)
+    if isinstance(outcome, Missing):
+        raise TableNotFoundError(
+            "The catalog has no such table. Nothing was committed by this call. Create it with "
+            "safewrite.create(), or open it with create=True."
+        )
+    if not isinstance(outcome, Ok):
+        raise unanswered(effect, outcome)
+    assert isinstance(outcome.value, Head)
+    return outcome.value
+
+
+def _check_patience(done: Swapped, limits: Limits, started_s: float) -> Generator[Effect, Outcome, None]:
+    """Give up only between attempts, when nothing is in doubt (C8, M28)."""
+    if done.attempts >= limits.attempts or (yield from overdue(limits, started_s)):
+        raise RetriesExhaustedError(
+            f"Gave up after {done.attempts} attempts: other writers changed the table before each of them "
+            "could land. Nothing was committed. Call again with the same key, raise the limits, or write "
+            "less often; lock_table= lets writers take turns."
+        )

@@ -1,0 +1,109 @@
+"""Makes the settings of a Spark session whose Delta commits go through safewrite."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safewrite.delta.spark.session import ARBITER, LOCK_TABLE, LOG_STORE, SCHEMES
+from safewrite.errors import InvalidInputError, MissingExtraError
+from safewrite.spark.jars import jars_from, logstore_jar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JOINED = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
+
+
+def conf(
+    *,
+    lock_table: str | None = None,
+    arbiter: str | None = None,
+    delta: bool = True,
+    iceberg: Mapping[str, Mapping[str, str]] | None = None,
+    jars: str | Path | Sequence[str | Path] | None = None,
+    local_files: bool = False,
+) -> dict[str, str]:
+    """Spark settings of a session whose Delta commits go through safewrite.
+
+    They must be set before the session starts; then call ``attach``.
+
+    Args:
+        lock_table: DynamoDB lock table of the session's Delta tables, as for ``safewrite.open``.
+        arbiter: ``"object-store"`` for conditional PUT alone.  With neither, each table's own record counts.
+        delta: Delta tables, with ``spark_catalog`` as their catalog.
+        iceberg: Iceberg catalogs by name, each with the properties of Iceberg's Java library.
+        jars: a folder with the pinned jars (see ``packages``), or a list of jars; None where the cluster
+            brings Delta and Iceberg itself (Glue, EMR, Databricks).
+        local_files: also for tables in local folders (development).
+
+    Raises:
+        MissingExtraError: a jar is missing; the message says how to fetch it.
+        InvalidInputError: the settings contradict each other.
+    """
+    if lock_table is not None and arbiter == "object-store":
+        raise InvalidInputError(
+            "arbiter='object-store' uses no lock table, but lock_table= was given. Nothing was written. "
+            "Choose one: a table must have one arbiter."
+        )
+    extensions: list[str] = []
+    settings: dict[str, str] = {}
+    if delta:
+        schemes = (*SCHEMES, "file") if local_files else SCHEMES
+        settings |= {f"spark.delta.logStore.{scheme}.impl": LOG_STORE for scheme in schemes}
+        settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        # Spark's own choice, INT96, is nanoseconds to other readers: years before 1678 and after 2262 are lost to them.
+        settings["spark.sql.parquet.outputTimestampType"] = "TIMESTAMP_MICROS"
+        extensions.append("io.delta.sql.DeltaSparkSessionExtension")
+    if iceberg:
+        extensions.append("org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+        settings |= _catalogs(iceberg)
+    settings["spark.sql.extensions"] = ",".join(extensions)
+    settings["spark.jars"] = ",".join(map(str, _jars(jars, delta=delta, iceberg=bool(iceberg))))
+    settings |= {name: value for name, value in ((LOCK_TABLE, lock_table), (ARBITER, arbiter)) if value}
+    return {name: value for name, value in settings.items() if value}
+
+
+def configure(builder: SparkSession.Builder, **settings: Any) -> SparkSession.Builder:
+    """Put ``conf(**settings)`` into a session's builder; jars and extensions named there before stay.
+
+    Raises:
+        MissingExtraError: Java or a jar is missing.
+    """
+    _check_java()
+    before: Mapping[str, Any] = getattr(builder, "_options", {})
+    for name, value in conf(**settings).items():
+        kept = str(before.get(name, "")) if name in _JOINED else ""
+        builder = builder.config(name, f"{kept},{value}" if kept else value)
+    return builder
+
+
+# --- settings -----------------------------------------------------------------------------------
+def _catalogs(iceberg: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    found = {}
+    for name, properties in iceberg.items():
+        prefix = f"spark.sql.catalog.{name}"
+        found[prefix] = "org.apache.iceberg.spark.SparkCatalog"
+        found |= {f"{prefix}.{key}": value for key, value in properties.items()}
+    return found
+
+
+def _jars(jars: str | Path | Sequence[str | Path] | None, *, delta: bool, iceberg: bool) -> list[str | Path]:
+    ours: list[str | Path] = [logstore_jar()] if delta else []
+    if jars is None:
+        return ours
+    if isinstance(jars, str | Path):
+        return [*ours, *jars_from(jars, delta=delta, iceberg=iceberg)]
+    return [*ours, *jars]
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if not (home and (Path(home) / "bin" / "java").is_file()) and shutil.which("java") is None:
+        raise MissingExtraError(
+            "Spark needs Java 17, which was not found (JAVA_HOME, PATH). Nothing was written. Install it, "
+            "for example: apt-get install openjdk-17-jre-headless"
+        )

@@ -1,0 +1,1 @@
+"""Explores every interleaving of writers, with a fault at every step."""

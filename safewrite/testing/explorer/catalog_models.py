@@ -1,0 +1,220 @@
+"""What the explorer explores of Iceberg: which writers share a table, in which kind of catalog, with which neighbours."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+
+from safewrite.iceberg.write.write import EMPTY, Helpers
+from safewrite.protocol import keys
+from safewrite.testing.explorer import snapshots
+from safewrite.testing.explorer.automaton import Program
+from safewrite.testing.explorer.catalogs import FIRST_SNAPSHOT, Catalog, catalog
+from safewrite.testing.explorer.lineage import LineageJudge
+from safewrite.testing.explorer.models import Writer
+
+_BARE = Helpers()
+NEIGHBOURS = {
+    "expirer": lambda: snapshots.expirer(cuts=False),
+    "cutting-expirer": lambda: snapshots.expirer(cuts=True),
+    "rollbacker": snapshots.rollbacker,
+    "setter": snapshots.setter,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogModel:
+    """Processes on one Iceberg table.  ``faults`` and ``long_faults`` are the budgets of a short and a long run.
+
+    ``compares`` is what the catalog compares at a commit: ``branch``, as a REST catalog does, or
+    ``location``, as SQL catalogs and Glue do.  ``kept`` is how many earlier metadata files can be read.
+    """
+
+    name: str
+    about: str
+    writers: tuple[Writer, ...]
+    compares: str = "branch"
+    helpers: Helpers = _BARE
+    faults: int = 2
+    long_faults: int = 3
+    empty: bool = False
+    kept: int = 100
+    ordered: bool = True
+    flaw: tuple[str, ...] = ()
+    """The invariants that are known not to hold here, where there are any."""
+    expiring: bool = False
+    overwritten: bool = True
+
+    @property
+    def rolled_back(self) -> bool:
+        """Whether somebody takes back what was committed."""
+        return any(writer.program == "rollbacker" for writer in self.writers)
+
+    @property
+    def expired(self) -> bool:
+        """Whether somebody removes old snapshots."""
+        return any(writer.program.endswith("expirer") for writer in self.writers)
+
+    @property
+    def first(self) -> Catalog:
+        """The catalog at the start: a table of one snapshot, or of none."""
+        return catalog(empty=self.empty, kept=self.kept, ordered=self.ordered)
+
+    def judge(self) -> LineageJudge:
+        """What its states are held against."""
+        return LineageJudge(self)
+
+    def start(self, slot: int, incarnation: int) -> Program:
+        """The program of a process, at its first start or at a later one with the same key."""
+        writer, attempt = self.writers[slot], f"{slot}.{incarnation}"
+        snapshot_id = 10 * (slot + 1) + incarnation
+        if writer.program in NEIGHBOURS:
+            return NEIGHBOURS[writer.program]()
+        if writer.program == "optimistic":
+            program = snapshots.optimistic(attempt, snapshot_id, ordered=self.ordered)
+        else:
+            program = snapshots.safewrite(
+                writer.key,
+                attempt,
+                snapshot_id,
+                self.first.head() if writer.fresh and incarnation == 0 else None,
+                helpers=self.helpers,
+                ordered=self.ordered,
+                queue_first=writer.queue_first,
+            )
+        return snapshots.checking_first(program) if self.compares == "location" else program
+
+    def next_writer(self) -> Program:
+        """A writer that comes when all others have ended."""
+        program = snapshots.safewrite("next", "next", 999, None, helpers=self.helpers, ordered=self.ordered)
+        return snapshots.checking_first(program) if self.compares == "location" else program
+
+
+def _generated(number: int, base: int = FIRST_SNAPSHOT) -> str:
+    return keys.generated(str(uuid.UUID(int=number)), base)
+
+
+_ONE, _TWO = Writer("safewrite", _generated(1), fresh=True), Writer("safewrite", _generated(2), fresh=True)
+_FIRST = (Writer("safewrite", _generated(1, EMPTY), fresh=True), Writer("safewrite", _generated(2, EMPTY)))
+_SAME = Writer("safewrite", "event")
+_TWICE = (_SAME, replace(_SAME, restarts=0, fresh=True))
+_OTHER = Writer("optimistic", "", restarts=0)
+_SETTER, _ROLLBACKER = Writer("setter", "", restarts=0), Writer("rollbacker", "", restarts=0)
+_EXPIRER, _CUTTER = Writer("expirer", "", restarts=0), Writer("cutting-expirer", "", restarts=0)
+_LEDGER, _QUEUE = Helpers(ledger=True), Helpers(ledger=True, queue=True)
+
+CATALOG_MODELS = {
+    model.name: model
+    for model in (
+        CatalogModel("iceberg-two", "two writers, REST catalog", (_ONE, _TWO)),
+        CatalogModel("iceberg-two-sql", "two writers, SQL catalog or Glue", (_ONE, _TWO), "location"),
+        CatalogModel(
+            "iceberg-retry",
+            "a zombie and its retry with one key, REST catalog",
+            _TWICE,
+            helpers=_LEDGER,
+        ),
+        CatalogModel(
+            "iceberg-retry-sql",
+            "a zombie and its retry with one key, SQL catalog or Glue",
+            _TWICE,
+            "location",
+            _LEDGER,
+        ),
+        CatalogModel("iceberg-empty", "two writers on an empty table, REST catalog", _FIRST, empty=True),
+        CatalogModel(
+            "iceberg-queue",
+            "two writers and a ticket queue",
+            (_ONE, replace(_TWO, queue_first=True)),
+            "location",
+            _QUEUE,
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-plain",
+            "beside a plain optimistic writer",
+            (_SAME, _OTHER),
+            helpers=_LEDGER,
+        ),
+        CatalogModel(
+            "iceberg-plain-sql",
+            "beside a plain optimistic writer, SQL catalog or Glue",
+            (_SAME, _OTHER),
+            "location",
+            _LEDGER,
+        ),
+        CatalogModel("iceberg-set", "beside one who sets properties", (_ONE, _SETTER)),
+        CatalogModel(
+            "iceberg-set-sql",
+            "beside one who sets properties, SQL catalog or Glue",
+            (_ONE, _SETTER),
+            "location",
+        ),
+        CatalogModel(
+            "iceberg-expire",
+            "beside a plain writer and an expirer",
+            (_SAME, _OTHER, _EXPIRER),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-expire-cut",
+            "the same, parent ids cut",
+            (_SAME, _OTHER, _CUTTER),
+            helpers=_LEDGER,
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-expire-empty",
+            "the same on a table that was empty",
+            (_SAME, _OTHER, _CUTTER),
+            helpers=_LEDGER,
+            empty=True,
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-expire-short",
+            "the same, and one earlier metadata file kept",
+            (_SAME, _OTHER, _CUTTER),
+            helpers=_LEDGER,
+            kept=1,
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-expire-bare",
+            "an expirer, and no ledger",
+            (replace(_ONE, fresh=False), _OTHER, _CUTTER),
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-rollback",
+            "beside a plain writer and one who rolls back",
+            (_ONE, _OTHER, _ROLLBACKER),
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-rollback-sql",
+            "the same, SQL catalog or Glue",
+            (_ONE, _OTHER, _ROLLBACKER),
+            "location",
+            faults=1,
+            long_faults=2,
+        ),
+        CatalogModel(
+            "iceberg-rollback-v1",
+            "the same, REST catalog, no sequence numbers",
+            (_ONE, _OTHER, _ROLLBACKER),
+            ordered=False,
+            flaw=("zombie",),
+            faults=1,
+            long_faults=2,
+        ),
+    )
+}

@@ -1,0 +1,253 @@
+"""A catalog of a model as one immutable value: metadata, what it was before, files, ledger and queue.
+
+Catalogs come in two kinds.  A REST catalog checks what a change requires on the metadata it has when
+it applies the change.  SQL catalogs and Glue only compare a metadata location: what a change requires is
+checked before, by the client, in a step of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from safewrite.iceberg.catalog.commit_request import SnapshotChange, holds
+from safewrite.iceberg.write.summary import FINGERPRINT, KEY, ROWS
+from safewrite.protocol.effects import Effect, Exists, Failed, Missing, Ok, Outcome
+from safewrite.protocol.iceberg.commit import LoadTable, ReadMetadata, SwapTable
+from safewrite.protocol.iceberg.head import Head
+from safewrite.testing.explorer.immutable import Store
+
+if TYPE_CHECKING:
+    from pyiceberg.table.update import TableRequirement, TableUpdate
+
+TABLE_ID = "table"
+FIRST_SNAPSHOT = 1
+
+
+@dataclass(frozen=True)
+class Items(Mapping[Any, Any]):
+    """A mapping that may be part of a state: it can be hashed."""
+
+    pairs: tuple[tuple[Any, Any], ...] = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        for name, value in self.pairs:
+            if name == key:
+                return value
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (name for name, _ in self.pairs)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+
+class Snapshot(NamedTuple):
+    """A snapshot: ``key`` and ``attempt`` say whose it is, ``path`` is its manifest list."""
+
+    id: int
+    parent: int | None = None
+    sequence: int = 1
+    key: str = ""
+    attempt: str = ""
+    path: str = ""
+
+
+class Metadata(NamedTuple):
+    """One state of the table; ``number`` grows with each and is its location."""
+
+    number: int = 0
+    current: int | None = None
+    snapshots: tuple[Snapshot, ...] = ()
+    last_sequence: int = 0
+    properties: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def metadata(self) -> Metadata:
+        """Itself, as a table object has its metadata."""
+        return self
+
+    @property
+    def location(self) -> str:
+        """The name of its file."""
+        return f"m{self.number}"
+
+
+@dataclass(frozen=True)
+class BranchIs:
+    """Requires that the branch is at a snapshot."""
+
+    snapshot_id: int | None
+
+    def validate(self, metadata: Metadata) -> None:
+        """Raise what PyIceberg's own requirements raise if the branch is elsewhere."""
+        from safewrite.iceberg.catalog.safe_catalog import NotLandedError
+
+        if metadata.current != self.snapshot_id:
+            raise NotLandedError("Requirement failed: the branch has changed.")
+
+
+@dataclass(frozen=True)
+class AddSnapshot:
+    """Adds a snapshot and moves the branch to it."""
+
+    snapshot: Snapshot
+
+
+# --- what else may be asked of a catalog -------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class SwapLocation(Effect):
+    """Apply a change if the metadata still is at ``location``: ``Ok | Exists``."""
+
+    location: str
+    change: SnapshotChange
+
+
+@dataclass(frozen=True, slots=True)
+class Expire(Effect):
+    """Remove all snapshots but the current one; ``cuts`` parent ids too, as PyIceberg does and Java does not."""
+
+    cuts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack(Effect):
+    """Set the branch to a snapshot that it was at before."""
+
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperty(Effect):
+    """Change a table property."""
+
+    value: str
+
+
+class Catalog(NamedTuple):
+    """A table, and everything else that outlives a process.
+
+    ``earlier`` are metadata files that can still be read, at most ``kept`` of them.  ``ordered`` says
+    that snapshots have sequence numbers, which never go back (format version 2).  ``ever`` are all
+    snapshots that the table ever had, as they were added: nobody but the judge looks there.
+    """
+
+    metadata: Metadata
+    earlier: tuple[Metadata, ...] = ()
+    kept: int = 100
+    ordered: bool = True
+    ever: tuple[Snapshot, ...] = ()
+    store: Store = Store()
+
+    def perform(self, effect: Effect) -> tuple[Outcome, Catalog]:
+        """Perform an effect: its outcome, and the catalog afterwards."""
+        match effect:
+            case LoadTable():
+                return Ok(self.head()), self
+            case ReadMetadata(location):
+                found = [
+                    earlier for earlier in (*self.earlier, self.metadata) if earlier.location == location
+                ]
+                return (Ok(_head(found[0], ())) if found else Missing()), self
+            case SwapTable(change):
+                assert isinstance(change, SnapshotChange)
+                return self._apply(change) if holds(change.requirements, self.head()) else (Exists(), self)
+            case SwapLocation(location, change):
+                return self._apply(change) if location == self.metadata.location else (Exists(), self)
+            case Expire(cuts):
+                return Ok(), self._next(snapshots=self._kept(cuts))
+            case RollBack(snapshot_id):
+                known = any(one.id == snapshot_id for one in self.metadata.snapshots)
+                return (Ok(), self._next(current=snapshot_id)) if known else (Failed(), self)
+            case SetProperty(value):
+                return Ok(), self._next(properties=(("p", value),))
+        outcome, store = self.store.perform(effect)
+        return outcome, self if store is self.store else self._replace(store=store)
+
+    def head(self) -> Head:
+        """What a look at the table shows."""
+        return _head(self.metadata, tuple(earlier.location for earlier in self.earlier))
+
+    def branch(self) -> list[Snapshot]:
+        """The whole history of the branch, newest first, with what was expired since."""
+        known = {one.id: one for one in self.ever}
+        found: list[Snapshot] = []
+        at = self.metadata.current
+        while at is not None and known[at] not in found:
+            found.append(known[at])
+            at = known[at].parent
+        return found
+
+    def _apply(self, change: SnapshotChange) -> tuple[Outcome, Catalog]:
+        """Add a snapshot; every catalog refuses an id that is there, and a sequence number that is no news.
+
+        The latter only if the snapshot has a parent (``TableMetadata.Builder.addSnapshot`` in apache/iceberg;
+        PyIceberg, iceberg-rust and Lakekeeper alike).
+        """
+        (update,) = change.updates
+        assert isinstance(update, AddSnapshot)
+        added = update.snapshot
+        if any(one.id == added.id for one in self.metadata.snapshots):
+            return Failed("Snapshot already exists"), self
+        if self.ordered and added.parent is not None and added.sequence <= self.metadata.last_sequence:
+            return Failed("Cannot add snapshot with an older sequence number"), self
+        after = self._next(
+            current=added.id,
+            snapshots=tuple(sorted((*self.metadata.snapshots, added))),
+            last_sequence=max(added.sequence, self.metadata.last_sequence),
+        )
+        return Ok(), after._replace(ever=(*self.ever, added))
+
+    def _next(self, **changed: Any) -> Catalog:
+        metadata = self.metadata._replace(number=self.metadata.number + 1, **changed)
+        earlier = (*self.earlier, self.metadata)[-self.kept :]
+        return self._replace(metadata=metadata, earlier=earlier)
+
+    def _kept(self, cuts: bool) -> tuple[Snapshot, ...]:
+        return tuple(
+            one._replace(parent=None) if cuts else one
+            for one in self.metadata.snapshots
+            if one.id == self.metadata.current
+        )
+
+
+def catalog(*, empty: bool = False, kept: int = 100, ordered: bool = True) -> Catalog:
+    """A catalog with a table of one snapshot, or of none."""
+    if empty:
+        return Catalog(Metadata(), kept=kept, ordered=ordered)
+    first = Snapshot(FIRST_SNAPSHOT, sequence=int(ordered))
+    metadata = Metadata(0, FIRST_SNAPSHOT, (first,), int(ordered))
+    return Catalog(metadata, kept=kept, ordered=ordered, ever=(first,))
+
+
+def adding(
+    head: Head, snapshot_id: int, key: str, attempt: str, path: str = "", *, ordered: bool = True
+) -> SnapshotChange:
+    """A change that puts one snapshot on a base."""
+    sequence = head.last_sequence + 1 if ordered else 0
+    added = Snapshot(snapshot_id, head.current, sequence, key, attempt, path)
+    requirements: tuple[TableRequirement, ...] = (BranchIs(head.current),)  # type: ignore[assignment]
+    updates: tuple[TableUpdate, ...] = (AddSnapshot(added),)  # type: ignore[assignment]
+    return SnapshotChange(head, (snapshot_id,), requirements, updates, (path,) if path else ())
+
+
+def _head(metadata: Metadata, previous: tuple[str, ...]) -> Head:
+    snapshots = metadata.snapshots
+    return Head(
+        table_id=TABLE_ID,
+        location=metadata.location,
+        current=metadata.current,
+        parents=Items(tuple((one.id, one.parent) for one in snapshots)),
+        sequences=Items(tuple((one.id, one.sequence) for one in snapshots)),
+        summaries=Items(tuple((one.id, _summary(one)) for one in snapshots)),
+        properties=Items(metadata.properties),
+        last_sequence=metadata.last_sequence,
+        previous=previous,
+        raw=metadata,
+    )
+
+
+def _summary(one: Snapshot) -> Items:
+    return Items(((KEY, one.key), (FINGERPRINT, "1:0"), (ROWS, "1")) if one.key else ())

@@ -1,0 +1,87 @@
+"""What must hold in every state of an exploration, and what must be possible from its ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from safewrite.errors import Kind, SafewriteError
+from safewrite.protocol.effects import Effect
+from safewrite.stores.world import run
+from safewrite.testing.explorer.automaton import (
+    Acked,
+    Broken,
+    Down,
+    InDoubt,
+    Node,
+    NotCommitted,
+)
+from safewrite.testing.explorer.immutable import Store
+from safewrite.testing.explorer.rows import parse, safewrite
+
+if TYPE_CHECKING:
+    from safewrite.testing.explorer.models import Model
+
+FORESEEN = {Kind.STORAGE.value, Kind.RETRIES_EXHAUSTED.value}
+"""``NotCommittedError`` kinds that faults and contention alone may cause."""
+
+
+class Judge:
+    """The invariants of one model; each check says what is broken, or ''."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def state(self, store: Store, nodes: Sequence[Node]) -> str:
+        """Check the log against how the processes have ended so far."""
+        log = store.log()
+        if sorted(log) != list(range(len(log))):
+            return f"hole: the log holds versions {sorted(log)}"
+        commits = {version: parse(body) for version, body in log.items()}
+        for writer in self.model.writers:
+            held = [version for version, (key, _) in commits.items() if key == writer.key]
+            if writer.ours and len(held) > 1:
+                return f"doubled: key {writer.key} is in versions {held}"
+        ours = (node for node in nodes if node.end is not None and self.model.writers[node.slot].ours)
+        return next((found for node in ours if (found := self._end(node, commits))), "")
+
+    def _end(self, node: Node, commits: dict[int, tuple[str, str]]) -> str:
+        key, attempt = self.model.writers[node.slot].key, f"{node.slot}.{node.incarnation}"
+        match node.end:
+            case Acked(version) if commits.get(version, ("", ""))[0] != key:
+                return f"lost: key {key} was acked in version {version}, which holds {commits.get(version)}"
+            case NotCommitted(kind) if kind not in FORESEEN:
+                return f"alarm: {attempt} ended with {kind}"
+            case NotCommitted() if any(theirs == attempt for _, theirs in commits.values()):
+                return f"zombie: attempt {attempt} ended as not committed, and is in the log"
+            case Broken(error):
+                return f"alarm: {attempt} ended with {error}"
+        return ""
+
+    def replaced(self, before: Store, after: Store) -> str:
+        """Check that no commit file has changed, unless a peer of the model replaces them."""
+        if self.model.overwritten:
+            return ""
+        log = after.log()
+        changed = [version for version, body in before.log().items() if log.get(version) != body]
+        return f"replaced: the commit file of version {changed[0]} has changed" if changed else ""
+
+    def end(self, store: Store, nodes: Sequence[Node], late: Sequence[Effect]) -> str:
+        """Start again whoever is in doubt, let a new writer commit, then let late requests arrive."""
+        world, taken = store.world()
+        try:
+            for node in nodes:
+                writer = self.model.writers[node.slot]
+                if writer.ours and isinstance(node.end, Down | InDoubt):
+                    version = run(self.model.start(node.slot, node.incarnation + 1), world)
+                    if parse(taken().log()[version])[0] != writer.key:
+                        return f"stuck: key {writer.key} is not in version {version} after its retry"
+            version = run(safewrite("next", "next", self.model.arbiter, exists=True, again=True), world)
+        except SafewriteError as error:
+            return f"stuck: {type(error).__name__}: {error}"
+        for effect in late:
+            world.perform(effect)
+        after = taken()
+        if parse(after.log()[version]) != ("next", "next"):
+            return f"lost: version {version} of the writer that came after"
+        return self.state(after, nodes) or self.replaced(store, after)

@@ -1,0 +1,118 @@
+"""What must hold of a catalog in every state of an exploration, and what must be possible from its ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from safewrite.errors import CommitUnknownError, SafewriteError
+from safewrite.protocol.effects import Effect, Ok, Outcome, Together
+from safewrite.stores.world import run
+from safewrite.testing.explorer.automaton import (
+    TICK_S,
+    Acked,
+    Broken,
+    Down,
+    InDoubt,
+    Node,
+    NotCommitted,
+)
+from safewrite.testing.explorer.catalogs import Catalog
+from safewrite.testing.explorer.invariants import FORESEEN
+
+if TYPE_CHECKING:
+    from safewrite.testing.explorer.catalog_models import CatalogModel
+
+
+class World:
+    """A catalog that programs are run on, one after the other and without faults."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.ticks = 0
+
+    def perform(self, effect: Effect) -> Outcome:
+        """Perform one effect."""
+        if isinstance(effect, Together):
+            return Ok(tuple(self.perform(part) for part in effect.effects))
+        self.ticks += 1
+        match type(effect).__name__:
+            case "Now":
+                return Ok(self.ticks * TICK_S)
+            case "Sleep" | "Backoff" | "WallClock":
+                return Ok(0)
+        outcome, self.catalog = self.catalog.perform(effect)
+        return outcome
+
+
+class LineageJudge:
+    """The invariants of one model; each check says what is broken, or ''."""
+
+    def __init__(self, model: CatalogModel) -> None:
+        self.model = model
+
+    def state(self, catalog: Catalog, nodes: Sequence[Node]) -> str:
+        """Check the branch against how the processes have ended so far."""
+        files = dict(catalog.store.objects)
+        for one in catalog.metadata.snapshots:
+            if one.path and one.path not in files:
+                return f"unreadable: snapshot {one.id} names {one.path}, which was deleted"
+        ids = Counter(one.id for one in catalog.ever)
+        if any(times > 1 for times in ids.values()):
+            return f"doubled: a snapshot was added twice: {sorted(ids.elements())}"
+        branch = catalog.branch()
+        held = Counter(one.key for one in branch if one.key)
+        for key, times in held.items():
+            if times > 1:
+                return f"doubled: key {key} is {times} times in the branch"
+        attempts = {one.attempt for one in branch}
+        ours = (node for node in nodes if node.end is not None and self.model.writers[node.slot].ours)
+        return next((found for node in ours if (found := self._end(node, catalog, held, attempts))), "")
+
+    def _end(self, node: Node, catalog: Catalog, held: Counter[str], attempts: set[str]) -> str:
+        key, attempt = self.model.writers[node.slot].key, f"{node.slot}.{node.incarnation}"
+        match node.end:
+            case Acked(version) if not self.model.rolled_back and not held[key]:
+                return f"lost: key {key} was acked in snapshot {version}, and is not in the branch"
+            case Acked(version) if not any(one.id == version and one.key == key for one in catalog.ever):
+                return f"lost: key {key} was acked in snapshot {version}, which it never was in"
+            case NotCommitted(kind) if kind not in FORESEEN:
+                return f"alarm: {attempt} ended with {kind}"
+            case NotCommitted() if attempt in attempts:
+                return f"zombie: attempt {attempt} ended as not committed, and is in the branch"
+            case Broken(error) if not (self.model.rolled_back and error.startswith("ForeignWriterError")):
+                return f"alarm: {attempt} ended with {error}"
+        return ""
+
+    def replaced(self, before: Catalog, after: Catalog) -> str:
+        """A catalog replaces its metadata all the time; what may not vanish is checked in each state."""
+        return ""
+
+    def end(self, catalog: Catalog, nodes: Sequence[Node], late: Sequence[Effect]) -> str:
+        """Start again whoever is in doubt, let a new writer commit, then let late requests arrive."""
+        world = World(catalog)
+        try:
+            for node in nodes:
+                writer = self.model.writers[node.slot]
+                if writer.ours and isinstance(node.end, Down | InDoubt):
+                    self._again(node, world)
+            version = run(self.model.next_writer(), world)
+        except SafewriteError as error:
+            return f"stuck: {type(error).__name__}: {error}"
+        for effect in late:
+            world.perform(effect)
+        after = world.catalog
+        stands = [one.id for one in after.branch() if one.key == "next"] == [version]
+        if not stands and not self.model.rolled_back:
+            return f"lost: snapshot {version} of the writer that came after"
+        return self.state(after, nodes)
+
+    def _again(self, node: Node, world: World) -> None:
+        """Where snapshots are expired, a key may be undecidable for good; it says so, and writes nothing."""
+        before = len(world.catalog.ever)
+        try:
+            run(self.model.start(node.slot, node.incarnation + 1), world)
+        except CommitUnknownError:
+            if not self.model.expired or len(world.catalog.ever) != before:
+                raise

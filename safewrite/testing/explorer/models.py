@@ -1,0 +1,230 @@
+"""What the explorer explores: which writers share a table, with which arbiter, under how many faults."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+
+from safewrite.protocol import keys
+from safewrite.protocol.delta import claim as claims
+from safewrite.protocol.delta.commit import Arbiter
+from safewrite.testing.explorer import peers
+from safewrite.testing.explorer.automaton import Program
+from safewrite.testing.explorer.immutable import Store
+from safewrite.testing.explorer.invariants import Judge
+from safewrite.testing.explorer.rows import engine, safewrite
+
+PEERS = {"conditional-put": peers.conditional_put, "spark": peers.spark, "old-locks": peers.lock_table}
+FIRST = b'{"commitInfo":{}}\n'
+"""The body of version 0 in the models that start with a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """One process of a model: how it writes, under which key, how often it is started again."""
+
+    program: str
+    key: str
+    restarts: int = 1
+    queue_first: bool = False
+    fresh: bool = False
+    """Whether it makes its first try at a version without looking at the log again."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether its acks are safewrite's."""
+        return self.program in ("safewrite", "engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Processes on one table.  ``faults`` and ``long_faults`` are the budgets of a short and a long run."""
+
+    name: str
+    about: str
+    writers: tuple[Writer, ...]
+    arbiter: Arbiter
+    faults: int = 1
+    long_faults: int = 1
+    exists: bool = True
+    flaw: tuple[str, ...] = ()
+    """The invariants that are known not to hold here, where there are any.
+
+    ``doubled`` and ``zombie``: a peer that repairs our unfinished entry with a plain PUT or rename, while a third writer
+    took the version by conditional PUT, puts our bytes over that writer's after we have moved on.
+    """
+
+    @property
+    def expiring(self) -> bool:
+        """Whether entries may outlive their time while a process pauses.
+
+        Not beside a client that neither looks at ``N.json`` after winning its entry nor copies with a
+        condition: paused between its listing and its claim for as long as completed entries live (two
+        days), it replaces a commit.  No writer can prevent that; old entries would have to be kept for ever.
+        """
+        return all(writer.program != "old-locks" for writer in self.writers)
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether a peer replaces commit files by plain PUTs."""
+        return any(writer.program in ("spark", "old-locks") for writer in self.writers)
+
+    @property
+    def first(self) -> Store:
+        """The stores at the start: a table of one version, or nothing."""
+        return Store(((claims.commit_path(0), FIRST),)) if self.exists else Store()
+
+    def judge(self) -> Judge:
+        """What its states are held against."""
+        return Judge(self)
+
+    def start(self, slot: int, incarnation: int) -> Program:
+        """The program of a process, at its first start or at a later one with the same key."""
+        writer, attempt = self.writers[slot], f"{slot}.{incarnation}"
+        if writer.program in PEERS:
+            return PEERS[writer.program](writer.key, attempt)
+        if writer.program == "engine":
+            return engine(writer.key, f"{slot}.0", self.arbiter, again=incarnation > 0, fresh=writer.fresh)
+        return safewrite(
+            writer.key,
+            attempt,
+            self.arbiter,
+            exists=self.exists,
+            again=incarnation > 0,
+            fresh=writer.fresh,
+            queue_first=writer.queue_first,
+        )
+
+
+def _generated(number: int) -> str:
+    return keys.generated(str(uuid.UUID(int=number)), 0)
+
+
+LOCKS, OBJECTS, LEASED = Arbiter(True), Arbiter(False), Arbiter(True, lease=True)
+SEALED = Arbiter(True, sealed=True)
+_ONE, _TWO = Writer("safewrite", _generated(1)), Writer("safewrite", _generated(2), fresh=True)
+_PUT, _SPARK = Writer("conditional-put", "put", restarts=0), Writer("spark", "spark", restarts=0)
+_OLD = Writer("old-locks", "old", restarts=0)
+_ENGINE = Writer("engine", "engine")
+_SAME = Writer("safewrite", "event")
+
+MODELS = {
+    model.name: model
+    for model in (
+        Model("locks", "two writers, lock table", (_ONE, _TWO), LOCKS, 2, 3),
+        Model("objects", "two writers, object store alone", (_ONE, _TWO), OBJECTS, 2, 3),
+        Model(
+            "lease",
+            "two writers, lock table and ticket queue",
+            (_ONE, replace(_TWO, queue_first=True)),
+            LEASED,
+            1,
+            2,
+        ),
+        Model(
+            "retry-locks",
+            "a zombie and its retry with one key, lock table",
+            (_SAME, replace(_SAME, restarts=0, fresh=True)),
+            LOCKS,
+            1,
+            2,
+        ),
+        Model(
+            "retry-objects",
+            "a zombie and its retry with one key, object store",
+            (_SAME, replace(_SAME, restarts=0, fresh=True)),
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model(
+            "create-locks",
+            "two writers create the table, lock table",
+            (Writer("safewrite", "a"), Writer("safewrite", "b", fresh=True)),
+            LOCKS,
+            1,
+            2,
+            exists=False,
+        ),
+        Model(
+            "create-objects",
+            "two writers create the table, object store",
+            (Writer("safewrite", "a"), Writer("safewrite", "b", fresh=True)),
+            OBJECTS,
+            1,
+            2,
+            exists=False,
+        ),
+        Model("put", "lock table beside a conditional-PUT writer", (_ONE, _PUT), LOCKS, 1, 2),
+        Model("objects-put", "object store beside a conditional-PUT writer", (_TWO, _PUT), OBJECTS, 1, 2),
+        Model("spark", "lock table beside Spark's S3DynamoDBLogStore", (_TWO, _SPARK), LOCKS, 1, 2),
+        Model("old-locks", "lock table beside deltalake before 1.6", (_TWO, _OLD), LOCKS, 1, 2),
+        Model(
+            "fleet",
+            "lock table beside deltalake before 1.6 and a conditional-PUT writer",
+            (_TWO, _OLD, _PUT),
+            SEALED,
+            1,
+            1,
+        ),
+        Model(
+            "fleet-unseen",
+            "the same, while the conditional-PUT writer has not been noticed",
+            (_TWO, _OLD, _PUT),
+            LOCKS,
+            0,
+            1,
+            flaw=("doubled", "zombie"),
+        ),
+        Model(
+            "spark-put",
+            "lock table beside Spark and a conditional-PUT writer",
+            (_TWO, _SPARK, _PUT),
+            SEALED,
+            1,
+            1,
+        ),
+        Model("sealed", "two writers, lock table, sealed claims", (_ONE, _TWO), SEALED, 1, 2),
+        Model("sealed-spark", "sealed claims beside Spark", (_TWO, _SPARK), SEALED, 1, 2),
+        Model(
+            "engine",
+            "Spark through the hook beside safewrite, lock table",
+            (_TWO, replace(_ENGINE, fresh=True)),
+            LOCKS,
+            1,
+            2,
+        ),
+        Model(
+            "engine-lease",
+            "the same with a ticket queue, in which Spark keeps its turn from try to try",
+            (replace(_ONE, queue_first=True), _ENGINE),
+            LEASED,
+            1,
+            1,
+        ),
+        Model(
+            "engine-put",
+            "Spark through the hook beside a conditional-PUT writer, object store alone",
+            (replace(_ENGINE, fresh=True), _PUT),
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model(
+            "engines",
+            "two Spark drivers through the hook",
+            (_ENGINE, replace(_ENGINE, key="b", fresh=True)),
+            LOCKS,
+            1,
+            2,
+        ),
+        Model(
+            "three-locks",
+            "three writers, lock table",
+            (_ONE, _TWO, Writer("safewrite", _generated(3))),
+            LOCKS,
+            0,
+            1,
+        ),
+    )
+}

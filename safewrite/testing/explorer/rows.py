@@ -1,0 +1,170 @@
+"""Writes of one row, as the explorer's processes make them: safewrite's own code over a plain candidate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from functools import cache
+
+from safewrite.delta.write.write import Done
+from safewrite.delta.write.write import write as write_once
+from safewrite.errors import ConflictError, Kind, StorageError
+from safewrite.protocol.ask import Limits, ask
+from safewrite.protocol.delta import claim as claims
+from safewrite.protocol.delta.commit import Arbiter, Found, version_of
+from safewrite.protocol.delta.place import place
+from safewrite.protocol.effects import Effect, Get, List, Ok, Outcome
+from safewrite.testing.explorer.automaton import Program
+
+LIMITS = Limits(attempts=3, asks=2, timeout_s=1e9, lease_s=3.0, recheck_s=1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What ``safewrite.delta.write.write`` needs to know of a write."""
+
+    key: str
+    fingerprint: str = "1:0"
+    rows: int = 1
+    files: int = 0
+    txn: None = None
+
+
+@dataclass(slots=True)
+class Row:
+    """A write of one row as a candidate; its commit file says its key and its attempt, no more."""
+
+    write: _Named
+    attempt: str
+    accounted: int
+    creating: bool = False
+    files: tuple[()] = ()
+    state: None = None
+    table_id: str | None = None
+    timestamp_ms: int = 0
+    anchor: None = None
+    found: dict[str, int] = field(default_factory=dict)
+
+    def body(self, version: int) -> bytes:
+        return body_of(self.write.key, self.attempt)
+
+    def examine(self, version: int, body: bytes) -> Found | None:
+        key, attempt = parse(body)
+        if key == self.write.key:
+            return Found(version, own=attempt == self.attempt)
+        if self.creating and version > self.accounted:
+            raise ConflictError("Created by another.", kind=Kind.SCHEMA_CHANGED)
+        return None
+
+    def summary(self, version: int) -> str | None:
+        return None if self.creating else body_of(self.write.key, self.attempt).decode()
+
+    def suffices(self, summary: str) -> bool:
+        return True
+
+    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
+        return self.examine(version, summary.encode())
+
+    def recheck(self) -> Generator[Effect, Outcome, None]:
+        yield from ()
+
+    def landed(self, version: int) -> None:
+        return None
+
+
+def body_of(key: str, attempt: str) -> bytes:
+    """The commit file of an attempt at a write, as far as safewrite reads one."""
+    write = {"key": key, "fingerprint": "1:0", "rows": 1, "files": 0}
+    ours = {"commitId": attempt, "writes": [write]}
+    return (json.dumps({"commitInfo": {"safewrite": ours}}) + "\n").encode()
+
+
+@cache
+def parse(body: bytes) -> tuple[str, str]:
+    """Key and attempt of a commit file; ("", "") for others than those of :func:`body_of`."""
+    try:
+        ours = json.loads(body)["commitInfo"]["safewrite"]
+    except (ValueError, KeyError):
+        return "", ""
+    return ours["writes"][0]["key"], ours["commitId"]
+
+
+def safewrite(
+    key: str,
+    attempt: str,
+    arbiter: Arbiter,
+    *,
+    exists: bool,
+    again: bool,
+    fresh: bool = False,
+    queue_first: bool = False,
+) -> Program:
+    """One call of ``append``: open (a first call has opened long ago, at version 0), then write.
+
+    A call that finds that another created the table checks its rows again and goes on, as a table does.
+    """
+    seen, table_id = (0, "table") if exists else (-1, attempt)
+    if again:
+        seen, table_id = yield from _opened(attempt)
+    while True:
+        row = Row(_Named(key), attempt, seen, creating=seen < 0, table_id=table_id)
+        try:
+            done: Done = yield from write_once(
+                row,  # type: ignore[arg-type]
+                tuple,
+                arbiter=arbiter,
+                limits=LIMITS,
+                queue_first=queue_first,
+                fresh=fresh and not again,
+            )
+        except ConflictError:
+            seen, table_id = yield from _opened(attempt)
+            continue
+        return done.version
+
+
+def engine(key: str, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool) -> Program:
+    """A write of another engine, such as Spark: it reads what is new and asks for the next version, until it has one.
+
+    It does not know its own commit when it meets it.  Started again it looks for it and goes on with the
+    same bytes, as a caller does who was left in doubt.
+    """
+    body, seen, ticket = body_of(key, attempt), -1, None
+    while True:
+        newest = yield from head()
+        for version in range(seen + 1, newest + 1):
+            there = yield from ask(Get(claims.commit_path(version), name="engine.read"), LIMITS)
+            if not isinstance(there, Ok):
+                raise StorageError("A commit could not be read.")
+            if again and there.value == body:
+                return version
+        seen = newest
+        placed = yield from place(
+            body, seen + 1, "table", arbiter=arbiter, limits=LIMITS, ticket=ticket, fresh=fresh
+        )
+        if placed.landed:
+            return seen + 1
+        ticket = placed.ticket
+
+
+def _opened(attempt: str) -> Generator[Effect, Outcome, tuple[int, str]]:
+    """The newest version and the table's id, which is the attempt that created it; ours if none has."""
+    seen = yield from head()
+    if seen < 0:
+        return seen, attempt
+    first = yield from ask(Get(claims.commit_path(0), name="open.get_first"), LIMITS)
+    if not isinstance(first, Ok):
+        raise StorageError("The first version could not be read.")
+    assert isinstance(first.value, bytes)
+    return seen, parse(first.value)[1] or "table"
+
+
+def head() -> Generator[Effect, Outcome, int]:
+    """The newest version in the log; -1 if there is none."""
+    effect = List(claims.LOG, start_after=claims.LOG + "/", name="open.list")
+    listed = yield from ask(effect, LIMITS)
+    if not isinstance(listed, Ok):
+        raise StorageError("The log could not be listed.")
+    assert isinstance(listed.value, tuple)
+    return max((v for item in listed.value if (v := version_of(item.path)) is not None), default=-1)

@@ -1,0 +1,149 @@
+"""Programs of a catalog's models: safewrite's own commit of one row to an Iceberg table, and its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+from safewrite.errors import StorageError
+from safewrite.iceberg.catalog.commit_request import SnapshotChange, holds
+from safewrite.iceberg.write.summary import Write, find
+from safewrite.iceberg.write.write import Done, Helpers, write
+from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.effects import Effect, Exists, Ok, Outcome, Put
+from safewrite.protocol.iceberg.commit import LoadTable, SwapTable, load
+from safewrite.protocol.iceberg.head import Head
+from safewrite.testing.explorer.automaton import Program
+from safewrite.testing.explorer.catalogs import (
+    FIRST_SNAPSHOT,
+    Expire,
+    RollBack,
+    SetProperty,
+    SwapLocation,
+    adding,
+)
+
+LIMITS = Limits(attempts=2, asks=2, timeout_s=1e9, lease_s=3.0, recheck_s=1e9)
+
+
+@dataclass(slots=True)
+class _NoFiles:
+    """The data files of a write of one row: none, so that the search is about the commit."""
+
+    data_files: tuple[()] = ()
+
+    def upload(self, files: object) -> Generator[Effect, Outcome, None]:
+        yield from ()
+
+
+@dataclass(slots=True)
+class Row:
+    """A write of one row as a plan; its snapshot says its key and its attempt, no more."""
+
+    write: Write
+    snapshot_id: int
+    attempt: str
+    ordered: bool
+    staging: _NoFiles = field(default_factory=_NoFiles)
+    bound: Head | None = None
+    tries: int = 0
+
+    def examine(self, head: Head) -> int | None:
+        return find(head, self.write)
+
+    def stage(self, head: Head) -> Generator[Effect, Outcome, SnapshotChange]:
+        self.bound = head
+        path = f"list-{self.attempt}-{self.tries}"
+        self.tries += 1
+        put = Put(path, b"", name="stage.put_manifest_list")
+        outcome = yield from ask(put, LIMITS)
+        if not isinstance(outcome, Ok):
+            raise unanswered(put, outcome)
+        return adding(head, self.snapshot_id, self.write.key, self.attempt, path, ordered=self.ordered)
+
+
+def safewrite(
+    key: str,
+    attempt: str,
+    snapshot_id: int,
+    seen: Head | None,
+    *,
+    helpers: Helpers,
+    ordered: bool = True,
+    queue_first: bool = False,
+) -> Program:
+    """One call of ``append`` by a table that was looked at long ago (``seen``) or is looked at now."""
+    head = (yield from load(LIMITS)) if seen is None else seen
+    row = Row(Write(key, "1:0", 1), snapshot_id, attempt, ordered)
+    done: Done = yield from write(
+        row,  # type: ignore[arg-type]
+        tuple,
+        head,
+        helpers=helpers,
+        limits=LIMITS,
+        queue_first=queue_first,
+    )
+    return done.snapshot_id
+
+
+def checking_first(program: Program) -> Program:
+    """The same program where a commit is a check by the client, and then a compare-and-set of a location."""
+    effect = next(program)
+    try:
+        while True:
+            if isinstance(effect, SwapTable):
+                outcome = yield from _swap(effect)
+            else:
+                outcome = yield effect
+            effect = program.send(outcome)
+    except StopIteration as end:
+        version: int = end.value
+        return version
+
+
+def _swap(swap: SwapTable) -> Generator[Effect, Outcome, Outcome]:
+    looked = yield LoadTable(name="swap.check")
+    if not isinstance(looked, Ok):
+        return looked
+    change, head = swap.change, looked.value
+    assert isinstance(change, SnapshotChange)
+    assert isinstance(head, Head)
+    if not holds(change.requirements, head):
+        return Exists()
+    return (yield SwapLocation(head.location, change, name=swap.name))
+
+
+# --- neighbours ---------------------------------------------------------------------------------------
+def optimistic(attempt: str, snapshot_id: int, *, ordered: bool = True) -> Program:
+    """A writer that commits on what it sees, and takes a conflict for a reason to look again."""
+    for number in range(LIMITS.attempts):
+        head = yield from load(LIMITS)
+        drawn = snapshot_id + 100 * number
+        outcome = yield SwapTable(adding(head, drawn, "", attempt, ordered=ordered), name="peer.commit")
+        if isinstance(outcome, Ok):
+            return drawn
+        if not isinstance(outcome, Exists):
+            break
+    raise StorageError("The peer gave up.")
+
+
+def expirer(*, cuts: bool) -> Program:
+    """Whoever removes old snapshots."""
+    return (yield from _once(Expire(cuts, name="peer.expire")))
+
+
+def rollbacker() -> Program:
+    """Whoever puts the table back to where it was at first."""
+    return (yield from _once(RollBack(FIRST_SNAPSHOT, name="peer.roll_back")))
+
+
+def setter() -> Program:
+    """Whoever changes the table's properties."""
+    return (yield from _once(SetProperty("q", name="peer.set_property")))
+
+
+def _once(effect: Effect) -> Program:
+    outcome = yield effect
+    if not isinstance(outcome, Ok):
+        raise StorageError("The peer gave up.")
+    return 0
