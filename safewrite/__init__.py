@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging as _logging
 
-from safewrite.delta.table import Table
 from safewrite.errors import (
     CommitUnknownError,
     ConflictError,
@@ -25,6 +24,7 @@ from safewrite.errors import (
     WouldAlterError,
 )
 from safewrite.receipt import Outcome, Receipt
+from safewrite.table import Table
 from safewrite.tables import create, open  # noqa: A004 - `safewrite.open` is the name users know
 from safewrite.version import __version__ as __version__
 

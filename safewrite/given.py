@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from safewrite.errors import InvalidInputError, SafewriteError
 from safewrite.texts import said, shown
@@ -52,11 +52,12 @@ def is_storable(text: str) -> bool:
         return False
 
 
-def schema_mode(value: object) -> None:
-    """Refuse what is no ``schema_mode=``.
+def schema_mode(value: Any) -> Literal["merge"] | None:
+    """``schema_mode=`` as it was given.
 
     Raises:
         InvalidInputError: it is neither None nor ``"merge"``.
     """
     if value is not None and not (is_text(value) and plain(value) == "merge"):
         raise InvalidInputError(f"schema_mode is None or 'merge', not {shown(value)}. Nothing was written.")
+    return None if value is None else "merge"

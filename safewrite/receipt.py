@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 
 class Outcome(StrEnum):
@@ -59,3 +59,43 @@ class Receipt:
         plain = asdict(self)
         plain["outcome"] = self.outcome.value
         return plain
+
+
+class Named(Protocol):
+    """What identifies one write."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def txn(self) -> tuple[str, int] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Where a write's rows are, and what this call did for it; ``already``: an earlier call had committed them."""
+
+    version: int
+    already: bool
+    rows: int
+    files: int
+    attempts: int
+    contended: bool = field(default=False, kw_only=True)
+
+    def receipt(self, table: str, write: Named, elapsed_s: float) -> Receipt:
+        """What the caller is given."""
+        return Receipt(
+            outcome=Outcome.ALREADY_COMMITTED if self.already else Outcome.COMMITTED,
+            table=table,
+            version=self.version,
+            rows=self.rows,
+            files=self.files,
+            attempts=self.attempts,
+            elapsed_s=elapsed_s,
+            key=write.key,
+            fingerprint=write.fingerprint,
+            txn=write.txn,
+        )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import pyarrow as pa
 
 from safewrite import options
 from safewrite.delta.connect import connect
 from safewrite.delta.log import properties as delta_properties
-from safewrite.delta.table import TARGET_FILE_SIZE, Table
+from safewrite.delta.table import TARGET_FILE_SIZE, DeltaTable
 from safewrite.delta.write import creation
 from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.given import reading
@@ -23,10 +23,45 @@ from safewrite.texts import said
 
 if TYPE_CHECKING:
     import boto3
+    from pyiceberg.catalog import Catalog
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table.sorting import SortOrder
 
     from safewrite.iceberg.table import IcebergTable
+    from safewrite.table import Table
+
+    CatalogSettings = str | Mapping[str, str] | Catalog
+
+
+class Settings(TypedDict, total=False):
+    """The settings of :func:`open` and :func:`create` for type checkers."""
+
+    lock_table: str | None
+    arbiter: Literal["dynamodb", "object-store"] | None
+    partition_by: Sequence[str] | PartitionSpec
+    sort_by: Sequence[str] | SortOrder
+    properties: Mapping[str, str] | None
+    location: str | None
+    storage_options: Mapping[str, str] | None
+    boto3_session: boto3.Session | None
+    strict: bool
+    attempts_max: int
+    timeout_s: float
+    lease_s: float
+    target_file_size: int | None
+    checkpoints: bool
+
+
+@overload
+def open(  # noqa: A001
+    uri: Any, *, catalog: None = None, create: bool = False, **settings: Unpack[Settings]
+) -> DeltaTable: ...
+
+
+@overload
+def open(  # noqa: A001
+    uri: Any, *, catalog: CatalogSettings, create: bool = False, **settings: Unpack[Settings]
+) -> IcebergTable: ...
 
 
 @public
@@ -49,7 +84,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
     lease_s: float = Limits.lease_s,
     target_file_size: int | None = None,
     checkpoints: bool = True,
-) -> Table | IcebergTable:
+) -> Table:
     """Open a Delta table, or with ``catalog=`` an Iceberg table, for safe writes.
 
     Args:
@@ -88,7 +123,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
         StorageError: the store, the catalog or the lock table does not answer.
     """
     with reading("An argument of open()"):
-        given = _Given(
+        given = OpenSettings(
             catalog=catalog,
             lock_table=options.text("lock_table", lock_table),
             arbiter=options.text("arbiter", arbiter),
@@ -111,6 +146,18 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
     return _open_delta(uri, given)
 
 
+@overload
+def create(
+    uri: Any, schema: pa.Schema, *, catalog: None = None, **settings: Unpack[Settings]
+) -> DeltaTable: ...
+
+
+@overload
+def create(
+    uri: Any, schema: pa.Schema, *, catalog: CatalogSettings, **settings: Unpack[Settings]
+) -> IcebergTable: ...
+
+
 @public
 def create(
     uri: Any,
@@ -131,7 +178,7 @@ def create(
     lease_s: float = Limits.lease_s,
     target_file_size: int | None = None,
     checkpoints: bool = True,
-) -> Table | IcebergTable:
+) -> Table:
     """Create an empty table and open it; the settings are those of :func:`open`.
 
     The lock table is made too, if it is not there, and so is an Iceberg table's namespace.
@@ -147,7 +194,7 @@ def create(
             f"schema is a pyarrow.Schema, not a {type(schema).__name__}. Nothing was written. Write "
             "pyarrow.schema({'id': pyarrow.int64(), ...}), or take that of a frame: pyarrow.table(frame).schema."
         )
-    table: Table | IcebergTable = open(
+    table: Table = open(
         uri,
         catalog=catalog,
         lock_table=lock_table,
@@ -171,7 +218,7 @@ def create(
 
 
 @dataclass(frozen=True)
-class _Given:
+class OpenSettings:
     """How a table is to be opened: the arguments of :func:`open`, checked."""
 
     catalog: Any
@@ -206,7 +253,7 @@ def _opened_again(uri: Any, **settings: Any) -> Any:
     return open(uri, **settings)
 
 
-def _open_delta(uri: Any, given: _Given) -> Table:
+def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
     with reading("partition_by= or sort_by="):
         for_iceberg = given.sort_by or given.location is not None or hasattr(given.partition_by, "fields")
         partition_by = () if for_iceberg else options.texts("partition_by", given.partition_by)
@@ -225,7 +272,7 @@ def _open_delta(uri: Any, given: _Given) -> Table:
         boto3_session=given.boto3_session,
         create_lock_table=given.create,
     )
-    table = Table(
+    table = DeltaTable(
         connection,
         limits=given.limits,
         target_file_size=given.target_file_size or TARGET_FILE_SIZE,
@@ -237,7 +284,7 @@ def _open_delta(uri: Any, given: _Given) -> Table:
     return table
 
 
-def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
+def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
     if given.arbiter is not None:
         raise InvalidInputError(
             "arbiter= is for Delta tables; an Iceberg table's arbiter is its catalog. Nothing was written. Leave it out."

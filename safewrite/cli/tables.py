@@ -18,7 +18,7 @@ from safewrite.delta.maintenance import doctor as doctors
 from safewrite.delta.maintenance import repair as repairs
 from safewrite.delta.maintenance.inspection import Survey, survey
 from safewrite.delta.opening import not_there
-from safewrite.delta.table import Table
+from safewrite.delta.table import DeltaTable
 from safewrite.errors import InvalidInputError
 from safewrite.findings import Finding, Severity, Step
 from safewrite.protocol.ask import Limits
@@ -130,7 +130,7 @@ def _resolve_delta(target: Target, key: str) -> tuple[str, Receipt | None]:
     connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
     if run(load(), connection.world) is None:
         raise not_there(connection.address.uri)
-    return connection.address.uri, Table(connection).resolve(key)
+    return connection.address.uri, DeltaTable(connection).resolve(key)
 
 
 def _resolve_iceberg(target: Target, key: str) -> tuple[str, Receipt | None]:
@@ -284,7 +284,7 @@ def checkpoint(screen: Screen, target: Target) -> None:
                 "Give the address of a Delta table, without --catalog."
             )
         connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
-        table = Table(connection).refresh()
+        table = DeltaTable(connection).refresh()
         if table.version < 0:
             raise not_there(connection.address.uri)
         made = table.checkpoint()

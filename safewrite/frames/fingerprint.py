@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -242,3 +242,13 @@ def _summed(pair: Pair, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.in
         for lane, values in zip(result, pair, strict=True):
             lane[some] = np.add.reduceat(values, starts[some])
     return result
+
+
+class Counted(Protocol):
+    """Rows that were counted and fingerprinted: a prepared frame, or a batch of Spark's."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...

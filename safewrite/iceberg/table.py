@@ -1,22 +1,12 @@
-"""An Iceberg table that many writers share: the same verbs, receipts and errors as for Delta."""
+"""An Iceberg table with exactly-once writes, committed by its catalog."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from safewrite.errors import (
-    CommitUnknownError,
-    ConflictError,
-    Kind,
-    NotCommittedError,
-    TableNotFoundError,
-    WouldAlterError,
-)
-from safewrite.frames.source import is_spark
-from safewrite.given import schema_mode as check_mode
+from safewrite.errors import CommitUnknownError, TableNotFoundError, WouldAlterError
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import Sight
@@ -25,42 +15,29 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import check_state, check_table
 from safewrite.iceberg.write import creation
 from safewrite.iceberg.write.plans import Drafts, inferred_schema
-from safewrite.iceberg.write.summary import carries
-from safewrite.iceberg.write.write import (
-    Done,
-    WritePlan,
-    check_doubt,
-    write,
-)
-from safewrite.options import GENERATED, Key, Txn, identity, known_key
+from safewrite.iceberg.write.summary import Write, carries
+from safewrite.iceberg.write.write import Done, WritePlan, check_doubt, write
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.iceberg.head import Head
 from safewrite.protocol.keys import Identity
-from safewrite.public import Turn, after_ack, public, verb
+from safewrite.public import public
 from safewrite.receipt import Receipt
-from safewrite.sink import Sink, portable, reopened, sink
+from safewrite.table import Operation, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table as PyIcebergTable
 
-    from safewrite.delta.write.plans import Counted
+    from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.batch import Origin
-    from safewrite.frames.where import Where
     from safewrite.iceberg.spark.write import Acquaintance
-    from safewrite.protocol.iceberg.head import Head
     from safewrite.stores.world import Performer
 
-log = logging.getLogger("safewrite")
 
-QUEUE_MEMORY = 20
-"""After a contended write, so many further writes queue at once instead of trying their luck first."""
-RESTAGES = 5
+class IcebergTable(Table[Head, WritePlan, Done]):
+    """An Iceberg table that many writers share; its verbs are those of :class:`safewrite.Table`.
 
-
-class IcebergTable:
-    """An Iceberg table that many writers share.  Make one with ``safewrite.open`` or ``safewrite.create``.
-
-    Threads that share one take turns.  A forked or pickled one opens connections of its own.
+    An overwrite or delete decides what goes on the very snapshot that the new one follows (C9).
     """
 
     def __init__(
@@ -72,27 +49,20 @@ class IcebergTable:
         first: creation.Plan | None = None,
         new_id: Callable[[], str] | None = None,
     ) -> None:
+        super().__init__(limits)
         self.connection = connection
-        self.limits = limits or Limits()
         self.catalog = SafeCatalog(connection.catalog, limits=self.limits)
         self._sight = Sight(connection)
         self._first = first
         self._drafts = Drafts(self.limits, target_file_size, connection.branch)
         if new_id is not None:
             self._drafts.new_id = new_id
-        self._queue_first = 0
         self._strict = False
         self._admitted: str | None = None
         """Where the metadata is that was checked last."""
         self._in_spark: Acquaintance | None = None
         self._doubts: dict[str, Head | None] = {}
         """Keys of attempts that ended in doubt, with the base that they waited for."""
-        self.turn = Turn()
-        self.reopen: Callable[[], IcebergTable] | None = None
-        """Opens the table anew, in this process or another; None where that needs what does not travel."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return reopened, (portable(self.reopen),)
 
     def after_fork(self) -> None:
         """In a forked child: load the catalog again, for it talks over its parent's connections.
@@ -168,162 +138,6 @@ class IcebergTable:
     def __repr__(self) -> str:
         return f"<safewrite.IcebergTable {self.uri} snapshot={self.version} catalog={self.connection.kind}>"
 
-    @verb
-    def refresh(self) -> IcebergTable:
-        """Load the table anew; returns itself.
-
-        Raises:
-            UnsupportedTableError, UnsafeConfigError: it became one that ``safewrite.open`` refuses.
-        """
-        self._admit(self._sight.look(self.limits))
-        return self
-
-    # --- writing ----------------------------------------------------------------------------------
-    @verb
-    def append(
-        self,
-        data: Any,
-        *,
-        key: Key = GENERATED,
-        txn: Txn = GENERATED,
-        schema_mode: Literal["merge"] | None = None,
-        spark_catalog: str | None = None,
-    ) -> Receipt:
-        """Append rows, exactly once; arguments and errors are those of ``safewrite.Table.append``.
-
-        ``spark_catalog`` is for a Spark DataFrame: what its session calls the table's catalog, if several
-        of the session's catalogs know the table.
-
-        Raises:
-            WouldAlterError, InvalidInputError: before anything was uploaded.
-            ReplayMismatchError: the key or batch was committed before with other rows.
-            NotCommittedError: its other subclasses; none of the rows is or will be in the table.
-            CommitUnknownError: the same call again, or ``resolve(error.key)``, decides.
-            ForeignWriterError: the catalog accepted the commit, and it is not in the table.
-        """
-        check_mode(schema_mode)
-        name = identity(key, txn)
-        if is_spark(data):
-            return self._spark(data, "append", None, name, schema_mode, spark_catalog)
-        started_s = self._sight.now_s()
-
-        def attempt() -> Receipt:
-            head = self._fresh_head(data)
-            try:
-                prepared, evolution = self._drafts.prepare(data, head, schema_mode)
-            except WouldAlterError:
-                repeated = self._repeated(lambda: self._drafts.prepare(data, head, "merge")[0], head, name)
-                if repeated is None:
-                    raise
-                return repeated
-            named = self._drafts.name(str(prepared.fingerprint), prepared.rows, head, name)
-            plan = self._drafts.append(named, head, evolution)
-            return self._write(plan, lambda: self._drafts.encode(prepared, plan), head, started_s)
-
-        return self._restaging(attempt, Kind.SCHEMA_CHANGED)
-
-    @verb
-    def overwrite(
-        self,
-        data: Any,
-        *,
-        where: str | Sequence[tuple[str, str, Any]] | None = None,
-        key: Key = GENERATED,
-        txn: Txn = GENERATED,
-        schema_mode: Literal["merge"] | None = None,
-        spark_catalog: str | None = None,
-    ) -> Receipt:
-        """Replace the rows for which ``where`` is true (all rows without it) by ``data``, in one snapshot.
-
-        What is replaced is decided on the very snapshot that the new one follows, so rows that other
-        writers append meanwhile and that match are replaced too, as if they had come just before (C9).
-        Arguments and errors are those of ``safewrite.Table.overwrite``; ``spark_catalog`` as for
-        :meth:`append`.
-        """
-        from safewrite.frames.replace_where import EVERYTHING, check_rows
-        from safewrite.frames.where import parse
-        from safewrite.iceberg.write.overwrite import named_replace
-
-        check_mode(schema_mode)
-        name = identity(key, txn)
-        if is_spark(data):
-            return self._spark(data, "overwrite", where, name, schema_mode, spark_catalog)
-        started_s = self._sight.now_s()
-
-        def attempt() -> Receipt:
-            head = self._fresh_head(data)
-            prepared, evolution = self._drafts.prepare(data, head, schema_mode)
-            predicate = EVERYTHING if where is None else parse(where, prepared.schema)
-            check_rows(prepared, predicate)
-            named = self._drafts.name(str(prepared.fingerprint), prepared.rows, head, name)
-            plan = self._drafts.replace(named_replace(named, predicate), head, predicate, evolution)
-            return self._write(plan, lambda: self._drafts.encode(prepared, plan), head, started_s)
-
-        return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
-
-    @verb
-    def delete(
-        self,
-        where: str | Sequence[tuple[str, str, Any]],
-        *,
-        key: Key = GENERATED,
-        txn: Txn = GENERATED,
-    ) -> Receipt:
-        """Remove the rows for which ``where`` is true, in one snapshot, by copy-on-write.
-
-        Arguments and errors are those of ``safewrite.Table.delete``.
-        """
-        from safewrite.frames.where import parse
-        from safewrite.iceberg.write.overwrite import named_replace
-
-        started_s, name = self._sight.now_s(), identity(key, txn)
-
-        def attempt() -> Receipt:
-            head = self._fresh_head()
-            nothing, _ = self._drafts.prepare(self.schema.empty_table(), head)
-            predicate = parse(where, nothing.schema)
-            named = self._drafts.name(str(nothing.fingerprint), 0, head, name)
-            named = named_replace(named, predicate, "delete")
-            plan = self._drafts.replace(named, head, predicate, deletes=True)
-            return self._write(plan, lambda: (), head, started_s)
-
-        return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
-
-    @verb
-    def resolve(self, key: str) -> Receipt | None:
-        """Find out, without writing, whether a write landed: its receipt, or None if it did not.
-
-        That an attempt ended in doubt is known from the ledger (``lock_table=``, SQL catalogs); without one
-        only the object that made the attempt knows of it, and another one may answer None while a lost
-        request is still on its way.
-
-        Raises:
-            CommitUnknownError: it may still land; write again with the same key to decide.
-            StorageError: the catalog gave no answer.
-        """
-        key = known_key(key)
-        started_s = self._sight.now_s()
-        if self._sight.head is None and not self._is_there():
-            return None
-        found, head = self._sight.resolve(key, self.limits)
-        if found is not None:
-            return found.receipt(self.uri, key, self._sight.since(started_s))
-        check_doubt(self._doubts.get(key), head, key)
-        return None
-
-    @verb
-    def sink(
-        self,
-        mode: Literal["append", "overwrite"] = "append",
-        *,
-        app_id: str,
-        schema_mode: Literal["merge"] | None = None,
-        spark_catalog: str | None = None,
-    ) -> Sink:
-        """What ``foreachBatch`` calls; see ``safewrite.Table.sink`` and :meth:`append`."""
-        extra = {} if spark_catalog is None else {"spark_catalog": spark_catalog}
-        return sink(self.reopen, mode, app_id, schema_mode, extra)
-
     # --- opening ----------------------------------------------------------------------------------
     def _open(self, *, strict: bool) -> None:
         self._strict = strict
@@ -346,6 +160,23 @@ class IcebergTable:
             raise creation.exists(self.uri)
         self._open(strict=self._strict)
 
+    # --- the newest version -------------------------------------------------------------------------
+    def _refresh(self) -> Head:
+        return self._admit(self._sight.look(self.limits))
+
+    def _look_again(self) -> None:
+        self._sight.look(self.limits)
+
+    def _admit(self, head: Head) -> Head:
+        """The one door for states that a write is planned on: each passes the checks of ``safewrite.open``."""
+        if head.location != self._admitted:
+            check_state(self.connection, head, strict=self._strict)
+            self._admitted = head.location
+        return head
+
+    def _mark(self) -> object:
+        return None if self._sight.head is None else self._sight.head.location
+
     def _is_there(self) -> bool:
         """Whether a table that was not there when this object was made is there now."""
         try:
@@ -355,128 +186,54 @@ class IcebergTable:
         return True
 
     # --- steps of a write -------------------------------------------------------------------------
-    def _write(
-        self,
-        plan: WritePlan,
-        encode: Callable[[], Any],
-        head: Head,
-        started_s: float,
-    ) -> Receipt:
+    def _planned_on(self, operation: Operation, data: Any) -> Head:
+        return self._fresh_head() if operation.verb == "delete" else self._fresh_head(data)
+
+    def _fresh_head(self, *of: Any) -> Head:
+        """The table as it was a moment ago, made first for the data ``of`` a write if it is not there and may be."""
+        if self._sight.head is not None:
+            return self._admit(self._sight.fresh(self.limits))
+        if self._first is not None and of:
+            creation.create_table(self.connection, inferred_schema(*of), self._first, self.catalog)
+            self._open(strict=self._strict)
+        return self._sight.existing()
+
+    def _plan(
+        self, data: Any, operation: Operation, name: Identity, on: Head | None
+    ) -> tuple[WritePlan, Callable[[], Any]]:
+        return self._drafts.plan(data, operation, name, on or self._sight.existing())
+
+    def _commit(self, plan: WritePlan, operation: Operation, encode: Callable[[], Any]) -> Done:
         steps = write(
             plan,
             encode,
-            head,
+            plan.planned,
             helpers=self.connection.helpers,
             limits=self.limits,
             queue_first=self._queue_first > 0,
         )
         try:
-            return self._receipt(self._sight.run(steps), plan, started_s)
+            return self._sight.run(steps)
         except CommitUnknownError:
             self._doubts[plan.write.key] = plan.bound
             raise
 
-    def _restaging(self, attempt: Callable[[], Receipt], *kinds: Kind) -> Receipt:
-        """Plan and stage again when another writer changed what the plan stood on (H9, C9)."""
-        for turn in range(1, RESTAGES + 1):
-            before = self._sight.head
-            try:
-                return attempt()
-            except WouldAlterError:
-                # What was seen a moment ago may be older than a column that came since.
-                if self._sight.head is None or turn == RESTAGES:
-                    raise
-                newest = self._sight.look(self.limits)
-                if before is not None and newest.location == before.location:
-                    raise
-            except ConflictError as error:
-                if error.kind not in kinds or turn == RESTAGES:
-                    raise
-                self._sight.look(self.limits)
-                self._queue_first = QUEUE_MEMORY
-        raise AssertionError("unreachable")
+    def _count(self, data: Any, on: Head | None) -> Counted:
+        return self._drafts.prepare(data, on or self._sight.existing(), "merge")[0]
 
-    def _spark(  # noqa: PLR0917 - the arguments of append and overwrite, from there alone
-        self,
-        frame: Any,
-        mode: Literal["append", "overwrite"],
-        where: Where | None,
-        name: Identity,
-        schema_mode: Literal["merge"] | None,
-        spark_catalog: str | None,
-    ) -> Receipt:
-        """Let Spark write the files, and commit them as those of any other frame."""
-        from safewrite.frames.spark.stream import written
-        from safewrite.iceberg.spark import write
+    def _name(self, counted: Counted, on: Head | None, name: Identity) -> Write:
+        return self._drafts.name(counted, on or self._sight.existing(), name)
 
-        started_s = self._sight.now_s()
-        known = self._in_spark = self._in_spark or write.Acquaintance(
-            self.connection.identifier, self.connection.catalog.name
-        )
-
-        def attempt() -> Receipt:
-            head = self._fresh_head(*([] if self._sight.head else [write.empty_like(frame)]))
-            write.check_session(frame.sparkSession, head)
-            there = known.find(frame.sparkSession, head, named=spark_catalog, now_s=self._sight.now_s())
-            if schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
-                return attempt()
-
-            def by(origin: Origin | None) -> Receipt:
-                try:
-                    job = write.job(
-                        frame, there, mode=mode, where=where, schema_mode=schema_mode, origin=origin
-                    )
-                except WouldAlterError:
-                    repeated = self._repeated(partial(write.counted, frame, there, origin), head, name)
-                    if repeated is None or mode != "append":
-                        raise
-                    return repeated
-                with job.batch(head, name) as (batch, files):
-                    receipt = self._write(job.plan(batch, head, self._drafts, name), files, head, started_s)
-                there.forget()
-                return receipt
-
-            return written(frame, name.txn, head.table_id, by, seems_there=carries(head, name))
-
-        return self._restaging(attempt, Kind.SCHEMA_CHANGED, Kind.CONFLICT)
-
-    def _add_columns(self, new: pa.Schema) -> bool:
-        """Add columns in a commit of its own: Spark can only write files for columns that the table has."""
-        if not new.names:
-            return False
-        with self.iceberg.update_schema() as update:
-            update.union_by_name(iceberg_schema(new))
-        self.refresh()
-        return True
-
-    def _repeated(self, counted: Callable[[], Counted], head: Head, name: Identity) -> Receipt | None:
-        """The receipt of rows that were committed before the table's schema outgrew them, if they were."""
-        if not name.is_given:
+    def _resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
+        if self._sight.head is None and not self._is_there():
             return None
-        try:
-            rows = counted()
-            named = self._drafts.name(str(rows.fingerprint), rows.rows, head, name)
-        except NotCommittedError:
+        found, head = self._sight.resolve(key, self.limits)
+        if found is None:
+            check_doubt(self._doubts.get(key), head, key)
             return None
-        found = self.resolve(named.key)
-        return found if found is not None and found.fingerprint == named.fingerprint else None
+        return found.snapshot_id, found.entry(key)
 
-    def _receipt(self, done: Done, plan: WritePlan, started_s: float) -> Receipt:
-        receipt = done.receipt(self.uri, plan.write, self._sight.since(started_s))
-        self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
-        with after_ack(self.uri):
-            log.info(
-                "%s in snapshot %d",
-                receipt.outcome.value,
-                done.snapshot_id,
-                extra={"receipt": receipt.to_dict()},
-            )
-        with after_ack(self.uri):
-            self._after(done)
-        return receipt
-
-    def _after(self, done: Done) -> None:
-        """Keep what was learnt of the table, and drop old metadata."""
+    def _after(self, done: Done, started_s: float) -> None:
         try:
             before = self._sight.existing()
             self._sight.see(done.head)
@@ -488,18 +245,42 @@ class IcebergTable:
             self._sight.seen_s = None
             raise
 
-    def _fresh_head(self, *of: Any) -> Head:
-        """The table as it was a moment ago, made first for the data ``of`` a write if it is not there and may be."""
-        if self._sight.head is not None:
-            return self._admit(self._sight.fresh(self.limits))
-        if self._first is not None and of:
-            creation.create_table(self.connection, inferred_schema(*of), self._first, self.catalog)
-            self._open(strict=self._strict)
-        return self._sight.existing()
+    # --- Spark --------------------------------------------------------------------------------------
+    def _write_spark(self, frame: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
+        from safewrite.frames.spark.stream import written
+        from safewrite.iceberg.spark import write
 
-    def _admit(self, head: Head) -> Head:
-        """The one door for states that a write is planned on: each passes the checks of ``safewrite.open``."""
-        if head.location != self._admitted:
-            check_state(self.connection, head, strict=self._strict)
-            self._admitted = head.location
-        return head
+        known = self._in_spark = self._in_spark or write.Acquaintance(
+            self.connection.identifier, self.connection.catalog.name
+        )
+        head = self._fresh_head(*([] if self._sight.head else [write.empty_like(frame)]))
+        write.check_session(frame.sparkSession, head)
+        there = known.find(frame.sparkSession, head, named=operation.spark_catalog, now_s=self._now_s())
+        if operation.schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
+            return self._write_spark(frame, operation, name, started_s)
+
+        def by(origin: Origin | None) -> Receipt:
+            try:
+                job = write.job(frame, there, operation, origin=origin)
+            except WouldAlterError:
+                count = partial(write.counted, frame, there, origin)
+                repeated = self._repeated(count, operation, name, head)
+                if repeated is None:
+                    raise
+                return repeated
+            with job.batch(head, name) as (batch, files):
+                plan = job.plan(batch, head, self._drafts, name)
+                receipt = self._receipt(self._commit(plan, operation, files), plan.write, started_s)
+            there.forget()
+            return receipt
+
+        return written(frame, name.txn, head.table_id, by, seems_there=carries(head, name))
+
+    def _add_columns(self, new: pa.Schema) -> bool:
+        """Add columns in a commit of its own: Spark can only write files for columns that the table has."""
+        if not new.names:
+            return False
+        with self.iceberg.update_schema() as update:
+            update.union_by_name(iceberg_schema(new))
+        self._refresh()
+        return True

@@ -290,7 +290,7 @@ def test_a_refusal_of_rows_as_good_as_any_is_a_fault(monkeypatch: Patch) -> None
     def refuse(*_: Any, **__: Any) -> None:
         raise sw.StorageError("no")
 
-    monkeypatch.setattr("safewrite.delta.table.Table._receipt", refuse)
+    monkeypatch.setattr("safewrite.delta.table.DeltaTable._receipt", refuse)
     program = Program(
         "delta", "safewrite", (Column("id", "int64"),), (Step("safewrite", "append", ({"id": 1},)),)
     )

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.snapshot import TableState
@@ -43,7 +43,7 @@ from safewrite.frames.spark.batch import (
 from safewrite.frames.spark.columns import Conformed, conformed, new_schema
 from safewrite.frames.spark.sql import inside, to_sql
 from safewrite.frames.spark.stream import written
-from safewrite.frames.where import Where, parse
+from safewrite.frames.where import parse
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from safewrite.frames.predicate import Predicate
+    from safewrite.table import Operation
 
 log = logging.getLogger("safewrite")
 
@@ -87,15 +88,6 @@ class Place:
     new_id: Callable[[], str]
     name: Callable[[Batch], Write]
     txn: tuple[str, int] | None = None
-
-
-@dataclass(frozen=True)
-class Operation:
-    """What is to be done with the rows: appended, or put where ``where`` is true (None: everywhere)."""
-
-    mode: Literal["append", "overwrite"]
-    where: Where | None = None
-    schema_mode: Literal["merge"] | None = None
 
 
 def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, SparkCandidate]:
@@ -154,7 +146,7 @@ class _Job:
 
     def writer(self, frame: DataFrame) -> DataFrameWriter:
         """Delta's own writer of the rows."""
-        writer = frame.write.format("delta").mode(self.operation.mode)
+        writer = frame.write.format("delta").mode(self.operation.verb)
         if self.operation.where is not None:
             assert self.predicate is not None
             writer = writer.option("replaceWhere", to_sql(self.predicate))
@@ -166,7 +158,7 @@ def _job(frame: DataFrame, place: Place, operation: Operation) -> _Job:
     rows = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode=operation.schema_mode)
     predicate = None
     checks = rows.checks(state.partition_by)
-    if operation.mode == "overwrite":
+    if operation.verb == "overwrite":
         predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
         checks = [*checks, inside(predicate)] if operation.where is not None else checks
     return _Job(rows, operation, predicate, checks)
@@ -341,4 +333,4 @@ def _check_session(session: SparkSession, connection: Connection) -> None:
         )
 
 
-__all__ = ["Operation", "Place", "counted", "new_schema", "write"]
+__all__ = ["Place", "counted", "new_schema", "write"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from safewrite.delta.connect import Connection
 from safewrite.delta.log import features
@@ -13,8 +14,7 @@ from safewrite.delta.log.snapshot import TableState
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import AppendCandidate, Write
 from safewrite.errors import InternalError
-from safewrite.frames import Fingerprint, Prepared, prepare
-from safewrite.given import schema_mode as check_mode
+from safewrite.frames import Prepared, prepare
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.stores.world import LEDGER_TTL_S
@@ -23,17 +23,9 @@ from safewrite.version import __version__
 if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.write.overwrite import OverwriteCandidate
+    from safewrite.frames.fingerprint import Counted
     from safewrite.frames.where import Where
-
-
-class Counted(Protocol):
-    """Rows that were counted and fingerprinted: a prepared frame, or a batch of Spark's."""
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def fingerprint(self) -> Fingerprint: ...
+    from safewrite.table import Operation
 
 
 @dataclass
@@ -50,11 +42,27 @@ class Drafts:
     first: creation.Plan | None = None
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
 
+    def plan(
+        self, data: Any, operation: Operation, name: Identity, state: TableState | None
+    ) -> tuple[AppendCandidate, Callable[[], Iterable[DataFile]]]:
+        """Check the data and plan its write; what encodes its files comes with the plan."""
+        if operation.verb == "delete":
+            if operation.where is None or state is None:
+                raise InternalError(
+                    "A delete needs a table and where=. Nothing was written. Please report it."
+                )
+            return self.delete(operation.where, state, name), tuple
+        prepared = self.prepare(data, state, operation.schema_mode)
+        if operation.verb == "append":
+            candidate = self.append(prepared, self.name(prepared, state, name), state)
+        else:
+            candidate = self.overwrite(prepared, operation.where, state, name)
+        return candidate, partial(self.encode, prepared, candidate)
+
     def prepare(
         self, data: Any, state: TableState | None, schema_mode: Literal["merge"] | None = None
     ) -> Prepared:
         """Check the data against the table's schema, or infer one for a new table."""
-        check_mode(schema_mode)
         if state is None:
             first = self.first or creation.Plan()
             return prepare(data, None, partition_by=first.partition_by)

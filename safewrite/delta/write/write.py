@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
@@ -41,38 +41,16 @@ from safewrite.protocol.effects import (
     Together,
 )
 from safewrite.protocol.fetch import fetch_one
-from safewrite.receipt import Receipt
 
 log = logging.getLogger("safewrite")
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """Where a write's rows are, and what this call did for it."""
+class Done(receipt.Done):
+    """A write that is in the log; ``mixed``: other writers go past the lock table."""
 
-    version: int
-    already: bool
-    rows: int
-    files: int
-    attempts: int
     state: TableState | None
-    contended: bool = False
-    mixed: bool = False
-
-    def receipt(self, table: str, written: Write, elapsed_s: float) -> Receipt:
-        """What the caller is given."""
-        return Receipt(
-            outcome=receipt.Outcome.ALREADY_COMMITTED if self.already else receipt.Outcome.COMMITTED,
-            table=table,
-            version=self.version,
-            rows=self.rows,
-            files=self.files,
-            attempts=self.attempts,
-            elapsed_s=elapsed_s,
-            key=written.key,
-            fingerprint=written.fingerprint,
-            txn=written.txn,
-        )
+    mixed: bool = field(default=False, kw_only=True)
 
 
 def write(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
@@ -23,7 +23,7 @@ from safewrite.frames.spark.batch import (
 )
 from safewrite.frames.spark.columns import Conformed, conformed, new_schema
 from safewrite.frames.spark.sql import inside
-from safewrite.frames.where import Where, parse
+from safewrite.frames.where import parse
 from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.data.datafiles import StagedFile
 from safewrite.iceberg.metadata import table_of
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from safewrite.frames.predicate import Predicate
+    from safewrite.table import Operation
 
 TAIL_BYTES = 64
 _WAP = "write.wap.enabled"
@@ -61,7 +62,7 @@ class Job:
 
     def plan(self, batch: Batch, head: Head, drafts: Drafts, name: Identity) -> WritePlan:
         """What commits the batch; its files are those that Spark writes."""
-        named = drafts.name(str(batch.fingerprint), batch.rows, head, name)
+        named = drafts.name(batch, head, name)
         plan: WritePlan
         if self.predicate is None:
             plan = drafts.append(named, head)
@@ -196,10 +197,8 @@ def check_session(session: SparkSession, head: Head) -> None:
 def job(
     frame: DataFrame,
     spark: SparkIceberg,
+    operation: Operation,
     *,
-    mode: Literal["append", "overwrite"],
-    where: Where | None,
-    schema_mode: Literal["merge"] | None,
     origin: Origin | None = None,
 ) -> Job:
     """Check a frame's columns against the table's.
@@ -207,12 +206,12 @@ def job(
     Raises:
         WouldAlterError, InvalidInputError: as ``safewrite.frames.spark.columns.conformed``.
     """
-    rows = conformed(frame, spark.schema, schema_mode=schema_mode)
+    rows = conformed(frame, spark.schema, schema_mode=operation.schema_mode)
     checks = rows.checks()
     predicate = None
-    if mode == "overwrite":
-        predicate = EVERYTHING if where is None else parse(where, rows.schema)
-        checks += [] if where is None else [inside(predicate)]
+    if operation.verb == "overwrite":
+        predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
+        checks += [] if operation.where is None else [inside(predicate)]
     return Job(spark, rows, checks, predicate, origin)
 
 

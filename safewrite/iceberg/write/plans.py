@@ -5,11 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames import Prepared, as_frame, prepare
 from safewrite.given import reading
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
@@ -24,9 +25,12 @@ from safewrite.protocol.iceberg.head import Head
 from safewrite.protocol.keys import Identity
 
 if TYPE_CHECKING:
+    from safewrite.frames.fingerprint import Counted
     from safewrite.frames.predicate import Predicate
+    from safewrite.frames.where import Where
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.overwrite import ReplacePlan
+    from safewrite.table import Operation
 
 
 @dataclass
@@ -38,6 +42,43 @@ class Drafts:
     branch: str = MAIN
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
     last_list: LastList = field(default_factory=LastList)
+
+    def plan(
+        self, data: Any, operation: Operation, name: Identity, head: Head
+    ) -> tuple[AppendPlan, Callable[[], Iterable[StagedFile]]]:
+        """Check the data and plan its write; what encodes its files comes with the plan."""
+        if operation.verb == "delete":
+            return self.delete(operation.where, name, head), tuple
+        prepared, evolution = self.prepare(data, head, operation.schema_mode)
+        if operation.verb == "append":
+            plan = self.append(self.name(prepared, head, name), head, evolution)
+        else:
+            plan = self._overwrite(prepared, evolution, operation.where, name, head)
+        return plan, partial(self.encode, prepared, plan)
+
+    def delete(self, where: Where | None, name: Identity, head: Head) -> ReplacePlan:
+        """A plan that removes the rows for which ``where`` is true."""
+        from safewrite.frames.where import parse
+        from safewrite.iceberg.write.overwrite import named_replace
+
+        if where is None:
+            raise InternalError("A delete needs where=. Nothing was written. Please report it.")
+        nothing, _ = self.prepare(arrow_schema(table_of(head).metadata.schema()).empty_table(), head)
+        predicate = parse(where, nothing.schema)
+        write = named_replace(self.name(nothing, head, name), predicate, "delete")
+        return self.replace(write, head, predicate, deletes=True)
+
+    def _overwrite(
+        self, prepared: Prepared, evolution: Evolution | None, where: Where | None, name: Identity, head: Head
+    ) -> ReplacePlan:
+        from safewrite.frames.replace_where import EVERYTHING, check_rows
+        from safewrite.frames.where import parse
+        from safewrite.iceberg.write.overwrite import named_replace
+
+        predicate = EVERYTHING if where is None else parse(where, prepared.schema)
+        check_rows(prepared, predicate)
+        write = named_replace(self.name(prepared, head, name), predicate)
+        return self.replace(write, head, predicate, evolution)
 
     def prepare(
         self, data: Any, head: Head, schema_mode: Literal["merge"] | None = None
@@ -52,10 +93,10 @@ class Drafts:
             target = arrow_schema(evolution.schema)
         return prepare(data, target, schema_mode="merge"), evolution
 
-    def name(self, fingerprint: str, rows: int, head: Head, name: Identity) -> Write:
+    def name(self, counted: Counted, head: Head, name: Identity) -> Write:
         """Name the write by the caller's key or batch, or by a generated key."""
         key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
-        return Write(key, fingerprint, rows, txn=name.txn)
+        return Write(key, str(counted.fingerprint), counted.rows, txn=name.txn)
 
     def append(self, named: Write, head: Head, evolution: Evolution | None = None) -> AppendPlan:
         """A plan that adds rows."""

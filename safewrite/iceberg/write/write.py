@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from safewrite import receipt
 from safewrite.errors import CommitUnknownError, SafewriteError, not_committed
@@ -24,7 +24,6 @@ from safewrite.protocol.iceberg.commit import (
 )
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import Head
-from safewrite.receipt import Receipt
 
 if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile
@@ -41,6 +40,8 @@ class WritePlan(Plan, Protocol):
 
     write: Write
     snapshot_id: int
+    planned: Head
+    """The state that it was planned on."""
     staging: Staging
     bound: Head | None
     """The base of the last attempt."""
@@ -55,31 +56,10 @@ class Helpers:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """Where a write's rows are, and what this call did for it."""
+class Done(receipt.Done):
+    """A write that is in the table."""
 
-    snapshot_id: int
-    already: bool
-    rows: int
-    files: int
-    attempts: int
     head: Head
-    contended: bool = False
-
-    def receipt(self, table: str, written: Write, elapsed_s: float) -> Receipt:
-        """What the caller is given."""
-        return Receipt(
-            outcome=receipt.Outcome.ALREADY_COMMITTED if self.already else receipt.Outcome.COMMITTED,
-            table=table,
-            version=self.snapshot_id,
-            rows=self.rows,
-            files=self.files,
-            attempts=self.attempts,
-            elapsed_s=elapsed_s,
-            key=written.key,
-            fingerprint=written.fingerprint,
-            txn=written.txn,
-        )
 
 
 def write(
@@ -308,19 +288,9 @@ class Resolved:
     rows: int
     files: int
 
-    def receipt(self, table: str, key: str, elapsed_s: float) -> Receipt:
-        """What the caller is given."""
-        return Receipt(
-            outcome=receipt.Outcome.ALREADY_COMMITTED,
-            table=table,
-            version=self.snapshot_id,
-            rows=self.rows,
-            files=self.files,
-            attempts=0,
-            elapsed_s=elapsed_s,
-            key=key,
-            fingerprint=self.fingerprint,
-        )
+    def entry(self, key: str) -> dict[str, Any]:
+        """What a receipt is made of."""
+        return {"key": key, "fingerprint": self.fingerprint, "rows": self.rows, "files": self.files}
 
 
 def resolve(

@@ -83,7 +83,7 @@ def safewrite(
         limits=LIMITS,
         queue_first=queue_first,
     )
-    return done.snapshot_id
+    return done.version
 
 
 def checking_first(program: Program) -> Program:
