@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 import pyarrow as pa
 
 from safewrite import options
-from safewrite.delta.connect import connect
 from safewrite.delta.log import properties as delta_properties
+from safewrite.delta.opening import connect_as_recorded
 from safewrite.delta.table import TARGET_FILE_SIZE, DeltaTable
 from safewrite.delta.write import creation
 from safewrite.errors import InvalidInputError, MissingExtraError
@@ -264,13 +264,14 @@ def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
         )
     if given.create:
         delta_properties.check(given.properties, horizon_s=LEDGER_TTL_S)
-    connection = connect(
+    connection = connect_as_recorded(
         uri,
         lock_table=given.lock_table,
         arbiter=given.arbiter,
         storage_options=given.storage_options,
         boto3_session=given.boto3_session,
         create_lock_table=given.create,
+        limits=given.limits,
     )
     table = DeltaTable(
         connection,

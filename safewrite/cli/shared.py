@@ -12,12 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
-from safewrite.delta.connect import (
-    Connection,
-    check_arbiter,
-    choose_spelling,
-    connect,
-)
+from safewrite.delta.arbiter import check_arbiter, choose_spelling
+from safewrite.delta.connect import Connection, connect
 from safewrite.delta.maintenance.inspection import settle
 from safewrite.errors import (
     InvalidInputError,

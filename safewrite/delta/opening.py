@@ -1,21 +1,19 @@
-"""What is found out about a table before the first write: its state, its arbiter, its neighbours."""
+"""Opens a Delta table: its newest state, its arbiter, its other writers."""
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from safewrite.delta.connect import (
-    Connection,
-    check_arbiter,
-    choose_spelling,
-    probe,
-)
+from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter, choose, choose_spelling
+from safewrite.delta.connect import Connection, connect, probe
 from safewrite.delta.log import features
 from safewrite.delta.log.snapshot import TableState, load
 from safewrite.errors import ConflictError, Kind, TableNotFoundError, UnsafeConfigError
+from safewrite.options import parse_address
 from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
 from safewrite.protocol.delta.claim import complete
 from safewrite.protocol.effects import (
@@ -28,6 +26,9 @@ from safewrite.protocol.effects import (
     Outcome,
 )
 from safewrite.stores.world import LEDGER_TTL_S, Performer, run
+
+if TYPE_CHECKING:
+    import boto3
 
 log = logging.getLogger("safewrite")
 
@@ -47,6 +48,41 @@ def remember(connection: Connection, state: TableState) -> None:
     _remembered.move_to_end(mark)
     while len(_remembered) > REMEMBERED_MAX:
         _remembered.popitem(last=False)
+
+
+def connect_as_recorded(
+    uri: object,
+    *,
+    lock_table: str | None,
+    arbiter: str | None,
+    storage_options: Mapping[str, str] | None,
+    boto3_session: boto3.Session | None,
+    create_lock_table: bool = False,
+    limits: Limits | None = None,
+) -> Connection:
+    """Connect with the arbiter that is given, else with the one that the table records.
+
+    Raises:
+        UnsafeConfigError, InvalidInputError, StorageError: as ``safewrite.delta.connect.connect``.
+    """
+    reach: dict[str, Any] = {"storage_options": storage_options, "boto3_session": boto3_session}
+    if lock_table is not None or arbiter is not None or not parse_address(uri).is_s3:
+        return connect(
+            uri, lock_table=lock_table, arbiter=arbiter, create_lock_table=create_lock_table, **reach
+        )
+    alone = connect(uri, lock_table=None, arbiter="object-store", **reach)
+    state = run(load(limits=limits or Limits()), alone.world)
+    recorded = state.properties if state is not None else {}
+    choice = choose(recorded, lock_table=None, arbiter=None, storage_options=storage_options)
+    if choice.lock_table is None:
+        connection = alone
+    else:
+        connection = connect(
+            uri, lock_table=choice.lock_table, arbiter=None, create_lock_table=create_lock_table, **reach
+        )
+    if state is not None:
+        remember(connection, state)
+    return connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +116,7 @@ def open_state(
         newest = newest if connection.lock_path == path else other
     if state is not None and not foreign:
         check_table(state)
-    if connection.name == "object-store" and "safewrite.arbiter" not in recorded:
+    if connection.name == "object-store" and PROPERTY_ARBITER not in recorded:
         _refuse_guarded(connection, world, limits)
     version = state.version if state is not None else -1
     mixed = newest is not None and newest.version < version

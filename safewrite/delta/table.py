@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from safewrite.delta.connect import PROPERTY_ARBITER, Connection, check_arbiter
+from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
+from safewrite.delta.connect import Connection
 from safewrite.delta.log.snapshot import TableState, load
 from safewrite.delta.opening import already_there, check_same, check_table, not_there, open_state, remember
 from safewrite.delta.write import creation

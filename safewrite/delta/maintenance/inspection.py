@@ -7,21 +7,20 @@ a table that safewrite will not write to is the one that most needs looking at.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from safewrite.delta.connect import PROPERTY_ARBITER, PROPERTY_LOCK_PATH, PROPERTY_LOCK_TABLE
+from safewrite.delta.arbiter import PROPERTY_LOCK_PATH, Choice, choose
 from safewrite.delta.log import actions
 from safewrite.delta.log import segment as listings
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.segment import Listing
 from safewrite.delta.log.snapshot import TableState, load
 from safewrite.errors import NotCommittedError, StorageError
-from safewrite.options import DEFAULT_LOCK_TABLE, Address, parse_address
+from safewrite.options import Address, parse_address
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Entry, Get, List, Listed, Ok
 from safewrite.protocol.fetch import fetch, fetch_one
@@ -171,9 +170,8 @@ def survey(
     if not address.is_s3:
         return found
     recorded = found.state.properties if found.state is not None else {}
-    found.arbiter, found.lock_table = choose(
-        recorded, lock_table, arbiter, traces=bool(found.temps), options=storage_options
-    )
+    choice = _choose(recorded, lock_table, arbiter, storage_options, traces=bool(found.temps))
+    found.arbiter, found.lock_table = choice.name, choice.lock_table
     if found.lock_table is not None:
         _read_lock_table(found, storage_options)
     return found
@@ -200,33 +198,26 @@ def settle(
     temps = world.perform(List(TEMPS, limit=1, name="survey.list_temp"))
     recorded = state.properties if state is not None else {}
     traces = isinstance(temps, Ok) and bool(temps.value)
-    return *choose(recorded, lock_table, arbiter, traces=traces, options=storage_options), recorded
+    choice = _choose(recorded, lock_table, arbiter, storage_options, traces=traces)
+    return choice.name, choice.lock_table, recorded
 
 
-def choose(
+def _choose(
     recorded: Mapping[str, str],
     lock_table: str | None,
     arbiter: str | None,
+    storage_options: Mapping[str, str] | None,
     *,
     traces: bool,
-    options: Mapping[str, str] | None = None,
-) -> tuple[str, str | None]:
-    """The arbiter and the lock table's name: as given, else as recorded, else as traces tell."""
-    given = {key.upper(): value for key, value in (options or {}).items()}
-    table = lock_table or given.get("DELTA_DYNAMO_TABLE_NAME") or os.environ.get("DELTA_DYNAMO_TABLE_NAME")
-    if arbiter == "object-store":
-        return arbiter, None
-    if arbiter == "dynamodb" or lock_table is not None:
-        return "dynamodb", table or _recorded_table(recorded) or DEFAULT_LOCK_TABLE
-    name = recorded.get(PROPERTY_ARBITER)
-    if name == "dynamodb" or (name is None and (traces or table)):
-        return "dynamodb", _recorded_table(recorded) or table or DEFAULT_LOCK_TABLE
-    return "object-store", None
-
-
-def _recorded_table(recorded: Mapping[str, str]) -> str | None:
-    parts = recorded.get(PROPERTY_LOCK_TABLE, "").split("/")
-    return parts[1] if len(parts) == 3 else None
+) -> Choice:
+    """Who arbitrates a table that is only looked at; ``traces``: temp files of a lock table's writers."""
+    return choose(
+        recorded,
+        lock_table=lock_table,
+        arbiter=arbiter,
+        storage_options=storage_options,
+        otherwise="dynamodb" if traces else "object-store",
+    )
 
 
 def _objects(

@@ -7,18 +7,13 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from safewrite.delta.connect import (
-    PROPERTY_ARBITER,
-    PROPERTY_LOCK_TABLE,
-    Connection,
-    connect,
-)
+from safewrite.delta.connect import Connection
 from safewrite.delta.log import actions
-from safewrite.delta.log.snapshot import TableState, load
-from safewrite.delta.opening import open_state, remember
+from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.opening import connect_as_recorded, open_state, remember
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.options import HadoopConf, joined
 from safewrite.errors import ConflictError, InternalError, Kind
@@ -184,23 +179,15 @@ class Commits:
 
     def _connect(self, address: Address) -> Connection:
         """With the arbiter that the session names, else with the one that the table records."""
-        root, settings = address.uri, self.settings
-        reach: dict[str, Any] = {
-            "storage_options": joined(self._conf, address.bucket, settings.storage_options),
-            "boto3_session": settings.boto3_session,
-        }
-        if not address.is_s3:
-            return connect(root, lock_table=None, arbiter=None, **reach)
-        if settings.lock_table is not None or settings.arbiter is not None:
-            return connect(root, lock_table=settings.lock_table, arbiter=settings.arbiter, **reach)
-        alone = connect(root, lock_table=None, arbiter="object-store", **reach)
-        state = run(load(limits=settings.limits), alone.world)
-        recorded = state.properties if state is not None else {}
-        if recorded.get(PROPERTY_ARBITER) == "object-store":
-            return alone
-        named = recorded.get(PROPERTY_LOCK_TABLE, "").split("/")  # region/name/unique
-        lock_table = named[1] if len(named) == 3 else None
-        return connect(root, lock_table=lock_table, arbiter=None, **reach)
+        settings = self.settings
+        return connect_as_recorded(
+            address.uri,
+            lock_table=settings.lock_table if address.is_s3 else None,
+            arbiter=settings.arbiter if address.is_s3 else None,
+            storage_options=joined(self._conf, address.bucket, settings.storage_options),
+            boto3_session=settings.boto3_session,
+            limits=settings.limits,
+        )
 
 
 def parse_commit_path(path: str) -> tuple[str, int]:
