@@ -68,8 +68,6 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
                     )
     for line in summary(whole.tally):
         console.print(line)
-    for failed in whole.failed:
-        console.print(str(failed), markup=False)
     took_s = time.monotonic() - began_s
     console.print(
         f"{whole.seeds} seeds in {took_s:.0f} s: {len(whole.failed)} with an unexplained disagreement"
@@ -81,6 +79,8 @@ def _add(whole: Verdict, part: Verdict, console: Console) -> None:
     whole.seeds += part.seeds
     whole.tally.update(part.tally)
     whole.failed += part.failed
+    for failed in part.failed:
+        console.print(str(failed), markup=False)
     console.print(f"{whole.seeds} seeds, {len(whole.failed)} failed")
 
 
@@ -132,6 +132,7 @@ def homes_of(
 ) -> Callable[[str], Any]:
     """Homes in a bucket and a catalog that a session reaches; ``name`` is what it calls the catalog."""
     from safewrite.spark import attach
+    from safewrite.stores import lock_table as lock_tables
     from safewrite.testing.crosscheck.spark import SparkDeltaHome, SparkIcebergHome
 
     options = servers.storage_options(store.endpoint_url)
@@ -139,6 +140,9 @@ def homes_of(
     catalog = catalogs.load(properties, name=name)
     catalog.create_namespace_if_not_exists("db")
     numbers = itertools.count()
+    lock_table = f"keys-{uuid.uuid4().hex[:8]}"
+    lock_tables.ensure(store.boto3_client("dynamodb"), lock_table)
+    settings = {"lock_table": lock_table, "storage_options": options}
 
     @contextmanager
     def home(format_: str) -> Iterator[Any]:
@@ -148,7 +152,7 @@ def homes_of(
         else:
             table = f"db.t{next(numbers)}"
             yield SparkIcebergHome(
-                lambda: catalog, table, {**properties, "name": name}, session=session, known_as=name
+                lambda: catalog, table, {**properties, "name": name}, settings, session=session, known_as=name
             )
 
     return home

@@ -358,11 +358,12 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
     def _replanned(self, attempt: Callable[[], Receipt], kinds: set[Kind]) -> Receipt:
         """Plan and stage again when another writer changed what the plan stood on (H9, C9)."""
         for turn in range(1, PLANS_MAX + 1):
+            known = self._mark()
             try:
                 return attempt()
             except WouldAlterError:
                 # What was seen a moment ago may be older than a column that came since.
-                if turn == PLANS_MAX or not self._has_changed():
+                if turn == PLANS_MAX or not self._has_changed(known):
                     raise
             except ConflictError as error:
                 if error.kind not in kinds or turn == PLANS_MAX:
@@ -371,9 +372,8 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
                 self._queue_first = QUEUE_MEMORY
         raise AssertionError("unreachable")
 
-    def _has_changed(self) -> bool:
-        """Whether the table has a newer version than the one that was planned on; it is known afterwards."""
-        known = self._mark()
+    def _has_changed(self, known: object) -> bool:
+        """Whether the table is at another version than it was; that one is known afterwards."""
         if known is None:
             return False
         with suppress(StorageError):

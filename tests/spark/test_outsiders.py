@@ -14,6 +14,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
@@ -197,6 +198,25 @@ def test_the_length_of_a_varchar_is_kept_by_frames_of_spark(spark: Spark, hooked
                 table.append(spark.session.sql(f"SELECT 1L AS id, '{value}' AS c"))
         table.append(spark.session.sql("SELECT 1L AS id, 'abc' AS c"))
     assert spark.read(made.uri).to_pylist() == [{"id": 1, "c": "abc"}]
+
+
+def test_partition_values_that_deltalake_cannot_read_are_refused_in_frames_of_spark(
+    spark: Spark, hooked: Hooked
+) -> None:
+    """deltalake 1.6.6 reads -1.67 as '-1.-67', and with it no row of the table."""
+    made = hooked("object-store")
+    spark.run(f"CREATE TABLE delta.`{made.uri}` (id BIGINT, d DECIMAL(9,2)) USING delta PARTITIONED BY (d)")
+    table = sw.open(made.place.uri, arbiter="object-store", storage_options=dict(made.place.storage_options))
+    with spark.careless():
+        for value in ("-1.67", "-0.05"):
+            with pytest.raises(sw.WouldAlterError, match="negative decimal"):
+                table.append(spark.session.sql(f"SELECT 1L AS id, {value}BD AS d"))
+        whole = spark.session.sql(
+            "SELECT id, CAST(d AS DECIMAL(9,2)) AS d FROM VALUES (1L, -2), (2L, 1.5), (3L, NULL) t(id, d)"
+        )
+        table.append(whole)
+    found = DeltaTable(made.place.uri, storage_options=dict(made.place.storage_options)).to_pyarrow_table()
+    assert sorted(found.column("id").to_pylist()) == [1, 2, 3]
 
 
 def test_lengths_inside_of_other_types_are_refused_with_the_table(spark: Spark, tmp_path: Path) -> None:

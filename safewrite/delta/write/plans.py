@@ -47,10 +47,8 @@ class Drafts:
     ) -> tuple[AppendCandidate, Callable[[], Iterable[DataFile]]]:
         """Check the data and plan its write; what encodes its files comes with the plan."""
         if operation.verb == "delete":
-            if operation.where is None or state is None:
-                raise InternalError(
-                    "A delete needs a table and where=. Nothing was written. Please report it."
-                )
+            if state is None:
+                raise InternalError("A delete needs a table. Nothing was written. Please report it.")
             return self.delete(operation.where, state, name), tuple
         prepared = self.prepare(data, state, operation.schema_mode)
         if operation.verb == "append":
@@ -107,7 +105,7 @@ class Drafts:
             target_file_size=self.target_file_size,
         )
 
-    def delete(self, where: Where, state: TableState, name: Identity) -> OverwriteCandidate:
+    def delete(self, where: Any, state: TableState, name: Identity) -> OverwriteCandidate:
         """A candidate that removes the rows for which ``where`` is true."""
         from safewrite.delta.write.delete import DeleteCandidate
         from safewrite.delta.write.overwrite import named

@@ -43,14 +43,17 @@ class Conformed:
     added: tuple[pa.Field, ...]
 
     def checks(self, partition_by: Sequence[str] = ()) -> list[Check]:
-        """What its rows must be checked for: NULL, and texts that no partition value can hold (H5)."""
+        """What its rows must be checked for: NULL, and partition values that some reader misreads (H5)."""
         may_be_null = {field.name for field in self.frame.schema.fields if field.nullable}
         found = [
             _null(field.name) for field in self.schema if not field.nullable and field.name in may_be_null
         ]
-        texts = (name for name in partition_by if pa.types.is_string(self.schema.field(name).type))
+        kinds = {name: self.schema.field(name).type for name in partition_by}
         limits = ((field.name, limit_of(field)) for field in self.schema)
-        found += [_blank(name) for name in texts]
+        found += [_blank(name) for name, kind in kinds.items() if pa.types.is_string(kind)]
+        found += [
+            _fraction(name) for name, kind in kinds.items() if pa.types.is_decimal(kind) and kind.scale > 0
+        ]
         return found + [_length(name, limit) for name, limit in limits if limit is not None]
 
 
@@ -156,6 +159,17 @@ def _blank(name: str) -> Check:
         )
 
     return Check(f"{quoted(name)} IN ('', '{HIVE_NULL}')", refusal)
+
+
+def _fraction(name: str) -> Check:
+    def refusal(count: int, rows: int) -> WouldAlterError:
+        return WouldAlterError(
+            f"Column {name!r}: a negative decimal with a fraction in {count} of {rows} rows, which as a partition value "
+            "cannot be read back by deltalake. Nothing was written. Write NULL or another value, or do not partition "
+            "by this column."
+        )
+
+    return Check(f"{quoted(name)} < 0 AND {quoted(name)} % 1 <> 0", refusal)
 
 
 def _length(name: str, limit: TextLimit) -> Check:

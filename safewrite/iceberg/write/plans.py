@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from safewrite.errors import InternalError, InvalidInputError
+from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, prepare
 from safewrite.given import reading
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
@@ -56,13 +56,11 @@ class Drafts:
             plan = self._overwrite(prepared, evolution, operation.where, name, head)
         return plan, partial(self.encode, prepared, plan)
 
-    def delete(self, where: Where | None, name: Identity, head: Head) -> ReplacePlan:
+    def delete(self, where: Any, name: Identity, head: Head) -> ReplacePlan:
         """A plan that removes the rows for which ``where`` is true."""
         from safewrite.frames.where import parse
         from safewrite.iceberg.write.overwrite import named_replace
 
-        if where is None:
-            raise InternalError("A delete needs where=. Nothing was written. Please report it.")
         nothing, _ = self.prepare(arrow_schema(table_of(head).metadata.schema()).empty_table(), head)
         predicate = parse(where, nothing.schema)
         write = named_replace(self.name(nothing, head, name), predicate, "delete")

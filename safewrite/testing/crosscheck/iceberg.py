@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -26,6 +26,8 @@ class IcebergHome:
     name: str
     properties: dict[str, str] | None = None
     """How safewrite reaches the catalog, where objects are to travel to other processes."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Further settings of ``safewrite.open``, such as a lock table that remembers keys past the expiry of snapshots."""
 
     def open(self, program: Program, *, create: bool = False) -> Any:
         made: dict[str, Any] = {}
@@ -34,7 +36,8 @@ class IcebergHome:
                 "partition_by": program.partition_by,
                 "properties": {"format-version": str(program.version), **dict(program.properties)},
             }
-        return sw.open(self.name, catalog=self.properties or self.catalog(), create=create, **made)
+        where = self.properties or self.catalog()
+        return sw.open(self.name, catalog=where, create=create, **self.settings, **made)
 
     def make(self, program: Program, oracle: Oracle) -> None:
         if program.maker == "safewrite":
@@ -44,6 +47,7 @@ class IcebergHome:
                 catalog=self.properties or self.catalog(),
                 partition_by=program.partition_by,
                 properties={"format-version": str(program.version), **dict(program.properties)},
+                **self.settings,
             )
         else:
             self._made_by_pyiceberg(
@@ -146,15 +150,9 @@ class IcebergHome:
 
     def _rollback(self, step: Step, oracle: Oracle) -> None:
         table = self._table()
-        line = [entry.snapshot_id for entry in table.history()]
-        earlier = [state for state in line if state in oracle.states]
-        target = earlier[step.detail[0] % len(earlier)]
-        columns, rows = oracle.states[target]
-        if columns != oracle.columns:
-            raise ValueError("the schema was another then")
+        target = oracle.earlier(step.detail[0], [entry.snapshot_id for entry in table.history()])
         table.manage_snapshots().rollback_to_snapshot(target).commit()
-        oracle.rows = dict(rows)
-        oracle.rolled_back = True
+        oracle.take_back(target)
 
     def _upgrade(self, step: Step, oracle: Oracle) -> None:
         with self._table().transaction() as transaction:

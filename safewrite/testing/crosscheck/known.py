@@ -41,6 +41,19 @@ def _two_spellings(text: str, program: Program, oracle: Oracle) -> bool:
     return bool(instants) and "could not parse" in text and _others_wrote(program)
 
 
+def _null_in_negated_list(text: str, program: Program, oracle: Oracle) -> bool:
+    return "is too much" in text and "op='not', parts=(Where(op='in'" in text
+
+
+def _null_partition(text: str, program: Program, oracle: Oracle) -> bool:
+    return "not supported between instances of 'NoneType'" in text
+
+
+def _escaped_folder(text: str, program: Program, oracle: Oracle) -> bool:
+    named = "column not present in the given Hive schema" in text or "not found: Error performing GET" in text
+    return named and "%" in text and "s3://" in text
+
+
 def _nan(text: str, program: Program, oracle: Oracle) -> bool:
     floats = [one.name for one in oracle.columns if one.kind.startswith("float")]
     return any(f"column={name!r}" in text for name in floats)
@@ -94,6 +107,27 @@ FAULTS = [
         "PyIceberg 0.12.0 takes `c != x`, `c NOT IN ...` and `NOT c < x` for true in files without the column, in tables "
         "that it wrote alone",
         _asks_for_later_column,
+    ),
+    KnownFault(
+        "PyIceberg's NOT IN",
+        "pyiceberg",
+        "PyIceberg 0.12.0 takes `NOT c IN (x, y)` for true where c is NULL (with one value, `c != x`, it does not), in tables "
+        "that it wrote alone",
+        _null_in_negated_list,
+    ),
+    KnownFault(
+        "PyIceberg's comparisons with a NULL partition value",
+        "pyiceberg",
+        "PyIceberg 0.12.0 raises TypeError where a condition's OR compares an identity partition column and a partition's "
+        "value is NULL, in tables that it wrote alone",
+        _null_partition,
+    ),
+    KnownFault(
+        "polars' folders on object stores",
+        "polars",
+        "polars 2.1 does not find the partition columns or files of a Delta table in S3 whose folders have escaped "
+        "characters, also where deltalake or Spark wrote it alone",
+        _escaped_folder,
     ),
     KnownFault(
         "PyIceberg's empty lists of structs",

@@ -33,8 +33,8 @@ class Oracle:
     """Whether somebody took the table back: what repeats mean then, formats say differently."""
     foreign: bool = False
     """Whether somebody else than safewrite has had a hand in the table."""
-    states: dict[Any, tuple[tuple[Column, ...], Rows]] = field(default_factory=dict)
-    """Earlier states, by what their format calls them."""
+    states: dict[Any, tuple[tuple[Column, ...], Rows, int | None]] = field(default_factory=dict)
+    """Columns, rows and constraint of earlier states, by what their format calls them."""
 
     def column_names(self) -> list[str]:
         """The columns in their order."""
@@ -94,7 +94,27 @@ class Oracle:
 
     def keep(self, state: Any) -> None:
         """Remember what the table is now, under what its format calls this state."""
-        self.states[state] = self.columns, dict(self.rows)
+        self.states[state] = self.columns, dict(self.rows), self.below
+
+    def earlier(self, pick: int, among: Sequence[Any] | None = None) -> Any:
+        """One of the states that were kept (and are ``among`` these).
+
+        Raises:
+            ValueError: there is none, or it has other columns.
+        """
+        states = sorted(self.states) if among is None else [one for one in among if one in self.states]
+        if not states:
+            raise ValueError("there is no earlier state")
+        state = states[pick % len(states)]
+        if self.states[state][0] != self.columns:
+            raise ValueError("the schema would change too")
+        return state
+
+    def take_back(self, state: Any) -> None:
+        """The table is what it was."""
+        _, rows, self.below = self.states[state]
+        self.rows = dict(rows)
+        self.rolled_back = True
 
     def recreated(self, columns: tuple[Column, ...], rows: Rows) -> None:
         """The table was dropped and made anew: nothing of it is known but this."""

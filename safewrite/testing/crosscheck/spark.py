@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+def data_frame(session: SparkSession, rows: pa.Table) -> DataFrame:
+    """The rows in Spark; times without a zone stay without one, which by itself it does not do."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return session.createDataFrame(rows, schema=from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
+
+
 @dataclass
 class Hands:
     """What Spark does to one table; ``name`` is what its SQL calls the table."""
@@ -38,7 +45,7 @@ class Hands:
         from safewrite.testing.crosscheck.frames import frame
 
         given: pa.Table = frame("arrow", rows, columns)
-        made = self.session.createDataFrame(given).coalesce(1)
+        made = data_frame(self.session, given).coalesce(1)
         known = {column.name: kinds.arrow(column.kind) for column in columns}
         if sorted(map(repr, meanings(made.toArrow(), known))) != sorted(map(repr, meanings(given, known))):
             raise CannotBringError("Spark makes other values of these rows")
@@ -75,7 +82,7 @@ class Hands:
 
     def merge(self, step: Step, oracle: Oracle) -> None:
         """MERGE rows by id."""
-        self.session.createDataFrame(typed(step.rows, oracle)).createOrReplaceTempView("crosscheck_source")
+        data_frame(self.session, typed(step.rows, oracle)).createOrReplaceTempView("crosscheck_source")
         self.run(
             f"MERGE INTO {{t}} t USING crosscheck_source s ON t.{ID} = s.{ID} "
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -84,7 +91,7 @@ class Hands:
 
     def create(self, program: Program, using: str) -> None:
         """An empty table with the program's columns."""
-        made = self.session.createDataFrame(kinds.schema(program.columns).empty_table())
+        made = data_frame(self.session, kinds.schema(program.columns).empty_table())
         fields = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in made.schema.fields)
         parts = ", ".join(f"`{name}`" for name in program.partition_by)
         partitioned = f" PARTITIONED BY ({parts})" if parts else ""
@@ -129,18 +136,14 @@ class SparkDeltaHome(DeltaHome):
         return super().deeds() | {("spark", what): deed for what, deed in mine.items()}
 
     def _spark_append(self, step: Step, oracle: Oracle) -> None:
-        frame = self.session.createDataFrame(typed(step.rows, oracle)).coalesce(1)
+        frame = data_frame(self.session, typed(step.rows, oracle)).coalesce(1)
         frame.write.format("delta").mode("append").save(self.uri.replace("s3://", "s3a://"))
         oracle.add(oracle.meant(step.rows))
 
     def _spark_restore(self, step: Step, oracle: Oracle) -> None:
-        earlier = sorted(oracle.states)[step.detail[0] % len(oracle.states)]
-        columns, rows = oracle.states[earlier]
-        if columns != oracle.columns:
-            raise ValueError("the schema would change too")
+        earlier = oracle.earlier(step.detail[0])
         self.hands.run(f"RESTORE TABLE {{t}} TO VERSION AS OF {earlier}")
-        oracle.rows = dict(rows)
-        oracle.rolled_back = True
+        oracle.take_back(earlier)
 
 
 @dataclass
@@ -199,7 +202,7 @@ class SparkIcebergHome(IcebergHome):
         ).collect()
 
     def _spark_append(self, step: Step, oracle: Oracle) -> None:
-        frame = self.session.createDataFrame(typed(step.rows, oracle)).coalesce(1)
+        frame = data_frame(self.session, typed(step.rows, oracle)).coalesce(1)
         frame.writeTo(self.hands.name).append()
         oracle.add(oracle.meant(step.rows))
 
@@ -214,7 +217,7 @@ class SparkIcebergHome(IcebergHome):
         rows = typed(step.rows, oracle)
         self._call("rollback_to_snapshot", f"'{{n}}', {newest.parent_snapshot_id}")
         self._afresh()
-        self.session.createDataFrame(rows).coalesce(1).writeTo(self.hands.name).append()
+        data_frame(self.session, rows).coalesce(1).writeTo(self.hands.name).append()
         self._call("cherrypick_snapshot", f"'{{n}}', {newest.snapshot_id}")
         oracle.add(oracle.meant(step.rows))
 
