@@ -11,6 +11,7 @@ from safewrite.iceberg.write.write import Resolved, resolve
 from safewrite.protocol.effects import Effect, Now, Ok, Outcome
 from safewrite.protocol.iceberg.commit import load
 from safewrite.stores.world import Performer, run
+from safewrite.table import FRESH_S
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from safewrite.protocol.iceberg.head import Head
 
 T = TypeVar("T")
-
-FRESH_S = 1.0
-"""What was read or committed within this time is tried upon without another look; a guess, for speed only."""
 
 
 class Sight:

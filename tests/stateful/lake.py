@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from safewrite.delta import opening
 from safewrite.delta.connect import Connection
-from safewrite.delta.table import Table
+from safewrite.delta.table import DeltaTable
 from safewrite.delta.write import creation
 from safewrite.errors import (
     CommitUnknownError,
@@ -81,7 +81,7 @@ class Lake:
             rng=random.Random(0),
             new_id=self._new_id,
         )
-        self.handles: list[Table | None] = [None] * writers
+        self.handles: list[DeltaTable | None] = [None] * writers
         self.oracle = Oracle(self.objects.blobs)
         self.late: list[Effect] = []
         self.depth = 0
@@ -136,7 +136,7 @@ class Lake:
             self.world, call.faults, late=self.late, rival=lambda: self._rival(call), trace=self.trace
         )
 
-    def _table(self, call: Call, nemesis: Nemesis) -> Table:
+    def _table(self, call: Call, nemesis: Nemesis) -> DeltaTable:
         """The writer's handle, in a world with the faults of the call."""
         table = self.handles[call.writer]
         if table is None:
@@ -151,7 +151,7 @@ class Lake:
                 endpoint="memory",
             )
             plan = creation.Plan(("day",), PROPERTIES)
-            table = Table(connection, limits=LIMITS, first=plan, new_id=self._new_id)
+            table = DeltaTable(connection, limits=LIMITS, first=plan, new_id=self._new_id)
             table.world = nemesis
             table._open(strict=False)
             self.handles[call.writer] = table
@@ -227,7 +227,7 @@ class Lake:
         return error.kind.value
 
     @staticmethod
-    def _ask(table: Table, write: Write) -> Receipt:
+    def _ask(table: DeltaTable, write: Write) -> Receipt:
         named: dict[str, Any] = (
             {"txn": write.txn} if write.txn else {} if write.key is None else {"key": write.key}
         )

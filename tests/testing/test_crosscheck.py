@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.delta.table import DeltaTable
 from safewrite.frames.columns import ExtensionColumn
 from safewrite.testing import crosscheck
 from safewrite.testing.crosscheck import Column, DisagreementError, Program, Step, Where
@@ -120,15 +121,15 @@ def _after_the_commit(patch: Patch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise ValueError("dictionary update sequence element #0")
 
-    known = sw.Table._after
+    known = DeltaTable._after
 
-    def after(table: sw.Table, *rest: Any) -> None:
+    def after(table: DeltaTable, *rest: Any) -> None:
         known(table, *rest)
         if table.version > 1 and table.version % 2 == 0:
             fail()
 
-    patch.setattr(sw.Table, "_after", after)
-    patch.setattr("safewrite.delta.table.after_ack", unguarded)
+    patch.setattr(DeltaTable, "_after", after)
+    patch.setattr("safewrite.table.after_ack", unguarded)
 
 
 class unguarded:  # noqa: N801 - stands for a function
@@ -151,7 +152,7 @@ def _folders_of_partitions(patch: Patch) -> None:
 
 
 def _void_partition(patch: Patch) -> None:
-    for module in ("datafiles", "manifests", "pruning"):
+    for module in ("data.datafiles", "data.manifests", "write.pruning"):
         patch.setattr(f"safewrite.iceberg.{module}.typed", lambda spec, _: spec)
 
 
