@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError
@@ -141,9 +142,7 @@ def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
     if theirs is not None and theirs != connection.name:
         raise UnsafeConfigError(
             f"This table's arbiter is {theirs!r}; it was opened with {connection.name!r}. Two arbiters for "
-            "one table lose rows. Nothing was written. Open it with "
-            + ("lock_table=..." if theirs == "dynamodb" else f"arbiter={theirs!r}")
-            + ".",
+            f"one table lose rows. Nothing was written. Open it with {_as_recorded(theirs, recorded)}.",
             kind=Kind.ARBITER_MISMATCH,
         )
     unique = recorded.get(PROPERTY_LOCK_TABLE)
@@ -154,6 +153,15 @@ def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
             "table that guards it (same name, region and account).",
             kind=Kind.ARBITER_MISMATCH,
         )
+
+
+def _as_recorded(arbiter: str, recorded: Mapping[str, str]) -> str:
+    """The arguments that name the arbiter which a table has on record."""
+    if arbiter != "dynamodb":
+        return f"arbiter={arbiter!r}"
+    region, _, rest = recorded.get(PROPERTY_LOCK_TABLE, "").partition("/")
+    name = rest.rpartition("/")[0]
+    return f"lock_table={name!r} (region {region})" if name else "arbiter='dynamodb' and its lock_table="
 
 
 def choose_spelling(
@@ -192,9 +200,26 @@ def _local(address: Address, lock_table: str | None, arbiter: str | None) -> Con
             f"{address.uri} is a local path: lock_table= and arbiter= are for tables on S3. Nothing was "
             "written. Leave them out; a local table needs no server."
         )
+    _refuse_file(Path(address.uri))
     objects = LocalObjects(address.uri)
     ledger = SqliteLedger(objects.folder / "_safewrite" / "ledger.sqlite")
     return Connection(address, "local", Arbiter(lock_table=False), World(objects, ledger=ledger, threads=4))
+
+
+def _refuse_file(folder: Path) -> None:
+    """Refuse a file where the table's folder, or one above it, should be."""
+    for place in (folder, *folder.parents):
+        try:
+            if place.is_dir():
+                return
+            there = place.exists()
+        except OSError:  # the world tells it, where it matters
+            return
+        if there:
+            raise InvalidInputError(
+                f"{folder} cannot be a table: {place} is a file, not a folder. Nothing was written. Give the folder of "
+                "the table."
+            )
 
 
 def _choose(
