@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from safewrite import options
+from safewrite import new_table, options
 from safewrite.delta.connect import connect
 from safewrite.delta.log import properties as delta_properties
 from safewrite.delta.table import TARGET_FILE_SIZE, Table
@@ -18,6 +18,7 @@ from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.given import reading
 from safewrite.protocol.ask import Limits
 from safewrite.public import public
+from safewrite.stores.settings import storage_options as storage_keys
 from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.texts import said
 
@@ -63,7 +64,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
         arbiter: Delta only: ``"object-store"`` to go by conditional PUT alone, without DynamoDB.
         create: if there is no table, the first append makes it, with its frame's schema,
             ``partition_by``, ``sort_by``, ``properties`` and ``location``.  A table that is there keeps
-            its own; they are not compared.
+            its own, and a warning names those that differ.
         partition_by: columns; for Iceberg transforms too (``"day(ts)"``, ``"bucket(16, id)"``), or a
             ``PartitionSpec``.
         sort_by: Iceberg only: ``"id"``, ``"ts desc"``, or a ``SortOrder``.
@@ -97,7 +98,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             sort_by=sort_by,
             properties=options.settings("properties", properties) or {},
             location=options.text("location", location),
-            storage_options=options.settings("storage_options", storage_options),
+            storage_options=storage_keys(options.settings("storage_options", storage_options)),
             boto3_session=options.session(boto3_session),
             strict=options.flag("strict", strict),
             limits=options.limits(attempts_max=attempts_max, timeout_s=timeout_s, lease_s=lease_s),
@@ -106,9 +107,14 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             else options.whole("target_file_size", target_file_size),
             checkpoints=options.flag("checkpoints", checkpoints),
         )
-    if catalog is not None:
-        return _open_iceberg(uri, given)
-    return _open_delta(uri, given)
+        if not given.create:
+            new_table.only_for_new(
+                partition_by=partition_by, sort_by=sort_by, properties=given.properties, location=location
+            )
+    table = _open_iceberg(uri, given) if catalog is not None else _open_delta(uri, given)
+    if given.create:
+        new_table.warn_of_kept(table, given.partition_by, given.properties)
+    return table
 
 
 @public

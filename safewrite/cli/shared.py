@@ -29,6 +29,7 @@ from safewrite.errors import (
 from safewrite.findings import Step
 from safewrite.protocol.ask import unanswered
 from safewrite.protocol.effects import Missing, NewestEntry, Ok
+from safewrite.stores.settings import storage_options
 
 USAGE = (InvalidInputError, UnsafeConfigError, TableNotFoundError, MissingExtraError)
 EXIT_LOST, EXIT_USAGE = 1, 2
@@ -121,7 +122,7 @@ def options_of(
         options["AWS_ENDPOINT_URL"] = endpoint_url
     if region:
         options["AWS_REGION"] = region
-    return options
+    return storage_options(options) or {}
 
 
 def connect_to(

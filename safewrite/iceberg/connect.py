@@ -14,6 +14,7 @@ from safewrite.options import refuse_unsafe
 from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.aws import shared_client
 from safewrite.stores.dynamodb import aws_ledger
+from safewrite.stores.settings import ICEBERG
 from safewrite.texts import said, shown
 
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     settings = {
         to: storage_options[own] for own, names in _SETTINGS.items() if own in storage_options for to in names
     }
+    settings |= {key: value for key, value in storage_options.items() if key.startswith(ICEBERG)}
     try:
         return _loaded(lambda: load_catalog(name, **(settings | _resends(name) | given)))
     except ImportError as error:

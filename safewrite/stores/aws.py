@@ -84,7 +84,9 @@ def client(
         response_checksum_validation="when_required",
         s3={"addressing_style": "path"} if own_store else None,
     )
-    maker: Any = session or boto3.Session()  # typed per service: the name is not a literal here
+    maker: Any = session or boto3.Session(
+        profile_name=given.get("AWS_PROFILE")
+    )  # typed per service: the name is not a literal here
     made = maker.client(
         service,
         config=config,
