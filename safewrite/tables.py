@@ -18,6 +18,7 @@ from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.given import reading
 from safewrite.protocol.ask import Limits
 from safewrite.public import public
+from safewrite.stores.events import Event, Listener, listener
 from safewrite.stores.settings import storage_options as storage_keys
 from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.texts import said
@@ -50,6 +51,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
     lease_s: float = Limits.lease_s,
     target_file_size: int | None = None,
     checkpoints: bool = True,
+    on_event: Callable[[Event], object] | None = None,
 ) -> Table | IcebergTable:
     """Open a Delta table, or with ``catalog=`` an Iceberg table, for safe writes.
 
@@ -79,6 +81,8 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             Iceberg the table's ``write.target-file-size-bytes`` goes first).
         checkpoints: Delta only: make a checkpoint every ``delta.checkpointInterval`` versions, after the
             commit.
+        on_event: called with an ``Event`` at each retry, wait and repair; what it raises is logged.  A table that is
+            sent to another process takes it along only if it can be pickled.
 
     Raises:
         InvalidInputError: an argument of a wrong type, or an address that could be a slip (``"bucket/path"``).
@@ -106,6 +110,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             if target_file_size is None
             else options.whole("target_file_size", target_file_size),
             checkpoints=options.flag("checkpoints", checkpoints),
+            on_event=listener(on_event),
         )
         if not given.create:
             new_table.only_for_new(
@@ -137,6 +142,7 @@ def create(
     lease_s: float = Limits.lease_s,
     target_file_size: int | None = None,
     checkpoints: bool = True,
+    on_event: Callable[[Event], object] | None = None,
 ) -> Table | IcebergTable:
     """Create an empty table and open it; the settings are those of :func:`open`.
 
@@ -171,6 +177,7 @@ def create(
         lease_s=lease_s,
         target_file_size=target_file_size,
         checkpoints=checkpoints,
+        on_event=on_event,
     )
     table._create(schema)  # noqa: SLF001 - the other half of the constructor
     return table
@@ -194,6 +201,7 @@ class _Given:
     limits: Limits
     target_file_size: int | None
     checkpoints: bool
+    on_event: Listener | None
 
     def reopen(self, uri: Any, **changed: Any) -> Callable[[], Any] | None:
         """Opens the same table in the same way, here or in another process; None where that does not travel."""
@@ -231,6 +239,7 @@ def _open_delta(uri: Any, given: _Given) -> Table:
         boto3_session=given.boto3_session,
         create_lock_table=given.create,
     )
+    connection.world.listener = given.on_event
     table = Table(
         connection,
         limits=given.limits,
@@ -271,6 +280,7 @@ def _open_iceberg(identifier: Any, given: _Given) -> IcebergTable:
             storage_options=given.storage_options,
             boto3_session=given.boto3_session,
             create_lock_table=given.create,
+            listener=given.on_event,
         ),
         limits=given.limits,
         target_file_size=given.target_file_size,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from safewrite.iceberg.catalog.world import CatalogWorld
     from safewrite.protocol.iceberg.head import Head
     from safewrite.stores.abc import LeaseQueue, Ledger
+    from safewrite.stores.events import Listener
 
 _SETTINGS = {
     "AWS_ENDPOINT_URL": ("s3.endpoint", "glue.endpoint"),
@@ -52,6 +53,7 @@ class Connection:
     lock_table: str | None = None
     dynamodb: Any = None
     bare: bool = False
+    listener: Listener | None = None
 
     @property
     def name(self) -> str:
@@ -104,7 +106,9 @@ class Connection:
 
             engine = self.catalog.engine  # type: ignore[attr-defined]
             ledger, queue = SqlLedger(engine, table_id), SqlQueue(engine, table_id)
-        return CatalogWorld(self.catalog, self.identifier, branch=self.branch, ledger=ledger, queue=queue)
+        made = CatalogWorld(self.catalog, self.identifier, branch=self.branch, ledger=ledger, queue=queue)
+        made.listener = self.listener
+        return made
 
 
 def connect(
@@ -115,6 +119,7 @@ def connect(
     storage_options: Mapping[str, str] | None = None,
     boto3_session: boto3.Session | None = None,
     create_lock_table: bool = False,
+    listener: Listener | None = None,
 ) -> Connection:
     """Find the catalog, and the ledger where there is one.
 
@@ -143,7 +148,9 @@ def connect(
         from safewrite.stores import sql
 
         sql.ensure(found.engine)  # type: ignore[attr-defined]
-    return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare)
+    return Connection(
+        found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare, listener=listener
+    )
 
 
 def is_in_memory(catalog: Any) -> bool:

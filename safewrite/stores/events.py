@@ -102,8 +102,11 @@ class Watch:
     def asked(self, effect: Effect) -> None:
         """An effect is about to be performed."""
         for part in effect.effects if isinstance(effect, Together) else (effect,):
+            failing = self._failing.pop(part.name.removesuffix(".backoff"), None)
             if isinstance(part, Backoff):
-                self._retry(part)
+                self._retry(part, failing or self._last)
+            elif failing is not None and failing[0] is part:  # asked again at once
+                self._retry(Backoff(1, name=part.name), failing)
 
     def answered(self, effect: Effect, outcome: Outcome) -> None:
         """An effect was performed."""
@@ -126,8 +129,8 @@ class Watch:
                 "repair", f"The commit {effect.path}, which another writer left unfinished, was finished"
             )
 
-    def _retry(self, pause: Backoff) -> None:
-        effect, outcome = self._failing.get(pause.name.removesuffix(".backoff")) or self._last or (None, None)
+    def _retry(self, pause: Backoff, failing: tuple[Effect, Outcome] | None) -> None:
+        effect, outcome = failing or (None, None)
         if effect is None or isinstance(outcome, Exists):
             text = "Other writers were first; trying again after them"
         else:

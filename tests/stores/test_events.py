@@ -147,3 +147,32 @@ def test_a_listener_is_a_function() -> None:
     assert listener(None) is None
     one = listener(print)
     assert listener(one) is one
+
+
+def test_a_table_tells_its_listener_also_where_it_was_sent(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Event] = []
+    table = sw.open(tmp_path / "t", create=True, on_event=told.append)
+    world: Any = table.world
+    put, left = world.objects.put, [1]
+
+    def lost(path: str, body: bytes) -> Outcome:
+        return Unknown("cut") if left and left.pop() else put(path, body)
+
+    monkeypatch.setattr(world.objects, "put", lost)
+    table.append([{"id": 1}], key="event")
+    assert [event.kind for event in told] == ["retry"]
+    assert told[0].table == str(tmp_path / "t")
+    sent: Any = pickle.loads(pickle.dumps(sw.open(tmp_path / "t", on_event=print)))
+    assert sent.world.listener.call is print
+    alone: Any = pickle.loads(pickle.dumps(table))
+    assert alone.append([{"id": 1}], key="event").outcome == "already_committed"
+
+
+def test_an_iceberg_table_has_a_listener_too(tmp_path: Any) -> None:
+    told: list[Event] = []
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path)}
+    table: Any = sw.open("db.t", catalog=catalog, create=True, on_event=told.append)
+    table.append([{"id": 1}])
+    assert table.world.listener.call == told.append
