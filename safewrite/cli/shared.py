@@ -90,7 +90,8 @@ class Screen:
     def errors(self) -> Iterator[None]:
         """Turn safewrite's errors into a message and an exit code."""
         try:
-            yield
+            with _extras():
+                yield
         except SafewriteError as error:
             if self.json:
                 typer.echo(
@@ -101,6 +102,28 @@ class Screen:
             else:
                 typer.echo(f"{type(error).__name__} ({error.kind.value}): {error.message}", err=True)
             raise typer.Exit(EXIT_USAGE if isinstance(error, USAGE) else EXIT_LOST) from error
+
+
+_EXTRAS = {
+    "pyiceberg": "safewrite[iceberg]",
+    "sqlalchemy": "pyiceberg[sql-postgres]' 'pyiceberg[sql-sqlite]",
+    "sqlglot": "safewrite[delta]",
+    "pyspark": "safewrite[spark]",
+}
+
+
+@contextlib.contextmanager
+def _extras() -> Iterator[None]:
+    """Raise MissingExtraError for a package that is not installed, and that an extra brings."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise MissingExtraError(
+            f"This needs {error.name}, which is not installed. Nothing was written. Install it: pip install '{extra}'"
+        ) from error
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
