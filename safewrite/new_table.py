@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from safewrite.errors import InvalidInputError, TableNotFoundError
@@ -32,7 +32,7 @@ def warn_of_kept(table: Any, partition_by: Any, properties: Mapping[str, str]) -
     except TableNotFoundError:
         return
     kept = []
-    if isinstance(partition_by, tuple) and partition_by:
+    if isinstance(partition_by, Sequence | set) and partition_by:
         same = [_bare(text) for text in partition_by] == [_bare(text) for text in own_partitions]
         kept += [] if same else [f"partition_by= (the table has {list(own_partitions)})"]
     for name, value in properties.items():
