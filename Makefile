@@ -13,6 +13,12 @@ LOCK := $(UV) pip compile --quiet --python-version 3.11 --python $(PY) --generat
 	--no-emit-index-url --no-emit-find-links --no-header $(if $(UPGRADE),--upgrade)
 ARMS := deltalake-0.22 awswrangler pyiceberg-0.11
 
+MVN := mvn -q -B
+# Maven resets the terminal's colours also where it prints nothing.
+PLAINLY := 2>&1 | sed -e 's/\x1b\[[0-9;]*m//g' -e '/^$$/d'
+# Whether there is a Java: what can do without it runs without it.
+JAVA := $(or $(if $(JAVA_HOME),$(wildcard $(JAVA_HOME)/bin/java)),$(shell command -v java))
+
 JARS := $(or $(SAFEWRITE_JARS),jars)
 LOGSTORE := safewrite/spark/jars/safewrite-logstore.jar
 
@@ -35,7 +41,7 @@ install: .venv/.installed ## Build .venv from the locks, with safewrite itself e
 arms: $(ARMS:%=.envs/%/.installed) ## Build the environments of the naive writers (.envs/NAME)
 
 .PHONY: jars
-jars: $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(JARS)/kafka/.copied $(LOGSTORE) ## Copy the jars of Spark, of Iceberg's REST catalog and of Kafka, build our own, with Maven
+jars: $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(JARS)/kafka/.copied $(LOGSTORE) ## Copy the jars of Spark, of Iceberg's REST catalog and of Kafka, build our own; needs Java 17 and Maven
 
 .PHONY: lock
 lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes newer versions)
@@ -64,11 +70,11 @@ imports: install ## import-linter: which package may import which
 	.venv/bin/lint-imports --no-cache  # the cache misjudges imports of modules that appeared later
 
 .PHONY: test
-test: install arms jars ## The test suite (PYTEST_ARGS="-k name" narrows it); ends with pytest's closing line
+test: install arms jars ## The test suite (PYTEST_ARGS="-k name" narrows it); needs Java 17, Maven and PostgreSQL
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-spark35
-test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGSTORE) ## Smoke test of Spark 3.5, which Glue 5 and EMR 7 run
+test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGSTORE) ## Smoke test of Spark 3.5, which Glue 5 and EMR 7 run; needs Java 17 and Maven
 	@SAFEWRITE_JARS=$(abspath $(JARS)/spark-3.5) .envs/spark-3.5/bin/python -m pytest tests/spark35/smoke.py
 
 .PHONY: test-pyiceberg
@@ -76,19 +82,19 @@ test-pyiceberg: install .envs/pyiceberg-tests/.installed .envs/pyiceberg-tests/s
 	@$(PY) -m tests.pyiceberg_suite
 
 .PHONY: crosscheck
-crosscheck: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Random programs of all engines on one table, every reader compared with an oracle (CROSSCHECK_ARGS="--seeds 1000 --spark 75")
+crosscheck: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Random programs of all engines on one table, every reader compared with an oracle; needs Java 17 and Maven (CROSSCHECK_ARGS="--seeds 1000 --spark 75")
 	@$(PY) -W ignore -m bench.crosscheck $(CROSSCHECK_ARGS)
 
 .PHONY: test-long
-test-long: install arms jars ## The tests that need minutes: Spark beside others, whole stress runs on each catalog
+test-long: install arms jars ## The tests that need minutes: Spark beside others, whole stress runs on each catalog; needs what test needs
 	@$(PY) -m pytest $(PYTEST_ARGS) -m long
 
 .PHONY: stress
-stress: install arms $(JARS)/iceberg-rest/.copied ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS)
+stress: install arms $(if $(JAVA),$(JARS)/iceberg-rest/.copied) ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS; Java and Maven only for --catalog rest and Spark)
 	@$(PY) -m bench.stress $(STRESS_ARGS)
 
 .PHONY: soak
-soak: install arms $(JARS)/iceberg-rest/.copied $(JARS)/spark/.copied $(LOGSTORE) ## The same for hours, with a Spark stream on each table (SOAK_ARGS)
+soak: install arms $(JARS)/iceberg-rest/.copied $(JARS)/spark/.copied $(LOGSTORE) ## The same for hours, with a Spark stream on each table; needs Java 17 and Maven (SOAK_ARGS)
 	@$(PY) -m bench.stress --soak --spark 1 $(SOAK_ARGS)
 
 .PHONY: model
@@ -100,12 +106,12 @@ bench: install arms ## Latency and throughput side by side with deltalake, or Py
 	@$(PY) -m bench.perf $(BENCH_ARGS)
 
 .PHONY: bench-spark
-bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Appends of Spark through safewrite beside the same without it (BENCH_ARGS)
+bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Appends of Spark through safewrite beside the same without it; needs Java 17 and Maven (BENCH_ARGS)
 	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
 
 .PHONY: build
-build: install $(LOGSTORE) ## Wheel and source distribution in dist/
-	$(UV) build --python $(PY) --no-build-isolation --quiet
+build: install $(LOGSTORE) ## Wheel and source distribution in dist/; needs Java 17 and Maven for the jar in the wheel
+	@$(UV) build --python $(PY) --no-build-isolation --quiet
 	@ls dist
 
 .PHONY: clean
@@ -152,8 +158,9 @@ $(PY): | .envs/uv/.installed
 
 .PHONY: check-java
 check-java:
-	@test -x "$(or $(JAVA_HOME),/nowhere)/bin/java" || command -v java >/dev/null || { \
-		echo 'Spark and the Iceberg catalog need Java 17, which was not found. Install it: apt-get install openjdk-17-jre-headless' >&2; exit 1; }
+	@test -n "$(JAVA)" || { \
+		echo 'Spark and the Iceberg REST catalog need Java 17, which was not found. Install it, and Maven, which fetches their jars:' \
+		     'apt-get install openjdk-17-jre-headless maven. Without Java run: make stress, make bench, make model, make lint' >&2; exit 1; }
 
 $(JARS)/spark/.copied: tests/spark/pom.xml | check-java
 	$(copy-jars)
@@ -171,7 +178,7 @@ $(JARS)/kafka/.copied: bench/java/kafka/pom.xml | check-java
 $(LOGSTORE): safewrite/spark/java/pom.xml $(wildcard safewrite/spark/java/src/main/java/io/safewrite/*.java) | check-java
 	$(need-maven)
 	@built=$$(mktemp -d); trap 'rm -rf "$$built"' EXIT; \
-		mvn -q -B -f $< package -Dbuilt="$$built"; \
+		$(MVN) -f $< package -Dbuilt="$$built" $(PLAINLY); \
 		mkdir -p $(@D); mv "$$built/$(@F)" $@
 
 define need-maven
@@ -183,7 +190,7 @@ endef
 define copy-jars
 $(need-maven)
 @rm -rf $(@D) $(@D).partial
-@mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D)).partial
+@$(MVN) -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D)).partial $(PLAINLY)
 @mv $(@D).partial $(@D)
 @touch $@
 endef

@@ -24,13 +24,18 @@ from safewrite.errors import (
     WouldAlterError,
 )
 from safewrite.receipt import Outcome, Receipt
+from safewrite.stores.events import Event
 from safewrite.table import Table
-from safewrite.tables import create, open  # noqa: A004 - `safewrite.open` is the name users know
+from safewrite.tables import create
+
+# `safewrite.open` is the name users know; not in __all__, so that a star import leaves the built-in alone.
+from safewrite.tables import open as open  # noqa: A004 - exported for type checkers
 from safewrite.version import __version__ as __version__
 
 __all__ = [
     "CommitUnknownError",
     "ConflictError",
+    "Event",
     "ForeignWriterError",
     "InternalError",
     "InvalidInputError",
@@ -50,7 +55,6 @@ __all__ = [
     "UnsupportedTableError",
     "WouldAlterError",
     "create",
-    "open",
 ]
 
 _logging.getLogger("safewrite").addHandler(_logging.NullHandler())

@@ -297,6 +297,7 @@ def _s3_address(text: str, rest: str) -> Address:
     if any(part in (".", "..") for part in parts):
         raise InvalidInputError(f"'.' and '..' in {text!r} name other tables in S3. Nothing was written.")
     prefix = "/".join(parts)
+    _refuse_variable(text)
     if any(letter in prefix for letter in "%?#\\") or _CONTROL.search(prefix):
         raise InvalidInputError(
             f"{text!r} has a character ('%', '?', '#', '\\' or a control character) that other engines read as part of "
@@ -338,7 +339,16 @@ def _local_address(text: str | bytes, *, as_path: bool) -> Address:
     return Address(uri=full)
 
 
+def _refuse_variable(text: str) -> None:
+    if "${" in text:
+        raise InvalidInputError(
+            f"{text!r} has a variable that was not replaced ('${{'). Nothing was written. Give the address with its value; "
+            "check that the variable is set."
+        )
+
+
 def _refuse_slip(path: str) -> None:
+    _refuse_variable(path)
     first = path.partition("/")[0]
     if _SCHEME_LIKE.match(first):
         advice = "s3://bucket/path" if first.lower().startswith(("s3", "arn")) else "scheme://..."

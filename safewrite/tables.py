@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import pyarrow as pa
 
-from safewrite import options
+from safewrite import new_table, options
 from safewrite.delta.log import properties as delta_properties
 from safewrite.delta.opening import connect_as_recorded
 from safewrite.delta.table import TARGET_FILE_SIZE, DeltaTable
@@ -18,6 +18,8 @@ from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.given import reading
 from safewrite.protocol.ask import Limits
 from safewrite.public import public
+from safewrite.stores.events import Event, Listener, listener
+from safewrite.stores.settings import storage_options as storage_keys
 from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.texts import said
 
@@ -50,6 +52,7 @@ class Settings(TypedDict, total=False):
     lease_s: float
     target_file_size: int | None
     checkpoints: bool
+    on_event: Callable[[Event], object] | None
 
 
 @overload
@@ -84,6 +87,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
     lease_s: float = Limits.lease_s,
     target_file_size: int | None = None,
     checkpoints: bool = True,
+    on_event: Callable[[Event], object] | None = None,
 ) -> Table:
     """Open a Delta table, or with ``catalog=`` an Iceberg table, for safe writes.
 
@@ -98,7 +102,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
         arbiter: Delta only: ``"object-store"`` to go by conditional PUT alone, without DynamoDB.
         create: if there is no table, the first append makes it, with its frame's schema,
             ``partition_by``, ``sort_by``, ``properties`` and ``location``.  A table that is there keeps
-            its own; they are not compared.
+            its own, and a warning names those that differ.
         partition_by: columns; for Iceberg transforms too (``"day(ts)"``, ``"bucket(16, id)"``), or a
             ``PartitionSpec``.
         sort_by: Iceberg only: ``"id"``, ``"ts desc"``, or a ``SortOrder``.
@@ -113,6 +117,8 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             Iceberg the table's ``write.target-file-size-bytes`` goes first).
         checkpoints: Delta only: make a checkpoint every ``delta.checkpointInterval`` versions, after the
             commit.
+        on_event: called with an ``Event`` at each retry, wait and repair; what it raises is logged.  A table that is
+            sent to another process takes it along only if it can be pickled.
 
     Raises:
         InvalidInputError: an argument of a wrong type, or an address that could be a slip (``"bucket/path"``).
@@ -132,7 +138,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             sort_by=sort_by,
             properties=options.settings("properties", properties) or {},
             location=options.text("location", location),
-            storage_options=options.settings("storage_options", storage_options),
+            storage_options=storage_keys(options.settings("storage_options", storage_options)),
             boto3_session=options.session(boto3_session),
             strict=options.flag("strict", strict),
             limits=options.limits(attempts_max=attempts_max, timeout_s=timeout_s, lease_s=lease_s),
@@ -140,10 +146,16 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             if target_file_size is None
             else options.whole("target_file_size", target_file_size),
             checkpoints=options.flag("checkpoints", checkpoints),
+            on_event=listener(on_event),
         )
-    if catalog is not None:
-        return _open_iceberg(uri, given)
-    return _open_delta(uri, given)
+        if not given.create:
+            new_table.only_for_new(
+                partition_by=partition_by, sort_by=sort_by, properties=given.properties, location=location
+            )
+    table = _open_iceberg(uri, given) if catalog is not None else _open_delta(uri, given)
+    if given.create:
+        new_table.warn_of_kept(table, given.partition_by, given.properties)
+    return table
 
 
 @overload
@@ -178,6 +190,7 @@ def create(
     lease_s: float = Limits.lease_s,
     target_file_size: int | None = None,
     checkpoints: bool = True,
+    on_event: Callable[[Event], object] | None = None,
 ) -> Table:
     """Create an empty table and open it; the settings are those of :func:`open`.
 
@@ -212,6 +225,7 @@ def create(
         lease_s=lease_s,
         target_file_size=target_file_size,
         checkpoints=checkpoints,
+        on_event=on_event,
     )
     table._create(schema)  # noqa: SLF001 - the other half of the constructor
     return table
@@ -235,6 +249,7 @@ class OpenSettings:
     limits: Limits
     target_file_size: int | None
     checkpoints: bool
+    on_event: Listener | None
 
     def reopen(self, uri: Any, **changed: Any) -> Callable[[], Any] | None:
         """Opens the same table in the same way, here or in another process; None where that does not travel."""
@@ -273,6 +288,7 @@ def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
         create_lock_table=given.create,
         limits=given.limits,
     )
+    connection.world.listener = given.on_event
     table = DeltaTable(
         connection,
         limits=given.limits,
@@ -313,6 +329,7 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
             storage_options=given.storage_options,
             boto3_session=given.boto3_session,
             create_lock_table=given.create,
+            listener=given.on_event,
         ),
         limits=given.limits,
         target_file_size=given.target_file_size,

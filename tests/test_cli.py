@@ -424,3 +424,65 @@ def test_stress_names_the_extra_where_it_is_not_installed(
     code, printed = run("stress", "--writers", "2")
     assert code == 2
     assert "pip install 'safewrite[cli,stress]'" in printed
+
+
+@pytest.mark.parametrize(
+    "missing", ["duckdb", "polars", "pandas", "matplotlib", "jinja2", "deltalake", "pyiceberg"]
+)
+def test_the_help_of_stress_needs_none_of_what_the_run_needs(missing: str) -> None:
+    done = run_without((missing,), "import sys; sys.argv = ['safewrite', 'stress', '--help']; "
+                       "from safewrite.cli import main; main()")  # fmt: skip
+    assert (done.returncode, "--writers" in done.stdout) == (0, True)
+
+
+def test_a_stress_run_without_its_packages_names_the_extra(tmp_path: Path) -> None:
+    done = run_without(("duckdb",), f"import sys; sys.argv = ['safewrite', 'stress', '--out', {str(tmp_path)!r}]; "
+                       "from safewrite.cli import main; main()")  # fmt: skip
+    assert done.returncode == 2
+    assert "safewrite[cli,stress]" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_stress_answers_in_the_form_of_the_other_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(stress_command, "_bench", lambda: lambda *, args, prog_name: asked.append(args))
+    assert run("--output", "json", "stress", "--writers", "2")[0] == 0
+    assert run("--output", "json", "stress", "--output", "text")[0] == 0
+    assert run("stress")[0] == 0
+    assert asked == [["--writers", "2", "--output", "json"], ["--output", "text"], []]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("doctor",),
+        ("resolve", "key"),
+        ("repair",),
+        ("locks", "list"),
+        ("verify", "--ledger", "pyproject.toml"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_an_iceberg_table_without_its_extra_is_answered_with_the_pip_command(
+    arguments: tuple[str, ...],
+) -> None:
+    command, *rest = arguments
+    words = (
+        ["safewrite", "locks", "list", "db.t"]
+        if command == "locks"
+        else ["safewrite", command, "db.t", *rest]
+    )
+    done = run_without(("pyiceberg",), f"import sys; sys.argv = {[*words, '--catalog', 'x']!r}; "
+                       "from safewrite.cli import main; main()")  # fmt: skip
+    assert (done.returncode, "pip install 'safewrite[iceberg]'" in done.stderr) == (2, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_doctor_says_what_it_looked_at(local: str) -> None:
+    assert "Looked at: settings and environment, clock, log" in run("doctor", local)[1]
+    assert "all data files" in run_json("doctor", local, "--deep")[1]["looked_at"]
+
+
+def test_an_arbiter_that_is_none_is_wrong_usage(local: str) -> None:
+    code, printed = run("doctor", local, "--arbiter", "nope")
+    assert (code, "dynamodb or object-store" in printed) == (2, True)

@@ -99,11 +99,18 @@ def test_nothing_is_public_but_the_names_in_all() -> None:
         for name, value in vars(safewrite).items()
         if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
     }
-    assert public == {name for name in safewrite.__all__ if not name.startswith("_")}
+    assert public == {name for name in safewrite.__all__ if not name.startswith("_")} | {"open"}
+
+
+def test_a_star_import_leaves_the_built_in_open_alone() -> None:
+    names: dict[str, object] = {}
+    exec("from safewrite import *", names)
+    assert "open" not in names
+    assert names["create"] is safewrite.create
 
 
 def test_the_public_names_are_the_api_and_every_error() -> None:
-    assert {"Kind", "Outcome", "Receipt", "Table", "create", "open"} <= set(safewrite.__all__)
+    assert {"Kind", "Outcome", "Receipt", "Table", "create"} <= set(safewrite.__all__)
     assert {cls.__name__ for cls in error_classes()} <= set(safewrite.__all__)
 
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
+import os
 import random
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from ..servers import catalogs, servers
 from ..servers.catalogs import CatalogKind
-from . import report, run, stage
 from .plans import menu, plan
-from .progress import Progress
-from .spark_reader import JARS
+
+# What runs the load and reads it back (report, run, stage, progress) is imported once it is known what to do:
+# `--help` and wrong usage need none of it.
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -30,7 +32,13 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         int | None, typer.Option(envvar="SAFEWRITE_SEED", help="Replays the plan of a run.")
     ] = None,
     writers: Annotated[
-        int, typer.Option(envvar="SAFEWRITE_WRITERS", min=2, max=64, help="Processes on one table.")
+        int,
+        typer.Option(
+            envvar="SAFEWRITE_WRITERS",
+            min=2,
+            max=64,
+            help="Processes on one table; some arms run fewer, as many as the report says.",
+        ),
     ] = 16,
     appends: Annotated[
         int, typer.Option(envvar="SAFEWRITE_APPENDS", min=2, help="Appends of each writer.")
@@ -70,7 +78,11 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     ] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(envvar="SAFEWRITE_ENDPOINT", help="Your store's URL; AWS itself if left out."),
+        typer.Option(
+            "--endpoint-url",
+            envvar="SAFEWRITE_ENDPOINT_URL",
+            help="Your store's URL; AWS itself if left out.",
+        ),
     ] = None,
     lock_table: Annotated[
         str, typer.Option(envvar="SAFEWRITE_LOCK_TABLE", help="DynamoDB table.")
@@ -130,14 +142,18 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     out: Annotated[Path, typer.Option(envvar="SAFEWRITE_OUT", help="Folder of the reports.")] = Path(
         "out/stress"
     ),
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON, nothing else.")
-    ] = False,
+    output: Annotated[
+        Literal["text", "json"],
+        typer.Option(
+            envvar="SAFEWRITE_OUTPUT", help="text (default), or json: the report as JSON, nothing else."
+        ),
+    ] = "text",
 ) -> None:
     """Run writers under faults, read the table back by three readers, and judge.
 
     Exit code: 0 valid; 1 invalid, or unknown because the run proves nothing; 2 wrong usage; 130 ended by Ctrl-C.
     """
+    json_output = output == "json"
     chosen = _choose(arms, table_format, arbiter, catalog, own=table is not None, spark=spark > 0)
     gap = "" if arms or table_format or catalog else _iceberg_gap()
     if gap:
@@ -162,11 +178,12 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         console = Console(stderr=json_output, width=200)  # a log file has no width of its own
     if gap:
         console.print(f"[yellow]Iceberg is left out: {gap}[/yellow]")
+    run, report, stage, progress = (_needed(name) for name in ("run", "report", "stage", "progress"))
     folder = _folder(out, settings.seed)
     console.print(f"seed {settings.seed}, arms {', '.join(chosen)}, files in {folder}", highlight=False)
     try:
-        with Progress(console, quiet=json_output) as progress:
-            result = run.run(settings, folder, progress.tick)
+        with progress.Progress(console, quiet=json_output) as shown:
+            result = run.run(settings, folder, shown.tick)
     except stage.UsageError as error:
         console.print(f"[red]{error}[/red]")
         raise typer.Exit(2) from error
@@ -177,6 +194,26 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     else:
         report.show(result, summary, console, folder)
     raise typer.Exit(0 if result.judgement.valid else 1)
+
+
+def _needed(name: str) -> Any:
+    """A module of the run, which may need packages that are not installed."""
+    try:
+        return importlib.import_module(f".{name}", __package__)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith(str(__package__).partition(".")[0]):
+            raise
+        raise typer.BadParameter(
+            f"the stress run needs {error.name}, which is not installed; nothing was written: pip install "
+            "'safewrite[cli,stress]'",
+            param_hint="installation",
+        ) from error
+
+
+def _jars() -> Path:
+    """Where Spark's jars are: ``make jars`` copies them."""
+    own = Path(__file__).resolve().parents[2] / "jars"
+    return Path(os.environ.get("SAFEWRITE_JARS", own)).resolve() / "spark"
 
 
 def _choose(
@@ -213,7 +250,7 @@ def _iceberg_gap() -> str:
 
 
 def _has_spark() -> bool:
-    jars = JARS.glob("iceberg-spark-runtime-*.jar")
+    jars = _jars().glob("iceberg-spark-runtime-*.jar")
     return importlib.util.find_spec("pyspark") is not None and any(jars)
 
 

@@ -63,7 +63,7 @@ class Progress:
         return (
             f"{time.monotonic() - self._began:6.1f} s  {arm.name}, {fleet.state}: {tally.acked} acked ({tally.acked_rows:,} rows),"
             f" {_rate(fleet):.1f}/s, {tally.failed} not committed, {tally.unknown} unknown,"
-            f" {sum(tally.kills.values())} kills, {sum(tally.pauses.values())} pauses"
+            f" kills {sum(tally.kills.values())}, pauses {sum(tally.pauses.values())}"
         )
 
     def _table(self) -> Table:

@@ -207,9 +207,27 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
     console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]")
     for reason in summary["reasons"]:
         console.print(f"  {reason}", highlight=False, markup=False)
+    if summary["verdict"] == "unknown":
+        console.print(f"  {_lacking(summary)}", highlight=False, markup=False)
     if summary["verdict"] != "valid":
         console.print(f"replay: {summary['replay']}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _lacking(summary: dict[str, Any]) -> str:
+    """What a run that proves nothing lacks, and how to get it."""
+    flaws = ("lost", "doubled", "recommitted", "torn", "altered", "phantom", "zombie")
+    flawed = any(arm["rows"][name] for arm in summary["arms"] if not arm["naive"] for name in flaws)
+    found = (
+        ""
+        if flawed
+        else "No row through safewrite was lost, doubled or altered; but this run is too small to prove it. "
+    )
+    settings = summary["settings"]
+    return (
+        f"{found}Run it with more appends (--appends {max(14, 2 * settings['appends'])}) and writers (--writers "
+        f"{max(16, settings['writers'])}): each planned fault needs requests to fall on."
+    )
 
 
 def _cells(arm: dict[str, Any]) -> dict[str, object]:

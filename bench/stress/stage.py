@@ -109,7 +109,7 @@ def _own_stage(settings: Settings) -> Stage:
     can_proxy = settings.proxy and (settings.endpoint or "").startswith("http://")
     if settings.proxy and not can_proxy:
         raise UsageError(
-            "the fault proxy speaks http to its upstream: give --endpoint http://..., or --no-proxy"
+            "the fault proxy speaks http to its upstream: give --endpoint-url http://..., or --no-proxy"
         )
     return Stage(OwnCloud(settings.endpoint), place.bucket, place.prefix, can_proxy)
 

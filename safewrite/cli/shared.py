@@ -25,6 +25,7 @@ from safewrite.errors import (
 from safewrite.findings import Step
 from safewrite.protocol.ask import unanswered
 from safewrite.protocol.effects import Missing, NewestEntry, Ok
+from safewrite.stores.settings import storage_options
 
 USAGE = (InvalidInputError, UnsafeConfigError, TableNotFoundError, MissingExtraError)
 EXIT_LOST, EXIT_USAGE = 1, 2
@@ -85,7 +86,8 @@ class Screen:
     def errors(self) -> Iterator[None]:
         """Turn safewrite's errors into a message and an exit code."""
         try:
-            yield
+            with _extras():
+                yield
         except SafewriteError as error:
             if self.json:
                 typer.echo(
@@ -96,6 +98,28 @@ class Screen:
             else:
                 typer.echo(f"{type(error).__name__} ({error.kind.value}): {error.message}", err=True)
             raise typer.Exit(EXIT_USAGE if isinstance(error, USAGE) else EXIT_LOST) from error
+
+
+_EXTRAS = {
+    "pyiceberg": "safewrite[iceberg]",
+    "sqlalchemy": "pyiceberg[sql-postgres]' 'pyiceberg[sql-sqlite]",
+    "sqlglot": "safewrite[delta]",
+    "pyspark": "safewrite[spark]",
+}
+
+
+@contextlib.contextmanager
+def _extras() -> Iterator[None]:
+    """Raise MissingExtraError for a package that is not installed, and that an extra brings."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise MissingExtraError(
+            f"This needs {error.name}, which is not installed. Nothing was written. Install it: pip install '{extra}'"
+        ) from error
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -117,7 +141,7 @@ def options_of(
         options["AWS_ENDPOINT_URL"] = endpoint_url
     if region:
         options["AWS_REGION"] = region
-    return options
+    return storage_options(options) or {}
 
 
 def connect_to(

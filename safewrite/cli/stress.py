@@ -17,11 +17,14 @@ from safewrite.errors import MissingExtraError
 
 
 def stress(context: typer.Context) -> None:
-    """Run many writer processes on one table, under faults, and judge; takes the options of bench.stress."""
-    screen = Screen(context, Output.TEXT)
+    """Run many writer processes on one table, under faults, and judge; `safewrite stress --help` lists its options."""
+    screen = Screen(context, None)
     with screen.errors():
         bench = _bench()
-    bench(args=list(context.args), prog_name="safewrite stress")
+    args = list(context.args)
+    if screen.json and not any(arg.partition("=")[0] == "--output" for arg in args):
+        args += ["--output", Output.JSON.value]
+    bench(args=args, prog_name="safewrite stress")
 
 
 def _bench() -> Callable[..., Any]:

@@ -53,12 +53,14 @@ def doctor(
     with screen.errors():
         answer, findings = examine(target, deep=deep, probe_store=probe_store)
     counts = {str(level): sum(f.severity is level for f in findings) for level in Severity}
-    answer |= {"counts": counts, "findings": [finding.to_dict() for finding in findings]}
+    looked = _looked_at(target, deep=deep, probe_store=probe_store)
+    answer |= {"looked_at": looked, "counts": counts, "findings": [finding.to_dict() for finding in findings]}
 
     def text(console: Console) -> None:
         line = f"{answer['table']}  version {answer['version']}  arbiter {answer['arbiter']}"
         console.print(plain(line), highlight=False)
         _print_findings(console, findings)
+        console.print(plain(f"Looked at: {', '.join(looked)}."), style="dim", highlight=False)
 
     screen.show(answer, text)
     raise typer.Exit(EXIT_LOST if counts["danger"] else 0)
@@ -87,6 +89,33 @@ def _examine_iceberg(
         "lock_table": connection.lock_table,
     }  # fmt: skip
     return answer, found.findings
+
+
+def _looked_at(target: Target, *, deep: bool, probe_store: bool) -> list[str]:
+    """What a look at a table covers, in words."""
+    files = "all data files" if deep else "the newest 64 data files (all with --deep)"
+    if target.catalog is not None:
+        looked = [
+            "catalog",
+            "lock table",
+            "format",
+            "retention",
+            "metadata files",
+            "snapshots and keys",
+            files,
+        ]
+        return [*looked, "the catalog's word"] if probe_store else looked
+    looked = [
+        "settings and environment",
+        "clock",
+        "log",
+        "checkpoints",
+        "lock table",
+        "other writers",
+        "lifecycle rules",
+        files,
+    ]
+    return [*looked, "the store's word"] if probe_store else looked
 
 
 def _print_findings(console: Console, findings: list[Finding]) -> None:

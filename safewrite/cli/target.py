@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -20,6 +20,7 @@ from safewrite.cli.shared import (
     pairs,
 )
 from safewrite.errors import InvalidInputError
+from safewrite.options import ArbiterName
 
 if TYPE_CHECKING:
     from safewrite.iceberg.connect import Connection
@@ -108,6 +109,11 @@ def _shared(
         target = Target(table, lock_table, arbiter, options_of(endpoint_url, region, storage_option), named)
         if named is not None and arbiter is not None:
             target.refuse("--arbiter")
+        if arbiter not in (None, *get_args(ArbiterName)):
+            raise InvalidInputError(
+                f"--arbiter {arbiter!r} is not known. Nothing was written. Use dynamodb or object-store, or leave it out: the "
+                "table has it on record."
+            )
     return screen, target
 
 

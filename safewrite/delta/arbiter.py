@@ -84,9 +84,7 @@ def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
     if theirs is not None and theirs != connection.name:
         raise UnsafeConfigError(
             f"This table's arbiter is {theirs!r}; it was opened with {connection.name!r}. Two arbiters for "
-            "one table lose rows. Nothing was written. Open it with "
-            + ("lock_table=..." if theirs == "dynamodb" else f"arbiter={theirs!r}")
-            + ".",
+            f"one table lose rows. Nothing was written. Open it with {_as_recorded(theirs, recorded)}.",
             kind=Kind.ARBITER_MISMATCH,
         )
     unique = recorded.get(PROPERTY_LOCK_TABLE)
@@ -97,6 +95,15 @@ def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
             "table that guards it (same name, region and account).",
             kind=Kind.ARBITER_MISMATCH,
         )
+
+
+def _as_recorded(arbiter: str, recorded: Mapping[str, str]) -> str:
+    """The arguments that name the arbiter which a table has on record."""
+    if arbiter != "dynamodb":
+        return f"arbiter={arbiter!r}"
+    region, _, rest = recorded.get(PROPERTY_LOCK_TABLE, "").partition("/")
+    name = rest.rpartition("/")[0]
+    return f"lock_table={name!r} (region {region})" if name else "arbiter='dynamodb' and its lock_table="
 
 
 def choose_spelling(

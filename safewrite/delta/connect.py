@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safewrite.delta.arbiter import (
@@ -145,6 +146,23 @@ def _local(address: Address, lock_table: str | None, arbiter: str | None) -> Con
             f"{address.uri} is a local path: lock_table= and arbiter= are for tables on S3. Nothing was "
             "written. Leave them out; a local table needs no server."
         )
+    _refuse_file(Path(address.uri))
     objects = LocalObjects(address.uri)
     ledger = SqliteLedger(objects.folder / "_safewrite" / "ledger.sqlite")
     return Connection(address, "local", Arbiter(lock_table=False), World(objects, ledger=ledger, threads=4))
+
+
+def _refuse_file(folder: Path) -> None:
+    """Refuse a file where the table's folder, or one above it, should be."""
+    for place in (folder, *folder.parents):
+        try:
+            if place.is_dir():
+                return
+            there = place.exists()
+        except OSError:  # the world tells it, where it matters
+            return
+        if there:
+            raise InvalidInputError(
+                f"{folder} cannot be a table: {place} is a file, not a folder. Nothing was written. Give the folder of "
+                "the table."
+            )

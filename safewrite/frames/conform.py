@@ -36,8 +36,18 @@ def conform(
 
     ``first_row`` is the row number of the piece's first row, for messages (counted from 0).
     ``allow_missing`` fills nullable columns and nested fields that the piece lacks with NULL.
-    Raises WouldAlterError naming column, row and value.
+    Raises WouldAlterError naming column, row and value; where names or types of several columns differ, all of them.
     """
+    try:
+        return _conformed(piece, target, allow_missing=allow_missing, first_row=first_row)
+    except WouldAlterError as error:
+        differences = _differences(piece, target, allow_missing=allow_missing)
+        if len(differences) < 2:
+            raise
+        raise _all_of(differences) from error
+
+
+def _conformed(piece: pa.Table, target: pa.Schema, *, allow_missing: bool, first_row: int) -> pa.Table:
     names = piece.column_names
     _check_fields(names, target, where="the table", allow_missing=allow_missing)
     arrays = []
@@ -49,6 +59,54 @@ def conform(
         caster = _Caster(field.name, allow_missing, lambda i: first_row + i)
         arrays.append(caster.field(array, field))
     return pa.Table.from_arrays(arrays, schema=target)
+
+
+_TOLD_MAX = 100
+"""Columns of which one message speaks."""
+
+
+def _differences(piece: pa.Table, target: pa.Schema, *, allow_missing: bool) -> list[str]:
+    """What names and types alone say against a piece, by column."""
+    wanted = {field.name: field for field in target}
+    folded = {name.casefold(): name for name in wanted}
+    found, misspelled = [], set()
+    for name in piece.column_names:
+        if name not in wanted:
+            near = folded.get(name.casefold())
+            found.append(f"{name!r}: not in the table" + (f": there it is {near!r}" if near else ""))
+            misspelled.add(near)
+    for name, field in wanted.items():
+        if name not in piece.column_names:
+            if name not in misspelled and not (allow_missing and field.nullable):
+                found.append(f"{name!r}: missing in the data ({field.type} in the table)")
+            continue
+        column = piece.column(name)
+        if (len(column) and column.null_count == len(column)) or _goes(column.type, field, allow_missing):
+            continue
+        found.append(f"{name!r}: {column.type} in the data, {field.type} in the table")
+    return found
+
+
+def _goes(source: pa.DataType, field: pa.Field, allow_missing: bool) -> bool:
+    """Whether values of a type can be values of a field at all."""
+    try:
+        _Caster(field.name, allow_missing, lambda row: row).field(
+            _single(pa.chunked_array([], type=source)), field
+        )
+    except WouldAlterError:
+        return False
+    return True
+
+
+def _all_of(differences: Sequence[str]) -> WouldAlterError:
+    told = list(differences[:_TOLD_MAX])
+    if len(differences) > len(told):
+        told.append(f"... and {len(differences) - len(told)} more")
+    return WouldAlterError(
+        "\n  ".join([f"The data does not fit the table in {len(differences)} columns:", *told])
+        + "\nNothing was written. Rename, convert, add or drop these columns; schema_mode='merge' adds columns to the table, "
+        "and reads missing ones as NULL where they may be."
+    )
 
 
 def _single(column: pa.ChunkedArray) -> pa.Array:
@@ -146,8 +204,7 @@ class _Caster:
             at = _first_bad(values, target)
             raise WouldAlterError(
                 f"Column {self._path!r}, row {self._rows(at)}: {_shown(values[at])} of type {values.type} "
-                f"cannot be stored as {target} unchanged ({said(error)}). Nothing was written. Correct the value, "
-                "or change the type of the column."
+                f"cannot be stored as {target} unchanged ({said(error)}). Nothing was written. {_exactly(values.type, target)}"
             ) from None
 
     def _refused(self, source: pa.DataType, target: pa.DataType, advice: str) -> WouldAlterError:
@@ -202,6 +259,13 @@ class _Caster:
             return self._rows(int(np.searchsorted(ends, element, side="right")))
 
         return _Caster(f"{self._path}.{name}", self._allow_missing, row_of)
+
+
+def _exactly(source: pa.DataType, target: pa.DataType) -> str:
+    """What to do about values that a type cannot hold."""
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target) and source.unit == "ns":
+        return "Round the column yourself, so that it is your doing: frame[column].dt.floor('us')."
+    return "Correct the value, or change the type of the column."
 
 
 def entries_of(values: pa.MapArray) -> pa.ListArray:

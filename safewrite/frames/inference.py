@@ -100,7 +100,7 @@ class Shape:
             name = f"{type(value).__module__}.{type(value).__qualname__}"
             raise InvalidInputError(
                 f"Column {self.where!r} holds a {name}, which has no table type. Nothing was written. "
-                "Convert it to str, int, float, Decimal, bool, bytes, date, datetime, time, UUID, list or dict."
+                "Convert it to str, int, float, Decimal, bool, bytes, date, datetime, time, list or dict."
             )
 
     def _int(self, value: int) -> None:

@@ -106,7 +106,7 @@ def prepare(
     empty = frame.rows == 0 and not frame.column_names
     if frame.rows and not frame.column_names:
         raise InvalidInputError(
-            f"The data has {frame.rows} rows and no columns. Nothing was written. Give the rows their columns, or "
+            f"The data has rows ({frame.rows}) and no columns. Nothing was written. Give the rows their columns, or "
             "write a frame without rows."
         )
     _refuse_ragged(frame, merge=merge)
@@ -158,7 +158,8 @@ def _target(frame: Frame, target: pa.Schema | None, *, merge: bool) -> tuple[pa.
     if target is None:
         if not frame.column_names:
             raise InvalidInputError(
-                "The data has no columns, so no table schema can be inferred from it. Nothing was written."
+                "The data has no columns, so no table schema can be inferred from it. Nothing was written. Give it columns, "
+                "or make the table with safewrite.create(uri, schema=...)."
             )
         return canonical_schema(frame.arrow_schema()), ()
     if not merge:

@@ -26,7 +26,7 @@ from safewrite.frames.columns import (
 )
 from safewrite.frames.types import check_names
 from safewrite.given import reading
-from safewrite.texts import kind, said
+from safewrite.texts import kind, said, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,6 +106,10 @@ def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
             "A Spark DataFrame is written by Spark, with append(), overwrite() or a sink of the table. Nothing was "
             "written here. For another call, collect it first if it is small: frame.toArrow()."
         )
+    if issubclass(type(data), type):
+        raise InvalidInputError(
+            f"{shown(data)} is a class, and no table. Nothing was written. Pass an object of it: is '()' missing?"
+        )
     module = kind(data).partition(".")[0]
     name = type(data).__name__
     if module == "pandas" and name == "DataFrame":
@@ -120,9 +124,17 @@ def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
     if hasattr(data, "__arrow_c_stream__"):
         return _from_stream(data)
     raise InvalidInputError(
-        f"A {kind(data)} is no table. Nothing was written. Pass a pandas, pyarrow or "
+        f"{_named(data)} is no table. Nothing was written. Pass a pandas, pyarrow or "
         "polars table, a list of dicts, or a dict of columns."
     )
+
+
+def _named(data: object) -> str:
+    """What was given instead of a table, by its type."""
+    if data is None:
+        return "None"
+    name = kind(data).removeprefix("builtins.")
+    return f"{'An' if name[:1].lower() in 'aeiou' else 'A'} {name}"
 
 
 def is_spark(data: object) -> bool:
@@ -203,7 +215,7 @@ def _from_list(data: Sequence[Any], target: pa.Schema | None) -> Frame:
     for row, item in enumerate(data):
         if not isinstance(item, Mapping):
             raise InvalidInputError(
-                f"Row {row} is a {type(item).__name__}, not a dict. Nothing was written. "
+                f"Row {row} is of type {type(item).__name__}, not a dict. Nothing was written. "
                 "Pass a list of dicts (or of pyarrow RecordBatches)."
             )
     return _from_dicts(data, target)
@@ -233,7 +245,7 @@ def _from_columns(data: Mapping[Any, Any], target: pa.Schema | None) -> Frame:
     for name, values in data.items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
             raise InvalidInputError(
-                f"Column {name!r} is a {type(values).__name__}; a dict of columns needs a sequence for each. "
+                f"Column {name!r} is of type {type(values).__name__}; a dict of columns needs a sequence for each. "
                 "Nothing was written. Pass lists or arrays of one length (or a list of dicts for rows)."
             )
         lengths[name] = len(values)
@@ -272,7 +284,7 @@ def _any_column(name: str, values: Any, target: pa.Schema | None) -> Column:
             name, values if isinstance(values, np.ndarray) else list(values), _hint(target, name)
         )
     raise InvalidInputError(
-        f"Column {name!r} is a {type(values).__name__}, which is no one-dimensional column. Nothing was "
+        f"Column {name!r} is of type {type(values).__name__}, which is no one-dimensional column. Nothing was "
         "written. Pass a list, a numpy array, an Arrow array or a Series."
     )
 

@@ -141,7 +141,8 @@ def _refusal(kind: pa.DataType, column: str) -> str:
     advice = "Cast it to a type that tables have."
     if pa.types.is_null(kind):
         advice = (
-            "It holds only NULL, so no type can be inferred: give a schema, or cast it to the type you mean."
+            "It holds only NULL, so no type can be inferred: make the table with safewrite.create(uri, schema=...), or cast "
+            "the column to the type you mean."
         )
     elif pa.types.is_uint64(kind):
         advice = "Cast it to int64 (if every value is below 2^63) or to decimal128(20, 0)."
@@ -149,6 +150,8 @@ def _refusal(kind: pa.DataType, column: str) -> str:
         advice = "Cast it to float32, which holds every half float exactly."
     elif pa.types.is_duration(kind) or pa.types.is_time(kind) or pa.types.is_interval(kind):
         advice = "Tables have no such type: write a number of microseconds (int64), or a string."
+    elif str(kind).startswith("extension<arrow.uuid>"):
+        advice = "Tables have no such type here: write str(uuid), or uuid.bytes for a binary column."
     elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         advice = "Cast it to a list type."
     return f"Column {column!r} has type {kind}, which cannot be a table column. Nothing was written. {advice}"

@@ -206,7 +206,17 @@ class _Reader:
         }
         op, left, right = operators[type(node)], node.this, node.expression
         if not isinstance(left, exp.Column):
+            if not isinstance(right, exp.Column):
+                raise self.unsupported(
+                    right if isinstance(left, exp.Literal | exp.Neg | exp.Boolean) else left
+                )
             op, left, right = _FLIPPED[op], right, left
+        if isinstance(right, exp.Column):
+            raise _refused(
+                self.text,
+                f"{node.sql()!r} compares two columns, and a condition compares a column with a value; a text takes "
+                "single quotes",
+            )
         field = self.column(left)
         return Compare(field.name, op, self.value(right, field))
 

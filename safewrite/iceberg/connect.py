@@ -11,8 +11,10 @@ from safewrite.given import is_storable, is_text, plain, reading
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.write.write import Helpers
 from safewrite.options import refuse_unsafe
+from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.aws import shared_client
 from safewrite.stores.dynamodb import aws_ledger
+from safewrite.stores.settings import ICEBERG
 from safewrite.texts import said, shown
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from safewrite.iceberg.catalog.world import CatalogWorld
     from safewrite.protocol.iceberg.head import Head
     from safewrite.stores.abc import LeaseQueue, Ledger
+    from safewrite.stores.events import Listener
 
 _SETTINGS = {
     "AWS_ENDPOINT_URL": ("s3.endpoint", "glue.endpoint"),
@@ -30,6 +33,7 @@ _SETTINGS = {
     "AWS_SESSION_TOKEN": ("s3.session-token", "glue.session-token"),
     "AWS_REGION": ("s3.region", "glue.region"),
 }
+GLUE_RESENDS = 2
 _RIVALS = 4
 """How often others may make a table of a SQL catalog just before us; it has two."""
 
@@ -49,6 +53,7 @@ class Connection:
     lock_table: str | None = None
     dynamodb: Any = None
     bare: bool = False
+    listener: Listener | None = None
 
     @property
     def name(self) -> str:
@@ -101,7 +106,9 @@ class Connection:
 
             engine = self.catalog.engine  # type: ignore[attr-defined]
             ledger, queue = SqlLedger(engine, table_id), SqlQueue(engine, table_id)
-        return CatalogWorld(self.catalog, self.identifier, branch=self.branch, ledger=ledger, queue=queue)
+        made = CatalogWorld(self.catalog, self.identifier, branch=self.branch, ledger=ledger, queue=queue)
+        made.listener = self.listener
+        return made
 
 
 def connect(
@@ -112,6 +119,7 @@ def connect(
     storage_options: Mapping[str, str] | None = None,
     boto3_session: boto3.Session | None = None,
     create_lock_table: bool = False,
+    listener: Listener | None = None,
 ) -> Connection:
     """Find the catalog, and the ledger where there is one.
 
@@ -125,6 +133,8 @@ def connect(
     name = _identifier(identifier)
     found = _catalog(catalog, storage_options or {})
     kind = kind_of(found)
+    if kind == "glue":
+        found.glue.meta.events.register("after-call", note_answer, unique_id="safewrite")  # type: ignore[attr-defined]
     dynamodb = None
     if lock_table is not None:
         from safewrite.stores import lock_table as lock_tables
@@ -132,13 +142,15 @@ def connect(
         dynamodb = shared_client("dynamodb", boto3_session, storage_options)
         if create_lock_table:
             lock_tables.ensure(dynamodb, lock_table)
-        lock_tables.identity(dynamodb, lock_table)
+        lock_tables.identity(dynamodb, lock_table, without=lock_tables.ICEBERG_WITHOUT)
     bare = is_in_memory(found)
     if kind == "sql" and lock_table is None and not bare:
         from safewrite.stores import sql
 
         sql.ensure(found.engine)  # type: ignore[attr-defined]
-    return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare)
+    return Connection(
+        found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare, listener=listener
+    )
 
 
 def is_in_memory(catalog: Any) -> bool:
@@ -204,12 +216,13 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         )
     given = {"name": catalog} if isinstance(catalog, str) else dict(catalog)
     name = str(given.pop("name", "default"))
-    _refuse_hadoop(name, given)
+    _refuse_unguarded(name, given)
     settings = {
         to: storage_options[own] for own, names in _SETTINGS.items() if own in storage_options for to in names
     }
+    settings |= {key: value for key, value in storage_options.items() if key.startswith(ICEBERG)}
     try:
-        return _loaded(lambda: load_catalog(name, **(settings | given)))
+        return _loaded(lambda: load_catalog(name, **(settings | _resends(name) | given)))
     except ImportError as error:
         raise MissingExtraError(f"Catalog {name!r}: {said(error)}. Nothing was written.") from error
     except ValueError as error:
@@ -218,10 +231,22 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
             "configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__...), or give its properties as a dict."
         ) from error
     except Exception as error:
+        cause = cause_of(error)
         raise StorageError(
-            f"Catalog {name!r} does not answer: {type(error).__name__}: {said(error)}. Nothing was written. Check its "
-            "address and credentials."
+            f"Catalog {name!r} does not answer: {type(error).__name__}: {said(error)}. Nothing was written. "
+            + (cause.advice if cause else "Check its address and credentials.")
         ) from error
+
+
+def _resends(name: str) -> dict[str, Any]:
+    """How often Glue's client sends a request again by itself, where the user does not say so.
+
+    PyIceberg's default is ten times: at a wrong address, 22 s for each of the repeats that the protocol makes anyway.
+    """
+    from pyiceberg.utils.config import Config
+
+    setting = "glue.max-retries"
+    return {} if setting in (Config().get_catalog_config(name) or {}) else {setting: GLUE_RESENDS}
 
 
 def _loaded(load: Callable[[], Catalog]) -> Catalog:
@@ -239,18 +264,25 @@ def _loaded(load: Callable[[], Catalog]) -> Catalog:
     return load()
 
 
-def _refuse_hadoop(name: str, given: Mapping[str, Any]) -> None:
-    """A catalog that is only files has no compare-and-set on S3 (C6)."""
+def _refuse_unguarded(name: str, given: Mapping[str, Any]) -> None:
+    """A catalog that is only files has no compare-and-set on S3 (C6); Hive's holds by a lock alone."""
     from pyiceberg.utils.config import Config
 
     configured = Config().get_catalog_config(name) or {}
     merged = {**configured, **given}
-    spelled = (str(merged.get(n, "")).lower() for n in ("type", "catalog-impl", "py-catalog-impl"))
+    spelled = [str(merged.get(n, "")).lower() for n in ("type", "catalog-impl", "py-catalog-impl")]
     if any("hadoop" in text for text in spelled):
         raise UnsafeConfigError(
             f"Catalog {name!r} is of type hadoop: it renames metadata files, which on S3 is not exclusive, so "
             "writers overwrite each other's commits. Nothing was written. Use a REST, Glue or SQL catalog; "
             "register_table() takes the table over without a copy."
+        )
+    if any("hive" in text for text in spelled) or str(merged.get("uri", "")).startswith("thrift:"):
+        raise UnsafeConfigError(
+            f"Catalog {name!r} is of type hive: its commits hold only under a lock that a paused writer outlives, so "
+            "writers overwrite each other's commits. Nothing was written, and installing pyiceberg[hive] would not help. "
+            "Use a REST, Glue or SQL catalog; register_table() takes the table over without a copy.",
+            kind=Kind.DISHONEST_STORE,
         )
 
 

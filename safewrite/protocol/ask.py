@@ -30,12 +30,15 @@ def ask(effect: Effect, limits: Limits) -> Generator[Effect, Outcome, Outcome]:
     """Ask until the answer is clear.
 
     Only for reads and for writes that may be performed twice (unique names, idempotent updates).
-    Returns the last answer; ``Busy`` or ``Unknown`` only after ``limits.asks`` tries.
+    Returns the last answer; ``Busy`` or ``Unknown`` only after ``limits.asks`` tries, or where no other answer
+    is to be expected.
     """
     outcome: Outcome = Unknown("never asked")
     for attempt in range(1, limits.asks + 1):
         outcome = yield effect
         if not isinstance(outcome, Busy | Unknown):
+            return outcome
+        if outcome.asks_max is not None and attempt >= outcome.asks_max:
             return outcome
         if attempt < limits.asks:
             yield Backoff(attempt, name=f"{effect.name}.backoff")
@@ -97,12 +100,11 @@ def _unflatten(
 def unanswered(effect: Effect, outcome: Outcome) -> StorageError:
     """The error for an effect that got no usable answer while nothing could have been committed."""
     detail = getattr(outcome, "detail", "") or type(outcome).__name__
-    hint = (
-        "check permissions and the address"
+    advice = getattr(outcome, "advice", "") or (
+        "Check permissions and the address."
         if isinstance(outcome, Failed)
-        else "this often passes: call again with the same key"
+        else "This often passes: call again with the same key."
     )
     return StorageError(
-        f"The store did not answer {effect.name or type(effect).__name__!r}: {detail}. "
-        f"Nothing was committed by this call; {hint}."
+        f"{effect} failed: {detail.rstrip('.')}. Nothing was committed by this call. {advice}"
     )

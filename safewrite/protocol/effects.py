@@ -36,23 +36,38 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Not performed; ask again (409 ConditionalRequestConflict, throttling).  Never means 'exists'."""
+    """Not performed; ask again (409 ConditionalRequestConflict, throttling).  Never means 'exists'.
+
+    ``advice`` and ``asks_max`` as in :class:`Unknown`.
+    """
 
     detail: str = ""
+    advice: str = ""
+    asks_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Certainly not performed, and asking again is no use (400, 401, 403 on a write, ...)."""
+    """Certainly not performed, and asking again is no use (400, 401, 403 on a write, ...).
+
+    ``advice`` is what the caller should do, in sentences, where the store can tell.
+    """
 
     detail: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Performed or not: nobody can tell (5xx, timeout, cut connection; 403 on a read)."""
+    """Performed or not: nobody can tell (5xx, timeout, cut connection; 403 on a read).
+
+    ``advice`` as in :class:`Failed`.  ``asks_max`` limits how often it is worth asking: a refused credential does not
+    become a good one; None is as often as a write's limits allow.
+    """
 
     detail: str = ""
+    advice: str = ""
+    asks_max: int | None = None
 
 
 Outcome: TypeAlias = Ok | Exists | Missing | Busy | Failed | Unknown
@@ -146,12 +161,19 @@ class Effect:
 
     name: str = ""
 
+    def __str__(self) -> str:
+        """What is being done, in the user's words, as the subject of a sentence."""
+        return "A request to the store"
+
 
 @dataclass(frozen=True, slots=True)
 class Get(Effect):
     """Read a whole object: ``Ok(bytes) | Missing | Unknown``."""
 
     path: str
+
+    def __str__(self) -> str:
+        return f"Reading {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +184,9 @@ class GetRange(Effect):
     start: int
     length: int
 
+    def __str__(self) -> str:
+        return f"Reading {self.path}"
+
 
 @dataclass(frozen=True, slots=True)
 class GetTail(Effect):
@@ -169,6 +194,9 @@ class GetTail(Effect):
 
     path: str
     length: int
+
+    def __str__(self) -> str:
+        return f"Reading the end of {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +210,9 @@ class List(Effect):
     start_after: str = ""
     limit: int = 0
 
+    def __str__(self) -> str:
+        return f"Listing {self.prefix or 'the table'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Put(Effect):
@@ -189,6 +220,9 @@ class Put(Effect):
 
     path: str
     body: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"Writing {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +232,18 @@ class PutIfAbsent(Effect):
     path: str
     body: bytes = field(repr=False)
 
+    def __str__(self) -> str:
+        return f"Creating {self.path}"
+
 
 @dataclass(frozen=True, slots=True)
 class Delete(Effect):
     """Remove an object that no commit can name: ``Ok | Unknown``."""
 
     path: str
+
+    def __str__(self) -> str:
+        return f"Deleting {self.path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +256,9 @@ class NewestEntry(Effect):
 
     other_spelling: bool = False
 
+    def __str__(self) -> str:
+        return "Reading the lock table"
+
 
 @dataclass(frozen=True, slots=True)
 class EntriesAfter(Effect):
@@ -226,6 +269,9 @@ class EntriesAfter(Effect):
 
     file_name: str
 
+    def __str__(self) -> str:
+        return "Reading the lock table"
+
 
 @dataclass(frozen=True, slots=True)
 class GetEntry(Effect):
@@ -233,12 +279,18 @@ class GetEntry(Effect):
 
     file_name: str
 
+    def __str__(self) -> str:
+        return f"Reading the entry {self.file_name} of the lock table"
+
 
 @dataclass(frozen=True, slots=True)
 class PutEntryIfAbsent(Effect):
     """Claim a version in the lock table: ``Ok | Exists | Busy | Failed | Unknown``."""
 
     entry: Entry
+
+    def __str__(self) -> str:
+        return f"Claiming version {self.entry.version} in the lock table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,12 +305,18 @@ class CompleteEntry(Effect):
     entry: Entry
     entry_ttl_s: int
 
+    def __str__(self) -> str:
+        return f"Completing the entry of version {self.entry.version} in the lock table"
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerGet(Effect):
     """What is remembered of a key, read consistently: ``Ok(LedgerRecord) | Missing | Unknown``."""
 
     key: str
+
+    def __str__(self) -> str:
+        return "Looking the key up in the ledger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +325,9 @@ class LedgerIntend(Effect):
 
     record: LedgerRecord
 
+    def __str__(self) -> str:
+        return "Recording the key in the ledger"
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerCommit(Effect):
@@ -274,15 +335,24 @@ class LedgerCommit(Effect):
 
     record: LedgerRecord
 
+    def __str__(self) -> str:
+        return "Recording the commit in the ledger"
+
 
 @dataclass(frozen=True, slots=True)
 class TakeTicket(Effect):
     """Join the table's queue: ``Ok((ticket, Queue)) | Busy | Failed | Unknown``."""
 
+    def __str__(self) -> str:
+        return "Joining the queue of writers"
+
 
 @dataclass(frozen=True, slots=True)
 class ReadQueue(Effect):
     """Look at the queue: ``Ok(Queue) | Missing | Unknown``."""
+
+    def __str__(self) -> str:
+        return "Reading the queue of writers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +360,9 @@ class PassTurn(Effect):
     """Serve the ticket after ``ticket``, if ``ticket`` is being served: ``Ok | Exists | Unknown``."""
 
     ticket: int
+
+    def __str__(self) -> str:
+        return "Ending a turn in the queue of writers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,11 +181,34 @@ def must_match(key: str, committed: str, offered: str, version: int) -> None:
         )
     if committed != offered:
         raise ReplayMismatchError(
-            f"Key {key!r} was committed in version {version} with {other_rows(offered)} (fingerprint {committed}; "
-            f"this write: {offered}). The earlier rows stand, none of these were written. If these are new "
-            "data, give them a key of their own; a stream whose checkpoint was deleted needs a new app_id.",
+            f"Key {key!r} was committed in version {version} with {_unlike(committed, offered)} (fingerprint {committed}; "
+            f"this write: {offered}). {_stands(committed, offered)}",
             key=key,
         )
+
+
+def _unlike(committed: str, offered: str) -> str:
+    return "another condition (where=)" if _same_rows(committed, offered) else other_rows(offered)
+
+
+def _same_rows(committed: str, offered: str) -> bool:
+    """Whether only the conditions of two overwrites or deletes differ."""
+    rows, other = (text.split(":")[:3] for text in (committed, offered))
+    return rows == other and len(rows) == 3
+
+
+def _stands(committed: str, offered: str) -> str:
+    """What is safe, and what to do, where a key was committed with something else."""
+    if _same_rows(committed, offered):
+        return (
+            "The earlier write stands, nothing was written now. If this is another write, give it a key of its own; if it is "
+            "a repeat, give the condition of the first time."
+        )
+    return (
+        "The earlier rows stand, none of these were written. If these are new data, give them a key of their own; if they "
+        "are the same event, a column is probably made in each attempt (a load time, a uuid): take it from the event. A "
+        "stream whose checkpoint was deleted needs a new app_id."
+    )
 
 
 def other_rows(fingerprint: str) -> str:

@@ -90,14 +90,15 @@ def packages(
 def jars_from(
     folder: Path | str, *, delta: bool = True, iceberg: bool = False, s3: bool = True, kafka: bool = False
 ) -> tuple[Path, ...]:
-    """The pinned jars in a folder, each checked by its digest.
+    """The pinned jars in a folder, or in its ``spark`` folder as ``make jars`` leaves them, each checked by its digest.
 
     Raises:
         MissingExtraError: one is not there; the message holds the command that fetches it.
         UnsafeConfigError: one is there with other bytes.
     """
     wanted = pins(delta=delta, iceberg=iceberg, s3=s3, kafka=kafka)
-    _must_be_there(Path(folder), wanted)
+    folder = _spark_folder(Path(folder), wanted)
+    _must_be_there(folder, wanted)
     damaged = [pin.file_name for pin in wanted if _sha256(Path(folder) / pin.file_name) != pin.sha256]
     if damaged:
         raise UnsafeConfigError(
@@ -105,6 +106,13 @@ def jars_from(
             "written. Remove it and fetch it again.",
         )
     return tuple(Path(folder) / pin.file_name for pin in wanted)
+
+
+def _spark_folder(folder: Path, wanted: Iterable[Pin]) -> Path:
+    """The folder itself, or the one inside it where ``make jars`` of a checkout puts Spark's jars."""
+    names = [pin.file_name for pin in wanted]
+    inside = (folder, folder / "spark", folder / f"spark-{_spark_line()}" / "spark")
+    return next((place for place in inside if any((place / name).is_file() for name in names)), folder)
 
 
 def _must_be_there(folder: Path, wanted: Iterable[Pin]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import StorageError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
+from safewrite.stores.advice import cause_of, note_answer
 from safewrite.texts import said
 
 if TYPE_CHECKING:
@@ -83,8 +84,10 @@ def client(
         response_checksum_validation="when_required",
         s3={"addressing_style": "path"} if own_store else None,
     )
-    maker: Any = session or boto3.Session()  # typed per service: the name is not a literal here
-    return maker.client(
+    maker: Any = session or boto3.Session(
+        profile_name=given.get("AWS_PROFILE")
+    )  # typed per service: the name is not a literal here
+    made = maker.client(
         service,
         config=config,
         endpoint_url=endpoint,
@@ -93,6 +96,8 @@ def client(
         aws_secret_access_key=given.get("AWS_SECRET_ACCESS_KEY"),
         aws_session_token=given.get("AWS_SESSION_TOKEN"),
     )
+    made.meta.events.register("after-call", note_answer)
+    return made
 
 
 def is_empty(error: Exception) -> bool:
@@ -113,21 +118,25 @@ def meaning(error: Exception, *, write: bool) -> Outcome:
     from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
     detail = f"{type(error).__name__}: {said(error)}"
+    cause = cause_of(error)
+    advice, asks_max = (cause.advice, cause.asks_max) if cause else ("", None)
     if isinstance(error, NoCredentialsError | ParamValidationError):
-        return Failed(detail)
+        return Failed(detail, advice)
     if not isinstance(error, ClientError):
-        return Unknown(detail)
+        return Unknown(detail, advice, asks_max)
     code = str(error.response.get("Error", {}).get("Code", ""))
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     if code in _CONDITION or status == 412:
         return Exists()
     if code in _THROTTLED or code in _REFUSED_FOR_NOW or status in (409, 429):
-        return Busy(detail)
+        return Busy(detail, advice, asks_max)
     if status >= 500 or status == 0 or code == "RequestTimeout":
         return Unknown(detail)
     if status == 404 and not write and code != "NoSuchBucket":
         return Missing()
-    return Unknown(detail) if status == 403 and not write else Failed(detail)
+    if status == 403 and not write:
+        return Unknown(detail, advice, asks_max)
+    return Failed(detail, advice)
 
 
 # --- one client per process -------------------------------------------------------------------------
@@ -176,9 +185,10 @@ class _SharedClient:
                 try:
                     _clients.found[self._mark] = client(service, session=session, options=dict(options))
                 except Exception as error:
+                    cause = cause_of(error)
                     raise StorageError(
-                        f"No {service} client could be made: {said(error)}. Nothing was written. Check region and "
-                        "credentials (environment, storage_options= or boto3_session=)."
+                        f"No {service} client could be made: {said(error).rstrip('.')}. Nothing was written. "
+                        + (cause.advice if cause else "Check region, endpoint and credentials.")
                     ) from error
             return _clients.found[self._mark]
 

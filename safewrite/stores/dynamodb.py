@@ -309,7 +309,7 @@ def _write_meaning(error: Exception, table_name: str) -> Outcome:
 def _named(outcome: Outcome, table_name: str) -> Outcome:
     if isinstance(outcome, Failed) and "ResourceNotFound" in outcome.detail:
         return Failed(
-            f"the DynamoDB table {table_name!r} does not exist; "
-            f"`safewrite locks create --lock-table {table_name}` makes it"
+            f"the DynamoDB table {table_name!r} does not exist",
+            f"Make it: `safewrite locks create --lock-table {table_name}`; or check its name, AWS_REGION and the account.",
         )
     return outcome

@@ -36,7 +36,7 @@ class LocalObjects:
         except FileNotFoundError:
             return Missing()
         except OSError as error:
-            return Unknown(str(error))
+            return _unread(error)
 
     def get_range(self, path: str, start: int, length: int) -> Outcome:
         outcome = self.get(path)
@@ -51,7 +51,7 @@ class LocalObjects:
         except FileNotFoundError:
             return Missing()
         except OSError as error:
-            return Unknown(str(error))
+            return _unread(error)
 
     def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
         top = self.folder / prefix.rpartition("/")[0]
@@ -67,7 +67,7 @@ class LocalObjects:
                             etag = f"{status.st_ino:x}-{status.st_mtime_ns:x}"
                             found.append(Listed(path, status.st_size, modified_ms, etag))
         except OSError as error:
-            return Unknown(str(error))
+            return _unread(error)
         found.sort(key=lambda item: item.path)
         return Ok(tuple(found[:limit] if limit else found))
 
@@ -114,6 +114,17 @@ class LocalObjects:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _unread(error: OSError) -> Unknown:
+    """A file or folder that is there, and could not be read."""
+    if isinstance(error, PermissionError):
+        return Unknown(str(error), "Allow this user to read the table's folder.", asks_max=1)
+    if isinstance(error, NotADirectoryError | IsADirectoryError):
+        return Unknown(
+            str(error), "A file stands where a folder should be, or the reverse: move it away.", asks_max=1
+        )
+    return Unknown(str(error))
 
 
 def _raise(error: OSError) -> None:

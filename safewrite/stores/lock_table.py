@@ -6,12 +6,18 @@ import time
 import uuid
 from typing import Any
 
-from safewrite.errors import Kind, StorageError, UnsafeConfigError
+from safewrite.errors import Kind, StorageError
 from safewrite.findings import DANGER, WARNING, Finding, Findings
+from safewrite.stores.advice import cause_of
 from safewrite.texts import said
 
 IDENTITY = {"tablePath": {"S": "safewrite:identity"}, "fileName": {"S": "identity"}}
 _KEYS = {"HASH": "tablePath", "RANGE": "fileName"}
+
+
+DELTA_WITHOUT = "open the table with arbiter='object-store' if no lock table guards it"
+"""What else a user of a Delta table without a lock table can do."""
+ICEBERG_WITHOUT = "leave lock_table= out: an Iceberg table's catalog arbitrates"
 
 
 def ensure(client: Any, name: str, *, wait_s: float = 60.0) -> bool:
@@ -32,9 +38,9 @@ def ensure(client: Any, name: str, *, wait_s: float = 60.0) -> bool:
         )
     except ClientError as error:
         if error.response["Error"]["Code"] != "ResourceInUseException":  # made by another meanwhile
-            raise _unusable(name, error) from error
+            raise _unusable(client, name, error) from error
     except BotoCoreError as error:
-        raise _unusable(name, error) from error
+        raise _unusable(client, name, error) from error
     _wait_active(client, name, wait_s)
     enable_ttl(client, name)
     return True
@@ -100,21 +106,27 @@ def enable_ttl(client: Any, name: str) -> None:
         )
     except ClientError as error:
         if "already enabled" not in str(error):
-            raise _unusable(name, error) from error
+            raise _unusable(client, name, error) from error
 
 
 _identities: dict[tuple[int, str], tuple[Any, str]] = {}
 
 
-def identity(client: Any, name: str) -> str:
-    """The identity of a lock table, read once per client and process: it never changes (A16)."""
+def identity(client: Any, name: str, *, without: str = DELTA_WITHOUT) -> str:
+    """The identity of a lock table, read once per client and process: it never changes (A16).
+
+    ``without`` says what else can be done where there is no such table.
+    """
     mark = (id(client), name)
     if mark not in _identities:
-        _identities[mark] = (client, _read_identity(client, name))  # the client is kept, so its id is too
+        _identities[mark] = (
+            client,
+            _read_identity(client, name, without),
+        )  # the client is kept, so its id is too
     return _identities[mark][1]
 
 
-def _read_identity(client: Any, name: str) -> str:
+def _read_identity(client: Any, name: str, without: str) -> str:
     """``region/name/unique``: the unique part is an item that the first user put there (A16).
 
     Raises:
@@ -135,24 +147,42 @@ def _read_identity(client: Any, name: str) -> str:
         except client.exceptions.ConditionalCheckFailedException:
             continue
         except (ClientError, BotoCoreError, KeyError) as error:
-            if attempt == 4 or "ResourceNotFound" in str(error):
-                raise _unusable(name, error) from error
+            cause = cause_of(error)
+            asks_max = 5 if cause is None or cause.asks_max is None else cause.asks_max
+            if attempt + 1 >= asks_max or "ResourceNotFound" in str(error):
+                raise _unusable(client, name, error, without) from error
             time.sleep(0.05 * 2**attempt)
-    raise _unusable(name, "its identity item cannot be read")
+    raise _unusable(client, name, "its identity item cannot be read")
 
 
 def _wait_active(client: Any, name: str, wait_s: float) -> None:
     limit_s = time.monotonic() + wait_s
     while (describe(client, name) or {}).get("TableStatus") != "ACTIVE":
         if time.monotonic() > limit_s:
-            raise _unusable(name, f"it did not become active within {wait_s:.0f} s")
+            raise _unusable(client, name, f"it did not become active within {wait_s:.0f} s")
         time.sleep(0.2)
 
 
-def _unusable(name: str, why: object) -> StorageError | UnsafeConfigError:
+def _unusable(client: Any, name: str, why: object, without: str = DELTA_WITHOUT) -> StorageError:
+    """The error for a lock table that cannot be used.
+
+    Another arbiter is proposed only where the table is not there: writers that go round a table which guards theirs,
+    because their credentials or network failed, would lose rows.
+    """
+    cause = cause_of(why) if isinstance(why, BaseException) else None
+    text = said(why) if isinstance(why, BaseException) else str(why)
+    if "ResourceNotFound" in text:
+        advice = (
+            f"Create it with `safewrite locks create --lock-table {name}`, check AWS_REGION, or {without}."
+        )
+    elif cause is not None:
+        advice = cause.advice
+    else:
+        advice = (
+            f"Check that DynamoDB answers at {client.meta.endpoint_url} in region {client.meta.region_name} "
+            "(AWS_ENDPOINT_URL_DYNAMODB, AWS_REGION)."
+        )
     return StorageError(
-        f"The DynamoDB lock table {name!r} cannot be used: {why}. Nothing was written. Create it with "
-        f"`safewrite locks create --lock-table {name}`, or open the table with arbiter='object-store' if no "
-        "lock table guards it.",
+        f"The DynamoDB lock table {name!r} cannot be used: {text.rstrip('.')}. Nothing was written. {advice}",
         kind=Kind.LOCK_TABLE_UNUSABLE,
     )

@@ -15,6 +15,7 @@ from safewrite.errors import InternalError
 from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Ok, Outcome
 from safewrite.stores.abc import LeaseQueue, Ledger, LockTable, ObjectStore
+from safewrite.stores.events import Listener, Watch
 
 T = TypeVar("T")
 
@@ -35,15 +36,19 @@ def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
     """Drive a generator of effects to its end on a world.
 
     What a world raises is raised where the effect was asked for: a protocol knows whether a commit is in doubt.
+    Retries, waits and repairs are logged, and told to the world's ``listener``.
     """
+    watch = Watch(world)
     try:
         effect = next(steps)
         while True:
+            watch.asked(effect)
             try:
                 outcome = world.perform(effect)
             except Exception as error:  # noqa: BLE001 - not swallowed: the generator has it
                 effect = steps.throw(error)
             else:
+                watch.answered(effect, outcome)
                 effect = steps.send(outcome)
     except StopIteration as end:
         result: T = end.value
@@ -98,6 +103,7 @@ class World:
         self.backoff_s = backoff_s
         self.backoff_s_max = backoff_s_max
         self.ledger_ttl_s = ledger_ttl_s
+        self.listener: Listener | None = None
 
     def perform(self, effect: Effect) -> Outcome:
         """Perform one effect on the stores and return what came of it."""

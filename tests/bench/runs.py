@@ -20,7 +20,7 @@ def stress(
     folder: Path, *options: str, checkout: Path = ROOT, limit_s: int = 300
 ) -> tuple[int, dict[str, Any], str]:
     """Run the command; its exit code, its report, and the page."""
-    command = [sys.executable, "-m", "bench.stress", "--json", "--out", str(folder), *options]
+    command = [sys.executable, "-m", "bench.stress", "--output", "json", "--out", str(folder), *options]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SAFEWRITE_")}
     folders = {name: os.environ.get(name, str(ROOT / default)) for name, default in _FOLDERS.items()}
     done = subprocess.run(

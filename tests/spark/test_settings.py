@@ -89,6 +89,14 @@ def test_jars_that_are_not_pinned_for_a_spark_are_not_left_out_in_silence(
         packages(kafka=True)
 
 
+def test_the_folder_that_make_jars_fills_is_searched_for_its_spark_folder(tmp_path: Path) -> None:
+    names = [path.name for path in jars_from(JARS)]
+    (tmp_path / "spark").mkdir()
+    for name in names:
+        (tmp_path / "spark" / name).symlink_to(JARS / name)
+    assert list(jars_from(tmp_path)) == [tmp_path / "spark" / name for name in names]
+
+
 def test_a_missing_jar_is_named_with_the_command_that_fetches_it(tmp_path: Path) -> None:
     for path in jars_from(JARS, s3=False)[1:]:
         (tmp_path / path.name).symlink_to(path)

@@ -25,6 +25,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Entry, Get, List, Listed, Ok
 from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.stores.abc import ObjectStore
+from safewrite.stores.advice import cause_of
 from safewrite.stores.aws import ServerClock, shared_client
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import LocalObjects, SqliteLedger
@@ -286,9 +287,10 @@ def _observe_clock(found: Survey) -> None:
     try:
         answer = found.s3.list_objects_v2(Bucket=found.address.bucket, Prefix=found.address.prefix, MaxKeys=1)
     except (BotoCoreError, ClientError) as error:
+        cause = cause_of(error)
         raise StorageError(
-            f"{found.address.uri} cannot be listed: {said(error)}. Nothing was written. Check the address, the "
-            "endpoint and the credentials."
+            f"{found.address.uri} cannot be listed: {said(error).rstrip('.')}. Nothing was written. "
+            + (cause.advice if cause else "Check the address, the endpoint and the credentials.")
         ) from error
     found.clock.observe(answer["ResponseMetadata"]["HTTPHeaders"])
     found.skew_ms = found.clock.skew_ms

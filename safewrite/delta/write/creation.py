@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from safewrite.delta.log import features
 from safewrite.delta.log.actions import Action
@@ -13,6 +16,8 @@ from safewrite.delta.log.snapshot import TableState
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.frames import Prepared
 from safewrite.texts import said
+
+log = logging.getLogger("safewrite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,13 @@ def _new_table(
 def _protocol(prepared: Prepared, configuration: Mapping[str, str]) -> Action:
     """The lowest protocol that carries the table, so that the oldest engines still read it."""
     needed = features_needed(prepared.schema)
+    if needed:
+        log.info(
+            "The new table has the feature %s, for times without a zone (%s): engines that do not know it cannot read the "
+            "table. Give the times a zone (dt.tz_localize('UTC')) for a table that all engines read.",
+            ", ".join(needed),
+            ", ".join(f.name for f in prepared.schema if features_needed(pa.schema([f]))),
+        )
     change_feed = configuration.get("delta.enableChangeDataFeed", "").lower() == "true"
     if needed:
         legacy = ["appendOnly", "invariants", *(["changeDataFeed"] if change_feed else [])]

@@ -23,6 +23,9 @@ class PlanFiles(Effect):
     head: Head
     row_filter: BooleanExpression
 
+    def __str__(self) -> str:
+        return "Reading the table's manifests"
+
 
 @dataclass(frozen=True, slots=True)
 class ReadRows(Effect):
@@ -30,3 +33,6 @@ class ReadRows(Effect):
 
     head: Head
     task: FileScanTask
+
+    def __str__(self) -> str:
+        return f"Reading {self.task.file.file_path}"

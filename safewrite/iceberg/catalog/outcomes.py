@@ -10,6 +10,7 @@ from typing import Any
 
 from safewrite.errors import UnsafeConfigError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
+from safewrite.stores.advice import cause_of
 from safewrite.texts import said
 
 _REFUSED_CODES = {
@@ -41,6 +42,8 @@ def _meaning(error: Exception) -> Outcome:
     from pyiceberg import exceptions as iceberg
 
     detail = f"{type(error).__name__}: {said(error)}"[:500]
+    cause = cause_of(error)
+    advice, asks_max = (cause.advice, cause.asks_max) if cause else ("", None)
     if isinstance(error, iceberg.CommitFailedException) and "table metadata is missing" in detail:
         return Missing()  # PyIceberg looked before it asked, and found no table
     if isinstance(error, iceberg.CommitFailedException | iceberg.TableAlreadyExistsError):
@@ -57,7 +60,7 @@ def _meaning(error: Exception) -> Outcome:
         | iceberg.OAuthError
         | iceberg.ValidationError,
     ):
-        return Failed(detail)
+        return Failed(detail, _login(error))
     if isinstance(error, UnsafeConfigError):  # our own guard: the request was not sent
         return Failed(detail)
     if type(error) is ValueError:  # PyIceberg's checks before it asks; subclasses may come from an answer
@@ -66,10 +69,27 @@ def _meaning(error: Exception) -> Outcome:
     if code == "ConcurrentModificationException":
         return Exists()
     if code in _REFUSED_CODES:
-        return Failed(detail)
+        return Failed(detail, advice)
     if code in _BUSY_CODES or any(text in detail for text in _BUSY_TEXTS):
-        return Busy(detail)
-    return Unknown(detail)
+        return Busy(detail, advice)
+    # Botocore has sent it more than once, to an address that never answered.
+    return Unknown(detail, advice or _unreached(error), None if asks_max is None else 1)
+
+
+def _login(error: Exception) -> str:
+    """Advice where a REST catalog refused who asks, or what."""
+    from pyiceberg import exceptions as iceberg
+
+    if isinstance(error, iceberg.UnauthorizedError | iceberg.OAuthError):
+        return "Check the catalog's token or credential: it does not know who asks."
+    return "Ask for the permission in the catalog." if isinstance(error, iceberg.ForbiddenError) else ""
+
+
+def _unreached(error: Exception) -> str:
+    """Advice where nobody listens at the catalog's address; it may pass."""
+    if not any(cls.__name__ in ("ConnectionError", "ConnectTimeout") for cls in type(error).__mro__):
+        return ""
+    return "Check the catalog's address (uri) and the network; if it passes, call again with the same key."
 
 
 def file_meaning(error: Exception) -> Outcome:
@@ -78,7 +98,10 @@ def file_meaning(error: Exception) -> Outcome:
     if isinstance(error, FileNotFoundError):
         return Missing()
     if isinstance(error, PermissionError) or "ACCESS_DENIED" in detail:
-        return Failed(detail)
+        return Failed(
+            detail,
+            "The credentials or the user may not do this: allow it, or give others (s3.access-key-id).",
+        )
     return Unknown(detail)
 
 

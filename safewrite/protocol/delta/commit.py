@@ -192,10 +192,14 @@ def _spread(state: Try, version: int, lost_s: float) -> Backoff:
 def check_patience(state: Try, elapsed_s: float) -> None:
     """Give up only between attempts, when nothing is in doubt (C8, M28)."""
     if state.attempts >= state.limits.attempts or elapsed_s > state.limits.timeout_s:
+        why = (
+            f"other writers took every version up to {state.seen}"
+            if state.attempts
+            else f"the time was used up before the first attempt (timeout_s={state.limits.timeout_s:g})"
+        )
         raise RetriesExhaustedError(
-            f"Gave up after {state.attempts} attempts in {elapsed_s:.1f} s: other writers took every "
-            f"version up to {state.seen}. Nothing was committed. Call again with the same key, "
-            "raise the limits, or write less often."
+            f"Gave up after {state.attempts} attempt{'s' * (state.attempts != 1)} in {elapsed_s:.1f} s: {why}. Nothing was "
+            "committed. Call again with the same key, raise attempts_max= or timeout_s=, or write less often."
         )
 
 

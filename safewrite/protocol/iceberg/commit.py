@@ -63,12 +63,18 @@ METADATA_READ_MAX = 100
 class LoadTable(Effect):
     """The table as its catalog shows it now: ``Ok(Head) | Missing | Failed | Unknown``."""
 
+    def __str__(self) -> str:
+        return "Loading the table from its catalog"
+
 
 @dataclass(frozen=True, slots=True)
 class ReadMetadata(Effect):
     """The table as an earlier metadata file shows it: ``Ok(Head) | Missing | Unknown``."""
 
     location: str
+
+    def __str__(self) -> str:
+        return f"Reading {self.location}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +86,18 @@ class SwapTable(Effect):
 
     change: Change
 
+    def __str__(self) -> str:
+        return "Committing to the catalog"
+
 
 @dataclass(frozen=True, slots=True)
 class CreateTable(Effect):
     """Make a table if there is none of its name: ``Ok | Exists | Missing | Busy | Failed | Unknown``."""
 
     creation: Creation
+
+    def __str__(self) -> str:
+        return "Creating the table in its catalog"
 
 
 # --- what is committed -----------------------------------------------------------------------------

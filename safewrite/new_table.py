@@ -1,0 +1,51 @@
+"""Says where settings of a new table have no effect, for there is a table or none is to be made."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from safewrite.errors import InvalidInputError, TableNotFoundError
+
+log = logging.getLogger("safewrite")
+
+
+def only_for_new(**given: Any) -> None:
+    """Refuse what only says how a table is made, where none is to be made: it would be left out in silence.
+
+    Raises:
+        InvalidInputError: one of them was given.
+    """
+    names = [f"{name}=" for name, value in given.items() if value not in (None, (), {})]
+    if names:
+        raise InvalidInputError(
+            f"{' and '.join(names)} only say{'s' * (len(names) == 1)} how a table is made, and create= is False. Nothing was "
+            "written. Leave that out, or pass create=True if the table may have to be made."
+        )
+
+
+def warn_of_kept(table: Any, partition_by: Any, properties: Mapping[str, str]) -> None:
+    """Say which settings of a new table have no effect, for the table is there and has others."""
+    try:
+        own_partitions, own = tuple(table.partition_by), dict(table.properties)
+    except TableNotFoundError:
+        return
+    kept = []
+    if isinstance(partition_by, Sequence | set) and partition_by:
+        same = [_bare(text) for text in partition_by] == [_bare(text) for text in own_partitions]
+        kept += [] if same else [f"partition_by= (the table has {list(own_partitions)})"]
+    for name, value in properties.items():
+        if str(own.get(name)).lower() != value.lower():
+            kept.append(f"property {name} (the table has {own.get(name)!r})")
+    if kept:
+        log.warning(
+            "%s is there already, so this has no effect: %s.",
+            table.uri,
+            "; ".join(kept),
+            extra={"table": table.uri},
+        )
+
+
+def _bare(text: str) -> str:
+    return text.replace(" ", "").lower()

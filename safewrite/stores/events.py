@@ -1,0 +1,157 @@
+"""Tells a log, and whoever listens, of what a write does while it is silent: retries, waits and repairs."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from safewrite.errors import InvalidInputError
+from safewrite.protocol.effects import (
+    Backoff,
+    Busy,
+    Effect,
+    Exists,
+    Ok,
+    Outcome,
+    PassTurn,
+    PutIfAbsent,
+    Queue,
+    TakeTicket,
+    Together,
+    Unknown,
+)
+from safewrite.texts import said, shown
+
+log = logging.getLogger("safewrite")
+
+Kind: TypeAlias = Literal["retry", "wait", "repair"]
+_DETAIL_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that a call did beside its work.
+
+    ``kind`` is ``"retry"`` (a request or a commit is tried again), ``"wait"`` (a turn in the queue of writers is waited
+    for) or ``"repair"`` (what another writer left unfinished was finished, or its turn was passed over); more kinds may
+    come.  ``table`` is the table's address or name, ``text`` a sentence, ``details`` its numbers by name.
+    """
+
+    kind: Kind
+    table: str
+    text: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Listener:
+    """Whoever is told of events; what it raises is logged, and stops no write.
+
+    Pickled, it is the same callable where that can be pickled, and nobody where it cannot: a table travels without it.
+    """
+
+    def __init__(self, call: Callable[[Event], object] | None) -> None:
+        self.call = call
+
+    def __call__(self, event: Event) -> None:
+        if self.call is None:
+            return
+        try:
+            self.call(event)
+        except Exception as error:  # noqa: BLE001 - the user's code: a write does not depend on it
+            with suppress(Exception):
+                log.warning(
+                    "on_event= raised: %s", said(error), extra={"table": event.table, "kind": event.kind}
+                )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            pickle.dumps(self.call)
+        except Exception:  # noqa: BLE001 - whatever it raises: it cannot travel
+            return (Listener, (None,))
+        return (Listener, (self.call,))
+
+
+def listener(call: object) -> Listener | None:
+    """What ``on_event=`` is given, checked.
+
+    Raises:
+        InvalidInputError: it cannot be called.
+    """
+    if call is None or isinstance(call, Listener):
+        return call
+    if not callable(call):
+        raise InvalidInputError(
+            f"on_event= is a function of one safewrite.Event, not {shown(call)}. Nothing was written."
+        )
+    return Listener(call)
+
+
+class Watch:
+    """Sees the effects of one call, and makes events of them."""
+
+    def __init__(self, world: object) -> None:
+        self._tell = getattr(world, "listener", None)
+        self._table = str(getattr(getattr(world, "objects", None), "root", ""))
+        self._failing: dict[str, tuple[Effect, Outcome]] = {}
+        self._last: tuple[Effect, Outcome] | None = None
+
+    def asked(self, effect: Effect) -> None:
+        """An effect is about to be performed."""
+        for part in effect.effects if isinstance(effect, Together) else (effect,):
+            failing = self._failing.pop(part.name.removesuffix(".backoff"), None)
+            if isinstance(part, Backoff):
+                self._retry(part, failing or self._last)
+            elif failing is not None and failing[0] is part:  # asked again at once
+                self._retry(Backoff(1, name=part.name), failing)
+
+    def answered(self, effect: Effect, outcome: Outcome) -> None:
+        """An effect was performed."""
+        if isinstance(effect, Together):
+            parts = outcome.value if isinstance(outcome, Ok) else (outcome,) * len(effect.effects)
+            for one, own in zip(effect.effects, parts, strict=True):  # type: ignore[call-overload]
+                self.answered(one, own)
+        elif isinstance(outcome, Busy | Unknown | Exists):
+            self._failing[effect.name] = self._last = (effect, outcome)
+        elif isinstance(effect, TakeTicket):
+            self._queued(outcome)
+        elif isinstance(effect, PassTurn) and effect.name == "lease.pass_over":
+            self._event(
+                "repair", "A writer that did not move was passed over in the queue", ticket=effect.ticket
+            )
+        elif (
+            isinstance(effect, PutIfAbsent) and effect.name.startswith("repair.") and isinstance(outcome, Ok)
+        ):
+            self._event(
+                "repair", f"The commit {effect.path}, which another writer left unfinished, was finished"
+            )
+
+    def _retry(self, pause: Backoff, failing: tuple[Effect, Outcome] | None) -> None:
+        effect, outcome = failing or (None, None)
+        if effect is None or isinstance(outcome, Exists):
+            text = "Other writers were first; trying again after them"
+        else:
+            detail = getattr(outcome, "detail", "")[:_DETAIL_MAX].rstrip(".") or type(outcome).__name__
+            text = f"{effect} failed: {detail}; asking again"
+        self._event("retry", text, attempt=pause.attempt, step=pause.name.removesuffix(".backoff"))
+
+    def _queued(self, outcome: Outcome) -> None:
+        match outcome:
+            case Ok((int(ticket), Queue(serving=serving))) if serving < ticket:
+                self._event(
+                    "wait",
+                    f"{ticket - serving} turns of other writers come first",
+                    ticket=ticket,
+                    serving=serving,
+                )
+
+    def _event(self, kind: Kind, text: str, **details: Any) -> None:
+        with suppress(Exception):  # handlers and filters of logs are the user's, and may raise
+            log.info(
+                "%s (%s)", text, self._table, extra={"table": self._table, "kind": kind, "details": details}
+            )
+        if self._tell is not None:
+            self._tell(Event(kind, self._table, text, details))

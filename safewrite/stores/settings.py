@@ -1,0 +1,182 @@
+"""Reads ``storage_options=``: deltalake's keys under one spelling each; slips are refused, what has no effect is named."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Mapping
+
+from safewrite.errors import InvalidInputError
+
+log = logging.getLogger("safewrite")
+
+
+def _keys(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_USED = frozenset(
+    {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+        "AWS_PROFILE",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "AWS_ENDPOINT_URL_DYNAMODB",
+        "DELTA_DYNAMO_TABLE_NAME",
+    }
+)
+# Other names of the same, which deltalake's object_store takes.
+_ALIASES = {
+    "ACCESS_KEY_ID": "AWS_ACCESS_KEY_ID",
+    "SECRET_ACCESS_KEY": "AWS_SECRET_ACCESS_KEY",
+    "SESSION_TOKEN": "AWS_SESSION_TOKEN",
+    "TOKEN": "AWS_SESSION_TOKEN",
+    "AWS_TOKEN": "AWS_SESSION_TOKEN",
+    "REGION": "AWS_REGION",
+    "DEFAULT_REGION": "AWS_DEFAULT_REGION",
+    "ENDPOINT": "AWS_ENDPOINT_URL",
+    "ENDPOINT_URL": "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT": "AWS_ENDPOINT_URL",
+}
+# Keys of object_store and deltalake that change nothing of what safewrite does, or that it decides itself.
+_HARMLESS = _keys(
+    """
+    ALLOW_HTTP ALLOW_INVALID_CERTIFICATES AWS_ALLOW_HTTP AWS_BUCKET AWS_BUCKET_NAME AWS_CHECKSUM_ALGORITHM
+    AWS_CONDITIONAL_PUT AWS_COPY_IF_NOT_EXISTS AWS_DISABLE_TAGGING AWS_EC2_METADATA_DISABLED AWS_FORCE_CREDENTIAL_LOAD
+    AWS_IMDSV1_FALLBACK AWS_METADATA_ENDPOINT AWS_S3_ADDRESSING_STYLE AWS_S3_ALLOW_UNSAFE_RENAME AWS_S3_EXPRESS
+    AWS_S3_GET_INTERNAL_SERVER_ERROR_RETRIES AWS_S3_LOCKING_PROVIDER AWS_S3_POOL_IDLE_TIMEOUT_SECONDS
+    AWS_STS_POOL_IDLE_TIMEOUT_SECONDS AWS_UNSIGNED_PAYLOAD AWS_VIRTUAL_HOSTED_STYLE_REQUEST BUCKET BUCKET_NAME
+    CHECKSUM_ALGORITHM CONDITIONAL_PUT CONNECT_TIMEOUT COPY_IF_NOT_EXISTS DEFAULT_CONTENT_TYPE
+    DELTA_DYNAMO_BILLING_MODE DELTA_DYNAMO_MAX_ELAPSED_REQUEST_TIME DELTA_DYNAMO_READ_CAPACITY
+    DELTA_DYNAMO_WRITE_CAPACITY DELTA_DYNAMO_OVERRIDE_BUCKET_NAME DISABLE_TAGGING
+    HTTP1_ONLY HTTP2_KEEP_ALIVE_INTERVAL HTTP2_KEEP_ALIVE_TIMEOUT HTTP2_KEEP_ALIVE_WHILE_IDLE HTTP2_ONLY IMDSV1_FALLBACK
+    MAX_RETRIES METADATA_ENDPOINT MOUNT_ALLOW_UNSAFE_RENAME POOL_IDLE_TIMEOUT POOL_MAX_IDLE_PER_HOST
+    RANDOMIZE_ADDRESSES RETRY_TIMEOUT S3_ALLOW_UNSAFE_RENAME ALLOW_UNSAFE_RENAME S3_EXPRESS TIMEOUT
+    UNSIGNED_PAYLOAD USER_AGENT VIRTUAL_HOSTED_STYLE_REQUEST
+    """
+)
+# Keys of object_store and deltalake that mean something, and that safewrite's own requests do not follow.
+_NOT_FOLLOWED = _keys(
+    """
+    AWS_ACCESS_KEY_ID_DYNAMODB AWS_CONTAINER_CREDENTIALS_RELATIVE_URI AWS_CONTAINER_CREDENTIALS_FULL_URI
+    AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE AWS_ENDPOINT_URL_STS AWS_IAM_ROLE_ARN AWS_IAM_ROLE_SESSION_NAME
+    AWS_REGION_DYNAMODB AWS_REQUEST_PAYER AWS_ROLE_ARN AWS_ROLE_SESSION_NAME AWS_S3_ASSUME_ROLE_ARN AWS_S3_ROLE_SESSION_NAME
+    AWS_SECRET_ACCESS_KEY_DYNAMODB AWS_SERVER_SIDE_ENCRYPTION AWS_SESSION_TOKEN_DYNAMODB AWS_SKIP_SIGNATURE
+    AWS_SSE_BUCKET_KEY_ENABLED AWS_SSE_CUSTOMER_KEY_BASE64 AWS_SSE_KMS_KEY_ID AWS_WEB_IDENTITY_TOKEN_FILE
+    PROXY_CA_CERTIFICATE PROXY_EXCLUDES PROXY_URL REQUEST_PAYER SKIP_SIGNATURE
+    """
+)
+# Keys of s3fs and pandas; their values would be left out in silence.
+_OTHERS = {
+    "key": "AWS_ACCESS_KEY_ID",
+    "secret": "AWS_SECRET_ACCESS_KEY",
+    "client_kwargs": "AWS_ENDPOINT_URL, AWS_REGION",
+    "config_kwargs": "boto3_session=",
+    "profile": "AWS_PROFILE",
+    "anon": "credentials: writers need them",
+    "aws_access_key": "AWS_ACCESS_KEY_ID",
+    "aws_secret_key": "AWS_SECRET_ACCESS_KEY",
+}
+ICEBERG = ("s3.", "glue.", "client.")
+"""How the properties of PyIceberg begin that are about its clients."""
+_DEFAULTS = {
+    "s3.endpoint": "AWS_ENDPOINT_URL_S3",
+    "s3.access-key-id": "AWS_ACCESS_KEY_ID",
+    "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
+    "s3.session-token": "AWS_SESSION_TOKEN",
+    "s3.region": "AWS_REGION",
+}
+_ICEBERG_KEYS = (
+    *_DEFAULTS,
+    "s3.signer",
+    "s3.signer.uri",
+    "s3.signer.endpoint",
+    "s3.resolve-region",
+    "s3.proxy-uri",
+    "s3.connect-timeout",
+    "s3.request-timeout",
+    "s3.role-arn",
+    "s3.role-session-name",
+    "s3.force-virtual-addressing",
+    "s3.retry-strategy-impl",
+    "s3.anonymous",
+    "glue.endpoint",
+    "glue.region",
+    "glue.access-key-id",
+    "glue.secret-access-key",
+    "glue.session-token",
+    "glue.profile-name",
+    "glue.id",
+    "glue.max-retries",
+    "glue.retry-mode",
+    "glue.skip-archive",
+    "glue.connection-s3-tables",
+    "client.access-key-id",
+    "client.secret-access-key",
+    "client.session-token",
+    "client.region",
+    "client.profile-name",
+    "client.role-arn",
+    "client.role-session-name",
+)
+_KNOWN = (*_USED, *_ALIASES, *_HARMLESS, *_NOT_FOLLOWED)
+
+
+def storage_options(given: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The options under one spelling of each key; None stays None.
+
+    Raises:
+        InvalidInputError: a key that is a slip, or of another library, so that its value would be left out in silence.
+    """
+    if given is None:
+        return None
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        name = _canonical(key)
+        if name in found and found[name] != value:
+            raise InvalidInputError(
+                f"storage_options= gives {name} twice, with two values. Nothing was written. Leave one of them out."
+            )
+        found[name] = value
+    for theirs, ours in _DEFAULTS.items():
+        if theirs in found:
+            found.setdefault(ours, found[theirs])
+    return found
+
+
+def _canonical(key: str) -> str:
+    """How safewrite spells a key."""
+    upper = key.upper()
+    if upper in _USED or upper in _HARMLESS:
+        return upper
+    if upper in _ALIASES:
+        return _ALIASES[upper]
+    if key in _ICEBERG_KEYS:
+        return key
+    if upper in _NOT_FOLLOWED:
+        log.warning(
+            "storage_options= has %s, which safewrite's own requests do not follow: set it in the environment or in a profile, "
+            "or give boto3_session=.",
+            key,
+        )
+        return upper
+    if key.lower() in _OTHERS:
+        raise InvalidInputError(
+            f"storage_options= has {key!r}, a key of another library. Nothing was written. Here it is "
+            f"{_OTHERS[key.lower()]}."
+        )
+    near = difflib.get_close_matches(upper, _KNOWN, n=1, cutoff=0.85) or difflib.get_close_matches(
+        key.lower(), _ICEBERG_KEYS, n=1, cutoff=0.85
+    )
+    if near:
+        raise InvalidInputError(
+            f"storage_options= has {key!r}, which is no key: requests would go elsewhere, or as somebody else. Nothing was "
+            f"written. Did you mean {near[0]!r}?"
+        )
+    if not key.startswith(ICEBERG):
+        log.warning("storage_options= has %s, which has no effect here.", key)
+    return key
