@@ -65,7 +65,7 @@ def test_without_the_extra_the_pip_command_is_printed(missing: str) -> None:
     done = run_without((missing,), "import sys; sys.argv = ['safewrite', '--version']; "
                        "from safewrite.cli import main; main()")  # fmt: skip
     assert done.returncode == 2
-    assert "pip install 'safewrite[cli]'" in done.stderr
+    assert "pip install 'safewrite-lake[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -423,4 +423,4 @@ def test_stress_names_the_extra_where_it_is_not_installed(
     )
     code, printed = run("stress", "--writers", "2")
     assert code == 2
-    assert "pip install 'safewrite[cli,stress]'" in printed
+    assert "pip install 'safewrite-lake[cli,stress]'" in printed

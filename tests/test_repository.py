@@ -19,7 +19,8 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULE_LINES_MAX = 500
 
-# One letter of each in brackets, so that this file passes its own check.
+# One letter of each in brackets, so that this file passes its own checks.
+INSTALLED = re.compile(r"(?:pip instal[l]|additional-python-module[s])\b[^\n]*?\b(safewrite(?:[-_][a-z]\w*)?)")
 FORBIDDEN = re.compile(
     r"(?<![\w.])/(?:wor[k]|far[m]|roo[t]|tm[p]|bash_job[s])/"
     r"|https?://\S+/(?:maven[2]|simpl[e])\b"
@@ -87,6 +88,20 @@ def test_no_tracked_file_names_a_machine_path_or_a_package_index() -> None:
     assert found == []
 
 
+def test_every_install_command_names_this_distribution() -> None:
+    """`safewrite` on the package index is another project, with the same import name."""
+    name = PROJECT["project"]["name"]
+    found = [
+        (str(path.relative_to(ROOT)), match[1].replace("_", "-"))
+        for path in tracked_files()
+        for match in INSTALLED.finditer(path.read_text(errors="replace"))
+    ]
+    assert len(found) > 8
+    assert [(path, named) for path, named in found if named != name] == []
+    own = re.findall(r"safewrite[\w-]*(?=\[)", " ".join(PROJECT["project"]["optional-dependencies"]["all"]))
+    assert set(own) == {name}
+
+
 def test_every_module_opens_with_a_sentence() -> None:
     wrong = []
     for path in tracked_modules():
@@ -132,7 +147,7 @@ def test_the_version_stands_in_one_place_and_the_changelog_opens_with_it() -> No
     assert PROJECT["project"]["dynamic"] == ["version"]
     assert PROJECT["tool"]["hatch"]["version"]["path"] == "safewrite/version.py"
     declared = safewrite.__version__
-    assert version("safewrite") == declared
+    assert version(PROJECT["project"]["name"]) == declared
     assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == declared
 
 

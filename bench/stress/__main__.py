@@ -204,7 +204,7 @@ def _choose(
 def _iceberg_gap() -> str:
     """What is missing for the short run of Iceberg on PostgreSQL that a usual run ends with."""
     if importlib.util.find_spec("pyiceberg") is None or importlib.util.find_spec("psycopg2") is None:
-        return "pip install 'safewrite[iceberg]' psycopg2-binary"
+        return "pip install 'safewrite-lake[iceberg]' psycopg2-binary"
     try:
         catalogs.postgres_programs()
     except servers.ServerError as error:
