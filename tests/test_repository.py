@@ -20,7 +20,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULE_LINES_MAX = 500
 
 # One letter of each in brackets, so that this file passes its own checks.
-INSTALLED = re.compile(r"(?:pip instal[l]|additional-python-module[s])\b[^\n]*?\b(safewrite(?:[-_][a-z]\w*)?)")
+INSTALLED = re.compile(
+    r"(?:pip ins[t]all|additional-python-module[s])\b[^\n]*?\b(safewrite(?:[-_][a-z]\w*)?)"
+)
 FORBIDDEN = re.compile(
     r"(?<![\w.])/(?:wor[k]|far[m]|roo[t]|tm[p]|bash_job[s])/"
     r"|https?://\S+/(?:maven[2]|simpl[e])\b"
