@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import safewrite
+from bench.servers.servers import _PACKAGE_OF
 
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -38,6 +39,18 @@ def tracked_files() -> list[Path]:
 
 def tracked_modules() -> list[Path]:
     return [path for path in tracked_files() if path.suffix == ".py"]
+
+
+def imported_by(*folders: str) -> set[str]:
+    """The top-level names that modules of these folders import, wherever in the module."""
+    found: set[str] = set()
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                found.add(str(node.module).partition(".")[0])
+    return found
 
 
 def make_targets() -> set[str]:
@@ -124,6 +137,37 @@ def test_every_dependency_has_its_reason_beside_it() -> None:
     requirements = [line for line in lines if re.match(r'    "[A-Za-z0-9-]+(\[[\w,]+\])?[<>=]', line)]
     assert len(requirements) > 15
     assert [line for line in requirements if "  # " not in line] == []
+
+
+def test_every_dependency_of_users_is_imported_or_run() -> None:
+    """What nothing uses is size and risk for nothing; executables are named where servers are started."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = {
+        re.split(r"[\[<>=]", requirement)[0]
+        for group in [PROJECT["project"]["dependencies"], *(extras[name] for name in extras if name != "all")]
+        for requirement in group
+    }
+    used = {name.replace("_", "-") for name in imported_by("safewrite", "bench")}
+    assert wanted - used - set(_PACKAGE_OF.values()) == set()
+
+
+def test_every_folder_and_file_that_contributing_names_is_there() -> None:
+    spans = re.findall(r"`((?:safewrite|bench|tests)/[^`*]*)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(spans) > 30
+    assert [span for span in spans if not (ROOT / span).exists()] == []
+
+
+def test_the_import_rule_of_contributing_is_the_contract() -> None:
+    """Every layer of the contract stands in rule 10, in the same order."""
+    (contract,) = (one for one in PROJECT["tool"]["importlinter"]["contracts"] if one["type"] == "layers")
+    layers = [name for layer in contract["layers"] for name in re.findall(r"\w+", layer)]
+    rule = re.search(
+        r"^10\. Imports point one way:(.*?)\. `\|`",
+        (ROOT / "CONTRIBUTING.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert rule is not None
+    assert re.findall(r"`(\w+)`", rule[1]) == layers
 
 
 def test_the_lock_holds_every_dependency_by_hash() -> None:
