@@ -40,6 +40,7 @@ jars: $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(JARS)/kafka/.copied $
 .PHONY: lock
 lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes newer versions)
 	@$(LOCK) --group bootstrap -o requirements/bootstrap.txt
+	@$(LOCK) --group docs -o requirements/docs.txt
 	@$(LOCK) pyproject.toml --all-extras --group test --group spark --group lint --group build \
 		-o requirements/dev.txt
 	@for arm in $(ARMS) spark-3.5 pyiceberg-tests; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
@@ -103,6 +104,11 @@ bench: install arms ## Latency and throughput side by side with deltalake, or Py
 bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Appends of Spark through safewrite beside the same without it (BENCH_ARGS)
 	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
 
+.PHONY: docs
+docs: .envs/docs/.installed ## The docs site in out/site; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 .envs/docs/bin/mkdocs build --quiet --strict --site-dir out/site
+	@echo out/site/index.html
+
 .PHONY: build
 build: install $(LOGSTORE) ## Wheel and source distribution in dist/
 	$(UV) build --python $(PY) --no-build-isolation --quiet
@@ -137,6 +143,11 @@ $(PY): | .envs/uv/.installed
 .venv/.installed: requirements/dev.txt pyproject.toml .envs/uv/.installed | $(PY)
 	@$(UV) pip sync --quiet --python $(PY) --require-hashes requirements/dev.txt
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.envs/docs/.installed: requirements/docs.txt .envs/uv/.installed | check-python
+	@test -x $(@D)/bin/python || $(UV) venv --quiet --python "$(PYTHON)" $(@D)
+	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes $<
 	@touch $@
 
 .envs/%/.installed: requirements/arm-%.txt .envs/uv/.installed | check-python

@@ -84,3 +84,11 @@ def test_every_failure_has_a_proof_that_is_there() -> None:
         if missing or not (proofs or one.startswith("M")):
             wrong.append((one, missing))
     assert wrong == []
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    """`make docs` says so too, in an environment of its own."""
+    config = (ROOT / "mkdocs.yml").read_text()
+    placed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", config, re.MULTILINE)
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert sorted(placed) == sorted(pages)
