@@ -19,6 +19,8 @@ LOGSTORE := safewrite/spark/jars/safewrite-logstore.jar
 # loadgroup: the tests that share one Spark go to one worker, and go first.
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 STRESS_ARGS ?=
+# Only Iceberg's REST catalog needs Java here.
+STRESS_JARS = $(if $(findstring iceberg,$(STRESS_ARGS))$(findstring rest,$(STRESS_ARGS)),$(JARS)/iceberg-rest/.copied)
 SOAK_ARGS ?=
 MODEL_ARGS ?= --long
 BENCH_ARGS ?=
@@ -85,7 +87,7 @@ test-long: install arms jars ## The tests that need minutes: Spark beside others
 	@$(PY) -m pytest $(PYTEST_ARGS) -m long
 
 .PHONY: stress
-stress: install arms $(JARS)/iceberg-rest/.copied ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS)
+stress: install arms $(STRESS_JARS) ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS)
 	@$(PY) -m bench.stress $(STRESS_ARGS)
 
 .PHONY: soak

@@ -218,8 +218,7 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
     if ends.row_count:
         console.print(ends)
     colour = {"valid": "green", "INVALID": "red"}.get(summary["verdict"], "yellow")
-    used = [name for name in ("bitten", "torn", "phantom", "zombie", "unknown") if name in words.WORDS]
-    for name in used:
+    for name in ("bitten", "torn", "phantom", "zombie", "unknown"):
         console.print(f"[bold]{name}[/bold]: {words.WORDS[name]}", highlight=False, style="dim")
     console.print()
     console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]. {words.WORDS[summary['verdict']]}")
