@@ -19,8 +19,6 @@ LOGSTORE := safewrite/spark/jars/safewrite-logstore.jar
 # loadgroup: the tests that share one Spark go to one worker, and go first.
 PYTEST_ARGS ?= -n 2 --dist loadgroup
 STRESS_ARGS ?=
-# Only Iceberg's REST catalog needs Java here.
-STRESS_JARS = $(if $(findstring iceberg,$(STRESS_ARGS))$(findstring rest,$(STRESS_ARGS)),$(JARS)/iceberg-rest/.copied)
 SOAK_ARGS ?=
 MODEL_ARGS ?= --long
 BENCH_ARGS ?=
@@ -62,6 +60,11 @@ format: install ## Format the code and apply ruff's safe fixes
 types: install ## mypy, strict
 	.venv/bin/mypy
 
+.PHONY: docs
+docs: .envs/docs/.installed ## The docs site in out/site; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 .envs/docs/bin/mkdocs build --quiet --strict --site-dir out/site
+	@echo out/site/index.html
+
 .PHONY: imports
 imports: install ## import-linter: which package may import which
 	.venv/bin/lint-imports --no-cache  # the cache misjudges imports of modules that appeared later
@@ -87,7 +90,7 @@ test-long: install arms jars ## The tests that need minutes: Spark beside others
 	@$(PY) -m pytest $(PYTEST_ARGS) -m long
 
 .PHONY: stress
-stress: install arms $(STRESS_JARS) ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS)
+stress: install arms $(JARS)/iceberg-rest/.copied ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS)
 	@$(PY) -m bench.stress $(STRESS_ARGS)
 
 .PHONY: soak
@@ -105,11 +108,6 @@ bench: install arms ## Latency and throughput side by side with deltalake, or Py
 .PHONY: bench-spark
 bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Appends of Spark through safewrite beside the same without it (BENCH_ARGS)
 	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
-
-.PHONY: docs
-docs: .envs/docs/.installed ## The docs site in out/site; a link that leads nowhere is an error
-	@NO_MKDOCS_2_WARNING=1 .envs/docs/bin/mkdocs build --quiet --strict --site-dir out/site
-	@echo out/site/index.html
 
 .PHONY: build
 build: install $(LOGSTORE) ## Wheel and source distribution in dist/

@@ -63,7 +63,7 @@ class Progress:
         return (
             f"{time.monotonic() - self._began:6.1f} s  {arm.name}, {fleet.state}: {tally.acked} acked ({tally.acked_rows:,} rows of all writers),"
             f" {_rate(fleet):.1f}/s, {tally.failed} refused, {tally.unknown} unanswered,"
-            f" {sum(tally.kills.values())} kills, {sum(tally.pauses.values())} pauses{_flaws(fleet)}"
+            f" kills {sum(tally.kills.values())}, pauses {sum(tally.pauses.values())}{_flaws(fleet)}"
         )
 
     def _table(self) -> Table:
