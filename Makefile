@@ -46,6 +46,7 @@ jars: $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(JARS)/kafka/.copied $
 .PHONY: lock
 lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes newer versions)
 	@$(LOCK) --group bootstrap -o requirements/bootstrap.txt
+	@$(LOCK) --group docs -o requirements/docs.txt
 	@$(LOCK) pyproject.toml --all-extras --group test --group spark --group lint --group build \
 		-o requirements/dev.txt
 	@for arm in $(ARMS) spark-3.5 pyiceberg-tests; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
@@ -64,6 +65,11 @@ format: install ## Format the code and apply ruff's safe fixes
 .PHONY: types
 types: install ## mypy, strict
 	.venv/bin/mypy
+
+.PHONY: docs
+docs: .envs/docs/.installed ## The docs site in out/site; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 .envs/docs/bin/mkdocs build --quiet --strict --site-dir out/site
+	@echo out/site/index.html
 
 .PHONY: imports
 imports: install ## import-linter: which package may import which
@@ -143,6 +149,11 @@ $(PY): | .envs/uv/.installed
 .venv/.installed: requirements/dev.txt pyproject.toml .envs/uv/.installed | $(PY)
 	@$(UV) pip sync --quiet --python $(PY) --require-hashes requirements/dev.txt
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.envs/docs/.installed: requirements/docs.txt .envs/uv/.installed | check-python
+	@test -x $(@D)/bin/python || $(UV) venv --quiet --python "$(PYTHON)" $(@D)
+	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes $<
 	@touch $@
 
 .envs/%/.installed: requirements/arm-%.txt .envs/uv/.installed | check-python

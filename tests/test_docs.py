@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_repository import tracked_files
+
 ROOT = Path(__file__).parent.parent
 FAULTS = ROOT / "docs" / "faults.md"
+FAILURE_MODES = ROOT / "docs" / "failure-modes.md"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 
 
@@ -31,3 +34,61 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         if not path.exists() or (heading and heading not in marks):
             wrong.append(f"{target}#{heading}")
     assert wrong == []
+
+
+def ids_in(text: str) -> tuple[set[str], set[str]]:
+    """Ids such as A17 that a text names: those of failures, and those of rows of docs/faults.md ("faults A8")."""
+    text = text.replace('"""', " ")
+    of_faults = set(re.findall(r"\b[Ff]aults ([A-Z]\d+)", text))
+    text = re.sub(r"\b[Ff]aults [A-Z]\d+", " ", text)
+    found = set(re.findall(r"(?<![\w%\"'/.#-])[A-IM][1-9]\d?\b(?![\"'%\w-])", text))
+    for letter, first, last in re.findall(r"\b([A-I])(\d+)(?: to |-)\1?(\d+)\b", text):
+        found |= {f"{letter}{number}" for number in range(int(first), int(last) + 1)}
+    return found, of_faults
+
+
+def rows_of(page: Path) -> dict[str, str]:
+    """The rows of a page's tables by the id that they begin with."""
+    return dict(re.findall(r"^\| ([A-Z]\d+) \| (.*)$", page.read_text(), re.MULTILINE))
+
+
+def test_every_id_that_code_or_a_text_names_has_a_row() -> None:
+    failures, faults = rows_of(FAILURE_MODES), rows_of(FAULTS)
+    wrong, named = [], set()
+    for path in tracked_files():
+        if path.suffix not in {".py", ".md", ".java", ".toml"} or path in (FAILURE_MODES, FAULTS):
+            continue
+        found, of_faults = ids_in(path.read_text())
+        named |= found
+        unknown = sorted((found - failures.keys()) | (of_faults - faults.keys()))
+        wrong += [f"{path.relative_to(ROOT)}: {one}" for one in unknown]
+    assert wrong == []
+    assert len(named) > 60
+
+
+def test_every_id_of_a_mutant_has_a_row() -> None:
+    modules = [ROOT / "tests" / "mutants" / name for name in ("catalogue.py", "iceberg.py")]
+    named = {
+        one for module in modules for one in re.findall(r'^        "(M\d+)', module.read_text(), re.MULTILINE)
+    }
+    assert len(named) > 20
+    assert named <= rows_of(FAILURE_MODES).keys()
+
+
+def test_every_failure_has_a_proof_that_is_there() -> None:
+    """A row without a proof, or one whose test went to another file, is wrong."""
+    wrong = []
+    for one, row in rows_of(FAILURE_MODES).items():
+        proofs = re.findall(r"`((?:tests|safewrite)/[^`]+)`", row)
+        missing = [proof for proof in proofs if not (ROOT / proof).is_file()]
+        if missing or not (proofs or one.startswith("M")):
+            wrong.append((one, missing))
+    assert wrong == []
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    """`make docs` says so too, in an environment of its own."""
+    config = (ROOT / "mkdocs.yml").read_text()
+    placed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", config, re.MULTILINE)
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert sorted(placed) == sorted(pages)

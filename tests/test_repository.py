@@ -13,13 +13,17 @@ from pathlib import Path
 import pytest
 
 import safewrite
+from bench.servers.servers import _PACKAGE_OF
 
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULE_LINES_MAX = 500
 
-# One letter of each in brackets, so that this file passes its own check.
+# One letter of each in brackets, so that this file passes its own checks.
+INSTALLED = re.compile(
+    r"(?:pip ins[t]all|additional-python-module[s])\b[^\n]*?\b(safewrite(?:[-_][a-z]\w*)?)"
+)
 FORBIDDEN = re.compile(
     r"(?<![\w.])/(?:wor[k]|far[m]|roo[t]|tm[p]|bash_job[s])/"
     r"|https?://\S+/(?:maven[2]|simpl[e])\b"
@@ -35,6 +39,18 @@ def tracked_files() -> list[Path]:
 
 def tracked_modules() -> list[Path]:
     return [path for path in tracked_files() if path.suffix == ".py"]
+
+
+def imported_by(*folders: str) -> set[str]:
+    """The top-level names that modules of these folders import, wherever in the module."""
+    found: set[str] = set()
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                found.add(str(node.module).partition(".")[0])
+    return found
 
 
 def make_targets() -> set[str]:
@@ -87,6 +103,20 @@ def test_no_tracked_file_names_a_machine_path_or_a_package_index() -> None:
     assert found == []
 
 
+def test_every_install_command_names_this_distribution() -> None:
+    """`safewrite` on the package index is another project, with the same import name."""
+    name = PROJECT["project"]["name"]
+    found = [
+        (str(path.relative_to(ROOT)), match[1].replace("_", "-"))
+        for path in tracked_files()
+        for match in INSTALLED.finditer(path.read_text(errors="replace"))
+    ]
+    assert len(found) > 8
+    assert [(path, named) for path, named in found if named != name] == []
+    own = re.findall(r"safewrite[\w-]*(?=\[)", " ".join(PROJECT["project"]["optional-dependencies"]["all"]))
+    assert set(own) == {name}
+
+
 def test_every_module_opens_with_a_sentence() -> None:
     wrong = []
     for path in tracked_modules():
@@ -109,8 +139,40 @@ def test_every_dependency_has_its_reason_beside_it() -> None:
     assert [line for line in requirements if "  # " not in line] == []
 
 
+def test_every_dependency_of_users_is_imported_or_run() -> None:
+    """What nothing uses is size and risk for nothing; executables are named where servers are started."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = {
+        re.split(r"[\[<>=]", requirement)[0]
+        for group in [PROJECT["project"]["dependencies"], *(extras[name] for name in extras if name != "all")]
+        for requirement in group
+    }
+    used = {name.replace("_", "-") for name in imported_by("safewrite", "bench")}
+    assert wanted - used - set(_PACKAGE_OF.values()) == set()
+
+
+def test_every_folder_and_file_that_contributing_names_is_there() -> None:
+    spans = re.findall(r"`((?:safewrite|bench|tests)/[^`*]*)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(spans) > 30
+    assert [span for span in spans if not (ROOT / span).exists()] == []
+
+
+def test_the_import_rule_of_contributing_is_the_contract() -> None:
+    """Every layer of the contract stands in rule 10, in the same order."""
+    (contract,) = (one for one in PROJECT["tool"]["importlinter"]["contracts"] if one["type"] == "layers")
+    layers = [name for layer in contract["layers"] for name in re.findall(r"\w+", layer)]
+    rule = re.search(
+        r"^10\. Imports point one way:(.*?)\. `\|`",
+        (ROOT / "CONTRIBUTING.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert rule is not None
+    assert re.findall(r"`(\w+)`", rule[1]) == layers
+
+
 def test_the_lock_holds_every_dependency_by_hash() -> None:
-    groups = [group for name, group in PROJECT["dependency-groups"].items() if name != "bootstrap"]
+    alone = {"bootstrap", "docs"}  # these have locks of their own
+    groups = [group for name, group in PROJECT["dependency-groups"].items() if name not in alone]
     extras = [extra for name, extra in PROJECT["project"]["optional-dependencies"].items() if name != "all"]
     wanted = {
         re.split(r"[\[<>=]", requirement)[0]
@@ -132,7 +194,7 @@ def test_the_version_stands_in_one_place_and_the_changelog_opens_with_it() -> No
     assert PROJECT["project"]["dynamic"] == ["version"]
     assert PROJECT["tool"]["hatch"]["version"]["path"] == "safewrite/version.py"
     declared = safewrite.__version__
-    assert version("safewrite") == declared
+    assert version(PROJECT["project"]["name"]) == declared
     assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == declared
 
 

@@ -297,3 +297,13 @@ def test_properties_that_are_kept_are_taken(properties: dict[str, Any]) -> None:
     assert sw.open("./t").append(ROWS).version == 1
     kept = {name: str(value).lower() for name, value in properties.items()}
     assert {name: value.lower() for name, value in table.properties.items()} == kept
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"type": "hadoop"}, {"catalog-impl": "org.apache.iceberg.hadoop.HadoopCatalog"}],
+    ids=lambda one: next(iter(one)),
+)
+def test_a_catalog_of_files_alone_is_refused(settings: dict[str, str]) -> None:  # C6
+    with pytest.raises(sw.UnsafeConfigError, match="hadoop"):
+        sw.open("db.t", catalog={**settings, "warehouse": "s3://lab/w"})

@@ -205,7 +205,7 @@ def _needed(name: str) -> Any:
             raise
         raise typer.BadParameter(
             f"the stress run needs {error.name}, which is not installed; nothing was written: pip install "
-            "'safewrite[cli,stress]'",
+            "'safewrite-lake[cli,stress]'",
             param_hint="installation",
         ) from error
 
@@ -241,7 +241,7 @@ def _choose(
 def _iceberg_gap() -> str:
     """What is missing for the short run of Iceberg on PostgreSQL that a usual run ends with."""
     if importlib.util.find_spec("pyiceberg") is None or importlib.util.find_spec("psycopg2") is None:
-        return "pip install 'safewrite[iceberg]' psycopg2-binary"
+        return "pip install 'safewrite-lake[iceberg]' psycopg2-binary"
     try:
         catalogs.postgres_programs()
     except servers.ServerError as error:

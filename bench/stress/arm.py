@@ -67,6 +67,12 @@ class ArmResult:
         return counts[Flaw.LOST] + max(counts[Flaw.DOUBLED], counts[Flaw.RECOMMITTED])
 
     @property
+    def lost_and_doubled(self) -> tuple[int, int]:
+        """Lost and doubled rows, as the closing table counts them."""
+        counts = self.verdict.counts() if self.plan.naive else self.verdict.counts(self.of_judged)
+        return counts[Flaw.LOST], max(counts[Flaw.DOUBLED], counts[Flaw.RECOMMITTED])
+
+    @property
     def label(self) -> str:
         """One word: a naive arm is to be bitten, the others are judged."""
         if self.plan.naive and self.destroyed:
@@ -131,6 +137,7 @@ class ArmRun:
         self._check_not_stopped()
         tick(fleet)
         result = self._judge(fleet, elapsed_s, *counts, events)
+        fleet.flaws = result.lost_and_doubled
         fleet.state = result.label
         tick(fleet)
         return result

@@ -117,6 +117,8 @@ class Fleet:
         self.tally = Tally()
         self.state = STARTING
         """For the display: ``STARTING``, ``RUNNING``, ``READING``, then the arm's verdict."""
+        self.flaws: tuple[int, int] | None = None
+        """Lost and doubled rows; None until the table was read back."""
         self.errors: list[str] = []
         self.recent: deque[float] = deque(maxlen=2000)
         self._lock = threading.Lock()

@@ -61,15 +61,28 @@ class Progress:
     def _line(self, arm: ArmPlan, fleet: Fleet) -> str:
         tally = fleet.tally
         return (
-            f"{time.monotonic() - self._began:6.1f} s  {arm.name}, {fleet.state}: {tally.acked} acked ({tally.acked_rows:,} rows),"
-            f" {_rate(fleet):.1f}/s, {tally.failed} not committed, {tally.unknown} unknown,"
-            f" kills {sum(tally.kills.values())}, pauses {sum(tally.pauses.values())}"
+            f"{time.monotonic() - self._began:6.1f} s  {arm.name}, {fleet.state}: {tally.acked} acked ({tally.acked_rows:,} rows of all writers),"
+            f" {_rate(fleet):.1f}/s, {tally.failed} refused, {tally.unknown} unanswered,"
+            f" kills {sum(tally.kills.values())}, pauses {sum(tally.pauses.values())}{_flaws(fleet)}"
         )
 
     def _table(self) -> Table:
         title = f"stress, {time.monotonic() - self._began:.0f} s"
-        table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        names = ("arm", "state", "acked", "rows", "acks/s", "refused", "unknown", "kills", "pauses")
+        caption = "all rows: with those of other engines; lost, doubled: once the table was read back"
+        table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        names = (
+            "arm",
+            "state",
+            "acked",
+            "all rows",
+            "acks/s",
+            "refused",
+            "unanswered",
+            "kills",
+            "pauses",
+            "lost",
+            "doubled",
+        )
         for name in names:
             left = name in ("arm", "state")
             table.add_column(name, justify="left" if left else "right", no_wrap=True)
@@ -80,8 +93,14 @@ class Progress:
                 arm.name, state, str(tally.acked), f"{tally.acked_rows:,}",
                 f"{_rate(fleet):.1f}" if fleet.state == RUNNING else "", str(tally.failed), str(tally.unknown),
                 str(sum(tally.kills.values())), str(sum(tally.pauses.values())),
+                *(f"{count:,}" for count in fleet.flaws or ()),
             )  # fmt: skip
         return table
+
+
+def _flaws(fleet: Fleet) -> str:
+    """What the checker found, once the table was read back."""
+    return f", {fleet.flaws[0]:,} lost, {fleet.flaws[1]:,} doubled" if fleet.flaws is not None else ""
 
 
 def _rate(fleet: Fleet) -> float:

@@ -20,7 +20,7 @@ from safewrite.testing.checker import Flaw
 from safewrite.testing.faults import FaultKind, Step
 from safewrite.testing.history import Event, Write
 
-from . import plots
+from . import plots, words
 from .arm import ArmResult
 from .plans import spark_writers
 from .plans.spark_writers import ANY_MOMENT
@@ -46,7 +46,7 @@ def to_dict(result: Result) -> dict[str, Any]:
         name: str(value) if isinstance(value, Path) else value
         for name, value in asdict(result.settings).items()
     }
-    return {
+    summary = {
         "verdict": str(judgement),
         "reasons": list(judgement.reasons),
         "seed": result.settings.seed,
@@ -58,6 +58,7 @@ def to_dict(result: Result) -> dict[str, Any]:
         "arms": [_arm(arm) for arm in result.arms],
         "not_tested": list(NOT_TESTED),
     }
+    return {"sentence": words.sentence(summary), "lacking": words.lacking(summary), **summary}
 
 
 def _arm(arm: ArmResult) -> dict[str, Any]:
@@ -177,14 +178,27 @@ def render(result: Result, summary: dict[str, Any]) -> str:
     environment.filters["number"] = lambda value: "–" if value is None else f"{value:,}"
     figures = {
         arm.plan.name: {
-            "timeline": plots.timeline(arm), "latency": plots.latency(arm), "attempts": plots.attempts(arm),
+            "timeline": plots.timeline(arm), "latency": plots.latency(arm), "tries": plots.tries(arm),
         }
         for arm in result.arms
         if not arm.plan.naive
     }  # fmt: skip
     return environment.get_template("report.html.j2").render(
-        run=summary, figures=figures, beside=plots.side_by_side(result.arms), flaws=[str(flaw) for flaw in Flaw],
+        run=summary, figures=figures, bars=[_bar(arm) for arm in summary["arms"]], flaws=[str(flaw) for flaw in Flaw],
+        words=words.WORDS,
     )  # fmt: skip
+
+
+def _bar(arm: dict[str, Any]) -> dict[str, Any]:
+    """Of an arm's acked rows the percentages that are there once, lost, and doubled."""
+    rows = arm["rows"]
+    acked, twice = max(1, rows["acked_rows"]), words.doubled(rows)
+    lost = 100 * rows["lost"] / acked
+    doubled = 100 * min(acked, twice) / acked
+    return {
+        "title": arm["title"], "acked": rows["acked_rows"], "lost": rows["lost"], "doubled": twice,
+        "shares": {"once": max(0.0, 100 - lost - doubled), "lost": lost, "doubled": doubled},
+    }  # fmt: skip
 
 
 # --- terminal ---------------------------------------------------------------------------------------
@@ -204,30 +218,18 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
     if ends.row_count:
         console.print(ends)
     colour = {"valid": "green", "INVALID": "red"}.get(summary["verdict"], "yellow")
-    console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]")
+    for name in ("bitten", "torn", "phantom", "zombie", "unknown"):
+        console.print(f"[bold]{name}[/bold]: {words.WORDS[name]}", highlight=False, style="dim")
+    console.print()
+    console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]. {words.WORDS[summary['verdict']]}")
     for reason in summary["reasons"]:
         console.print(f"  {reason}", highlight=False, markup=False)
-    if summary["verdict"] == "unknown":
-        console.print(f"  {_lacking(summary)}", highlight=False, markup=False)
+    if summary["lacking"]:
+        console.print(summary["lacking"], highlight=False, markup=False)
+    console.print(summary["sentence"], highlight=False, markup=False, style="bold")
     if summary["verdict"] != "valid":
         console.print(f"replay: {summary['replay']}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
-
-
-def _lacking(summary: dict[str, Any]) -> str:
-    """What a run that proves nothing lacks, and how to get it."""
-    flaws = ("lost", "doubled", "recommitted", "torn", "altered", "phantom", "zombie")
-    flawed = any(arm["rows"][name] for arm in summary["arms"] if not arm["naive"] for name in flaws)
-    found = (
-        ""
-        if flawed
-        else "No row through safewrite was lost, doubled or altered; but this run is too small to prove it. "
-    )
-    settings = summary["settings"]
-    return (
-        f"{found}Run it with more appends (--appends {max(14, 2 * settings['appends'])}) and writers (--writers "
-        f"{max(16, settings['writers'])}): each planned fault needs requests to fall on."
-    )
 
 
 def _cells(arm: dict[str, Any]) -> dict[str, object]:
@@ -236,7 +238,7 @@ def _cells(arm: dict[str, Any]) -> dict[str, object]:
     return {
         "verdict": "destroyed" if arm["destroyed"] else arm["verdict"], "processes": arm["processes"], "kinds": len(arm["kinds"]),
         "acked rows": f"{rows['acked_rows']:,}", "lost": f"{rows['lost']:,}",
-        "doubled": f"{max(rows['doubled'], rows['recommitted']):,}", **flaws, "unknown": rows["unknown"],
+        "doubled": f"{words.doubled(rows):,}", **flaws, "unknown": rows["unknown"],
         "acks/s": f"{arm['commits_per_s']:.1f}", "tries/ack": arm["attempts_per_ack"] or "–",
         "faults": arm["faults_fired"], "kills": sum(arm["kills"].values()) + arm["spark_kills"],
         "pauses": sum(arm["pauses"].values()),

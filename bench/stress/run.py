@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from safewrite.testing.checker import Judgement
+from safewrite.version import __version__
 
 from .arm import ArmResult, ArmRun, StoppedError
 from .fleet import Fleet
@@ -148,9 +149,12 @@ def facts() -> dict[str, str]:
         text=True,
         check=False,
     )
-    found = {"revision": git.stdout.strip() or "not a git checkout", "python": platform.python_version()}
+    found = {
+        "revision": git.stdout.strip() or "not a git checkout",
+        "python": platform.python_version(),
+        "safewrite": __version__,
+    }
     for name in (
-        "safewrite",
         "deltalake",
         "duckdb",
         "pyarrow",

@@ -101,10 +101,10 @@ class Screen:
 
 
 _EXTRAS = {
-    "pyiceberg": "safewrite[iceberg]",
+    "pyiceberg": "safewrite-lake[iceberg]",
     "sqlalchemy": "pyiceberg[sql-postgres]' 'pyiceberg[sql-sqlite]",
-    "sqlglot": "safewrite[delta]",
-    "pyspark": "safewrite[spark]",
+    "sqlglot": "safewrite-lake[delta]",
+    "pyspark": "safewrite-lake[spark]",
 }
 
 

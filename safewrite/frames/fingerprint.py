@@ -1,6 +1,6 @@
 """A fingerprint of rows that depends on their values alone, not on order, chunks or kind of frame.
 
-It is what a repeat of a key is compared with (design promise 6, failure E2), so it must be equal for
+It is what a repeat of a key is compared with (promise 6, E2), so it must be equal for
 equal rows and differ otherwise.  Version 1:
 
 * cell: two 64-bit hashes of the value's canonical bits (integers, dates, timestamps as int64; floats

@@ -146,7 +146,7 @@ def _from_sql(text: str, schema: pa.Schema) -> Predicate:
         from sqlglot.errors import SqlglotError
     except ImportError as error:
         raise MissingExtraError(
-            "where= as SQL text needs sqlglot: pip install 'safewrite[delta]'. Or pass tuples, such as "
+            "where= as SQL text needs sqlglot: pip install 'safewrite-lake[delta]'. Or pass tuples, such as "
             "where=[('day', '=', '2026-11-21')]. Nothing was written."
         ) from error
     try:

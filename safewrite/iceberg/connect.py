@@ -201,7 +201,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         from pyiceberg.catalog import Catalog, load_catalog
     except ImportError as error:
         raise MissingExtraError(
-            "catalog= needs PyIceberg: pip install 'safewrite[iceberg]'. Nothing was written."
+            "catalog= needs PyIceberg: pip install 'safewrite-lake[iceberg]'. Nothing was written."
         ) from error
     from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 

@@ -2,7 +2,7 @@
 
 The log is the truth.  The ledger holds INTENT {base version} from before the first attempt: any
 commit under the key comes after it, so a retry that has examined everything since finds it.
-COMMITTED {version} is put after the commit and only saves a repeat the reading (design, section 4).
+COMMITTED {version} is put after the commit and only saves a repeat the reading.
 """
 
 from __future__ import annotations

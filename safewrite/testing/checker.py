@@ -1,9 +1,8 @@
 """Judges a run: what readers found in the table against what the writers were told.
 
-Exact for the promise of the design (section 2): a write is a set of rows with unique ids and check
-values, an ack means that every later read has each of them once and unchanged.  Classes follow
-failure-modes.md section 2.3.  Shares no code with the writer and touches no store: it is given
-the ledger (:mod:`safewrite.testing.history`) and rows that other engines have read.
+Exact for the promise (docs/promise.md): a write is a set of rows with unique ids and check
+values, an ack means that every later read has each of them once and unchanged.  It shares no code
+with the writer and touches no store: it is given the ledger (:mod:`safewrite.testing.history`) and rows that other engines have read.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It is kept outside the table and outside the store under test: one append-only file of JSON lines
 per writer, one event per line, each line given to the operating system before and after the call
-that it describes, so that a SIGKILL of the writer loses none of them (failure-modes.md section 2.3).
+that it describes, so that a SIGKILL of the writer loses none of them.
 
 This module needs the standard library alone, so that writers of any environment can load it.
 """

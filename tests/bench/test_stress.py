@@ -118,8 +118,9 @@ def test_the_page_needs_nothing_from_outside(small: Any) -> None:
     links.feed(page)
     assert links.outside == []
     assert not re.search(r"@import|url\((?!#)", page)
-    # The figures: side by side, and three of the one safewrite arm.
-    assert page.count("<svg") == 4
+    # The figures: three of the one safewrite arm; the bars side by side are no figure.
+    assert page.count("<svg") == 3
+    assert page.count('class="row"') == 3
 
 
 def test_the_page_says_how_to_run_it_again_and_what_was_not_tested(small: Any) -> None:

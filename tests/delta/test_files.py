@@ -231,7 +231,7 @@ def test_a_commit_that_both_removes_and_adds_one_file_leaves_it_live():
 
 @pytest.mark.parametrize("version", [3, 7])
 def test_an_answer_that_is_anothers_does_not_become_a_checkpoint(version: int) -> None:
-    """A8: two processes on one connection got each other's answers; a checkpoint made of such loses a row for all."""
+    """Faults A8: two processes on one connection got each other's answers; a checkpoint made of such loses a row for all."""
     table = Table(PROTOCOL, metadata())
     for number in range(10):
         table.commit(add(f"f{number}"))

@@ -226,7 +226,7 @@ def test_what_is_no_condition_on_columns_is_refused(where):
 
 def test_sql_without_sqlglot_names_the_extra_and_tuples_do_without(monkeypatch):
     monkeypatch.setitem(sys.modules, "sqlglot", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'safewrite\[delta\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'safewrite-lake\[delta\]'"):
         parse("n = 1", SCHEMA)
     assert parse([("n", "=", 1)], SCHEMA) == Compare("n", "=", 1)
 

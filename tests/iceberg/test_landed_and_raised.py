@@ -100,7 +100,7 @@ def check(  # noqa: PLR0917 - one caller, just above
 def test_a_commit_is_acknowledged_whatever_its_tidying_up_meets(
     catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A6 of Iceberg: what is learnt of the table after the commit, and old metadata that cannot be removed."""
+    """Faults A6, for Iceberg: what is learnt of the table after the commit, and old metadata that cannot be removed."""
     table = prepared(catalog, "t")
 
     def fail(*_: object, **__: object) -> None:

@@ -49,7 +49,7 @@ def test_a_condition_on_a_column_that_comes_with_the_rows_finds_null_in_the_old_
 
 
 def test_dates_of_a_column_that_was_widened_to_times_are_their_midnights(tmp_path: Path) -> None:
-    """B6: typeWidening lets a column of dates become one of times without a zone; its old files keep dates."""
+    """Faults B6: typeWidening lets a column of dates become one of times without a zone; its old files keep dates."""
     path = tmp_path / "t"
     sw.open(path, create=True).append(pa.table({"id": [1, 2], "at": [dt.date(2020, 1, 1), dt.date(1, 1, 1)]}))
     schema = {
@@ -101,7 +101,7 @@ def test_dates_of_a_column_that_was_widened_to_times_are_their_midnights(tmp_pat
 
 
 def test_a_checkpoint_without_bytes_is_passed_over(s3_place: Place) -> None:
-    """B7: as on the local disk; S3 answers a request for the end of an empty object with 416."""
+    """Faults B7: as on the local disk; S3 answers a request for the end of an empty object with 416."""
     table = s3_place.open(create=True)
     for number in range(3):
         table.append(rows(number))

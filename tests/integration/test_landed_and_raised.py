@@ -92,7 +92,7 @@ def check(  # noqa: PLR0917 - one caller, just above
 
 
 def test_a_checkpoint_that_cannot_be_made_unmakes_no_ack(tmp_path: Path) -> None:
-    """A6: actions of another engine that our checkpoint stumbles over."""
+    """Faults A6: actions of another engine that our checkpoint stumbles over."""
     path = tmp_path / "t"
     deltalake.write_deltalake(path, rows(0))
     log = path / "_delta_log" / "00000000000000000001.json"
@@ -159,7 +159,7 @@ def test_loose_types_of_another_engine_are_read_as_java_reads_them(
 
 
 def test_domain_metadata_of_another_engine_survives_our_checkpoints_and_deletes(tmp_path: Path) -> None:
-    """A7: the configuration of a domain is a text, and that of a table a map."""
+    """Faults A7: the configuration of a domain is a text, and that of a table a map."""
     path = tmp_path / "t"
     deltalake.write_deltalake(path, rows(0), configuration={"delta.checkpointInterval": "10"})
     log = path / "_delta_log"

@@ -47,7 +47,7 @@ def test_a_feature_that_came_later_is_met_by_every_verb(
 def test_an_arbiter_that_was_recorded_later_is_met_by_every_verb(
     new_place: Callable[[str], Place], look: str
 ) -> None:
-    """A3, A12: two writers of safewrite never disagree about who arbitrates."""
+    """A12, faults A3: two writers of safewrite never disagree about who arbitrates."""
     guarded = new_place("dynamodb")
     deltalake.write_deltalake(guarded.uri, rows(1), storage_options=dict(guarded.storage_options))
     alone = sw.open(guarded.uri, arbiter="object-store", storage_options=dict(guarded.storage_options))

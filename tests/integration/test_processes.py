@@ -21,7 +21,7 @@ CHILDREN, APPENDS = 6, 8
 
 
 def test_forked_children_and_their_parent_each_talk_for_themselves(place: Place) -> None:
-    """On one connection each would get answers that are another's: false errors, and worse (A8)."""
+    """On one connection each would get answers that are another's: false errors, and worse (faults A8)."""
     table = place.open(create=True, checkpoints=True)
     table.append(rows(0), key="before")
     context = multiprocessing.get_context("fork")

@@ -1,6 +1,6 @@
 """The protections that must not be missing: each mutant takes one away, and its killer must notice.
 
-Ids are those of failure-modes.md, 2.4.  A mutant is a patch of the text of one module of safewrite,
+Ids are those of docs/failure-modes.md.  A mutant is a patch of the text of one module of safewrite,
 so production code has no unsafe switches; a text that is not found exactly once is an error, so a
 mutant cannot quietly stop mutating.  A killer is a model of the explorer or a test; it runs on a copy
 of the package.

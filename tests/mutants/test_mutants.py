@@ -1,4 +1,4 @@
-"""Taking away any protection makes a model or a test fail (failure-modes.md, 2.4)."""
+"""Taking away any protection makes a model or a test fail (docs/failure-modes.md)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Random histories of several writers on one table in memory, against a dict oracle (failure-modes.md, 2.2)."""
+"""Random histories of several writers on one table in memory, against a dict oracle."""

@@ -1,4 +1,4 @@
-"""Any history of writers, faults and rivals of an Iceberg table keeps the promises (design, section 2)."""
+"""Any history of writers, faults and rivals of an Iceberg table keeps the promises (docs/promise.md)."""
 
 from __future__ import annotations
 

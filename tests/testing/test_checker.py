@@ -1,7 +1,7 @@
 """The checker is checked: every class of flaw is found, nothing else is, and a blunted checker is noticed.
 
 Each case is a function of a checker module, so that the very same cases run on the real checker
-and on mutants of its source (failure-modes.md section 2.4): a mutant that passes all of them would
+and on mutants of its source: a mutant that passes all of them would
 mean that these tests prove nothing.
 """
 

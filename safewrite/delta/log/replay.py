@@ -161,7 +161,7 @@ def _read(based: TableState, limits: Limits) -> Generator[Effect, Outcome, list[
 
 
 def _check_bodies(gets: Sequence[Get], bodies: Sequence[bytes], listed: Ok | Missing) -> None:
-    """Refuse answers that were mixed up: a checkpoint made of them would lose rows for all readers, for good (A8).
+    """Refuse answers that were mixed up: a checkpoint made of them would lose rows for all readers, for good (faults A8).
 
     A listing says how long each file is, and where ETags are MD5s (some file shows that they are) also what is in it.
 

@@ -1,4 +1,4 @@
-"""What is unsafe about a table, and how to mend it (features E1).
+"""What is unsafe about a table, and how to mend it.
 
 Each check takes a survey and yields findings; those about other writers are in ``neighbours``, those about data
 files in ``damage``.

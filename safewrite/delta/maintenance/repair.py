@@ -97,7 +97,7 @@ def rescue(
     engine_version: str = "",
     dry_run: bool = False,
 ) -> Steps:
-    """Commit again, once, the blind appends that were acknowledged and vanished (features E1).
+    """Commit again, once, the blind appends that were acknowledged and vanished (A12).
 
     The key of each is derived from its temp file, so any number of rescues commits it once.  ``leave``
     holds temp paths of entries that were open a moment ago: a repair has closed them since, which says

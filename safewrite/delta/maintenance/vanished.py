@@ -2,7 +2,7 @@
 
 Spark's ``S3DynamoDBLogStore`` claims version N in DynamoDB and then copies its temp file to
 ``N.json``.  If a conditional-PUT writer was there first, it takes the refusal for its own earlier
-success and acknowledges: the commit has vanished, and the temp file is the proof (features E1, A12).
+success and acknowledges: the commit has vanished, and the temp file is the proof (A12).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The commit: one candidate becomes version N of the log, or the caller learns why not.
 
-Steps and what a lost answer means at each (design, section 3):
+Steps and what a lost answer means at each:
 
 ==========  =======================================================  ==============================
 step        what                                                     on a lost or bad answer

@@ -5,7 +5,7 @@ still under way, the faults left and each process's local state; the invariants 
 one of them.  Effects that nobody else can notice (a temp file of a name that only we know, a read of
 what never changes) are not interleaved: they commute with everything others do.
 
-Invariants, by the number of the promise (design, section 2):
+Invariants, by the number of the promise (docs/promise.md):
 
 - *doubled* (1, 3): a key of safewrite is in at most one commit file, or snapshot of an Iceberg branch;
 - *lost* (1): an acked key is in the version that the ack names;
