@@ -1,74 +1,14 @@
 """The protections that must not be missing: each mutant takes one away, and its killer must notice.
 
-Ids are those of failure-modes.md, 2.4.  A mutant is a patch of the text of one module of safewrite,
-so production code has no unsafe switches; a text that is not found exactly once is an error, so a
-mutant cannot quietly stop mutating.  A killer is a model of the explorer or a test; it runs on a copy
-of the package.
+Ids are those of failure-modes.md, 2.4; names are those of protections that have no number there.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-from dataclasses import dataclass, replace
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Killer:
-    """A command that passes on sound code; its first argument is what Python runs as a module."""
-
-    module: str
-    arguments: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return " ".join((self.module.rpartition(".")[2], *self.arguments))
-
-    @property
-    def is_test(self) -> bool:
-        """Whether it is one of pytest's."""
-        return self.module == "pytest"
-
-    def only(self, test: str) -> Killer:
-        """The one test of it that is called so."""
-        return replace(self, arguments=(*self.arguments, "-k", test))
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One protection taken away: in ``file``, each of ``edits`` replaces an old text by a new one.
-
-    ``file`` may be a folder, where the text is in one of its modules.
-    ``told`` is what the killer prints when it notices.
-    """
-
-    id: str
-    without: str
-    file: str
-    edits: tuple[tuple[str, str], ...]
-    killer: Killer
-    told: str
-
-
-def model(name: str, faults: int) -> Killer:
-    """A model of the explorer, with so many faults."""
-    return Killer("safewrite.testing.explorer", ("--model", name, "--faults", str(faults)))
-
-
-def pytest(node: str) -> Killer:
-    """Tests of a module, or of a function."""
-    return Killer("pytest", ("-q", "-p", "no:cacheprovider", f"tests/{node}"))
-
+from tests.mutants.killers import HISTORIES, Mutant, model, pytest
 
 OWN = pytest("mutants/test_protections.py")
 """The tests beside this module; a mutant says which of them must fail."""
-HISTORIES = Killer("tests.stateful.histories", ("0", "12"))
-"""Random histories of some seeds, on memory stores against a dict oracle."""
 CLAIM, PROTOCOL = "protocol/delta/claim.py", "protocol"
 DYNAMODB, S3, AWS = "stores/dynamodb.py", "stores/s3.py", "stores/aws.py"
 
@@ -403,40 +343,3 @@ MUTANTS = (
         "test_who_holds_a_version_is_never_a_stale_answer",
     ),
 )
-
-
-def copy_package(to: Path) -> None:
-    """Copy what killers need: the package, and the tests that are killers."""
-    ignored = shutil.ignore_patterns("*.tmp", ".hypothesis")
-    shutil.copytree(ROOT / "safewrite", to / "safewrite", ignore=ignored)
-    for folder in ("frames", "delta", "iceberg", "mutants", "stateful"):
-        shutil.copytree(ROOT / "tests" / folder, to / "tests" / folder, ignore=ignored)
-    shutil.copy(ROOT / "tests" / "__init__.py", to / "tests")
-    shutil.copy(ROOT / "pyproject.toml", to)
-
-
-def mutate(mutant: Mutant, package: Path) -> None:
-    """Apply a mutant's edits to a copy; raises if an old text is not there exactly once."""
-    place = package / "safewrite" / mutant.file
-    modules = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    for old, new in mutant.edits:
-        found = [path for path in modules for _ in range(path.read_text().count(old))]
-        if len(found) != 1:
-            raise LookupError(f"{mutant.id}: {len(found)} times in {mutant.file}: {old!r}")
-        found[0].write_text(found[0].read_text().replace(old, new))
-
-
-def run(killer: Killer, package: Path) -> tuple[int, str]:
-    """Run a killer on a copy of the package: its exit code and what it printed."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
-    done = subprocess.run(
-        [sys.executable, "-m", killer.module, *killer.arguments],
-        cwd=package,
-        env=kept | {"PYTHONPATH": str(package), "AWS_EC2_METADATA_DISABLED": "true"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    return done.returncode, done.stdout

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.mutants.catalogue import Killer, Mutant, model
+from tests.mutants.killers import Mutant, alone, model
 
-OWN = Killer("pytest", ("-q", "-p", "no:cacheprovider", "--noconftest", "tests/iceberg/test_protocol.py"))
+OWN = alone("iceberg/test_protocol.py")
 """Scenarios of single commits on a SQLite catalog; a mutant says which of them must fail."""
 SWAP, APPEND = "protocol/iceberg/commit.py", "iceberg/write/append.py"
 CLEAN_UP = (
@@ -40,7 +40,7 @@ ICEBERG_MUTANTS = (
         "the version id in every update of a Glue table",
         "iceberg/catalog/glue.py",
         (('    if not params.get("VersionId"):\n', "    if False:\n"),),
-        Killer("pytest", ("-q", "-p", "no:cacheprovider", "--noconftest", "tests/iceberg/test_guard.py")),
+        alone("iceberg/test_guard.py"),
         "test_an_update_without_a_version_id_is_not_sent",
     ),
     Mutant(
