@@ -9,7 +9,7 @@ from tests.mutants.killers import HISTORIES, Mutant, model, pytest
 
 OWN = pytest("mutants/test_protections.py")
 """The tests beside this module; a mutant says which of them must fail."""
-CLAIM, PROTOCOL = "protocol/delta/claim.py", "protocol"
+CLAIM, PROTOCOL, FINGERPRINT = "protocol/delta/claim.py", "protocol", "frames/fingerprint.py"
 DYNAMODB, S3, AWS = "stores/dynamodb.py", "stores/s3.py", "stores/aws.py"
 
 MUTANTS = (
@@ -341,5 +341,74 @@ MUTANTS = (
         ),
         OWN,
         "test_who_holds_a_version_is_never_a_stale_answer",
+    ),
+    # --- drawn by outsiders, and once noticed by nothing ---
+    Mutant(
+        "app-id",
+        "the look at the transactions of a winner's commit",
+        "delta/write/transaction.py",
+        (("        self._check_txn(version, commit)\n", ""),),
+        OWN,
+        "test_two_writers_of_one_app_id_are_told",
+    ),
+    Mutant(
+        "time-zone",
+        "that times with and without a zone have fingerprints of their own",
+        FINGERPRINT,
+        (('"T" if kind.tz else "t"', '"t"'),),
+        pytest("frames/test_fingerprint.py"),
+        "test_the_kind_of_a_value_takes_part",
+    ),
+    Mutant(
+        "kind-of-fingerprint",
+        "the comparison of the kinds of two fingerprints",
+        FINGERPRINT,
+        (
+            ('    kind: str = "v1"\n', '    kind: str = field(default="v1", compare=False)\n'),
+            ("from dataclasses import dataclass\n", "from dataclasses import dataclass, field\n"),
+        ),
+        pytest("frames/test_fingerprint.py"),
+        "test_fingerprints_of_two_kinds_are_never_equal",
+    ),
+    Mutant(
+        # Harmless for rows: two kinds differ as texts too.  The advice would be the wrong one.
+        "kind-of-key",
+        "the comparison of the kinds of the fingerprints of one key",
+        "protocol/keys.py",
+        (("    if committed and _kind(committed) != _kind(offered):\n", "    if False:\n"),),
+        OWN,
+        "test_fingerprints_of_two_kinds_are_told_apart",
+    ),
+    Mutant(
+        "damaged-upload",
+        "the comparison of what was uploaded with what was sent",
+        S3,
+        (("        if etag not in (None, digest.hexdigest()):\n", "        if False:\n"),),
+        OWN,
+        "test_a_damaged_upload_is_not_believed",
+    ),
+    Mutant(
+        "damaged-download",
+        "the comparison of what was downloaded with what was uploaded",
+        S3,
+        (("        if byte_range is None and self._etags_are_md5 and", "        if False and"),),
+        OWN,
+        "test_a_damaged_download_is_not_believed",
+    ),
+    Mutant(
+        "pages-of-locks",
+        "the second page of the lock table's query",
+        DYNAMODB,
+        (('            if not answer.get("LastEvaluatedKey"):\n', "            if True:\n"),),
+        OWN,
+        "test_every_page_of_the_lock_tables_query_is_read",
+    ),
+    Mutant(
+        "pages-of-listings",
+        "the second page of a listing",
+        S3,
+        (('or not page.get("IsTruncated")', "or True"),),
+        OWN,
+        "test_every_page_of_a_listing_is_read",
     ),
 )

@@ -171,12 +171,16 @@ def _redirect(output: Path) -> None:
 
 
 def _live_in(folder: Path) -> None:
-    """Leave nothing behind: neither temporary files nor what Hypothesis found in broken code."""
+    """Leave nothing behind, neither temporary files nor what Hypothesis found in broken code; no luck in its examples."""
+    from hypothesis import Phase, settings
     from hypothesis.configuration import set_hypothesis_home_dir
 
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None
     set_hypothesis_home_dir(folder / "hypothesis")
+    phases = (Phase.explicit, Phase.generate)  # a counterexample will do, it need not be the smallest
+    settings.register_profile("mutants", deadline=None, derandomize=True, database=None, phases=phases)
+    settings.load_profile("mutants")
 
 
 def _run(module: str, arguments: list[str]) -> int:
