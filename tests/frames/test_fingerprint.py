@@ -109,6 +109,10 @@ def test_the_kind_of_a_value_takes_part() -> None:
     assert len({of(pa.table({"a": array})).digest for array in arrays}) == len(arrays)
 
 
+def test_bytes_of_one_length_are_hashed_as_any_bytes_are() -> None:
+    assert of_column([b"ab", None], pa.binary(2)) == of_column([b"ab", None], pa.binary())
+
+
 def test_fingerprints_of_two_kinds_are_never_equal() -> None:
     by_python = of(pa.table({"a": [1]}))
     by_spark = replace(by_python, kind="spark1")
