@@ -27,6 +27,7 @@ PYTEST_ARGS ?= -n 2 --dist loadgroup
 STRESS_ARGS ?=
 SOAK_ARGS ?=
 MODEL_ARGS ?= --long
+MUTANTS_ARGS ?=
 BENCH_ARGS ?=
 CROSSCHECK_ARGS ?=
 
@@ -106,6 +107,10 @@ soak: install arms $(JARS)/iceberg-rest/.copied $(JARS)/spark/.copied $(LOGSTORE
 .PHONY: model
 model: install ## Exhaustive exploration of interleavings and faults (MODEL_ARGS)
 	@$(PY) -m safewrite.testing.explorer $(MODEL_ARGS)
+
+.PHONY: mutants
+mutants: install ## Small changes of the code, drawn by machine: how many do the fast tests notice? (MUTANTS_ARGS="--sample 100 --seed 1", or --all)
+	@nice $(PY) -m tests.mutants.draw $(MUTANTS_ARGS)
 
 .PHONY: bench
 bench: install arms ## Latency and throughput side by side with deltalake, or PyIceberg (--format iceberg); report in out/ (BENCH_ARGS)

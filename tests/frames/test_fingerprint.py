@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -94,6 +95,29 @@ def test_the_name_of_a_column_takes_part() -> None:
     assert of_column([1], pa.int64(), "a") != of_column([1], pa.int64(), "b")
     swapped = pa.table({"a": [2], "b": [1]})
     assert of(pa.table({"a": [1], "b": [2]})) != of(swapped)
+
+
+def test_the_kind_of_a_value_takes_part() -> None:
+    """One number as a number, a flag, a date, a time of day, a time with and without a zone, and so on."""
+    one = pa.array([1], pa.int64())
+    kinds = [
+        *(pa.int64(), pa.bool_(), pa.float64(), pa.decimal128(38, 0), pa.decimal128(38, 1)),
+        *(pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.time64("us")),
+    ]
+    arrays = [one.cast(kind) for kind in kinds]
+    arrays += [one.cast(pa.int32()).cast(pa.date32()), pa.array(["1"]), pa.array([b"1"]), pa.array([[1]])]
+    assert len({of(pa.table({"a": array})).digest for array in arrays}) == len(arrays)
+
+
+def test_bytes_of_one_length_are_hashed_as_any_bytes_are() -> None:
+    assert of_column([b"ab", None], pa.binary(2)) == of_column([b"ab", None], pa.binary())
+
+
+def test_fingerprints_of_two_kinds_are_never_equal() -> None:
+    by_python = of(pa.table({"a": [1]}))
+    by_spark = replace(by_python, kind="spark1")
+    assert by_python != by_spark
+    assert by_python.int63 != by_spark.int63
 
 
 def test_values_moved_between_rows_are_noticed() -> None:

@@ -11,12 +11,15 @@ import pytest
 from botocore.exceptions import ClientError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType
 
 import safewrite as sw
 from safewrite.errors import (
     CommitUnknownError,
+    ConflictError,
     ForeignWriterError,
     Kind,
     ReplayMismatchError,
@@ -24,12 +27,16 @@ from safewrite.errors import (
     StorageError,
     WouldAlterError,
 )
-from safewrite.iceberg.catalog.commit_request import SnapshotChange
+from safewrite.iceberg.catalog.commit_request import MARK, SnapshotChange, bind
 from safewrite.iceberg.catalog.outcomes import meaning
+from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.table import IcebergTable
+from safewrite.iceberg.write.append import check_unchanged
+from safewrite.iceberg.write.overwrite import ReplacePlan
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Put, Unknown, WallClock
 from safewrite.protocol.iceberg.commit import SwapTable
+from safewrite.protocol.iceberg.head import Head
 from safewrite.stores.world import Performer
 from safewrite.testing.steps import Answers, At, Recorder, Stepwise
 
@@ -193,6 +200,103 @@ def test_a_column_that_came_a_moment_ago_is_no_reason_to_refuse(
     assert ids(catalog) == [0, 1]
     with pytest.raises(WouldAlterError):
         table.append(rows(2).append_column("surplus", rows(5)["id"]), key="misfit")
+
+
+@pytest.mark.parametrize("change", ["schema", "partitioning", "sort order"])
+def test_files_made_for_another_schema_or_layout_are_not_committed(  # H9
+    table: IcebergTable, catalog: SqlCatalog, change: str
+) -> None:
+    planned = head_of(catalog.load_table("db.orders"))
+    check_unchanged(planned, planned)
+    known = catalog.load_table("db.orders")
+    if change == "schema":
+        with known.update_schema() as schema:
+            schema.add_column("more", LongType())
+    elif change == "partitioning":
+        with known.update_spec() as spec:
+            spec.add_identity("id")
+    else:
+        with known.update_sort_order() as order:
+            order.asc("id", IdentityTransform())
+    with pytest.raises(ConflictError) as told:
+        check_unchanged(planned, head_of(catalog.load_table("db.orders")))
+    assert told.value.kind is Kind.SCHEMA_CHANGED
+
+
+def test_a_late_commit_is_refused_by_a_table_with_another_schema(
+    table: IcebergTable, catalog: SqlCatalog
+) -> None:
+    inner = table.world
+    late = Late(inner)
+    table.world = late
+    with pytest.raises(CommitUnknownError):
+        table.append(rows(1), key="event")
+    with catalog.load_table("db.orders").update_schema() as schema:
+        schema.add_column("more", LongType())
+    assert inner.perform(late.kept[0]) == Exists()
+    assert ids(catalog) == [0]
+
+
+def test_a_late_commit_is_refused_by_a_table_that_was_made_again_under_its_name(catalog: SqlCatalog) -> None:
+    """The new one is as empty as the old one was, so only its UUID tells."""
+    catalog.create_namespace("db")
+    catalog.create_table("db.orders", rows().schema)
+    table = sw.open("db.orders", catalog=catalog)
+    assert isinstance(table, IcebergTable)
+    table.limits = table._drafts.limits = LIMITS
+    inner = table.world
+    late = Late(inner)
+    table.world = late
+    with pytest.raises(CommitUnknownError):
+        table.append(rows(1), key="event")
+    catalog.drop_table("db.orders")
+    catalog.create_table("db.orders", rows().schema)
+    assert inner.perform(late.kept[0]) != Ok()
+    assert ids(catalog) == []
+
+
+def test_a_removal_is_signed_by_the_snapshot_that_makes_it(table: IcebergTable, catalog: SqlCatalog) -> None:
+    table.append(rows(1), key="event")
+    table.delete("id = 1", key="removal")
+    known = catalog.load_table("db.orders")
+    current = known.current_snapshot()
+    assert current is not None
+    removed = [
+        entry.snapshot_id
+        for manifest in current.manifests(known.io)
+        for entry in manifest.fetch_manifest_entry(known.io, discard_deleted=False)
+        if entry.status == ManifestEntryStatus.DELETED
+    ]
+    assert removed == [current.snapshot_id]
+
+
+def test_delete_files_of_others_outlive_a_rewrite(table: IcebergTable, catalog: SqlCatalog) -> None:
+    """A manifest of delete files that were dropped with it would bring deleted rows back."""
+    known = catalog.load_table("db.orders")
+    deletes = ManifestFile.from_args(manifest_path="deletes.avro", content=ManifestContent.DELETES)
+    gone = DataFile.from_args(file_path="gone.parquet")
+    plan = ReplacePlan.__new__(ReplacePlan)
+    plan._removed, plan.limits = [gone], LIMITS
+    steps = plan._without_removed(head_of(known), [deletes])
+    with pytest.raises(StopIteration) as ended:
+        next(steps)
+    assert ended.value.value == ([deletes], ())
+
+
+def test_a_change_without_a_snapshot_is_known_by_its_own_mark(
+    table: IcebergTable, catalog: SqlCatalog
+) -> None:
+    def marked(mark: str) -> Head:
+        with catalog.load_table("db.orders").transaction() as transaction:
+            transaction.set_properties({MARK: mark})
+        return head_of(catalog.load_table("db.orders"))
+
+    base = marked("before")
+    change = bind(base, (), (), mark="ours")
+    assert (change.landed_in(base), change.may_land_on(base)) == (False, True)
+    theirs = marked("theirs")
+    assert (change.landed_in(theirs), change.may_land_on(theirs)) == (False, False)
+    assert change.landed_in(marked("ours"))
 
 
 # --- what is believed ----------------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tests.mutants.catalogue import Killer, Mutant, model
+from tests.mutants.killers import Mutant, alone, model
 
-OWN = Killer("pytest", ("-q", "-p", "no:cacheprovider", "--noconftest", "tests/iceberg/test_protocol.py"))
+OWN = alone("iceberg/test_protocol.py")
 """Scenarios of single commits on a SQLite catalog; a mutant says which of them must fail."""
 SWAP, APPEND = "protocol/iceberg/commit.py", "iceberg/write/append.py"
+REQUEST = "iceberg/catalog/commit_request.py"
 CLEAN_UP = (
     (
         "    raise undecided(swap, outcome, accepted or in_doubt or unseen)\n",
@@ -40,7 +41,7 @@ ICEBERG_MUTANTS = (
         "the version id in every update of a Glue table",
         "iceberg/catalog/glue.py",
         (('    if not params.get("VersionId"):\n', "    if False:\n"),),
-        Killer("pytest", ("-q", "-p", "no:cacheprovider", "--noconftest", "tests/iceberg/test_guard.py")),
+        alone("iceberg/test_guard.py"),
         "test_an_update_without_a_version_id_is_not_sent",
     ),
     Mutant(
@@ -200,5 +201,88 @@ ICEBERG_MUTANTS = (
         (("        marks = self._marks if due else []\n", "        marks: list[_Mark] = []\n"),),
         OWN,
         "test_a_data_file_that_was_damaged_before_the_commit_is_noticed",
+    ),
+    # --- drawn by outsiders, and once noticed by nothing ---
+    Mutant(
+        "changed-schema",
+        "the look at the schema of a new base",
+        APPEND,
+        (("        or then.current_schema_id != now.current_schema_id\n", ""),),
+        OWN,
+        "test_files_made_for_another_schema_or_layout_are_not_committed",
+    ),
+    Mutant(
+        "changed-partitioning",
+        "the look at the partitioning of a new base",
+        APPEND,
+        (("        or then.default_spec_id != now.default_spec_id\n", ""),),
+        OWN,
+        "test_files_made_for_another_schema_or_layout_are_not_committed",
+    ),
+    Mutant(
+        "changed-sort-order",
+        "the look at the sort order of a new base",
+        APPEND,
+        (("        or then.default_sort_order_id != now.default_sort_order_id\n", ""),),
+        OWN,
+        "test_files_made_for_another_schema_or_layout_are_not_committed",
+    ),
+    Mutant(
+        "mark-landed",
+        "the comparison of marks where a change might have landed",
+        REQUEST,
+        (("return head.properties.get(MARK) == self.mark\n", "return MARK in head.properties\n"),),
+        OWN,
+        "test_a_change_without_a_snapshot_is_known_by_its_own_mark",
+    ),
+    Mutant(
+        "mark-base",
+        "the comparison of marks where a change wants to land",
+        REQUEST,
+        ((" and head.properties.get(MARK) == self.base.properties.get(MARK)", ""),),
+        OWN,
+        "test_a_change_without_a_snapshot_is_known_by_its_own_mark",
+    ),
+    Mutant(
+        "delete-manifests",
+        "the manifests of delete files, in a rewrite",
+        "iceberg/write/overwrite.py",
+        (("        kept += [m for m in manifests if m.content != ManifestContent.DATA]\n", ""),),
+        OWN,
+        "test_delete_files_of_others_outlive_a_rewrite",
+    ),
+    Mutant(
+        "signature-of-a-removal",
+        "the snapshot by which a removal is signed",
+        "iceberg/write/overwrite.py",
+        (
+            (
+                "self.snapshot_id if status == ManifestEntryStatus.DELETED else one.snapshot_id",
+                "one.snapshot_id",
+            ),
+        ),
+        OWN,
+        "test_a_removal_is_signed_by_the_snapshot_that_makes_it",
+    ),
+    Mutant(
+        "requires-schema",
+        "that a commit requires its schema",
+        APPEND,
+        (
+            (
+                '        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),\n',
+                "",
+            ),
+        ),
+        OWN,
+        "test_a_late_commit_is_refused_by_a_table_with_another_schema",
+    ),
+    Mutant(
+        "requires-table",
+        "that a commit requires its table",
+        APPEND,
+        (("        AssertTableUUID(uuid=metadata.table_uuid),\n", ""),),
+        OWN,
+        "test_a_late_commit_is_refused_by_a_table_that_was_made_again_under_its_name",
     ),
 )

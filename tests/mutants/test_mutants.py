@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from safewrite.testing.explorer.__main__ import MODELS
-from tests.mutants.catalogue import (
-    HISTORIES,
-    MUTANTS,
-    PROTOCOL,
-    Killer,
-    Mutant,
-    copy_package,
-    mutate,
-    run,
-)
+from tests.mutants.catalogue import MUTANTS, PROTOCOL
 from tests.mutants.iceberg import ICEBERG_MUTANTS
+from tests.mutants.killers import HISTORIES, ROOT, Killer, Mutant, Warm, mutated
 
 ALL = (*MUTANTS, *ICEBERG_MUTANTS)
 KILLERS = list(dict.fromkeys(mutant.killer for mutant in ALL))
@@ -27,20 +21,22 @@ WAYS = list(dict.fromkeys(killer.arguments[:-1] for killer in TESTS))
 """How pytest is called; its last argument says what is run."""
 
 
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Warm]:
+    with Warm() as process:
+        yield process
+
+
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
-def test_killers_that_are_tests_pass_on_the_copied_code_as_it_is(
-    way: tuple[str, ...], tmp_path: Path
-) -> None:
-    copy_package(tmp_path)
+def test_killers_that_are_tests_pass_on_the_code_as_it_is(way: tuple[str, ...], warm: Warm) -> None:
     nodes = [killer.arguments[-1] for killer in TESTS if killer.arguments[:-1] == way]
-    code, printed = run(Killer("pytest", (*way, *nodes)), tmp_path)
-    assert code == 0, printed
+    done = warm.run([Killer("pytest", (*way, *nodes))])
+    assert done.code == 0, done.printed
 
 
-def test_random_histories_pass_on_the_code_as_it_is(tmp_path: Path) -> None:
-    copy_package(tmp_path)
-    code, printed = run(HISTORIES, tmp_path)
-    assert code == 0, printed
+def test_random_histories_pass_on_the_code_as_it_is(warm: Warm) -> None:
+    done = warm.run([HISTORIES])
+    assert done.code == 0, done.printed
 
 
 def test_killers_that_are_models_are_explored_by_tests_with_as_many_faults_on_the_code_as_it_is() -> None:
@@ -53,25 +49,55 @@ def test_killers_that_are_models_are_explored_by_tests_with_as_many_faults_on_th
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.id)
-def test_the_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
-    copy_package(tmp_path)
-    mutate(mutant, tmp_path)
+def test_the_mutant_is_killed(mutant: Mutant, warm: Warm) -> None:
     killer = mutant.killer.only(mutant.told) if mutant.told.startswith("test_") else mutant.killer
-    code, printed = run(killer, tmp_path)
-    assert code == 1, printed
-    assert mutant.told in printed
+    done = warm.run([killer], mutated(mutant))
+    assert done.code == 1, done.printed
+    assert mutant.told in done.printed
 
 
-def test_a_mutant_whose_text_has_gone_is_an_error(tmp_path: Path) -> None:
-    copy_package(tmp_path)
+def test_a_mutant_whose_text_has_gone_is_an_error() -> None:
     gone = replace(MUTANTS[0], file=PROTOCOL, edits=(("no such text in there", ""),))
     with pytest.raises(LookupError, match="0 times in protocol"):
-        mutate(gone, tmp_path)
+        mutated(gone)
+
+
+# --- the process that runs them -----------------------------------------------------------------------
+ERRORS = str(ROOT / "safewrite" / "errors.py")
+TELLS = Killer("safewrite.errors", ())
+
+
+def test_a_mutated_text_is_run_and_leaves_no_trace(warm: Warm, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in (ROOT / "safewrite").rglob("errors*.py*")}
+    assert warm.run([TELLS]).code == 0
+    done = warm.run([TELLS], {ERRORS: "raise SystemExit(3)\n"})
+    assert (done.code, done.killer) == (3, 0)
+    assert warm.run([TELLS]).code == 0
+    assert {path: path.read_bytes() for path in (ROOT / "safewrite").rglob("errors*.py*")} == before
+
+
+def test_killers_run_until_one_fails(warm: Warm) -> None:
+    fails = Killer("json.tool", ("no-such-file",))
+    done = warm.run([TELLS, fails, TELLS])
+    assert done.killer == 1
+    assert done.code != 0
+    assert "no-such-file" in done.printed
+
+
+def test_a_child_that_hangs_is_killed(warm: Warm) -> None:
+    done = warm.run([TELLS], {ERRORS: "while True:\n    pass\n"}, limit_s=0.5)
+    assert done.code == -signal.SIGKILL
+    assert warm.run([TELLS]).code == 0
+
+
+def test_a_mutated_module_that_nothing_imports_is_told(warm: Warm) -> None:
+    done = warm.run([Killer("this", ())], {ERRORS: ""})
+    assert (done.code, f"{ERRORS} was never imported" in done.printed) == (0, True)
 
 
 def test_every_protection_of_delta_appends_has_a_mutant() -> None:
     wanted = {*(f"M{n}" for n in (*range(1, 10), 11, 12, 13, 21, 22, 23, 24, 27, 28, 30))}
-    assert {mutant.id.partition("-")[0] for mutant in MUTANTS} == wanted
+    assert {mutant.id.partition("-")[0] for mutant in MUTANTS if mutant.id.startswith("M")} == wanted
 
 
 def test_every_protection_that_iceberg_has_of_its_own_has_a_mutant() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,14 @@ import pytest
 from botocore.exceptions import ClientError
 
 import safewrite as sw
-from safewrite.errors import ForeignWriterError, Kind, RetriesExhaustedError, StorageError
+from safewrite.errors import (
+    ForeignWriterError,
+    Kind,
+    ReplayMismatchError,
+    RetriesExhaustedError,
+    StorageError,
+)
+from safewrite.protocol import keys
 from safewrite.protocol.delta.claim import LOG, commit_path
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import (
@@ -118,6 +127,76 @@ def test_a_second_create_of_a_commit_file_is_refused() -> None:  # A1, M2
     assert objects.get(commit_path(1)) == Ok(b"mine")
 
 
+class DamagingS3(HonestS3):
+    """A bucket that loses the end of a body on its way, and tells by its ETag what it holds."""
+
+    def __init__(self, *, damaged: str) -> None:
+        super().__init__()
+        self.damaged = damaged
+
+    def put_object(self, *, Key: str, Body: bytes, **_: Any) -> dict[str, Any]:  # noqa: N803
+        self.blobs[Key] = Body[:-1] if self.damaged == "upload" else Body
+        return {"ResponseMetadata": {"HTTPHeaders": {}}, "ETag": f'"{_md5(self.blobs[Key])}"'}
+
+    def get_object(self, *, Key: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        body = self.blobs[Key]
+        sent = body[:-1] if self.damaged == "download" else body
+        return {"Body": io.BytesIO(sent), "ETag": f'"{_md5(body)}"'}
+
+
+def _md5(body: bytes) -> str:
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def test_a_damaged_upload_is_not_believed() -> None:  # G5
+    objects = S3Objects(DamagingS3(damaged="upload"), "lake", "orders")
+    assert objects.put("data.parquet", b"rows") == Busy("data.parquet was damaged")
+    assert objects.put_if_absent(commit_path(1), b"mine") == Unknown(
+        f"{commit_path(1)} was damaged on its way"
+    )
+
+
+def test_a_damaged_download_is_not_believed() -> None:  # A19, G5
+    objects = S3Objects(DamagingS3(damaged="download"), "lake", "orders")
+    assert objects.put(commit_path(1), b"mine") == Ok()
+    assert isinstance(objects.get(commit_path(1)), Unknown)
+
+
+class Paged:
+    """Answers a query or a listing in pages of one item each."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def query(self, *, ExclusiveStartKey: int = 0, **_: Any) -> dict[str, Any]:  # noqa: N803
+        at = ExclusiveStartKey
+        item = {"fileName": {"S": self.names[at]}, "tempPath": {"S": "temp"}}
+        return {"Items": [item], **({"LastEvaluatedKey": at + 1} if at + 1 < len(self.names) else {})}
+
+    def list_objects_v2(self, *, ContinuationToken: str = "0", **_: Any) -> dict[str, Any]:  # noqa: N803
+        at = int(ContinuationToken)
+        item = {"Key": f"orders/{self.names[at]}", "Size": 1, "LastModified": datetime.now(UTC), "ETag": "x"}
+        return {
+            "Contents": [item],
+            "IsTruncated": at + 1 < len(self.names),
+            "NextContinuationToken": str(at + 1),
+        }
+
+
+def test_every_page_of_the_lock_tables_query_is_read() -> None:
+    names = [f"{version:020d}.json" for version in range(3)]
+    locks = DynamoDBLocks(Paged(*names), "locks", "s3a://lake/orders")
+    assert [entry.file_name for entry in locks.entries()] == names
+
+
+def test_every_page_of_a_listing_is_read() -> None:
+    names = [commit_path(version) for version in range(3)]
+    listed = S3Objects(Paged(*names), "lake", "orders").list(LOG, "", 0)
+    assert isinstance(listed, Ok)
+    assert isinstance(listed.value, tuple)
+    assert [one.path for one in listed.value] == names
+
+
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
 def test_409_means_ask_again(code: str) -> None:  # A18, M6
     assert isinstance(meaning(_refused(code, 409), write=True), Busy)
@@ -220,3 +299,23 @@ def test_a_data_file_that_was_removed_before_the_commit_is_noticed(
         table.append(ROWS, key="event")
     assert told.value.kind is Kind.DATA_FILE_DAMAGED
     assert sw.open(str(tmp_path / "orders")).version == 0
+
+
+def test_two_writers_of_one_app_id_are_told(tmp_path: Path) -> None:  # E3, E7
+    def rival(effect: Effect, world: Performer) -> Outcome | None:
+        if isinstance(effect, PutIfAbsent) and effect.path == commit_path(1):
+            sw.open(str(tmp_path / "orders")).append(ROWS, txn=("stream", 8))
+        return None
+
+    table = _local(tmp_path, rival)
+    with pytest.raises(ReplayMismatchError, match="two writers use one app id"):
+        table.append(ROWS.slice(1), txn=("stream", 7))
+    assert sw.open(str(tmp_path / "orders")).version == 1
+
+
+def test_fingerprints_of_two_kinds_are_told_apart() -> None:  # E2
+    """They are never equal as texts either: what would be lost is the advice that fits."""
+    rows, digest = "v1:1:" + "0" * 32, "spark1:1:" + "0" * 32
+    with pytest.raises(ReplayMismatchError, match="another kind of fingerprint"):
+        keys.must_match("event", rows, digest, 1)
+    keys.must_match("event", rows, rows, 1)

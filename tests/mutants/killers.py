@@ -1,0 +1,151 @@
+"""What a mutant is, what kills it, and how both are brought together.
+
+A mutant is a patch of the text of modules of safewrite, so production code has no unsafe switches; a text
+that is not found exactly once is an error, so a mutant cannot quietly stop mutating.  A killer is a model of
+the explorer or a test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Killer:
+    """A command that passes on sound code; its first argument is what Python runs as a module."""
+
+    module: str
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join((self.module.rpartition(".")[2], *self.arguments))
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is one of pytest's."""
+        return self.module == "pytest"
+
+    def only(self, test: str) -> Killer:
+        """The one test of it that is called so."""
+        return replace(self, arguments=(*self.arguments, "-k", test))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One protection taken away: in ``file``, each of ``edits`` replaces an old text by a new one.
+
+    ``file`` may be a folder, where the text is in one of its modules.
+    ``told`` is what the killer prints when it notices.
+    """
+
+    id: str
+    without: str
+    file: str
+    edits: tuple[tuple[str, str], ...]
+    killer: Killer
+    told: str
+
+
+def model(name: str, faults: int) -> Killer:
+    """A model of the explorer, with so many faults."""
+    return Killer("safewrite.testing.explorer", ("--model", name, "--faults", str(faults)))
+
+
+def pytest(node: str) -> Killer:
+    """Tests of a module, or of a function."""
+    return Killer("pytest", ("-q", "-p", "no:cacheprovider", f"tests/{node}"))
+
+
+def alone(node: str) -> Killer:
+    """The same for tests that need none of the shared fixtures."""
+    return Killer("pytest", ("-q", "-p", "no:cacheprovider", "--noconftest", f"tests/{node}"))
+
+
+HISTORIES = Killer("tests.stateful.histories", ("0", "12"))
+"""Random histories of some seeds, on memory stores against a dict oracle."""
+
+
+def mutated(mutant: Mutant) -> dict[str, str]:
+    """The text of each module that a mutant changes; raises if an old text is not there exactly once."""
+    place = ROOT / "safewrite" / mutant.file
+    texts = {path: path.read_text() for path in (sorted(place.rglob("*.py")) if place.is_dir() else [place])}
+    changed: dict[str, str] = {}
+    for old, new in mutant.edits:
+        found = [path for path, text in texts.items() for _ in range(text.count(old))]
+        if len(found) != 1:
+            raise LookupError(f"{mutant.id}: {len(found)} times in {mutant.file}: {old!r}")
+        texts[found[0]] = changed[str(found[0])] = texts[found[0]].replace(old, new)
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How killers ended: the exit code of the last one that ran, which it was, and all that was printed.
+
+    The code is negative if a signal ended them, as one does when they take longer than they may.
+    """
+
+    code: int
+    printed: str
+    killer: int
+    seconds: float
+    cpu_s: float
+
+
+class Warm:
+    """A process from which a child is forked for each mutant; see ``tests.mutants.warm``."""
+
+    def __enter__(self) -> Warm:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+        settings = {
+            "PYTHONPATH": str(ROOT),
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # reading what is installed takes as long as many a test
+            "OPENBLAS_NUM_THREADS": "1",  # a thread would not live on in a forked child
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.mutants.warm"],
+            cwd=ROOT,
+            env=kept | settings,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def run(
+        self, killers: Sequence[Killer], texts: Mapping[str, str] | None = None, *, limit_s: float = LIMIT_S
+    ) -> Run:
+        """Run killers until one fails, in a child in which the files named in ``texts`` have these texts."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {
+            "killers": [(killer.module, killer.arguments) for killer in killers],
+            "texts": dict(texts or {}),
+            "limit_s": limit_s,
+        }
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the warm process ended with {self._process.wait()}")
+        return Run(**json.loads(answer))
