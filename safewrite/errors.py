@@ -9,7 +9,6 @@
     │   ├── ReplayMismatchError    the key was committed before with other rows
     │   ├── ConflictError          another writer changed what this write depends on
     │   ├── RetriesExhaustedError  limits of attempts or time reached
-    │   ├── LeaseLostError         fenced; this writer must stop
     │   ├── UnsafeConfigError      (also ValueError) settings or stores that allow silent loss
     │   ├── UnsupportedTableError  a writer feature that safewrite does not know
     │   ├── TableNotFoundError     (also LookupError)
@@ -40,7 +39,6 @@ class Kind(StrEnum):
     CONFLICT = "conflict"
     SCHEMA_CHANGED = "schema_changed"
     RETRIES_EXHAUSTED = "retries_exhausted"
-    LEASE_LOST = "lease_lost"
     UNSAFE_OPTION = "unsafe_option"
     DISHONEST_STORE = "dishonest_store"
     ARBITER_MISMATCH = "arbiter_mismatch"
@@ -48,7 +46,6 @@ class Kind(StrEnum):
     RETENTION_TOO_SHORT = "retention_too_short"
     STALE_LOCK_ENTRIES = "stale_lock_entries"
     LOCK_TABLE_UNUSABLE = "lock_table_unusable"
-    CLOCK_SKEW = "clock_skew"
     UNSUPPORTED_FEATURE = "unsupported_feature"
     TABLE_NOT_FOUND = "table_not_found"
     TABLE_EXISTS = "table_exists"
@@ -122,12 +119,6 @@ class RetriesExhaustedError(NotCommittedError):
     """The limit of attempts or of time was reached with nothing left in doubt."""
 
     default_kind = Kind.RETRIES_EXHAUSTED
-
-
-class LeaseLostError(NotCommittedError):
-    """Another process holds the lease; this one must stop."""
-
-    default_kind = Kind.LEASE_LOST
 
 
 class UnsafeConfigError(NotCommittedError, ValueError):

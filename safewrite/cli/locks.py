@@ -23,7 +23,7 @@ from safewrite.cli.shared import (
 )
 from safewrite.cli.target import Target, on_table
 from safewrite.delta.maintenance import repair
-from safewrite.delta.maintenance.inspection import SCAN_PAGES_MAX, Survey, survey
+from safewrite.delta.maintenance.inspection import SCAN_PAGES_MAX, Inspection, inspect_table
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.options import DEFAULT_LOCK_TABLE
 from safewrite.protocol.effects import LedgerRecord, Ok, Outcome, Queue
@@ -38,8 +38,8 @@ KEYS_MAX = 10_000
 """Keys of an Iceberg table that are read from its catalog's database."""
 
 
-def _look_at_locks(target: Target) -> Survey:
-    found = survey(
+def _look_at_locks(target: Target) -> Inspection:
+    found = inspect_table(
         target.table, lock_table=target.lock_table, arbiter=target.arbiter, storage_options=target.options
     )
     if found.lock_table is None:
@@ -72,11 +72,11 @@ def _look_at_catalog(target: Target) -> dict[str, Any]:
 
     table_id = read_head(connection).table_id
     if connection.lock_table is not None:
-        found = _in_dynamodb(connection.name, connection.dynamodb, connection.lock_table, table_id)
+        found = _in_dynamodb(connection.table_name, connection.dynamodb, connection.lock_table, table_id)
         return found | {"table_id": table_id}
     if not connection.helpers.ledger:
         raise InvalidInputError(
-            f"{connection.name} has no ledger and no queue (its UUID is {table_id}). Nothing was written. Name the "
+            f"{connection.table_name} has no ledger and no queue (its UUID is {table_id}). Nothing was written. Name the "
             "lock table that its writers use with --lock-table; in a SQL catalog the first writer makes both."
         )
     from safewrite.stores.sql import SqlLedger, SqlQueue
@@ -90,7 +90,7 @@ def _look_at_catalog(target: Target) -> dict[str, Any]:
         )
     assert isinstance(answer.value, tuple)
     records, whole = answer.value
-    document = _document(connection.name, records, whole, SqlQueue(engine, table_id).read())
+    document = _document(connection.table_name, records, whole, SqlQueue(engine, table_id).read())
     return document | {"lock_table": None, "table_id": table_id}
 
 

@@ -16,7 +16,7 @@ from safewrite.delta.log import retention
 from safewrite.delta.log.snapshot import load
 from safewrite.delta.maintenance import doctor as doctors
 from safewrite.delta.maintenance import repair as repairs
-from safewrite.delta.maintenance.inspection import Survey, survey
+from safewrite.delta.maintenance.inspection import Inspection, inspect_table
 from safewrite.delta.opening import not_there
 from safewrite.delta.table import DeltaTable
 from safewrite.errors import InvalidInputError
@@ -67,7 +67,7 @@ def doctor(
 
 
 def _examine_delta(target: Target, *, deep: bool, probe_store: bool) -> tuple[dict[str, Any], list[Finding]]:
-    found = survey(
+    found = inspect_table(
         target.table, lock_table=target.lock_table, arbiter=target.arbiter, storage_options=target.options
     )
     findings = doctors.examine(found, storage_options=target.options, deep=deep, probe=probe_store)
@@ -85,7 +85,7 @@ def _examine_iceberg(
 
     found = iceberg_doctors.examine(connection, deep=deep, probe=probe_store)
     answer = {
-        "table": connection.name, "version": found.version, "arbiter": "catalog", "catalog": connection.kind,
+        "table": connection.table_name, "version": found.version, "arbiter": "catalog", "catalog": connection.kind,
         "lock_table": connection.lock_table,
     }  # fmt: skip
     return answer, found.findings
@@ -166,7 +166,7 @@ def _resolve_iceberg(target: Target, key: str) -> tuple[str, Receipt | None]:
     connection = target.look()
     from safewrite.iceberg.table import IcebergTable
 
-    return connection.name, IcebergTable(connection).refresh().resolve(key)
+    return connection.table_name, IcebergTable(connection).refresh().resolve(key)
 
 
 # --- repair -------------------------------------------------------------------------------------------
@@ -237,9 +237,9 @@ def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
     dry_run = asked.dry_run
     connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
 
-    def look() -> Survey:
-        seen = survey(
-            target.table, lock_table=connection.lock_table, arbiter=connection.name, storage_options=target.options
+    def look() -> Inspection:
+        seen = inspect_table(
+            target.table, lock_table=connection.lock_table, arbiter=connection.arbiter_name, storage_options=target.options
         )  # fmt: skip
         if seen.entries_error is not None:
             raise InvalidInputError(
@@ -285,7 +285,7 @@ def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple
     kept = iceberg_retention.of(table_of(read_head(connection)).metadata, connection.branch)
     remembered = connection.helpers.ledger or connection.kind == "sql"
     if not kept.short or (remembered and not set_retention):
-        return connection.name, []
+        return connection.table_name, []
     if kept.by_branch:
         step = Step("set_retention", KEEP, "failed", "the branch has a shorter time of its own: see doctor")
     elif not set_retention:
@@ -296,7 +296,7 @@ def _repair_iceberg(target: Target, set_retention: bool, dry_run: bool) -> tuple
         step = Step("set_retention", KEEP, "would", f"it is {kept.text or 'not set'}")
     else:
         step = iceberg_mend.set_retention(target.connect())
-    return connection.name, [step]
+    return connection.table_name, [step]
 
 
 # --- checkpoint ---------------------------------------------------------------------------------------

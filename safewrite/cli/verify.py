@@ -14,7 +14,7 @@ from rich.console import Console
 from safewrite.cli.shared import EXIT_LOST, Screen, plain
 from safewrite.cli.target import Target, on_table
 from safewrite.delta.maintenance import verify as audits
-from safewrite.delta.maintenance.inspection import survey
+from safewrite.delta.maintenance.inspection import inspect_table
 from safewrite.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def verify(
 
 
 def _delta(target: Target) -> Auditor:
-    found = survey(
+    found = inspect_table(
         target.table, lock_table=target.lock_table, arbiter=target.arbiter, storage_options=target.options
     )
     return Auditor(
@@ -100,7 +100,7 @@ def _iceberg(target: Target) -> Auditor:
 
     head = verify.read_head(connection)
     return Auditor(
-        connection.name,
+        connection.table_name,
         head.current if head.current is not None else -1,
         keys=lambda sent: verify.audit_keys(connection, head, sent),
         rows=lambda columns: verify.read_rows(head, columns),

@@ -81,9 +81,9 @@ def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
         UnsafeConfigError: kind ARBITER_MISMATCH.
     """
     theirs = recorded.get(PROPERTY_ARBITER)
-    if theirs is not None and theirs != connection.name:
+    if theirs is not None and theirs != connection.arbiter_name:
         raise UnsafeConfigError(
-            f"This table's arbiter is {theirs!r}; it was opened with {connection.name!r}. Two arbiters for "
+            f"This table's arbiter is {theirs!r}; it was opened with {connection.arbiter_name!r}. Two arbiters for "
             f"one table lose rows. Nothing was written. Open it with {_as_recorded(theirs, recorded)}.",
             kind=Kind.ARBITER_MISMATCH,
         )

@@ -36,7 +36,7 @@ class Connection:
     """
 
     address: Address
-    name: ArbiterName
+    arbiter_name: ArbiterName
     arbiter: Arbiter
     world: World
     lock_table: str | None = None
@@ -50,7 +50,7 @@ class Connection:
 
     def properties(self) -> dict[str, str]:
         """What a table records of its arbiter."""
-        recorded = {PROPERTY_ARBITER: str(self.name), PROPERTY_PROBED: self.endpoint}
+        recorded = {PROPERTY_ARBITER: str(self.arbiter_name), PROPERTY_PROBED: self.endpoint}
         if self.lock_table_id:
             recorded[PROPERTY_LOCK_TABLE] = self.lock_table_id
             recorded[PROPERTY_LOCK_PATH] = self.lock_path

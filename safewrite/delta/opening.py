@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter, choose, choose_spelling
 from safewrite.delta.connect import Connection, connect, probe
 from safewrite.delta.log import features
-from safewrite.delta.log.snapshot import TableState, load
+from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.errors import ConflictError, Kind, TableNotFoundError, UnsafeConfigError
 from safewrite.options import parse_address
 from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
@@ -35,10 +35,10 @@ log = logging.getLogger("safewrite")
 REMEMBERED_MAX = 64
 
 
-_remembered: OrderedDict[tuple[str, str], TableState] = OrderedDict()
+_remembered: OrderedDict[tuple[str, str], Snapshot] = OrderedDict()
 
 
-def remember(connection: Connection, state: TableState) -> None:
+def remember(connection: Connection, state: Snapshot) -> None:
     """Keep a state for the next open in this process: a Lambda container opens the same table for each event.
 
     Its anchor proves, before it is used, that the log is still the same one.
@@ -92,7 +92,7 @@ class Opened:
     ``settled``: nothing is unfinished.  ``mixed``: some commit by conditional PUT, past the lock table.
     """
 
-    state: TableState | None
+    state: Snapshot | None
     settled: bool
     mixed: bool
 
@@ -116,7 +116,7 @@ def open_state(
         newest = newest if connection.lock_path == path else other
     if state is not None and not foreign:
         check_table(state)
-    if connection.name == "object-store" and PROPERTY_ARBITER not in recorded:
+    if connection.arbiter_name == "object-store" and PROPERTY_ARBITER not in recorded:
         _refuse_guarded(connection, world, limits)
     version = state.version if state is not None else -1
     mixed = newest is not None and newest.version < version
@@ -129,7 +129,7 @@ def open_state(
     return Opened(state, settled, mixed)
 
 
-def check_same(uri: str, known: TableState | None, newest: TableState | None) -> None:
+def check_same(uri: str, known: Snapshot | None, newest: Snapshot | None) -> None:
     """Refuse to go on with another table than the one that was opened (A17).
 
     Raises:
@@ -152,7 +152,7 @@ def check_same(uri: str, known: TableState | None, newest: TableState | None) ->
         )
 
 
-def check_table(state: TableState) -> None:
+def check_table(state: Snapshot) -> None:
     """Refuse a table whose features or retention safewrite cannot honour."""
     features.check_append(state)
     features.check_retention(state, horizon_s=LEDGER_TTL_S)
@@ -160,14 +160,14 @@ def check_table(state: TableState) -> None:
 
 def _read(
     connection: Connection, limits: Limits
-) -> Generator[Effect, Outcome, tuple[TableState | None, Entry | None, Entry | None]]:
+) -> Generator[Effect, Outcome, tuple[Snapshot | None, Entry | None, Entry | None]]:
     """The state, and the newest lock-table entries under our spelling of the path and the other one."""
     state, newest, other = yield from side_by_side(
         load(_remembered.get(_mark(connection)), limits=limits),
         _get_newest(connection, limits),
         _get_newest(connection, limits, other_spelling=True),
     )
-    assert state is None or isinstance(state, TableState)
+    assert state is None or isinstance(state, Snapshot)
     assert newest is None or isinstance(newest, Entry)
     assert other is None or isinstance(other, Entry)
     return state, newest, other

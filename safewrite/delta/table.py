@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
-from safewrite.delta.log.snapshot import TableState, load
+from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.opening import already_there, check_same, check_table, not_there, open_state, remember
 from safewrite.delta.write import creation
-from safewrite.delta.write.plans import Drafts
-from safewrite.delta.write.transaction import AppendCandidate, Write
+from safewrite.delta.write.plans import Planner
+from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import Done, resolve, write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
 from safewrite.protocol.ask import Limits
@@ -38,7 +38,7 @@ log = logging.getLogger("safewrite")
 TARGET_FILE_SIZE = 128 * 2**20
 
 
-class DeltaTable(Table[TableState, AppendCandidate, Done]):
+class DeltaTable(Table[Snapshot, Transaction, Done]):
     """A Delta table that many writers share; its verbs are those of :class:`safewrite.Table`."""
 
     _REPLANNED: ClassVar[frozenset[Kind]] = frozenset({Kind.TABLE_REPLACED})
@@ -58,10 +58,10 @@ class DeltaTable(Table[TableState, AppendCandidate, Done]):
         self.world: Performer = connection.world
         self.target_file_size = target_file_size
         self.checkpoints = checkpoints
-        self._drafts = Drafts(connection, self.limits, target_file_size, first)
+        self._planner = Planner(connection, self.limits, target_file_size, first)
         if new_id is not None:
-            self._drafts.new_id = new_id
-        self._state: TableState | None = None
+            self._planner.new_id = new_id
+        self._state: Snapshot | None = None
         self._known_s: float | None = None
         self._mixed = False
 
@@ -78,7 +78,7 @@ class DeltaTable(Table[TableState, AppendCandidate, Done]):
     @property
     def arbiter(self) -> str:
         """Who decides which writer gets a version: ``dynamodb``, ``object-store`` or ``local``."""
-        return self.connection.name
+        return self.connection.arbiter_name
 
     @property
     def version(self) -> int:
@@ -120,14 +120,14 @@ class DeltaTable(Table[TableState, AppendCandidate, Done]):
         self._state = opened.state
         self._known_s = self._now_s() if opened.settled else None
         self._mixed = opened.mixed
-        if self._state is None and self._drafts.first is None:
+        if self._state is None and self._planner.first is None:
             raise not_there(self.uri)
 
     def _create(self, schema: pa.Schema) -> None:
         if self._state is not None:
             raise already_there(self.uri)
-        prepared = self._drafts.prepare(schema.empty_table(), None)
-        candidate = self._drafts.append(prepared, self._drafts.name(prepared, None, Identity()), None)
+        prepared = self._planner.prepare(schema.empty_table(), None)
+        candidate = self._planner.append(prepared, self._planner.name(prepared, None, Identity()), None)
         try:
             self._run(write(candidate, lambda: (), arbiter=self._arbiter(), limits=self.limits))
         except ConflictError as error:
@@ -135,14 +135,14 @@ class DeltaTable(Table[TableState, AppendCandidate, Done]):
         self._refresh()
 
     # --- the newest version -------------------------------------------------------------------------
-    def _refresh(self) -> TableState | None:
+    def _refresh(self) -> Snapshot | None:
         self._see(self._run(load(self._state, limits=self.limits)))
         return self._state
 
     def _look_again(self) -> None:
         self._see(self._run(load(None, limits=self.limits)))
 
-    def _see(self, state: TableState | None) -> None:
+    def _see(self, state: Snapshot | None) -> None:
         """Take a newer state: the one door for all of them, whoever read it.
 
         Raises:
@@ -158,24 +158,24 @@ class DeltaTable(Table[TableState, AppendCandidate, Done]):
     def _mark(self) -> object:
         return None if self._state is None else (self._state.table_id, self._state.version)
 
-    def _existing(self) -> TableState:
+    def _existing(self) -> Snapshot:
         if self._state is None:
             raise not_yet(f"Delta table at {self.uri}")
         return self._state
 
     # --- steps of a write -------------------------------------------------------------------------
-    def _planned_on(self, operation: Operation, data: Any) -> TableState | None:
+    def _planned_on(self, operation: Operation, data: Any) -> Snapshot | None:
         if operation.verb == "append":
             return self._state
         self._refresh()
         return self._existing() if operation.verb == "delete" else self._state
 
     def _plan(
-        self, data: Any, operation: Operation, name: Identity, on: TableState | None
-    ) -> tuple[AppendCandidate, Callable[[], Any]]:
-        return self._drafts.plan(data, operation, name, on)
+        self, data: Any, operation: Operation, name: Identity, on: Snapshot | None
+    ) -> tuple[Transaction, Callable[[], Any]]:
+        return self._planner.plan(data, operation, name, on)
 
-    def _commit(self, plan: AppendCandidate, operation: Operation, encode: Callable[[], Any]) -> Done:
+    def _commit(self, plan: Transaction, operation: Operation, encode: Callable[[], Any]) -> Done:
         how: dict[str, Any] = {
             "arbiter": self._arbiter(),
             "limits": self.limits,
@@ -187,11 +187,11 @@ class DeltaTable(Table[TableState, AppendCandidate, Done]):
 
         return self._run(overwrite(plan, encode, **how))
 
-    def _count(self, data: Any, on: TableState | None) -> Counted:
-        return self._drafts.prepare(data, on, "merge")
+    def _count(self, data: Any, on: Snapshot | None) -> Counted:
+        return self._planner.prepare(data, on, "merge")
 
-    def _name(self, counted: Counted, on: TableState | None, name: Identity) -> Write:
-        return self._drafts.name(counted, on, name)
+    def _name(self, counted: Counted, on: Snapshot | None, name: Identity) -> Write:
+        return self._planner.name(counted, on, name)
 
     def _resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
         newest = self._run(load(self._state, limits=self.limits))
@@ -235,8 +235,8 @@ class DeltaTable(Table[TableState, AppendCandidate, Done]):
             state,
             self._arbiter(),
             self.limits,
-            self._drafts.new_id,
-            name=lambda batch: self._drafts.name(batch, state, name),
+            self._planner.new_id,
+            name=lambda batch: self._planner.name(batch, state, name),
             txn=name.txn,
         )
         try:
@@ -248,7 +248,7 @@ class DeltaTable(Table[TableState, AppendCandidate, Done]):
             return repeated
         return self._receipt(done, candidate.write, started_s)
 
-    def _ready_for_spark(self, schema: Callable[[], pa.Schema]) -> TableState:
+    def _ready_for_spark(self, schema: Callable[[], pa.Schema]) -> Snapshot:
         """The table as it is now, made if it may be, with its arbiter on record: Delta's commits record none."""
         if self._state is None:
             try:

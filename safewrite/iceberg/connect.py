@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safewrite.errors import InvalidInputError, Kind, MissingExtraError, StorageError, UnsafeConfigError
 from safewrite.given import is_storable, is_text, plain, reading
 from safewrite.iceberg.metadata import MAIN, table_of
-from safewrite.iceberg.write.write import Helpers
+from safewrite.iceberg.write.write import Ledgers
 from safewrite.options import refuse_unsafe
 from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.aws import shared_client
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from safewrite.iceberg.catalog.world import CatalogWorld
-    from safewrite.protocol.iceberg.head import Head
-    from safewrite.stores.abc import LeaseQueue, Ledger
+    from safewrite.protocol.iceberg.head import TableVersion
+    from safewrite.stores.abc import Ledger, TicketQueue
     from safewrite.stores.events import Listener
 
 _SETTINGS = {
@@ -56,11 +56,11 @@ class Connection:
     listener: Listener | None = None
 
     @property
-    def name(self) -> str:
+    def table_name(self) -> str:
         """The table as its user names it."""
         return ".".join(self.identifier)
 
-    def drop_old_metadata(self, before: Head, after: Head) -> None:
+    def drop_old_metadata(self, before: TableVersion, after: TableVersion) -> None:
         """What PyIceberg does after its own commits, where the table asks for it."""
         if str(after.properties.get("write.metadata.delete-after-commit.enabled")).lower() == "true":
             old, new = table_of(before), table_of(after)
@@ -88,17 +88,17 @@ class Connection:
         return replace(self, catalog=own)
 
     @property
-    def helpers(self) -> Helpers:
+    def helpers(self) -> Ledgers:
         """Whether there is a ledger and a queue."""
         there = self.lock_table is not None or (self.kind == "sql" and not self.bare)
-        return Helpers(ledger=there, queue=there)
+        return Ledgers(ledger=there, queue=there)
 
     def world(self, table_id: str | None = None) -> CatalogWorld:
         """The world of the table; with ledger and queue once its UUID is known."""
         from safewrite.iceberg.catalog.world import CatalogWorld
 
         ledger: Ledger | None = None
-        queue: LeaseQueue | None = None
+        queue: TicketQueue | None = None
         if table_id is not None and self.lock_table is not None:
             ledger, queue = aws_ledger(self.dynamodb, self.lock_table, table_id)
         elif table_id is not None and self.helpers.ledger:

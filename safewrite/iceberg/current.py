@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from safewrite.iceberg.connect import Connection
     from safewrite.protocol.ask import Limits
-    from safewrite.protocol.iceberg.head import Head
+    from safewrite.protocol.iceberg.head import TableVersion
 
 T = TypeVar("T")
 
 
-class Sight:
+class CachedTable:
     """The table as it was seen last; ``head`` is None before it was there.
 
     ``seen_s`` is when, by the world's clock; None asks for another look before the next write.
@@ -31,27 +31,27 @@ class Sight:
 
     def __init__(self, connection: Connection) -> None:
         self.world: Performer = connection.world()
-        self.head: Head | None = None
+        self.head: TableVersion | None = None
         self.seen_s: float | None = None
         self._connection = connection
 
-    def existing(self) -> Head:
+    def existing(self) -> TableVersion:
         """The table as it was seen last.
 
         Raises:
             TableNotFoundError: it was not there.
         """
         if self.head is None:
-            raise not_yet(f"Iceberg table {self._connection.name}")
+            raise not_yet(f"Iceberg table {self._connection.table_name}")
         return self.head
 
-    def fresh(self, limits: Limits) -> Head:
+    def fresh(self, limits: Limits) -> TableVersion:
         """The table as it was a moment ago, looked at again if the last time was longer ago."""
         if self.seen_s is None or self.now_s() - self.seen_s > FRESH_S:
             return self.look(limits)
         return self.existing()
 
-    def look(self, limits: Limits) -> Head:
+    def look(self, limits: Limits) -> TableVersion:
         """Load the table anew.
 
         Raises:
@@ -62,7 +62,7 @@ class Sight:
         self.see(head)
         return head
 
-    def see(self, head: Head) -> None:
+    def see(self, head: TableVersion) -> None:
         """Know this head from now on; another table of the same name has a world of its own."""
         if self.head is None or self.head.table_id != head.table_id:
             world = self._connection.world(head.table_id)
@@ -71,7 +71,7 @@ class Sight:
         self.head = head
         self.seen_s = self.now_s()
 
-    def resolve(self, key: str, limits: Limits) -> tuple[Resolved | None, Head]:
+    def resolve(self, key: str, limits: Limits) -> tuple[Resolved | None, TableVersion]:
         """What became of a key, in the table that is there now: its ledger is asked, not that of one before it.
 
         Raises:

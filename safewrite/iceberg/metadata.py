@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,12 +18,12 @@ SOURCE = "source-snapshot-id"
 _NOTHING: dict[str, str] = {}
 
 
-def head_of(table: Table, branch: str = MAIN) -> Head:
+def head_of(table: Table, branch: str = MAIN) -> TableVersion:
     """What a table shows of a branch."""
     metadata = table.metadata
     ref = metadata.refs.get(branch)
     summaries = {s.snapshot_id: _summary(s) for s in metadata.snapshots}
-    return Head(
+    return TableVersion(
         table_id=str(metadata.table_uuid),
         location=table.metadata_location,
         current=ref.snapshot_id if ref is not None else None,
@@ -38,7 +38,7 @@ def head_of(table: Table, branch: str = MAIN) -> Head:
     )
 
 
-def table_of(head: Head) -> Table:
+def table_of(head: TableVersion) -> Table:
     """The table object that a head was made from."""
     table: Table = head.raw  # type: ignore[assignment]
     assert table is not None

@@ -13,7 +13,7 @@ from safewrite.iceberg.data import partitions
 from safewrite.iceberg.data.datafiles import check_layout
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.iceberg.write.creation import KEEP
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.texts import said
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _honest: set[tuple[str, str]] = set()
 """Catalogs that were probed by this process."""
 
 
-def check_table(connection: Connection, head: Head, *, strict: bool) -> None:
+def check_table(connection: Connection, head: TableVersion, *, strict: bool) -> None:
     """Refuse a table that safewrite cannot write safely, when it is opened.
 
     Raises:
@@ -45,7 +45,7 @@ def check_table(connection: Connection, head: Head, *, strict: bool) -> None:
     probe(connection.catalog, connection.kind, head)
 
 
-def check_state(connection: Connection, head: Head, *, strict: bool) -> None:
+def check_state(connection: Connection, head: TableVersion, *, strict: bool) -> None:
     """Refuse what a table must not be, or not become: each state that a write is planned on passes this.
 
     Raises:
@@ -57,7 +57,7 @@ def check_state(connection: Connection, head: Head, *, strict: bool) -> None:
     metadata = table_of(head).metadata
     if metadata.properties.get(ENCRYPTED):
         raise UnsupportedTableError(
-            f"{connection.name} is encrypted ({ENCRYPTED}), and safewrite would add files that are not. Nothing was "
+            f"{connection.table_name} is encrypted ({ENCRYPTED}), and safewrite would add files that are not. Nothing was "
             "written. Write this table with Spark."
         )
     partitions.check(metadata.specs().values(), metadata.schema())
@@ -88,7 +88,7 @@ def check_new(
     check_layout(metadata)
 
 
-def check_format(head: Head) -> None:
+def check_format(head: TableVersion) -> None:
     """Refuse what PyIceberg does not write; a table can become that at any time.
 
     Raises:
@@ -103,14 +103,14 @@ def check_format(head: Head) -> None:
         )
 
 
-def _check_retention(connection: Connection, head: Head, *, strict: bool) -> None:
+def _check_retention(connection: Connection, head: TableVersion, *, strict: bool) -> None:
     """Keys are remembered by snapshots, unless there is a ledger (E4)."""
     if connection.helpers.ledger:
         return
     kept = retention.of(table_of(head).metadata, connection.branch)
     if kept.short and (strict or kept.text is not None):
         raise UnsafeConfigError(
-            f"{connection.name} keeps snapshots for {kept.text or 'an unknown number of'} ms ({KEEP}), less than the "
+            f"{connection.table_name} keeps snapshots for {kept.text or 'an unknown number of'} ms ({KEEP}), less than the "
             f"{retention.HORIZON_MS} ms (14 days) in which a write may be repeated: a key could be forgotten and "
             "its rows doubled. Nothing was written. Raise that (`safewrite repair TABLE --set-retention`), or open "
             "the table with lock_table= for a ledger of keys.",
@@ -118,20 +118,20 @@ def _check_retention(connection: Connection, head: Head, *, strict: bool) -> Non
         )
 
 
-def _warn_of_retention(connection: Connection, head: Head) -> None:
+def _warn_of_retention(connection: Connection, head: TableVersion) -> None:
     if connection.helpers.ledger or retention.of(table_of(head).metadata, connection.branch).text is not None:
         return
     log.warning(
         "%s does not say how long it keeps snapshots (%s); Iceberg's own default is 5 days, writes may be "
         "repeated for 14. Set it to %d or more, or open the table with lock_table= for a ledger of keys.",
-        connection.name,
+        connection.table_name,
         KEEP,
         retention.HORIZON_MS,
-        extra={"table": connection.name, "kind": Kind.RETENTION_TOO_SHORT.value},
+        extra={"table": connection.table_name, "kind": Kind.RETENTION_TOO_SHORT.value},
     )
 
 
-def probe(catalog: Catalog, kind: str, head: Head) -> None:
+def probe(catalog: Catalog, kind: str, head: TableVersion) -> None:
     """Ask the catalog for a commit that must be refused, once per process (A13, C4, C5).
 
     The commit would change nothing.  A SQL catalog compares in its own UPDATE statement; AWS's own
@@ -158,7 +158,7 @@ def probe(catalog: Catalog, kind: str, head: Head) -> None:
     _honest.add(mark)
 
 
-def _requirements_hold(catalog: Catalog, head: Head) -> bool:
+def _requirements_hold(catalog: Catalog, head: TableVersion) -> bool:
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.table.update import AssertTableUUID
 
@@ -171,7 +171,7 @@ def _requirements_hold(catalog: Catalog, head: Head) -> bool:
     return False
 
 
-def _glue_compares(catalog: Any, head: Head) -> bool:
+def _glue_compares(catalog: Any, head: TableVersion) -> bool:
     """Update a table of our own with an outdated version id; true for AWS itself."""
     glue = catalog.glue
     if str(glue.meta.endpoint_url).endswith(".amazonaws.com"):

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from safewrite.errors import CommitUnknownError, TableNotFoundError, WouldAlterError
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
-from safewrite.iceberg.current import Sight
+from safewrite.iceberg.current import CachedTable
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import check_state, check_table
 from safewrite.iceberg.write import creation
-from safewrite.iceberg.write.plans import Drafts, inferred_schema
+from safewrite.iceberg.write.plans import Planner, inferred_schema
 from safewrite.iceberg.write.summary import Write, carries
 from safewrite.iceberg.write.write import Done, WritePlan, check_doubt, write
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.public import public
 from safewrite.receipt import Receipt
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.batch import Origin
-    from safewrite.iceberg.spark.write import Acquaintance
+    from safewrite.iceberg.spark.write import CachedSparkTable
     from safewrite.stores.world import Performer
 
 
-class IcebergTable(Table[Head, WritePlan, Done]):
+class IcebergTable(Table[TableVersion, WritePlan, Done]):
     """An Iceberg table that many writers share; its verbs are those of :class:`safewrite.Table`.
 
     An overwrite or delete decides what goes on the very snapshot that the new one follows (C9).
@@ -52,16 +52,16 @@ class IcebergTable(Table[Head, WritePlan, Done]):
         super().__init__(limits)
         self.connection = connection
         self.catalog = SafeCatalog(connection.catalog, limits=self.limits)
-        self._sight = Sight(connection)
+        self._cached = CachedTable(connection)
         self._first = first
-        self._drafts = Drafts(self.limits, target_file_size, connection.branch)
+        self._planner = Planner(self.limits, target_file_size, connection.branch)
         if new_id is not None:
-            self._drafts.new_id = new_id
+            self._planner.new_id = new_id
         self._strict = False
         self._admitted: str | None = None
         """Where the metadata is that was checked last."""
-        self._in_spark: Acquaintance | None = None
-        self._doubts: dict[str, Head | None] = {}
+        self._in_spark: CachedSparkTable | None = None
+        self._doubts: dict[str, TableVersion | None] = {}
         """Keys of attempts that ended in doubt, with the base that they waited for."""
 
     def after_fork(self) -> None:
@@ -70,19 +70,19 @@ class IcebergTable(Table[Head, WritePlan, Done]):
         Raises:
             InvalidInputError: the catalog cannot be loaded again.
         """
-        known = self._sight.head
+        known = self._cached.head
         self.connection = self.connection.after_fork()
         self.catalog = SafeCatalog(self.connection.catalog, limits=self.limits)
-        self._sight = Sight(self.connection)
+        self._cached = CachedTable(self.connection)
         self._in_spark = None
         if known is not None:
-            self._sight.look(self.limits)
+            self._cached.look(self.limits)
 
     # --- what it is -------------------------------------------------------------------------------
     @property
     def uri(self) -> str:
         """The table's name in its catalog."""
-        return self.connection.name
+        return self.connection.table_name
 
     @property
     def arbiter(self) -> str:
@@ -92,7 +92,7 @@ class IcebergTable(Table[Head, WritePlan, Done]):
     @property
     def version(self) -> int:
         """The newest snapshot id this object has seen; -1 before there is one."""
-        head = self._sight.head
+        head = self._cached.head
         return -1 if head is None or head.current is None else head.current
 
     @property
@@ -114,7 +114,7 @@ class IcebergTable(Table[Head, WritePlan, Done]):
     @public
     def properties(self) -> dict[str, str]:
         """Table properties, as of the last look."""
-        return dict(self._sight.existing().properties)
+        return dict(self._cached.existing().properties)
 
     @property
     @public
@@ -122,18 +122,18 @@ class IcebergTable(Table[Head, WritePlan, Done]):
         """PyIceberg's own table object, as of the last look; its commits go through :attr:`catalog`."""
         if self.turn.is_anothers():
             self.after_fork()
-        table = table_of(self._sight.existing())
+        table = table_of(self._cached.existing())
         table.catalog = self.catalog
         return table
 
     @property
     def world(self) -> Performer:
         """What the effects of a write are performed on; tests put their own in its place."""
-        return self._sight.world
+        return self._cached.world
 
     @world.setter
     def world(self, world: Performer) -> None:
-        self._sight.world = world
+        self._cached.world = world
 
     def __repr__(self) -> str:
         return f"<safewrite.IcebergTable {self.uri} snapshot={self.version} catalog={self.connection.kind}>"
@@ -142,7 +142,7 @@ class IcebergTable(Table[Head, WritePlan, Done]):
     def _open(self, *, strict: bool) -> None:
         self._strict = strict
         try:
-            head = self._sight.look(self.limits)
+            head = self._cached.look(self.limits)
         except TableNotFoundError:
             if self._first is None:
                 raise TableNotFoundError(
@@ -154,20 +154,20 @@ class IcebergTable(Table[Head, WritePlan, Done]):
         self._admitted = head.location
 
     def _create(self, schema: pa.Schema) -> None:
-        if self._sight.head is not None:
+        if self._cached.head is not None:
             raise creation.exists(self.uri)
         if not creation.create_table(self.connection, schema, self._first or creation.Plan(), self.catalog):
             raise creation.exists(self.uri)
         self._open(strict=self._strict)
 
     # --- the newest version -------------------------------------------------------------------------
-    def _refresh(self) -> Head:
-        return self._admit(self._sight.look(self.limits))
+    def _refresh(self) -> TableVersion:
+        return self._admit(self._cached.look(self.limits))
 
     def _look_again(self) -> None:
-        self._sight.look(self.limits)
+        self._cached.look(self.limits)
 
-    def _admit(self, head: Head) -> Head:
+    def _admit(self, head: TableVersion) -> TableVersion:
         """The one door for states that a write is planned on: each passes the checks of ``safewrite.open``."""
         if head.location != self._admitted:
             check_state(self.connection, head, strict=self._strict)
@@ -175,33 +175,33 @@ class IcebergTable(Table[Head, WritePlan, Done]):
         return head
 
     def _mark(self) -> object:
-        return None if self._sight.head is None else self._sight.head.location
+        return None if self._cached.head is None else self._cached.head.location
 
     def _is_there(self) -> bool:
         """Whether a table that was not there when this object was made is there now."""
         try:
-            self._sight.look(self.limits)
+            self._cached.look(self.limits)
         except TableNotFoundError:
             return False
         return True
 
     # --- steps of a write -------------------------------------------------------------------------
-    def _planned_on(self, operation: Operation, data: Any) -> Head:
+    def _planned_on(self, operation: Operation, data: Any) -> TableVersion:
         return self._fresh_head() if operation.verb == "delete" else self._fresh_head(data)
 
-    def _fresh_head(self, *of: Any) -> Head:
+    def _fresh_head(self, *of: Any) -> TableVersion:
         """The table as it was a moment ago, made first for the data ``of`` a write if it is not there and may be."""
-        if self._sight.head is not None:
-            return self._admit(self._sight.fresh(self.limits))
+        if self._cached.head is not None:
+            return self._admit(self._cached.fresh(self.limits))
         if self._first is not None and of:
             creation.create_table(self.connection, inferred_schema(*of), self._first, self.catalog)
             self._open(strict=self._strict)
-        return self._sight.existing()
+        return self._cached.existing()
 
     def _plan(
-        self, data: Any, operation: Operation, name: Identity, on: Head | None
+        self, data: Any, operation: Operation, name: Identity, on: TableVersion | None
     ) -> tuple[WritePlan, Callable[[], Any]]:
-        return self._drafts.plan(data, operation, name, on or self._sight.existing())
+        return self._planner.plan(data, operation, name, on or self._cached.existing())
 
     def _commit(self, plan: WritePlan, operation: Operation, encode: Callable[[], Any]) -> Done:
         steps = write(
@@ -213,21 +213,21 @@ class IcebergTable(Table[Head, WritePlan, Done]):
             queue_first=self._queue_first > 0,
         )
         try:
-            return self._sight.run(steps)
+            return self._cached.run(steps)
         except CommitUnknownError:
             self._doubts[plan.write.key] = plan.bound
             raise
 
-    def _count(self, data: Any, on: Head | None) -> Counted:
-        return self._drafts.prepare(data, on or self._sight.existing(), "merge")[0]
+    def _count(self, data: Any, on: TableVersion | None) -> Counted:
+        return self._planner.prepare(data, on or self._cached.existing(), "merge")[0]
 
-    def _name(self, counted: Counted, on: Head | None, name: Identity) -> Write:
-        return self._drafts.name(counted, on or self._sight.existing(), name)
+    def _name(self, counted: Counted, on: TableVersion | None, name: Identity) -> Write:
+        return self._planner.name(counted, on or self._cached.existing(), name)
 
     def _resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
-        if self._sight.head is None and not self._is_there():
+        if self._cached.head is None and not self._is_there():
             return None
-        found, head = self._sight.resolve(key, self.limits)
+        found, head = self._cached.resolve(key, self.limits)
         if found is None:
             check_doubt(self._doubts.get(key), head, key)
             return None
@@ -235,14 +235,14 @@ class IcebergTable(Table[Head, WritePlan, Done]):
 
     def _after(self, done: Done, started_s: float) -> None:
         try:
-            before = self._sight.existing()
-            self._sight.see(done.head)
+            before = self._cached.existing()
+            self._cached.see(done.head)
             if done.contended:
-                self._sight.seen_s = None
+                self._cached.seen_s = None
             if not done.already:
                 self.connection.drop_old_metadata(before, done.head)
         except Exception:
-            self._sight.seen_s = None
+            self._cached.seen_s = None
             raise
 
     # --- Spark --------------------------------------------------------------------------------------
@@ -250,10 +250,10 @@ class IcebergTable(Table[Head, WritePlan, Done]):
         from safewrite.frames.spark.stream import written
         from safewrite.iceberg.spark import write
 
-        known = self._in_spark = self._in_spark or write.Acquaintance(
+        known = self._in_spark = self._in_spark or write.CachedSparkTable(
             self.connection.identifier, self.connection.catalog.name
         )
-        head = self._fresh_head(*([] if self._sight.head else [write.empty_like(frame)]))
+        head = self._fresh_head(*([] if self._cached.head else [write.empty_like(frame)]))
         write.check_session(frame.sparkSession, head)
         there = known.find(frame.sparkSession, head, named=operation.spark_catalog, now_s=self._now_s())
         if operation.schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
@@ -269,7 +269,7 @@ class IcebergTable(Table[Head, WritePlan, Done]):
                     raise
                 return repeated
             with job.batch(head, name) as (batch, files):
-                plan = job.plan(batch, head, self._drafts, name)
+                plan = job.plan(batch, head, self._planner, name)
                 receipt = self._receipt(self._commit(plan, operation, files), plan.write, started_s)
             there.forget()
             return receipt

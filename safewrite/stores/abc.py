@@ -70,7 +70,7 @@ class Ledger(Protocol):
         """``Ok | Busy | Failed | Unknown``."""
 
 
-class LeaseQueue(Protocol):
+class TicketQueue(Protocol):
     """The ticket queue of one table."""
 
     def take(self) -> Outcome:

@@ -109,7 +109,7 @@ def is_empty(error: Exception) -> bool:
     )
 
 
-def meaning(error: Exception, *, write: bool) -> Outcome:
+def classify_error(error: Exception, *, write: bool) -> Outcome:
     """What a client exception says about whether the request was performed.
 
     Any answer but a clear refusal is ``Unknown``: a proxy or a resend may have turned "performed"

@@ -21,7 +21,7 @@ from safewrite.protocol.effects import (
     Outcome,
     Queue,
 )
-from safewrite.stores.aws import meaning
+from safewrite.stores.aws import classify_error
 
 Item = dict[str, Any]
 
@@ -299,11 +299,11 @@ def _queue(item: Item) -> Queue:
 
 
 def _read_meaning(error: Exception, table_name: str) -> Outcome:
-    return _named(meaning(error, write=False), table_name)
+    return _named(classify_error(error, write=False), table_name)
 
 
 def _write_meaning(error: Exception, table_name: str) -> Outcome:
-    return _named(meaning(error, write=True), table_name)
+    return _named(classify_error(error, write=True), table_name)
 
 
 def _named(outcome: Outcome, table_name: str) -> Outcome:

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from safewrite.protocol.effects import Busy, Listed, Missing, Ok, Outcome, Tail, Unknown
-from safewrite.stores.aws import ServerClock, is_empty, meaning
+from safewrite.stores.aws import ServerClock, classify_error, is_empty
 
 
 class S3Objects:
@@ -40,7 +40,7 @@ class S3Objects:
             data = answer["Body"].read()
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
             # Of an empty object no range can be had: there is nothing at its end.
-            return Ok(Tail(0, b"")) if is_empty(error) else meaning(error, write=False)
+            return Ok(Tail(0, b"")) if is_empty(error) else classify_error(error, write=False)
         # A store that ignores the range answers with everything and no Content-Range.
         total = answer.get("ContentRange", "").rpartition("/")[2]
         return Ok(Tail(int(total) if total.isdigit() else len(data), data[-length:]))
@@ -63,7 +63,7 @@ class S3Objects:
                     return Ok(tuple(found))
                 request["ContinuationToken"] = page["NextContinuationToken"]
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            outcome = meaning(error, write=False)
+            outcome = classify_error(error, write=False)
             return Unknown("no such bucket or prefix") if isinstance(outcome, Missing) else outcome
 
     def put(self, path: str, body: bytes) -> Outcome:
@@ -76,7 +76,7 @@ class S3Objects:
         try:
             self.client.delete_object(Bucket=self.bucket, Key=self._base + path)
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return meaning(error, write=True)
+            return classify_error(error, write=True)
         return Ok()
 
     def _read(self, path: str, byte_range: str | None = None) -> Outcome:
@@ -85,7 +85,7 @@ class S3Objects:
             answer = self.client.get_object(Bucket=self.bucket, Key=self._base + path, **extra)
             body: bytes = answer["Body"].read()
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return Ok(b"") if byte_range and is_empty(error) else meaning(error, write=False)
+            return Ok(b"") if byte_range and is_empty(error) else classify_error(error, write=False)
         etag = _md5_of(answer)
         if byte_range is None and self._etags_are_md5 and etag not in (None, _hex(body)):
             # Half a commit file read back would look like another writer's (A19, G5).
@@ -99,7 +99,7 @@ class S3Objects:
                 Bucket=self.bucket, Key=self._base + path, Body=body, ContentMD5=_base64(digest), **condition
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return meaning(error, write=True)
+            return classify_error(error, write=True)
         self.clock.observe(answer["ResponseMetadata"]["HTTPHeaders"])
         etag = _md5_of(answer)
         self._etags_are_md5 = self._etags_are_md5 or etag == digest.hexdigest()

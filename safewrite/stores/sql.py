@@ -1,7 +1,7 @@
 """Ledger and queue of an Iceberg table in the SQL database of its catalog: PostgreSQL, or SQLite.
 
 Every write is one statement that commits by itself: one round trip, and no transaction that a
-writer could leave open.  What a driver's exception means is decided in :func:`meaning`, once.
+writer could leave open.  What a driver's exception means is decided in :func:`classify_error`, once.
 No answer depends on a clock: a row counts until it is purged, and purging is late and rare.
 """
 
@@ -331,7 +331,7 @@ def _perform(engine: sa.Engine, work: Work, *, write: bool) -> Outcome:
         with connection:
             return work(connection)
     except Exception as error:  # noqa: BLE001 - every failure has a meaning
-        return meaning(error, write=write)
+        return classify_error(error, write=write)
 
 
 # SQLSTATEs: deadlock or serialization failure, resources, locks, cancelled by a time limit, a standby that
@@ -343,7 +343,7 @@ _SQLITE_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _SQLITE_BROKEN = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_INTERRUPT)
 
 
-def meaning(error: Exception, *, write: bool) -> Outcome:
+def classify_error(error: Exception, *, write: bool) -> Outcome:
     """What an exception says about a statement that was sent.
 
     An error with a code is the database's own answer: the statement was rolled back.  Without one, the

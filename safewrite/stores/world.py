@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from safewrite.errors import InternalError
 from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Ok, Outcome
-from safewrite.stores.abc import LeaseQueue, Ledger, LockTable, ObjectStore
+from safewrite.stores.abc import Ledger, LockTable, ObjectStore, TicketQueue
 from safewrite.stores.events import Listener, Watch
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class World:
         *,
         locks: LockTable | None = None,
         ledger: Ledger,
-        queue: LeaseQueue | None = None,
+        queue: TicketQueue | None = None,
         threads: int = 8,
         monotonic: Callable[[], float] = time.monotonic,
         wall_ms: Callable[[], int] | None = None,

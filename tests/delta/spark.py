@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import safewrite as sw
 from bench.servers.servers import Ministack, create_lock_table
-from safewrite.delta.maintenance.inspection import Survey, survey
+from safewrite.delta.maintenance.inspection import Inspection, inspect_table
 from safewrite.stores import lock_table as lock_tables
 
 SCHEMA = pa.schema({"id": pa.int64()})
@@ -63,8 +63,8 @@ class Neighbourhood:
             self.uri, schema=SCHEMA, lock_table=self.lock_table, storage_options=self.options, **more
         )
 
-    def survey(self, **more: Any) -> Survey:
-        return survey(self.uri, storage_options=self.options, **more)
+    def inspect_table(self, **more: Any) -> Inspection:
+        return inspect_table(self.uri, storage_options=self.options, **more)
 
     def ids(self) -> list[int]:
         """What a reader that knows nothing of safewrite sees."""

@@ -15,7 +15,7 @@ import safewrite as sw
 from bench.servers.servers import Ministack
 from safewrite.delta.log.actions import commit_path
 from safewrite.delta.maintenance.doctor import examine
-from safewrite.delta.maintenance.inspection import same_place, survey
+from safewrite.delta.maintenance.inspection import inspect_table, same_place
 from safewrite.findings import Finding, Severity
 from safewrite.protocol.effects import Ok, Outcome
 from safewrite.stores.aws import ServerClock
@@ -57,7 +57,7 @@ def with_files(root: Path, *names: str) -> Path:
 
 def findings(root: Any, **more: Any) -> dict[str, Finding]:
     """Findings by code; a code that is found twice is an error of the test."""
-    found = examine(survey(root), environment={}, **more)
+    found = examine(inspect_table(root), environment={}, **more)
     return {finding.code: finding for finding in found}
 
 
@@ -192,7 +192,7 @@ def test_a_retention_that_is_too_short_has_a_command_that_raises_it(tmp_path: Pa
 def test_an_unsafe_setting_is_found_in_the_environment_and_in_the_options(
     tmp_path: Path, name: str, code: str
 ) -> None:
-    seen = survey(table_of(tmp_path))
+    seen = inspect_table(table_of(tmp_path))
     by_environment = examine(seen, environment={name: "true"})
     by_options = examine(seen, storage_options={name.lower(): "true"}, environment={})
     assert [f.code for f in by_environment] == [f.code for f in by_options] == [code]
@@ -358,7 +358,7 @@ def test_a_lock_table_without_ttl_is_found(here: Neighbourhood) -> None:
     name, uri = f"{here.bucket}-no-ttl", f"s3://{here.bucket}/another"
     create(here.dynamodb, name, "tablePath", "fileName")
     sw.create(uri, schema=rows().schema, lock_table=name, storage_options=here.options)
-    seen = survey(uri, storage_options=here.options)
+    seen = inspect_table(uri, storage_options=here.options)
     assert [finding.code for finding in examine(seen, environment={})] == ["lock_table_no_ttl"]
 
 
@@ -424,7 +424,7 @@ def test_a_probe_finds_a_store_that_lets_two_creates_win(tmp_path: Path) -> None
             self.blobs[path] = body
             return Ok()
 
-    seen = survey(table_of(tmp_path))
+    seen = inspect_table(table_of(tmp_path))
     liar = Liar()
     for path in tmp_path.rglob("*.json"):
         liar.blobs[path.relative_to(tmp_path).as_posix()] = path.read_bytes()
@@ -440,7 +440,7 @@ def test_dangers_come_first_and_findings_are_ready_for_json(tmp_path: Path) -> N
     (tmp_path / "_delta_log" / "_last_checkpoint").unlink()
     for folder in tmp_path.glob("*.parquet"):
         folder.unlink()
-    found = examine(survey(tmp_path), environment={"AWS_S3_LOCKING_PROVIDER": "dynamodb"})
+    found = examine(inspect_table(tmp_path), environment={"AWS_S3_LOCKING_PROVIDER": "dynamodb"})
     assert [str(finding.severity) for finding in found] == ["danger", "warning", "info"]
     assert json.loads(json.dumps([finding.to_dict() for finding in found]))[0]["code"] == "data_files_missing"
     shutil.rmtree(tmp_path)

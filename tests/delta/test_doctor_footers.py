@@ -18,7 +18,7 @@ from safewrite.delta.log.actions import commit_path
 from safewrite.delta.log.ranges import TAIL
 from safewrite.delta.maintenance import data_files
 from safewrite.delta.maintenance.doctor import examine
-from safewrite.delta.maintenance.inspection import survey
+from safewrite.delta.maintenance.inspection import inspect_table
 from safewrite.findings import Finding, Severity
 from safewrite.protocol.effects import Unknown
 from tests.delta.logs import PROTOCOL, add, body, metadata
@@ -72,7 +72,9 @@ class Made:
 
     def findings(self, **how: Any) -> dict[str, Finding]:
         before = sorted(self.root.rglob("*"))
-        found = {finding.code: finding for finding in examine(survey(self.root), environment={}, **how)}
+        found = {
+            finding.code: finding for finding in examine(inspect_table(self.root), environment={}, **how)
+        }
         assert sorted(self.root.rglob("*")) == before  # looking leaves no trace
         return found
 
@@ -96,7 +98,7 @@ def test_nothing_is_found_in_files_of_deltalake_and_safewrite(tmp_path: Path) ->
     sw.open(path).append(old.append_column("more", pa.array([None], pa.string())), key="event-3")
     sw.open(path).delete("ts IS NULL", key="event-4")
     for deep in (False, True):
-        assert examine(survey(path), environment={}, deep=deep) == []
+        assert examine(inspect_table(path), environment={}, deep=deep) == []
 
 
 # --- INT96 --------------------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ def test_a_store_that_does_not_answer_leaves_instants_unread(
     made.add("late", rows(ts=[FOR_EVER]), use_deprecated_int96_timestamps=True)
     made.add("silent", rows(id=[1] * 20_000, ts=[FOR_EVER] * 20_000, d=[None] * 20_000),
              use_deprecated_int96_timestamps=True, use_dictionary=False, compression="none")  # fmt: skip
-    seen = survey(made.root)
+    seen = inspect_table(made.root)
     monkeypatch.setattr(seen.world.objects, "get_range", lambda *_: Unknown("no answer"))
     monkeypatch.setattr(seen.world, "sleep", lambda _: None)
     found = {one.code: one.details["files"] for one in examine(seen, environment={})}
@@ -244,7 +246,7 @@ def test_columns_of_a_table_that_stood_here_before_are_found_with_their_keys(tmp
     info = {"commitInfo": {"engineInfo": "safewrite/0.1.0", **SAFEWRITE}}
     (path / commit_path(3)).write_bytes(body(info, add("lost.parquet", size=size, stats=said)))
     assert deltalake.DeltaTable(path).to_pyarrow_table()["city"].null_count == 1
-    (finding,) = examine(survey(path), environment={})
+    (finding,) = examine(inspect_table(path), environment={})
     assert (finding.code, finding.severity) == ("unknown_columns", Severity.DANGER)
     assert finding.details == {
         "files": {"lost.parquet": ["name"]}, "count": 1, "versions": [3], "keys": ["event-7"], "checked": 4

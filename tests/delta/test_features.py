@@ -13,7 +13,7 @@ from safewrite.delta.log.features import (
     features,
     interval_s,
 )
-from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
 from tests.delta.logs import metadata
 
@@ -27,7 +27,7 @@ def state(
     properties: dict[str, str] | None = None,
     column: dict[str, Any] | None = None,
     kind: Any = "long",
-) -> TableState:
+) -> Snapshot:
     """A table with these features, properties, and metadata on its one column."""
     protocol: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": writer}
     if writer == 7:
@@ -35,10 +35,10 @@ def state(
     if reader == 3:
         protocol["readerFeatures"] = list(names)
     columns = [{"name": "n", "type": kind, "nullable": True, "metadata": column or {}}]
-    return TableState(3, protocol, metadata(properties=properties, columns=columns)["metaData"])
+    return Snapshot(3, protocol, metadata(properties=properties, columns=columns)["metaData"])
 
 
-def refusal(table: TableState) -> str:
+def refusal(table: Snapshot) -> str:
     with pytest.raises(UnsupportedTableError) as caught:
         check_append(table)
     assert caught.value.kind is Kind.UNSUPPORTED_FEATURE

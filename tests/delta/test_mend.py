@@ -14,7 +14,7 @@ from bench.servers.servers import Ministack
 from safewrite.delta.connect import connect
 from safewrite.delta.log.actions import commit_path
 from safewrite.delta.maintenance import repair
-from safewrite.delta.maintenance.inspection import Survey
+from safewrite.delta.maintenance.inspection import Inspection
 from safewrite.errors import InvalidInputError
 from safewrite.protocol.ask import Limits
 from safewrite.stores.aws import ServerClock
@@ -37,7 +37,7 @@ def finish(here: Neighbourhood, **more: Any) -> list[repair.Step]:
     return list(repair.finish(found, found.world, **more))
 
 
-def rescue(here: Neighbourhood, found: Survey | None = None, **more: Any) -> list[repair.Step]:
+def rescue(here: Neighbourhood, found: Inspection | None = None, **more: Any) -> list[repair.Step]:
     world = connect(
         here.uri, lock_table=here.lock_table, arbiter=None, storage_options=here.options, boto3_session=None
     )
@@ -46,7 +46,7 @@ def rescue(here: Neighbourhood, found: Survey | None = None, **more: Any) -> lis
     )
 
 
-def later(here: Neighbourhood, *, days: float) -> Survey:
+def later(here: Neighbourhood, *, days: float) -> Inspection:
     """A survey made so many days from now, by the store's time."""
     found = here.survey()
     found.clock = ServerClock(lambda: time.time() * 1000 + days * DAY_MS)

@@ -16,7 +16,7 @@ from safewrite.delta.data.datafiles import encode
 from safewrite.delta.log import actions
 from safewrite.delta.log.snapshot import load
 from safewrite.delta.write.overwrite import (
-    OverwriteCandidate,
+    OverwriteTransaction,
     named,
     overwrite,
     removal,
@@ -62,7 +62,7 @@ def candidate(table: Table, data: pa.Table, where=None, *, key: str | None = Non
     check_rows(prepared, predicate)
     fingerprint = prepared.fingerprint
     write = Write(key or f"key-{uuid.uuid4()}", str(fingerprint), fingerprint.int63, prepared.rows)
-    wanted = OverwriteCandidate(
+    wanted = OverwriteTransaction(
         commit_id=str(uuid.uuid4()),
         write=named(write, predicate),
         timestamp_ms=1_700_000_000_000,
@@ -74,7 +74,7 @@ def candidate(table: Table, data: pa.Table, where=None, *, key: str | None = Non
     return wanted, lambda: encode(prepared, partition_by=state.partition_by, write_id=wanted.commit_id)
 
 
-def run(table: Table, wanted: OverwriteCandidate, encode_rows):
+def run(table: Table, wanted: OverwriteTransaction, encode_rows):
     return table.run(overwrite(wanted, encode_rows, arbiter=ALONE, limits=Limits()))
 
 

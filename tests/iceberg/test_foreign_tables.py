@@ -261,7 +261,7 @@ def test_what_open_refuses_is_refused_by_an_object_that_was_opened_before(
     with other.load_table("db.t").transaction() as transaction:
         LATER[change](transaction)
     other.engine.dispose()
-    table._sight.seen_s = None  # type: ignore[union-attr]
+    table._cached.seen_s = None  # type: ignore[union-attr]
     for call in (lambda: table.append(rows(2)), table.refresh, lambda: table.delete("id = 1")):
         with pytest.raises(sw.NotCommittedError, match=r"encrypted|keeps snapshots"):
             call()

@@ -27,8 +27,8 @@ from safewrite.errors import (
     StorageError,
     WouldAlterError,
 )
-from safewrite.iceberg.catalog.commit_request import MARK, SnapshotChange, bind
-from safewrite.iceberg.catalog.outcomes import meaning
+from safewrite.iceberg.catalog.commit_request import MARK, CommitRequest, bind
+from safewrite.iceberg.catalog.outcomes import classify_error
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.table import IcebergTable
 from safewrite.iceberg.write.append import check_unchanged
@@ -36,7 +36,7 @@ from safewrite.iceberg.write.overwrite import ReplacePlan
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Put, Unknown, WallClock
 from safewrite.protocol.iceberg.commit import SwapTable
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.stores.world import Performer
 from safewrite.testing.steps import Answers, At, Recorder, Stepwise
 
@@ -60,7 +60,7 @@ def table(catalog: SqlCatalog) -> IcebergTable:
     made = sw.open("db.orders", catalog=catalog, create=True)
     assert isinstance(made, IcebergTable)
     made.append(rows(0), key="first")
-    made.limits = made._drafts.limits = LIMITS
+    made.limits = made._planner.limits = LIMITS
     made.world.sleep = lambda _: None  # type: ignore[attr-defined]
     return made
 
@@ -109,11 +109,11 @@ class Changes(Stepwise):
 
     def __init__(self, world: Performer) -> None:
         super().__init__(world)
-        self.asked: list[SnapshotChange] = []
+        self.asked: list[CommitRequest] = []
 
     def _step(self, step: str, effect: Effect) -> Outcome:
         if isinstance(effect, SwapTable):
-            assert isinstance(effect.change, SnapshotChange)
+            assert isinstance(effect.change, CommitRequest)
             self.asked.append(effect.change)
         return self.world.perform(effect)
 
@@ -243,7 +243,7 @@ def test_a_late_commit_is_refused_by_a_table_that_was_made_again_under_its_name(
     catalog.create_table("db.orders", rows().schema)
     table = sw.open("db.orders", catalog=catalog)
     assert isinstance(table, IcebergTable)
-    table.limits = table._drafts.limits = LIMITS
+    table.limits = table._planner.limits = LIMITS
     inner = table.world
     late = Late(inner)
     table.world = late
@@ -286,7 +286,7 @@ def test_delete_files_of_others_outlive_a_rewrite(table: IcebergTable, catalog: 
 def test_a_change_without_a_snapshot_is_known_by_its_own_mark(
     table: IcebergTable, catalog: SqlCatalog
 ) -> None:
-    def marked(mark: str) -> Head:
+    def marked(mark: str) -> TableVersion:
         with catalog.load_table("db.orders").transaction() as transaction:
             transaction.set_properties({MARK: mark})
         return head_of(catalog.load_table("db.orders"))
@@ -459,5 +459,5 @@ def test_a_refusal_of_a_request_that_was_sent_twice_leaves_the_first_in_doubt(co
         wrapped.__cause__ = ClientError(details, "UpdateTable")
         return wrapped
 
-    assert isinstance(meaning(refused(0)), Exists | Busy | Failed)
-    assert isinstance(meaning(refused(1)), Unknown)
+    assert isinstance(classify_error(refused(0)), Exists | Busy | Failed)
+    assert isinstance(classify_error(refused(1)), Unknown)

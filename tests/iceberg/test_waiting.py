@@ -11,7 +11,7 @@ from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Now, Ok, Outcome, Queue, ReadQueue, Sleep, TakeTicket
 from safewrite.protocol.iceberg import commit
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.stores.world import run
 
 
@@ -63,10 +63,10 @@ def test_whoever_is_far_back_sleeps_instead_of_asking() -> None:
     assert clock.reads < 3 * len(clock.served_s)
 
 
-def head(snapshots: int) -> Head:
+def head(snapshots: int) -> TableVersion:
     line = range(1, snapshots + 1)
     parents = {at: at - 1 or None for at in line}
-    return Head(
+    return TableVersion(
         "id",
         f"at-{snapshots}",
         snapshots or None,

@@ -12,7 +12,7 @@ import pytest
 from bench.crosscheck import homes_of
 from bench.servers.catalogs import CatalogKind
 from bench.servers.servers import Ministack
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.testing import crosscheck
 from safewrite.testing.crosscheck import Program
 from safewrite.testing.crosscheck.draw import Format, peers
@@ -61,9 +61,9 @@ def _settings_of_sessions(patch: pytest.MonkeyPatch) -> None:
 
 
 def _cherry_picks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Head, "is_current", lambda head, snapshot_id: snapshot_id in head.ancestors())
+    patch.setattr(TableVersion, "is_current", lambda head, snapshot_id: snapshot_id in head.ancestors())
     patch.setattr(
-        Head,
+        TableVersion,
         "find",
         lambda head, name, value: next(
             (one for one in head.ancestors() if head.summaries.get(one, {}).get(name) == value), None

@@ -10,7 +10,7 @@ import pytest
 
 from bench.servers.catalogs import CatalogKind
 from safewrite.delta.maintenance.doctor import examine
-from safewrite.delta.maintenance.inspection import survey
+from safewrite.delta.maintenance.inspection import inspect_table
 from safewrite.iceberg.maintenance import doctor as iceberg_doctor
 from safewrite.iceberg.table import IcebergTable
 from tests.integration.places import rows
@@ -40,7 +40,7 @@ def save(spark: Spark, path: Path, *values: str) -> None:
 
 def found(path: Path) -> dict[str, list[str]]:
     """Findings of data files, with what they count."""
-    findings = examine(survey(path), environment={}, deep=True)
+    findings = examine(inspect_table(path), environment={}, deep=True)
     return {one.code: sorted(one.details["files"]) for one in findings if "checked" in one.details}
 
 

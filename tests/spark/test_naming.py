@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from safewrite.delta.log.snapshot import TableState
-from safewrite.delta.spark.transaction import SparkCandidate
+from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.spark.transaction import SparkTransaction
 from safewrite.delta.write.transaction import Write
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Found
@@ -14,11 +14,11 @@ from tests.delta.logs import metadata
 PEERS = b'{"commitInfo":{"operation":"WRITE"}}\n'
 
 
-def named() -> SparkCandidate:
+def named() -> SparkTransaction:
     """A write that knows the table up to version 12."""
-    state = TableState(12, {"minReaderVersion": 1, "minWriterVersion": 2}, metadata()["metaData"])
+    state = Snapshot(12, {"minReaderVersion": 1, "minWriterVersion": 2}, metadata()["metaData"])
     write = Write("orders/7", "spark1:ab", 7, rows=3)
-    return SparkCandidate(commit_id="mine", write=write, timestamp_ms=0, limits=Limits(), state=state)
+    return SparkTransaction(commit_id="mine", write=write, timestamp_ms=0, limits=Limits(), state=state)
 
 
 def summary(key: str) -> str:

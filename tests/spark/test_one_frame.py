@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from safewrite.delta.spark.transaction import SparkCandidate
+from safewrite.delta.spark.transaction import SparkTransaction
 from safewrite.delta.write.transaction import Write
 from safewrite.frames.spark import stream
 from safewrite.frames.spark.batch import Origin
@@ -126,10 +126,10 @@ def commit_of(*stats: str | None) -> bytes:
     return b"\n".join(json.dumps(one, separators=(",", ":")).encode() for one in [{"commitInfo": {}}, *adds])
 
 
-def candidate(named_by: Callable[[int], Write] | None = None) -> SparkCandidate:
+def candidate(named_by: Callable[[int], Write] | None = None) -> SparkTransaction:
     """A write of three rows."""
     write = Write("orders/7", "offsets1:3:ab", 7, rows=3)
-    return SparkCandidate("mine", write, 0, Limits(), exact=True, named_by=named_by)
+    return SparkTransaction("mine", write, 0, Limits(), exact=True, named_by=named_by)
 
 
 def test_the_number_of_rows_is_that_of_the_files_and_never_guessed() -> None:

@@ -118,7 +118,7 @@ def test_a_session_that_names_no_arbiter_takes_the_one_that_the_table_records(ho
     table = hooked("object-store")
     table.place.open(create=True).append(rows(1), key="one")
     attach(table.spark.session, storage_options=table.proxy.storage_options())
-    assert table.hook().connection.name == "object-store"
+    assert table.hook().connection.arbiter_name == "object-store"
     table.write(2)
     guarded = hooked("dynamodb")
     guarded.place.open(create=True).append(rows(1), key="one")

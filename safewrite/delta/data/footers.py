@@ -15,7 +15,7 @@ from safewrite.delta.data.calendar import leaves as arrays_of
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.ranges import (
     TAIL,
-    SparseFile,
+    RangedFile,
     UnreadableError,
     missing_footer,
     open_file,
@@ -67,7 +67,7 @@ class Footer:
     metadata: pq.FileMetaData
     columns: list[str]
     leaves: list[Leaf]
-    file: SparseFile = field(repr=False)
+    file: RangedFile = field(repr=False)
 
     def unknown(self) -> list[Leaf]:
         """INT96 columns, which have no statistics in Parquet, of which the log tells no range either."""
@@ -88,7 +88,7 @@ def tails(world: Performer, paths: Sequence[str]) -> Iterator[tuple[str, Outcome
 
 def footer(world: Performer, path: str, tail: Tail, add: Action) -> Footer | None:
     """The footer of a file whose end was read; None if it is no Parquet file, or the store does not give the rest."""
-    file = SparseFile(tail.size)
+    file = RangedFile(tail.size)
     file.add(tail.size - len(tail.data), tail.data)
     try:
         rest = missing_footer(file)
@@ -136,7 +136,7 @@ def _read(file: pq.ParquetFile, leaf: Leaf) -> None:
     leaf.known = True
 
 
-def _fill(world: Performer, path: str, file: SparseFile, wanted: Sequence[tuple[int, int]]) -> bool:
+def _fill(world: Performer, path: str, file: RangedFile, wanted: Sequence[tuple[int, int]]) -> bool:
     """Fetch byte ranges; False if the file is gone, or the store does not answer."""
     missing = [(start, length) for start, length in wanted if file.piece(start, length) is None]
     gets = [GetRange(path, start, length, name="footers.get_range") for start, length in missing]

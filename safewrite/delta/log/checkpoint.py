@@ -15,7 +15,7 @@ from safewrite.delta.log.checkpoint_file import Encoded
 from safewrite.delta.log.features import check_append
 from safewrite.delta.log.replay import read_log
 from safewrite.delta.log.segment import Checkpoint
-from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import (
     Backoff,
@@ -43,7 +43,7 @@ SHARE, LONGEST_S = 0.1, 5.0
 
 
 def maintain(
-    state: TableState | None, version: int, left_s: float, *, limits: Limits
+    state: Snapshot | None, version: int, left_s: float, *, limits: Limits
 ) -> Generator[Effect, Outcome, Checkpoint | None]:
     """Make the checkpoint that is due at ``version``, as its writer, who has ``left_s`` left for it.
 
@@ -63,7 +63,7 @@ def maintain(
     return None
 
 
-def due(state: TableState, version: int) -> bool:
+def due(state: Snapshot, version: int) -> bool:
     """Whether a checkpoint is due at ``version``: at each multiple of ``delta.checkpointInterval``.
 
     Each version has one writer, so each checkpoint has one natural maintainer.  Where that one had no time for
@@ -76,7 +76,7 @@ def due(state: TableState, version: int) -> bool:
     return version % interval == interval // 2 and version - newest > BEHIND * interval
 
 
-def is_affordable(state: TableState, left_s: float) -> bool:
+def is_affordable(state: Snapshot, left_s: float) -> bool:
     """Whether its checkpoint may be made by a caller who has ``left_s`` left: a tenth of that, and seconds at most.
 
     How long it takes is guessed from the size of the one before.
@@ -85,13 +85,13 @@ def is_affordable(state: TableState, left_s: float) -> bool:
     return LEAST_S + size / BYTES_PER_S <= min(LONGEST_S, left_s * SHARE)
 
 
-def _interval(state: TableState) -> int:
+def _interval(state: Snapshot) -> int:
     text = state.properties.get("delta.checkpointInterval", "")
     return int(text) if text.isdecimal() and int(text) > 0 else INTERVAL_DEFAULT
 
 
 def write_checkpoint(
-    state: TableState, *, limits: Limits | None = None
+    state: Snapshot, *, limits: Limits | None = None
 ) -> Generator[Effect, Outcome, Checkpoint | None]:
     """Write the checkpoint of ``state.version`` from the one before it and the commits since.
 
@@ -115,7 +115,7 @@ def write_checkpoint(
     return Checkpoint(state.version, paths, len(made.body))
 
 
-def _other_form(state: TableState) -> bool:
+def _other_form(state: Snapshot) -> bool:
     """Statistics as structs need the table's own types; such a table's checkpoints are left to its engine."""
     as_json = state.properties.get("delta.checkpoint.writeStatsAsJson", "true").strip().lower()
     as_struct = state.properties.get("delta.checkpoint.writeStatsAsStruct", "false").strip().lower()

@@ -15,8 +15,8 @@ from safewrite.delta.log import columns, ranges
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.features import interval_s
 from safewrite.delta.log.replay import (
-    ActiveFiles,
     LogFiles,
+    LogReplay,
     Replay,
     note_part,
 )
@@ -133,12 +133,12 @@ def _encoded_by_columns(found: LogFiles) -> Encoded:
     )
 
 
-def encode(files: ActiveFiles) -> Encoded:
+def encode(files: LogReplay) -> Encoded:
     """The checkpoint file of a full list of files.  Raises as :func:`encoded`."""
     return _written(files, {})
 
 
-def _written(files: ActiveFiles, before: Mapping[str, pa.StructArray]) -> Encoded:
+def _written(files: LogReplay, before: Mapping[str, pa.StructArray]) -> Encoded:
     """A checkpoint of some actions, and of those that are columns already.
 
     Protocol, metadata, transactions and domains are a row group of their own, the last one: a
@@ -180,7 +180,7 @@ def _rows_table(root: str, rows: pa.StructArray) -> pa.Table:
     return pa.table({name: rows if name == root else others[name] for name in SCHEMA.names}, schema=SCHEMA)
 
 
-def _unexpired(files: ActiveFiles) -> Iterator[Action]:
+def _unexpired(files: LogReplay) -> Iterator[Action]:
     """Tombstones that VACUUM may still need."""
     oldest_ms = _oldest_ms(files)
     for tombstone in files.tombstones.values():
@@ -189,7 +189,7 @@ def _unexpired(files: ActiveFiles) -> Iterator[Action]:
             yield tombstone
 
 
-def _oldest_ms(files: ActiveFiles) -> float:
+def _oldest_ms(files: LogReplay) -> float:
     """The time from which tombstones are kept, by the log's own newest time: no clock is asked."""
     text = files.state.properties.get("delta.deletedFileRetentionDuration", TOMBSTONE_RETENTION_DEFAULT)
     try:

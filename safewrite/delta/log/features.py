@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from safewrite.delta.log.actions import corrupt
-from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import Kind, UnsafeConfigError, UnsupportedTableError
 from safewrite.frames.text_limits import DECLARED, is_nested
 
@@ -48,11 +48,11 @@ REFUSED: Mapping[str, str] = {
 }
 """Features that are known and not honoured, with the reason."""
 
-Rule: TypeAlias = Callable[[TableState], str | None]
+Rule: TypeAlias = Callable[[Snapshot], str | None]
 """Why a table cannot be written to, or None."""
 
 
-def features(state: TableState) -> frozenset[str]:
+def features(state: Snapshot) -> frozenset[str]:
     """Names of all features that the protocol supports, those of legacy versions included."""
     reader, writer = _versions(state)
     names = set(state.protocol.get("readerFeatures") or ()) | set(state.protocol.get("writerFeatures") or ())
@@ -64,7 +64,7 @@ def features(state: TableState) -> frozenset[str]:
     return frozenset(names)
 
 
-def check_append(state: TableState) -> None:
+def check_append(state: Snapshot) -> None:
     """Make sure that rows may be appended to the table.
 
     Raises:
@@ -73,7 +73,7 @@ def check_append(state: TableState) -> None:
     _refuse(state, list(_reasons(state)))
 
 
-def check_overwrite(state: TableState, *, rewrites: bool = False) -> None:
+def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
     """Make sure that files may be removed, and with ``rewrites`` that files may be written anew.
 
     Raises:
@@ -90,7 +90,7 @@ def check_overwrite(state: TableState, *, rewrites: bool = False) -> None:
     _refuse(state, reasons)
 
 
-def _refuse(state: TableState, reasons: list[str]) -> None:
+def _refuse(state: Snapshot, reasons: list[str]) -> None:
     if reasons:
         raise UnsupportedTableError(
             f"This table (id {state.table_id}, version {state.version}) cannot be written to safely: "
@@ -99,7 +99,7 @@ def _refuse(state: TableState, reasons: list[str]) -> None:
         )
 
 
-def _reasons(state: TableState) -> Iterator[str]:
+def _reasons(state: Snapshot) -> Iterator[str]:
     reader, writer = _versions(state)
     if reader > READER_VERSION_MAX:
         yield f"reader version {reader} is newer than {READER_VERSION_MAX}"
@@ -116,7 +116,7 @@ def _reasons(state: TableState) -> Iterator[str]:
             yield f"{name}: {reason}"
 
 
-def _versions(state: TableState) -> tuple[int, int]:
+def _versions(state: Snapshot) -> tuple[int, int]:
     reader, writer = state.protocol["minReaderVersion"], state.protocol["minWriterVersion"]
     if type(reader) is not int or type(writer) is not int:
         raise corrupt(f"The protocol action of version {state.version} has versions that are no numbers.")
@@ -124,20 +124,20 @@ def _versions(state: TableState) -> tuple[int, int]:
 
 
 # --- rules ------------------------------------------------------------------------------------------
-def _constraints(state: TableState) -> str | None:
+def _constraints(state: Snapshot) -> str | None:
     prefix = "delta.constraints."
     names = sorted(key[len(prefix) :] for key in state.properties if key.startswith(prefix))
     return f"rows would have to satisfy the check constraints {', '.join(names)}" if names else None
 
 
-def _columns_with(*keys: str) -> Callable[[TableState], list[str]]:
-    def find(state: TableState) -> list[str]:
+def _columns_with(*keys: str) -> Callable[[Snapshot], list[str]]:
+    def find(state: Snapshot) -> list[str]:
         return [path for path, metadata in _columns(state) if any(key in metadata for key in keys)]
 
     return find
 
 
-def _columns(state: TableState) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _columns(state: Snapshot) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every field of the schema at any depth, with its metadata."""
     try:
         schema = json.loads(state.schema_string)
@@ -157,27 +157,27 @@ def _fields(kind: Any, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield from _fields(kind.get(inner), f"{prefix}{inner}.")
 
 
-def _refuse_columns(find: Callable[[TableState], list[str]], why: str) -> Rule:
-    def rule(state: TableState) -> str | None:
+def _refuse_columns(find: Callable[[Snapshot], list[str]], why: str) -> Rule:
+    def rule(state: Snapshot) -> str | None:
         found = find(state)
         return f"{why} {', '.join(found)}" if found else None
 
     return rule
 
 
-def _column_mapping(state: TableState) -> str | None:
+def _column_mapping(state: Snapshot) -> str | None:
     mode = state.properties.get("delta.columnMapping.mode", "none").lower()
     return None if mode == "none" else f"columns have other names in the files (mode {mode})"
 
 
-def _row_tracking(state: TableState) -> str | None:
+def _row_tracking(state: Snapshot) -> str | None:
     """A table that supports row tracking wants row ids even where it is not enabled, unless suspended."""
     enabled = _true(state, "delta.enableRowTracking")
     supported = "rowTracking" in features(state) and not _true(state, "delta.rowTrackingSuspended")
     return "every added row would need a row id" if enabled or supported else None
 
 
-def _in_commit_timestamps(state: TableState) -> str | None:
+def _in_commit_timestamps(state: Snapshot) -> str | None:
     enabled = _true(state, "delta.enableInCommitTimestamps")
     return (
         "commits would need increasing timestamps (delta.enableInCommitTimestamps = true)"
@@ -186,7 +186,7 @@ def _in_commit_timestamps(state: TableState) -> str | None:
     )
 
 
-def _text_limits(state: TableState) -> str | None:
+def _text_limits(state: Snapshot) -> str | None:
     """Limits of columns themselves are checked where frames are; those inside of other types are not."""
     nested = [path for path, metadata in _columns(state) if is_nested(str(metadata.get(DECLARED, "")))]
     return (
@@ -194,14 +194,14 @@ def _text_limits(state: TableState) -> str | None:
     )
 
 
-def _coordinator(state: TableState) -> str | None:
+def _coordinator(state: Snapshot) -> str | None:
     names = [
         key for key in state.properties if key.startswith(("delta.coordinatedCommits.commitCoordinator",))
     ]
     return "its commits belong to a coordinator (table property)" if names else None
 
 
-def _true(state: TableState, key: str) -> bool:
+def _true(state: Snapshot, key: str) -> bool:
     return state.properties.get(key, "false").strip().lower() == "true"
 
 
@@ -242,7 +242,7 @@ HONOURED = frozenset(
 
 
 # --- retention --------------------------------------------------------------------------------------
-def check_retention(state: TableState, *, horizon_s: float, txn: bool = False) -> None:
+def check_retention(state: Snapshot, *, horizon_s: float, txn: bool = False) -> None:
     """Make sure that the log remembers a write for as long as it may be replayed (E4).
 
     ``horizon_s`` is the replay horizon; ``txn`` says that writes are named by ``(app_id, version)``.
@@ -260,7 +260,7 @@ def check_retention(state: TableState, *, horizon_s: float, txn: bool = False) -
         )
 
 
-def short_retention(state: TableState, *, horizon_s: float, txn: bool) -> Iterator[tuple[str, str]]:
+def short_retention(state: Snapshot, *, horizon_s: float, txn: bool) -> Iterator[tuple[str, str]]:
     """The properties by which the log forgets a write within the horizon, with their texts.
 
     Raises:

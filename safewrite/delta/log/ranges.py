@@ -41,7 +41,7 @@ class HoleError(Exception):
     """A range was asked for that was not fetched."""
 
 
-class SparseFile(io.RawIOBase):
+class RangedFile(io.RawIOBase):
     """A read-only file of ``size`` bytes of which some ranges are present."""
 
     def __init__(self, size: int) -> None:
@@ -94,7 +94,7 @@ class SparseFile(io.RawIOBase):
         return len(data)
 
 
-def missing_footer(file: SparseFile) -> tuple[int, int] | None:
+def missing_footer(file: RangedFile) -> tuple[int, int] | None:
     """The range ``(start, length)`` of the footer that is still to be fetched; None if it is all there.
 
     Raises:
@@ -111,7 +111,7 @@ def missing_footer(file: SparseFile) -> tuple[int, int] | None:
     return file.size - length, length
 
 
-def open_file(file: SparseFile) -> pq.ParquetFile:
+def open_file(file: RangedFile) -> pq.ParquetFile:
     """Parse the footer.  Raises UnreadableError if it is garbled."""
     import pyarrow.parquet as pq
 

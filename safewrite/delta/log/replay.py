@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.delta.log import actions, ranges, segment
 from safewrite.delta.log.actions import Action, Commit, FileKey
-from safewrite.delta.log.snapshot import RESTARTS, TableState, load
+from safewrite.delta.log.snapshot import RESTARTS, Snapshot, load
 from safewrite.errors import StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.catch_up import digest_of
@@ -24,7 +24,7 @@ FAR = 10
 
 
 @dataclass(frozen=True)
-class ActiveFiles:
+class LogReplay:
     """Everything that a checkpoint of ``state.version`` holds, reconciled.
 
     ``adds`` are the live files and ``tombstones`` the ``remove`` actions of files that are not, by
@@ -32,15 +32,15 @@ class ActiveFiles:
     the newest time that the replayed commits speak of (0 if none did).
     """
 
-    state: TableState
+    state: Snapshot
     adds: Mapping[FileKey, Action] = field(repr=False)
     tombstones: Mapping[FileKey, Action] = field(repr=False)
     txns: Mapping[str, Action] = field(repr=False)
     domains: Mapping[str, Action]
     newest_ms: int
 
-    def advance(self, version: int, commit: Commit) -> ActiveFiles:
-        """The files after one more commit.  Raises StorageError as ``TableState.advance`` does."""
+    def advance(self, version: int, commit: Commit) -> LogReplay:
+        """The files after one more commit.  Raises StorageError as ``Snapshot.advance`` does."""
         replay = Replay(
             dict(self.adds), dict(self.tombstones), dict(self.txns), dict(self.domains), self.newest_ms
         )
@@ -89,19 +89,19 @@ class Replay:
             else:
                 self.domains[domain["domain"]] = domain
 
-    def files(self, state: TableState) -> ActiveFiles:
-        return ActiveFiles(state, self.adds, self.tombstones, self.txns, self.domains, self.newest_ms)
+    def files(self, state: Snapshot) -> LogReplay:
+        return LogReplay(state, self.adds, self.tombstones, self.txns, self.domains, self.newest_ms)
 
 
 @dataclass(frozen=True)
 class LogFiles:
     """What the log holds of ``state.version``: the parts of a checkpoint by path, and the commits after it."""
 
-    state: TableState
+    state: Snapshot
     parts: Mapping[str, bytes] = field(repr=False)
     commits: Sequence[Commit] = field(repr=False)
 
-    def replayed(self) -> ActiveFiles:
+    def replayed(self) -> LogReplay:
         """The full list of files.  Raises as :func:`load_files`."""
         replay = Replay()
         for path, body in self.parts.items():
@@ -111,13 +111,13 @@ class LogFiles:
         return replay.files(self.state)
 
 
-def load_files(state: TableState, *, limits: Limits | None = None) -> Generator[Effect, Outcome, ActiveFiles]:
+def load_files(state: Snapshot, *, limits: Limits | None = None) -> Generator[Effect, Outcome, LogReplay]:
     """The full list of files at ``state.version``.  Raises as :func:`read_log`."""
     found = yield from read_log(state, limits=limits)
     return found.replayed()
 
 
-def read_log(state: TableState, *, limits: Limits | None = None) -> Generator[Effect, Outcome, LogFiles]:
+def read_log(state: Snapshot, *, limits: Limits | None = None) -> Generator[Effect, Outcome, LogFiles]:
     """Read all that the log holds of ``state.version``: its checkpoint and the commits after it.
 
     Raises:
@@ -140,7 +140,7 @@ def read_log(state: TableState, *, limits: Limits | None = None) -> Generator[Ef
     )
 
 
-def _read(based: TableState, limits: Limits) -> Generator[Effect, Outcome, list[bytes] | None]:
+def _read(based: Snapshot, limits: Limits) -> Generator[Effect, Outcome, list[bytes] | None]:
     """Bodies of the checkpoint's parts, then of the commits after it; None if one of them is gone."""
     first = based.checkpoint.version + 1 if based.checkpoint else 0
     gets = [
@@ -180,7 +180,7 @@ def _check_bodies(gets: Sequence[Get], bodies: Sequence[bytes], listed: Ok | Mis
             )
 
 
-def _sorted(state: TableState, based: TableState, bodies: list[bytes]) -> LogFiles:
+def _sorted(state: Snapshot, based: Snapshot, bodies: list[bytes]) -> LogFiles:
     paths = based.checkpoint.paths if based.checkpoint else ()
     first = based.checkpoint.version + 1 if based.checkpoint else 0
     commits = [actions.parse(body, version) for version, body in enumerate(bodies[len(paths) :], start=first)]
@@ -197,7 +197,7 @@ def note_part(replay: Replay, path: str, body: bytes) -> None:
 
 
 def _opened(body: bytes, path: str) -> pq.ParquetFile:
-    whole = ranges.SparseFile(len(body))
+    whole = ranges.RangedFile(len(body))
     whole.add(0, body)
     file = ranges.open_file(whole)
     if ranges.actions(file, "sidecar"):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from safewrite.delta.log import features
-from safewrite.delta.log.snapshot import TableState
-from safewrite.delta.write.transaction import AppendCandidate, Write
+from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import NotCommittedError
 from safewrite.findings import Step, Steps
 from safewrite.protocol import keys
@@ -22,7 +22,7 @@ RAISED = "interval 30 days"
 
 
 @dataclass
-class PropertiesCandidate(AppendCandidate):
+class PropertiesCandidate(Transaction):
     """A commit that changes table properties and no rows."""
 
     operation: str = "SET TBLPROPERTIES"
@@ -33,13 +33,13 @@ class PropertiesCandidate(AppendCandidate):
         return {"properties": json.dumps(self.changed)}
 
 
-def too_short(state: TableState) -> dict[str, str]:
+def too_short(state: Snapshot) -> dict[str, str]:
     """Durations by which the table forgets a write while it may still be repeated (E4)."""
     return dict(features.short_retention(state, horizon_s=LEDGER_TTL_S, txn=True))
 
 
 def raise_retention(
-    state: TableState, world: World, *, arbiter: Arbiter, engine_version: str, dry_run: bool = False
+    state: Snapshot, world: World, *, arbiter: Arbiter, engine_version: str, dry_run: bool = False
 ) -> Steps:
     """Set what is too short to 30 days, in one commit."""
     short = too_short(state)

@@ -23,7 +23,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class LogSegment:
     """Commits and checkpoints found after some point of the log (``whole``: from its start)."""
 
     commits: tuple[int, ...]
@@ -61,7 +61,7 @@ def effect(after: int | None) -> List:
     return List(actions.LOG, start_after=start_after, name="state.list")
 
 
-def read(listed: Iterable[Listed], *, whole: bool) -> Listing:
+def read(listed: Iterable[Listed], *, whole: bool) -> LogSegment:
     """Sort a listing into commits and checkpoints; parts of an incomplete checkpoint are ignored."""
     files = {entry.path: entry for entry in listed}
     commits: list[int] = []
@@ -79,7 +79,7 @@ def read(listed: Iterable[Listed], *, whole: bool) -> Listing:
             parts.setdefault((part[0], part[2]), set()).add(part[1])
     complete = {v: total for (v, total), have in sorted(parts.items(), reverse=True) if len(have) == total}
     checkpoints = tuple(_checkpoint(version, complete[version], files) for version in sorted(complete))
-    return Listing(tuple(sorted(commits)), checkpoints, v2 and not checkpoints, whole, files)
+    return LogSegment(tuple(sorted(commits)), checkpoints, v2 and not checkpoints, whole, files)
 
 
 def _checkpoint(version: int, parts: int, files: Mapping[str, Listed]) -> Checkpoint:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.delta.log import actions, ranges, segment
 from safewrite.delta.log.actions import Action, Commit
-from safewrite.delta.log.segment import Checkpoint, Listing
+from safewrite.delta.log.segment import Checkpoint, LogSegment
 from safewrite.errors import InvalidInputError, StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor
@@ -50,7 +50,7 @@ class _VanishedError(Exception):
 
 
 @dataclass(frozen=True)
-class TableState:
+class Snapshot:
     """Protocol, metadata and transactions of a table at one version.
 
     ``protocol`` and ``metadata`` are the raw actions; ``txns`` maps app id to its last version;
@@ -94,7 +94,7 @@ class TableState:
         unique: str = self.metadata["id"]
         return unique
 
-    def advance(self, version: int, commit: Commit) -> TableState:
+    def advance(self, version: int, commit: Commit) -> Snapshot:
         """The state after one more commit.  Raises StorageError (CORRUPT_LOG) if versions are skipped."""
         if version != self.version + 1:
             raise actions.corrupt(f"Version {version} of the log does not follow version {self.version}.")
@@ -106,11 +106,11 @@ class TableState:
         draft.apply(commit)
         return draft.state(version, self.checkpoint, anchor)
 
-    def with_checkpoint(self, checkpoint: Checkpoint) -> TableState:
+    def with_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
         """The same state, read from a newer checkpoint next time."""
         return self._moved(checkpoint=checkpoint)
 
-    def _moved(self, **changes: Any) -> TableState:
+    def _moved(self, **changes: Any) -> Snapshot:
         """A copy that keeps what is cached on the schema."""
         moved = replace(self, **changes)
         if "schema" in self.__dict__:
@@ -134,14 +134,14 @@ class _Draft:
     def remember(self, txns: Sequence[Action]) -> None:
         self.txns.update((txn["appId"], txn["version"]) for txn in txns)
 
-    def state(self, version: int, checkpoint: Checkpoint | None, anchor: Anchor | None) -> TableState:
+    def state(self, version: int, checkpoint: Checkpoint | None, anchor: Anchor | None) -> Snapshot:
         if not _complete(self.protocol, "minReaderVersion", "minWriterVersion"):
             raise actions.corrupt(f"The log has no usable protocol action up to version {version}.")
         if not _complete(self.metadata, "id", "schemaString"):
             raise actions.corrupt(f"The log has no usable metaData action up to version {version}.")
         assert self.protocol is not None
         assert self.metadata is not None
-        return TableState(
+        return Snapshot(
             version, self.protocol, self.metadata, MappingProxyType(self.txns), checkpoint, anchor
         )
 
@@ -155,8 +155,8 @@ def _complete(action: Action | None, *required: str) -> bool:
 
 
 def load(
-    known: TableState | None = None, *, at: int | None = None, limits: Limits | None = None
-) -> Reading[TableState | None]:
+    known: Snapshot | None = None, *, at: int | None = None, limits: Limits | None = None
+) -> Reading[Snapshot | None]:
     """Read the state at the newest version (or at version ``at``); None if there is no table.
 
     ``known`` is an earlier state of the same table: only what came after it is read.
@@ -191,7 +191,7 @@ def load(
 
 
 # --- warm -------------------------------------------------------------------------------------------
-def _warm(known: TableState, at: int | None, limits: Limits) -> Reading[TableState | None]:
+def _warm(known: Snapshot, at: int | None, limits: Limits) -> Reading[Snapshot | None]:
     """Read on from a known state; None if that cannot be done and all must be read anew."""
     found = yield from _list(known.version, limits)
     new = [v for v in found.commits if v > known.version]
@@ -207,8 +207,8 @@ def _warm(known: TableState, at: int | None, limits: Limits) -> Reading[TableSta
 
 
 def _replay(
-    state: TableState, versions: Sequence[int], newest: Checkpoint | None, limits: Limits
-) -> Reading[TableState]:
+    state: Snapshot, versions: Sequence[int], newest: Checkpoint | None, limits: Limits
+) -> Reading[Snapshot]:
     for version, body in (yield from _get_commits(versions, limits)).items():
         state = state.advance(version, actions.parse(body, version))
     if newest is not None and newest != state.checkpoint:
@@ -216,7 +216,7 @@ def _replay(
     return state
 
 
-def _is_same_log(known: TableState, found: Listing, limits: Limits) -> Reading[bool]:
+def _is_same_log(known: Snapshot, found: LogSegment, limits: Limits) -> Reading[bool]:
     """Whether the log still holds what the state was read from (A17)."""
     anchor = known.anchor
     item = found.files.get(anchor.path) if anchor is not None else None
@@ -228,12 +228,12 @@ def _is_same_log(known: TableState, found: Listing, limits: Limits) -> Reading[b
     return isinstance(answer, Ok) and digest_of(answer.value) == anchor.digest
 
 
-def _list(after: int | None, limits: Limits) -> Reading[Listing]:
+def _list(after: int | None, limits: Limits) -> Reading[LogSegment]:
     answer = yield from fetch_one(segment.effect(after), limits)
     return _listing(answer, whole=after is None)
 
 
-def _listing(answer: Ok | Missing, *, whole: bool) -> Listing:
+def _listing(answer: Ok | Missing, *, whole: bool) -> LogSegment:
     value = answer.value if isinstance(answer, Ok) else ()
     assert isinstance(value, tuple)
     return segment.read(value, whole=whole)
@@ -257,7 +257,7 @@ def _body(answer: Ok | Missing) -> bytes:
 
 
 # --- cold -------------------------------------------------------------------------------------------
-def _cold(at: int | None, limits: Limits) -> Reading[TableState | None]:
+def _cold(at: int | None, limits: Limits) -> Reading[Snapshot | None]:
     hinted = yield from _hint(at, limits)
     tails: dict[str, Tail] = {}
     if hinted is None:
@@ -300,7 +300,7 @@ def _tails(paths: Sequence[str], ends: Sequence[Ok | Missing]) -> dict[str, Tail
     return found
 
 
-def _from_commits(found: Listing, at: int | None, limits: Limits) -> Reading[TableState | None]:
+def _from_commits(found: LogSegment, at: int | None, limits: Limits) -> Reading[Snapshot | None]:
     if not found.commits and not found.checkpoints:
         if found.only_v2:
             raise _only_v2()
@@ -327,8 +327,8 @@ def _only_v2() -> UnsupportedTableError:
 
 
 def _from_checkpoint(
-    base: Checkpoint, tails: Mapping[str, Tail], found: Listing, at: int | None, limits: Limits
-) -> Reading[TableState]:
+    base: Checkpoint, tails: Mapping[str, Tail], found: LogSegment, at: int | None, limits: Limits
+) -> Reading[Snapshot]:
     """Read protocol, metaData and txn of a checkpoint by ranges, and the commits after it at once."""
     versions = found.commits_after(base.version, at)
     files = yield from _open_parts(base, tails, limits)
@@ -363,17 +363,17 @@ def _from_checkpoint(
 
 def _open_parts(
     base: Checkpoint, tails: Mapping[str, Tail], limits: Limits
-) -> Reading[list[ranges.SparseFile]]:
+) -> Reading[list[ranges.RangedFile]]:
     """Files with their footers filled in."""
     unread = [path for path in base.paths if path not in tails]
     ends = yield from fetch([_get_tail(path) for path in unread], limits, name="state.checkpoint_tails")
     fresh = _tails(unread, ends)
     if len(fresh) < len(unread):
         raise _VanishedError
-    files: dict[str, ranges.SparseFile] = {}
+    files: dict[str, ranges.RangedFile] = {}
     for path in base.paths:
         tail = tails.get(path) or fresh[path]
-        files[path] = ranges.SparseFile(tail.size)
+        files[path] = ranges.RangedFile(tail.size)
         files[path].add(tail.size - len(tail.data), tail.data)
     rest = [
         GetRange(path, *missing, name="state.checkpoint_footer")
@@ -385,7 +385,7 @@ def _open_parts(
     return list(files.values())
 
 
-def _read_into(draft: _Draft, part: ranges.SparseFile) -> None:
+def _read_into(draft: _Draft, part: ranges.RangedFile) -> None:
     file = ranges.open_file(part)
     protocols, metadata = ranges.actions(file, "protocol"), ranges.actions(file, "metaData")
     draft.protocol = protocols[-1] if protocols else draft.protocol

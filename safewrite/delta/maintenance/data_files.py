@@ -13,7 +13,7 @@ from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.maintenance import vanished
-from safewrite.delta.maintenance.inspection import ASKS, Survey
+from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import SafewriteError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
 from safewrite.protocol.effects import Missing, Ok, Outcome, Tail
@@ -30,7 +30,7 @@ INT96_US = (-(2**63) // 1000 + 1, (2**63 - 1) // 1000)
 _TRACKED = "delta.rowTracking.materialized"
 
 
-def examine(found: Survey, *, deep: bool) -> Findings:
+def examine(found: Inspection, *, deep: bool) -> Findings:
     """Judge the live files, by the store's sizes of them and by their footers."""
     if found.state is None:
         return
@@ -56,7 +56,7 @@ def examine(found: Survey, *, deep: bool) -> Findings:
 
 
 # --- files --------------------------------------------------------------------------------------------
-def _listed(found: Survey) -> dict[str, int]:
+def _listed(found: Inspection) -> dict[str, int]:
     objects = found.world.objects.list("", "", 0)
     return {i.path: i.size for i in objects.value} if isinstance(objects, Ok) else {}  # type: ignore[attr-defined]
 
@@ -90,7 +90,7 @@ def _missing(live: Mapping[str, Action], sizes: Mapping[str, int]) -> Findings:
 
 
 def _unreferenced(
-    found: Survey,
+    found: Inspection,
     adds: Mapping[actions.FileKey, Any],
     tombstones: Mapping[actions.FileKey, Any],
     sizes: Mapping[str, int],
@@ -127,7 +127,7 @@ class _Seen:
 
 
 def _footers(
-    found: Survey, live: Mapping[str, Action], ends: Iterable[tuple[str, Outcome]], *, deep: bool
+    found: Inspection, live: Mapping[str, Action], ends: Iterable[tuple[str, Outcome]], *, deep: bool
 ) -> Findings:
     """Read the footers, and the INT96 columns of whose values nothing else tells, up to a limit."""
     seen, names = _Seen(len(live)), _Names(found)
@@ -213,7 +213,7 @@ def _old_calendar(seen: _Seen) -> Findings:
 class _Names:
     """The columns that a file may have, and must have, by the schema of the version that added it."""
 
-    def __init__(self, found: Survey) -> None:
+    def __init__(self, found: Inspection) -> None:
         assert found.state is not None
         self._versions: dict[str, int] = {}
         self._metadata: dict[int, Action] = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from safewrite.delta.log import actions, features
 from safewrite.delta.log.segment import hint
 from safewrite.delta.maintenance import data_files, other_writers, vanished
-from safewrite.delta.maintenance.inspection import Survey
+from safewrite.delta.maintenance.inspection import Inspection
 from safewrite.errors import NotCommittedError, UnsafeConfigError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
 from safewrite.options import refuse_unsafe
@@ -26,7 +26,7 @@ SKEW_MS_MAX = 5 * 60 * 1000
 
 
 def examine(
-    found: Survey,
+    found: Inspection,
     *,
     storage_options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -83,7 +83,7 @@ def _settings(options: Mapping[str, str] | None, environment: Mapping[str, str])
                 )  # fmt: skip
 
 
-def _clock(found: Survey) -> Findings:
+def _clock(found: Inspection) -> Findings:
     if found.skew_ms is not None and abs(found.skew_ms) > SKEW_MS_MAX:
         yield Finding(
             WARNING, "clock_skew",
@@ -94,7 +94,7 @@ def _clock(found: Survey) -> Findings:
 
 
 # --- the log ----------------------------------------------------------------------------------------
-def _log(found: Survey) -> Findings:
+def _log(found: Inspection) -> Findings:
     for version, why in found.torn.items():
         yield Finding(
             DANGER, "torn_commit", f"{why} Readers fail there, or stop early.",
@@ -120,7 +120,7 @@ def _log(found: Survey) -> Findings:
         yield Finding(DANGER, "unreadable_log", found.state_error, "Restore the log from a versioned copy.")
 
 
-def _checkpoints(found: Survey) -> Findings:
+def _checkpoints(found: Inspection) -> Findings:
     newest = max((c.version for c in found.listing.checkpoints), default=None)
     behind = found.head - (newest if newest is not None else -1)
     if behind > COMMITS_WITHOUT_CHECKPOINT and not found.listing.only_v2:
@@ -146,7 +146,7 @@ def _checkpoints(found: Survey) -> Findings:
             )  # fmt: skip
 
 
-def _doubled(found: Survey) -> Findings:
+def _doubled(found: Inspection) -> Findings:
     """The same data file added twice without a remove in between (a lost answer), or one key twice."""
     live: dict[actions.FileKey, int] = {}
     twice: dict[str, list[int]] = {}
@@ -181,7 +181,7 @@ def _doubled(found: Survey) -> Findings:
         )  # fmt: skip
 
 
-def _table(found: Survey) -> Findings:
+def _table(found: Inspection) -> Findings:
     if found.state is None:
         return
     state = found.state
@@ -218,7 +218,7 @@ def _table(found: Survey) -> Findings:
 
 
 # --- the store ---------------------------------------------------------------------------------------
-def _lifecycle(found: Survey) -> Findings:
+def _lifecycle(found: Inspection) -> Findings:
     if found.s3 is None:
         return
     from botocore.exceptions import BotoCoreError, ClientError
@@ -245,7 +245,7 @@ def _lifecycle(found: Survey) -> Findings:
             )  # fmt: skip
 
 
-def _probe(found: Survey) -> Findings:
+def _probe(found: Inspection) -> Findings:
     try:
         probe_objects(found.world.objects)
         if found.lock_table is not None and found.entries_error is None:

@@ -17,8 +17,8 @@ from safewrite.delta.arbiter import PROPERTY_LOCK_PATH, Choice, choose
 from safewrite.delta.log import actions
 from safewrite.delta.log import segment as listings
 from safewrite.delta.log.actions import Commit
-from safewrite.delta.log.segment import Listing
-from safewrite.delta.log.snapshot import TableState, load
+from safewrite.delta.log.segment import LogSegment
+from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.errors import NotCommittedError, StorageError
 from safewrite.options import Address, parse_address
 from safewrite.protocol.ask import Limits
@@ -58,7 +58,7 @@ class Attempt:
 
 
 @dataclass
-class Survey:
+class Inspection:
     """What was found.  ``listed`` holds every file of the log, temp files included, by path."""
 
     address: Address
@@ -69,8 +69,8 @@ class Survey:
     s3: Any = None
     dynamodb: Any = None
     listed: Mapping[str, Listed] = field(default_factory=dict)
-    listing: Listing = field(default_factory=lambda: listings.read((), whole=True))
-    state: TableState | None = None
+    listing: LogSegment = field(default_factory=lambda: listings.read((), whole=True))
+    state: Snapshot | None = None
     state_error: str | None = None
     commits: dict[int, Commit] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
@@ -143,14 +143,14 @@ def temp_version(path: str) -> int | None:
     return int(stem) if len(stem) == 20 and stem.isdigit() else None
 
 
-def survey(
+def inspect_table(
     uri: object,
     *,
     lock_table: str | None = None,
     arbiter: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     clock: ServerClock | None = None,
-) -> Survey:
+) -> Inspection:
     """Look at a table; nothing is written.
 
     Where neither ``lock_table`` nor ``arbiter`` is given, they are those that the table records, or
@@ -165,7 +165,7 @@ def survey(
     objects, s3 = _objects(address, clock, storage_options)
     ledger = ObjectLedger(objects) if s3 else SqliteLedger(Path(address.uri) / "_safewrite" / "ledger.sqlite")
     world = World(objects, ledger=ledger, wall_ms=clock)
-    found = Survey(address, world, "object-store" if address.is_s3 else "local", clock=clock, s3=s3)
+    found = Inspection(address, world, "object-store" if address.is_s3 else "local", clock=clock, s3=s3)
     _observe_clock(found)
     _read_log(found)
     if not address.is_s3:
@@ -233,7 +233,7 @@ def _objects(
 
 
 # --- the log ----------------------------------------------------------------------------------------
-def _read_log(found: Survey) -> None:
+def _read_log(found: Inspection) -> None:
     answer = run(fetch_one(List(actions.LOG, name="survey.list"), ASKS), found.world)
     items: Iterable[Listed] = answer.value if isinstance(answer, Ok) else ()  # type: ignore[assignment]
     found.listed = {item.path: item for item in items}
@@ -252,7 +252,7 @@ def _read_log(found: Survey) -> None:
         found.state_error = error.message
 
 
-def _note_commit(found: Survey, version: int, body: bytes) -> None:
+def _note_commit(found: Inspection, version: int, body: bytes) -> None:
     found.digests[version] = _digest(body)
     try:
         commit = actions.parse(body, version)
@@ -278,7 +278,7 @@ def _digest(body: bytes) -> bytes:
     return hashlib.sha256(body).digest()
 
 
-def _observe_clock(found: Survey) -> None:
+def _observe_clock(found: Inspection) -> None:
     """Compare the local clock with the store's ``Date`` (A10)."""
     if found.s3 is None:
         return
@@ -296,13 +296,13 @@ def _observe_clock(found: Survey) -> None:
     found.skew_ms = found.clock.skew_ms
 
 
-def now_ms(found: Survey) -> int:
+def now_ms(found: Inspection) -> int:
     """The store's time, as far as it tells it."""
     return found.clock() if found.s3 is not None else time.time_ns() // 1_000_000
 
 
 # --- the lock table ---------------------------------------------------------------------------------
-def _read_lock_table(found: Survey, options: Mapping[str, str] | None) -> None:
+def _read_lock_table(found: Inspection, options: Mapping[str, str] | None) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     from safewrite.stores.dynamodb import DynamoDBLedger, DynamoDBLocks, spark_path
@@ -324,7 +324,7 @@ def _read_lock_table(found: Survey, options: Mapping[str, str] | None) -> None:
         found.entries_error = f"{type(error).__name__}: {said(error)}"
 
 
-def _respell(found: Survey, locks: DynamoDBLocks, wanted: str | None) -> None:
+def _respell(found: Inspection, locks: DynamoDBLocks, wanted: str | None) -> None:
     """Look under the spelling of the path that the table's writers use, as ``open`` does (A15)."""
     ours = locks.table_path
     locks.respell(locks.other_path)
@@ -335,14 +335,14 @@ def _respell(found: Survey, locks: DynamoDBLocks, wanted: str | None) -> None:
         locks.respell(ours)
 
 
-def _head_now(found: Survey) -> int:
+def _head_now(found: Inspection) -> int:
     after = actions.commit_path(found.head) if found.head >= 0 else listings.FROM_START
     answer = run(fetch_one(List(actions.LOG, start_after=after, name="survey.list_later"), ASKS), found.world)
     items: Iterable[Listed] = answer.value if isinstance(answer, Ok) else ()  # type: ignore[assignment]
     return max((v for item in items if (v := actions.version_of(item.path)) is not None), default=found.head)
 
 
-def _find_spellings(found: Survey, ours: str) -> None:
+def _find_spellings(found: Inspection, ours: str) -> None:
     """Other spellings of our path among the keys of the lock table (A15)."""
     pages = found.dynamodb.get_paginator("scan").paginate(
         TableName=found.lock_table,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from safewrite.delta.log import actions
 from safewrite.delta.maintenance import vanished
-from safewrite.delta.maintenance.inspection import Survey, now_ms
-from safewrite.delta.maintenance.vanished import Fate, Lost
+from safewrite.delta.maintenance.inspection import Inspection, now_ms
+from safewrite.delta.maintenance.vanished import CommitStatus, Lost
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
 from safewrite.protocol.effects import Entry
 
@@ -14,7 +14,7 @@ TEMPS_MAX = 2_000
 """Temp files that are read, newest versions first; ``repair --sweep`` reads all that are old enough."""
 
 
-def lock_table(found: Survey) -> Findings:
+def lock_table(found: Inspection) -> Findings:
     """The lock table itself, its entries, and who goes past it."""
     if found.lock_table is None:
         if found.temps and found.address.is_s3:
@@ -32,7 +32,7 @@ def lock_table(found: Survey) -> Findings:
         yield from _spellings(found)
 
 
-def _lock_table_itself(found: Survey) -> Findings:
+def _lock_table_itself(found: Inspection) -> Findings:
     from safewrite.stores import lock_table as lock_tables
 
     assert found.lock_table is not None
@@ -46,7 +46,7 @@ def _lock_table_itself(found: Survey) -> Findings:
         )  # fmt: skip
 
 
-def _mixed(found: Survey) -> Findings:
+def _mixed(found: Inspection) -> Findings:
     """Recent versions without an entry: somebody goes past the lock table (A12).
 
     Entries expire a day after their commit at the earliest, so only commits of the last day by the
@@ -72,7 +72,7 @@ def _mixed(found: Survey) -> Findings:
         )  # fmt: skip
 
 
-def _entries(found: Survey) -> Findings:
+def _entries(found: Inspection) -> Findings:
     stale = [entry for entry in found.entries if found.stale(entry)]
     if stale:
         yield Finding(
@@ -87,7 +87,7 @@ def _entries(found: Survey) -> Findings:
             yield _incomplete(found, entry)
 
 
-def _incomplete(found: Survey, entry: Entry) -> Finding:
+def _incomplete(found: Inspection, entry: Entry) -> Finding:
     version = found.version(entry)
     temp = actions.LOG + entry.temp_path
     standing = version in found.digests
@@ -113,7 +113,7 @@ def _incomplete(found: Survey, entry: Entry) -> Finding:
     )  # fmt: skip
 
 
-def _spellings(found: Survey) -> Findings:
+def _spellings(found: Inspection) -> Findings:
     if found.spellings:
         yield Finding(
             DANGER, "other_spellings",
@@ -128,19 +128,19 @@ def _spellings(found: Survey) -> Findings:
         )
 
 
-def attempts(found: Survey) -> Findings:
+def attempts(found: Inspection) -> Findings:
     """Temp files: commits that were acknowledged and vanished, and what nobody needs any more."""
     if found.lock_table is None or found.entries_error is not None:
         return  # without the entries, nothing can be said of temp files
     temps = found.temps[:TEMPS_MAX]
     judged = vanished.judge(found, found.attempts(temps))
-    by_fate: dict[Fate, list[Lost]] = {}
+    by_fate: dict[CommitStatus, list[Lost]] = {}
     for one in judged:
         by_fate.setdefault(one.fate, []).append(one)
-    for one in (*by_fate.get(Fate.VANISHED, ()), *by_fate.get(Fate.UNFINISHED, ())):
+    for one in (*by_fate.get(CommitStatus.VANISHED, ()), *by_fate.get(CommitStatus.UNFINISHED, ())):
         rows = "an unknown number of" if one.rows is None else str(one.rows)
         winner = found.commits.get(one.attempt.version)
-        certain = one.fate is Fate.VANISHED
+        certain = one.fate is CommitStatus.VANISHED
         yield Finding(
             DANGER if certain else WARNING, "vanished_commit" if certain else "beaten_commit",
             f"A commit of version {one.attempt.version} by {vanished.engine(one.commit)} "
@@ -150,7 +150,7 @@ def attempts(found: Survey) -> Findings:
             "safewrite repair --rescue commits a blind append again, once. Then stop mixing writers.",
             one.to_dict(),
         )  # fmt: skip
-    unclaimed = by_fate.get(Fate.UNCLAIMED, [])
+    unclaimed = by_fate.get(CommitStatus.UNCLAIMED, [])
     if unclaimed:
         yield Finding(
             WARNING, "unclaimed_temps",

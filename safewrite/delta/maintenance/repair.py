@@ -14,17 +14,17 @@ from typing import Any
 
 from safewrite.delta.log import actions, features
 from safewrite.delta.log.actions import Action, Commit
-from safewrite.delta.log.snapshot import TableState, load
+from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.maintenance import vanished
 from safewrite.delta.maintenance.inspection import (
     ASKS,
-    Survey,
+    Inspection,
     now_ms,
     same_place,
 )
-from safewrite.delta.maintenance.vanished import Fate, Lost
+from safewrite.delta.maintenance.vanished import CommitStatus, Lost
 from safewrite.delta.write.staging import StagedFile
-from safewrite.delta.write.transaction import AppendCandidate, Write
+from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import ConflictError, InvalidInputError, NotCommittedError
 from safewrite.findings import Step, Steps
 from safewrite.protocol.ask import Limits
@@ -37,12 +37,20 @@ DAY_MS = 24 * 3600 * 1000
 SWEEP_DAYS_MIN = 1
 TAIL_BYTES = 64 * 1024
 BATCH = 256
-SWEPT = frozenset({Fate.LANDED, Fate.REPLAYED, Fate.REFUSED, Fate.STALE, Fate.EXPIRED})
+SWEPT = frozenset(
+    {
+        CommitStatus.LANDED,
+        CommitStatus.REPLAYED,
+        CommitStatus.REFUSED,
+        CommitStatus.STALE,
+        CommitStatus.EXPIRED,
+    }
+)
 """Fates whose temp file nobody can need: it holds no row that is not in the log and was acknowledged."""
 
 
 # --- finish -----------------------------------------------------------------------------------------
-def finish(found: Survey, world: World, *, dry_run: bool = False) -> Steps:
+def finish(found: Inspection, world: World, *, dry_run: bool = False) -> Steps:
     """Bring every incomplete entry of this table to its end, oldest first (A5 to A8)."""
     for entry in sorted(found.entries, key=found.version):
         if entry.settled:
@@ -55,7 +63,7 @@ def finish(found: Survey, world: World, *, dry_run: bool = False) -> Steps:
             yield _finish(found, world, entry)
 
 
-def _finish(found: Survey, world: World, entry: Entry) -> Step:
+def _finish(found: Inspection, world: World, entry: Entry) -> Step:
     try:
         run(claim.finish(entry, ASKS), world)
     except NotCommittedError as error:
@@ -65,7 +73,7 @@ def _finish(found: Survey, world: World, entry: Entry) -> Step:
 
 # --- rescue -----------------------------------------------------------------------------------------
 @dataclass
-class RescueCandidate(AppendCandidate):
+class RescueCandidate(Transaction):
     """A blind append of another engine, to be committed again: its own files, and its stream's ``txn``."""
 
     carried: tuple[Action, ...] = ()
@@ -88,7 +96,7 @@ class RescueCandidate(AppendCandidate):
 
 
 def rescue(
-    found: Survey,
+    found: Inspection,
     world: World,
     *,
     arbiter: Arbiter,
@@ -105,7 +113,7 @@ def rescue(
     """
     entries = {actions.LOG + entry.temp_path for entry in found.entries}
     attempts = found.attempts([item for item in found.temps if item.path in entries])
-    gone = [one for one in vanished.judge(found, attempts) if one.fate is Fate.VANISHED]
+    gone = [one for one in vanished.judge(found, attempts) if one.fate is CommitStatus.VANISHED]
     for one in sorted(gone, key=lambda one: one.attempt.version):
         target = one.attempt.temp_path
         assert one.attempt.entry is not None
@@ -144,7 +152,7 @@ def _not_blind(commit: Commit) -> str | None:
     return None
 
 
-def _moved_on(found: Survey, world: World, one: Lost) -> str | None:
+def _moved_on(found: Inspection, world: World, one: Lost) -> str | None:
     """Why the table of today cannot take the commit, or None."""
     if found.state is None:
         return "the table's log cannot be read"
@@ -158,7 +166,7 @@ def _moved_on(found: Survey, world: World, one: Lost) -> str | None:
     return None
 
 
-def _shape(state: TableState) -> tuple[object, ...]:
+def _shape(state: Snapshot) -> tuple[object, ...]:
     return state.table_id, state.schema_string, state.partition_by, state.protocol
 
 
@@ -213,7 +221,7 @@ def _rescue(candidate: RescueCandidate, world: World, arbiter: Arbiter, one: Los
 
 
 def _candidate(
-    found: Survey, one: Lost, files: tuple[StagedFile, ...], *, limits: Limits, commit_id: str
+    found: Inspection, one: Lost, files: tuple[StagedFile, ...], *, limits: Limits, commit_id: str
 ) -> RescueCandidate:
     state = found.state
     assert state is not None
@@ -238,7 +246,7 @@ def _candidate(
 
 
 # --- sweep ------------------------------------------------------------------------------------------
-def sweep(found: Survey, world: World, *, older_than_days: float = 7, dry_run: bool = False) -> Steps:
+def sweep(found: Inspection, world: World, *, older_than_days: float = 7, dry_run: bool = False) -> Steps:
     """Remove temp files that no entry names and that are older by the store's own times.
 
     A temp file that holds another engine's rows which are nowhere in the log stays: it may be the only
@@ -273,7 +281,7 @@ def sweep(found: Survey, world: World, *, older_than_days: float = 7, dry_run: b
 
 
 # --- entries of a dropped table -----------------------------------------------------------------------
-def clear(found: Survey, *, force: bool = False, dry_run: bool = False) -> Steps:
+def clear(found: Inspection, *, force: bool = False, dry_run: bool = False) -> Steps:
     """Remove entries that a dropped table left in the lock table (A17).
 
     An entry whose version the log holds stays; so does the next version's, which may be a writer at
@@ -298,7 +306,7 @@ def clear(found: Survey, *, force: bool = False, dry_run: bool = False) -> Steps
             yield Step("clear", entry.file_name, "done", version=version)
 
 
-def clear_spelling(found: Survey, spelling: str, *, dry_run: bool = False) -> Steps:
+def clear_spelling(found: Inspection, spelling: str, *, dry_run: bool = False) -> Steps:
     """Remove finished entries that stopped writers left under another spelling of the path (A15).
 
     An open one stays: its commit may be nowhere else.

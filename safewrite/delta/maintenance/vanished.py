@@ -14,11 +14,11 @@ from enum import StrEnum
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Commit
-from safewrite.delta.maintenance.inspection import Attempt, Survey
+from safewrite.delta.maintenance.inspection import Attempt, Inspection
 from safewrite.delta.write.transaction import ENGINE
 
 
-class Fate(StrEnum):
+class CommitStatus(StrEnum):
     """What became of the commit that a temp file holds."""
 
     LANDED = "landed"  # its bytes, its key or its files are in the log
@@ -38,7 +38,7 @@ class Lost:
     """An attempt with its fate.  ``rows`` counts what its files hold, as far as statistics tell."""
 
     attempt: Attempt
-    fate: Fate
+    fate: CommitStatus
 
     @property
     def commit(self) -> Commit:
@@ -93,34 +93,34 @@ class LogIndex:
         return any((txn["appId"], txn["version"]) in self.txns for txn in commit.txns)
 
 
-def judge(found: Survey, attempts: Sequence[Attempt]) -> list[Lost]:
+def judge(found: Inspection, attempts: Sequence[Attempt]) -> list[Lost]:
     """The fate of every attempt."""
     index = LogIndex(found.commits.values())
     return [Lost(attempt, _fate(found, index, attempt)) for attempt in attempts]
 
 
-def _fate(found: Survey, index: LogIndex, attempt: Attempt) -> Fate:
+def _fate(found: Inspection, index: LogIndex, attempt: Attempt) -> CommitStatus:
     if attempt.landed:
-        return Fate.LANDED
+        return CommitStatus.LANDED
     if attempt.entry is not None and found.stale(attempt.entry):
-        return Fate.STALE
+        return CommitStatus.STALE
     cleaned = attempt.version < min(found.listing.commits, default=0)
     commit = attempt.commit
     if commit is None:
-        return Fate.EXPIRED if cleaned else Fate.UNREADABLE
+        return CommitStatus.EXPIRED if cleaned else CommitStatus.UNREADABLE
     if index.holds(commit):
-        return Fate.LANDED
+        return CommitStatus.LANDED
     if index.replayed(commit):
-        return Fate.REPLAYED
+        return CommitStatus.REPLAYED
     if attempt.version > found.head:
-        return Fate.PENDING
+        return CommitStatus.PENDING
     if commit.commit_info and ENGINE in commit.commit_info:
-        return Fate.REFUSED
+        return CommitStatus.REFUSED
     if attempt.version not in found.digests:
-        return Fate.EXPIRED if cleaned else Fate.UNREADABLE
+        return CommitStatus.EXPIRED if cleaned else CommitStatus.UNREADABLE
     if attempt.entry is None:
-        return Fate.UNCLAIMED
-    return Fate.VANISHED if attempt.entry.complete else Fate.UNFINISHED
+        return CommitStatus.UNCLAIMED
+    return CommitStatus.VANISHED if attempt.entry.complete else CommitStatus.UNFINISHED
 
 
 def keys_of(commit: Commit) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safewrite.delta.log import actions
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.maintenance import vanished
-from safewrite.delta.maintenance.inspection import ASKS, Survey
+from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import Kind, StorageError, TableNotFoundError, UnsupportedTableError
 from safewrite.findings import KeyAudit
 from safewrite.protocol import keys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def audit_keys(found: Survey, sent: Iterable[str]) -> KeyAudit:
+def audit_keys(found: Inspection, sent: Iterable[str]) -> KeyAudit:
     """Look every sent key up in the log, and in the ledger where the log was cleaned up."""
     _must_exist(found)
     wanted = dict.fromkeys(sent)
@@ -53,7 +53,7 @@ def _rows_agree(commit: actions.Commit, rows: int) -> bool:
     return None in counts or sum(count for count in counts if count is not None) == rows
 
 
-def _ledger_rows(found: Survey, key: str) -> int | None:
+def _ledger_rows(found: Inspection, key: str) -> int | None:
     """Rows of a key that the ledger knows as committed."""
     record = run(keys.recall(key, ASKS), found.world)
     return (
@@ -61,7 +61,7 @@ def _ledger_rows(found: Survey, key: str) -> int | None:
     )
 
 
-def read_rows(found: Survey, columns: tuple[str, ...]) -> dict[str, list[Any]]:
+def read_rows(found: Inspection, columns: tuple[str, ...]) -> dict[str, list[Any]]:
     """These columns of all rows of the newest version, as plain values.
 
     Raises:
@@ -87,7 +87,7 @@ def read_rows(found: Survey, columns: tuple[str, ...]) -> dict[str, list[Any]]:
     return gathered
 
 
-def _read_file(found: Survey, path: str, action: actions.Action, schema: pa.Schema) -> pa.Table:
+def _read_file(found: Inspection, path: str, action: actions.Action, schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -112,7 +112,7 @@ def _read_file(found: Survey, path: str, action: actions.Action, schema: pa.Sche
     return pa.table(arrays, schema=schema)
 
 
-def _must_exist(found: Survey) -> None:
+def _must_exist(found: Inspection) -> None:
     if found.state is None:
         raise TableNotFoundError(
             found.state_error

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from safewrite.delta.connect import Connection
 from safewrite.delta.log import actions
-from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.opening import connect_as_recorded, open_state, remember
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.options import HadoopConf, joined
@@ -48,7 +48,7 @@ class SparkTable:
         self.connection = connection
         self.world: Performer = connection.world
         self.limits = limits
-        self._state: TableState | None = None
+        self._state: Snapshot | None = None
         self._mixed = False
         self._turns: dict[str, tuple[int, float]] = {}
         self._guard = threading.Lock()
@@ -114,7 +114,7 @@ class SparkTable:
         if state is not None and state.version == version - 1:
             state = state.advance(version, commit)
         elif version == 0 and commit.protocol and commit.metadata:
-            state = TableState(-1, commit.protocol, commit.metadata).advance(0, commit)
+            state = Snapshot(-1, commit.protocol, commit.metadata).advance(0, commit)
         else:
             return  # another thread of the session has looked meanwhile
         self._state = state

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from safewrite.delta.log import actions
-from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.transaction import (
     ENGINE,
-    AppendCandidate,
+    Transaction,
     Write,
     summed_up,
 )
@@ -34,7 +34,7 @@ Place = Callable[[int, bytes], bool]
 
 
 @dataclass
-class SparkCandidate(AppendCandidate):
+class SparkTransaction(Transaction):
     """A named write whose commits Delta makes: other commits are only searched for its name."""
 
     exact: bool = False
@@ -55,7 +55,7 @@ class SparkCandidate(AppendCandidate):
         """Of some commits the body is examined, of others the summary: neither moves the state on."""
         return self._find(version, b"", summed_up(version, summary, digest))
 
-    def landed(self, version: int) -> TableState | None:
+    def landed(self, version: int) -> Snapshot | None:
         """Unknown: what others committed meanwhile was not read."""
         return None
 
@@ -102,10 +102,10 @@ class SparkCandidate(AppendCandidate):
             self.write = self.named_by(rows)
 
 
-class Pending:
+class NamedTransaction:
     """One named write on its way through Delta, and what came of it."""
 
-    def __init__(self, candidate: SparkCandidate, seen: int, arbiter: Arbiter) -> None:
+    def __init__(self, candidate: SparkTransaction, seen: int, arbiter: Arbiter) -> None:
         self.candidate = candidate
         self.seen = seen
         self.attempts = 0
@@ -156,14 +156,14 @@ class Pending:
             )
 
 
-_pending: dict[str, Pending] = {}
+_pending: dict[str, NamedTransaction] = {}
 _guard = threading.Lock()
 
 
 @contextmanager
-def pending(candidate: SparkCandidate, seen: int, arbiter: Arbiter) -> Iterator[Pending]:
+def pending(candidate: SparkTransaction, seen: int, arbiter: Arbiter) -> Iterator[NamedTransaction]:
     """Let the hook know a write, for as long as Delta may commit it."""
-    mine = Pending(candidate, seen, arbiter)
+    mine = NamedTransaction(candidate, seen, arbiter)
     with _guard:
         _pending[candidate.commit_id] = mine
     try:
@@ -173,7 +173,7 @@ def pending(candidate: SparkCandidate, seen: int, arbiter: Arbiter) -> Iterator[
             del _pending[candidate.commit_id]
 
 
-def user_metadata(candidate: SparkCandidate) -> str:
+def user_metadata(candidate: SparkTransaction) -> str:
     """What Delta's option ``userMetadata`` is told, by which the hook knows the commit; history shows it too."""
     write = candidate.write
     shown: dict[str, Any] = {"token": candidate.commit_id, "key": write.key}

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from safewrite.delta.connect import Connection
-from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.session import LOG_STORE, attach, hook_of
-from safewrite.delta.spark.transaction import Pending, SparkCandidate
+from safewrite.delta.spark.transaction import NamedTransaction, SparkTransaction
 from safewrite.delta.write.overwrite import named as named_overwrite
-from safewrite.delta.write.transaction import AppendCandidate, Write
+from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
     Done,
     Recalled,
@@ -82,7 +82,7 @@ class Place:
 
     connection: Connection
     world: Performer
-    state: TableState
+    state: Snapshot
     arbiter: Arbiter
     limits: Limits
     new_id: Callable[[], str]
@@ -90,7 +90,7 @@ class Place:
     txn: tuple[str, int] | None = None
 
 
-def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, SparkCandidate]:
+def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, SparkTransaction]:
     """Write the rows of a DataFrame once, whatever happened to earlier calls with the same name.
 
     Raises:
@@ -103,7 +103,7 @@ def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, S
     job = _job(frame, place, operation)
     seems_there = _seems_there(place)
 
-    def by(origin: Origin | None) -> tuple[Done, SparkCandidate]:
+    def by(origin: Origin | None) -> tuple[Done, SparkTransaction]:
         if origin is None or seems_there or job.checks:
             return _write_counted(job, place, origin)
         return _write_once(job, place, origin)
@@ -129,9 +129,9 @@ class _Job:
     predicate: Predicate | None
     checks: Sequence[Check]
 
-    def candidate(self, batch: Batch, place: Place) -> SparkCandidate:
+    def candidate(self, batch: Batch, place: Place) -> SparkTransaction:
         """What Delta's commit is named as."""
-        return SparkCandidate(
+        return SparkTransaction(
             commit_id=place.new_id(),
             write=self.named(batch, place),
             timestamp_ms=place.connection.world.wall_ms(),
@@ -164,14 +164,14 @@ def _job(frame: DataFrame, place: Place, operation: Operation) -> _Job:
     return _Job(rows, operation, predicate, checks)
 
 
-def _write_counted(job: _Job, place: Place, origin: Origin | None) -> tuple[Done, SparkCandidate]:
+def _write_counted(job: _Job, place: Place, origin: Origin | None) -> tuple[Done, SparkTransaction]:
     """Compute the rows and count them, then let Delta write them as they are."""
     with computed(job.rows.frame, job.checks, origin) as batch:
         candidate = job.candidate(batch, place)
         return _once(candidate, place, batch.frame, job), candidate
 
 
-def _write_once(job: _Job, place: Place, origin: Origin) -> tuple[Done, SparkCandidate]:
+def _write_once(job: _Job, place: Place, origin: Origin) -> tuple[Done, SparkTransaction]:
     """Let Delta compute and write the rows in one pass: its commit says how many they are."""
 
     def named_by(rows: int) -> Write:
@@ -182,14 +182,14 @@ def _write_once(job: _Job, place: Place, origin: Origin) -> tuple[Done, SparkCan
     return _once(candidate, place, job.rows.frame, job), candidate
 
 
-def counted(frame: DataFrame, state: TableState) -> Batch:
+def counted(frame: DataFrame, state: Snapshot) -> Batch:
     """The frame's fingerprint with NULL in the columns that it lacks; its rows are not kept."""
     shaped = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode="merge")
     with computed(shaped.frame) as batch:
         return batch
 
 
-def _once(candidate: SparkCandidate, place: Place, frame: DataFrame, job: _Job) -> Done:
+def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: _Job) -> Done:
     try:
         recalled = run(recall(candidate, arbiter=place.arbiter, limits=place.limits), place.world)
         if recalled.done is not None:
@@ -242,7 +242,7 @@ def _whole_microseconds(session: SparkSession) -> Iterator[None]:
                 session.conf.set(_TIMESTAMPS, before)
 
 
-def _settled(waiting: Pending, recalled: Recalled, failure: Exception | None, place: Place) -> Done:
+def _settled(waiting: NamedTransaction, recalled: Recalled, failure: Exception | None, place: Place) -> Done:
     """What the hook saw decides, not what Delta says: it may fail after a commit, too."""
     candidate, limits = waiting.candidate, place.limits
     record = replace(recalled.record, fingerprint=candidate.write.fingerprint)
@@ -262,7 +262,7 @@ def _settled(waiting: Pending, recalled: Recalled, failure: Exception | None, pl
         raise error from failure
     if failure is None and candidate.write.rows == 0:
         # Delta makes no commit where nothing changes; the name of the write must be in the log all the same.
-        empty = AppendCandidate(
+        empty = Transaction(
             commit_id=candidate.commit_id,
             write=candidate.write,
             timestamp_ms=candidate.timestamp_ms,

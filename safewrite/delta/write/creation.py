@@ -12,7 +12,7 @@ import pyarrow as pa
 from safewrite.delta.log import features
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.schema import add_fields, features_needed, from_arrow
-from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.frames import Prepared
 from safewrite.texts import said
@@ -38,7 +38,7 @@ class Changes:
 
 
 def actions(
-    state: TableState | None,
+    state: Snapshot | None,
     prepared: Prepared,
     arbiter_properties: Mapping[str, str],
     *,
@@ -85,7 +85,7 @@ def _new_table(
     }
     protocol = _protocol(prepared, configuration)
     try:
-        features.check_append(TableState(0, protocol, metadata))
+        features.check_append(Snapshot(0, protocol, metadata))
     except UnsupportedTableError as error:
         raise InvalidInputError(f"The table was not created: {said(error)}") from error
     return Changes(metadata=metadata, protocol=protocol)
@@ -113,7 +113,7 @@ def _protocol(prepared: Prepared, configuration: Mapping[str, str]) -> Action:
     return {"minReaderVersion": 1, "minWriterVersion": 4 if change_feed else 2}
 
 
-def _check_new_types(state: TableState, prepared: Prepared) -> None:
+def _check_new_types(state: Snapshot, prepared: Prepared) -> None:
     lacking = set(features_needed(prepared.schema)) - features.features(state)
     if lacking:
         raise UnsupportedTableError(

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from safewrite.delta.write.overwrite import OverwriteCandidate
+from safewrite.delta.write.overwrite import OverwriteTransaction
 
 
 @dataclass
-class DeleteCandidate(OverwriteCandidate):
+class DeleteTransaction(OverwriteTransaction):
     """A delete of the rows for which ``predicate`` is TRUE; call ``plan`` before it is committed."""
 
     operation: str = "DELETE"

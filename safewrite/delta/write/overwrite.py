@@ -22,9 +22,9 @@ from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
-from safewrite.delta.log.replay import ActiveFiles, load_files
+from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.staging import StagedFile, recheck, stage
-from safewrite.delta.write.transaction import AppendCandidate, Write
+from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
     Done,
     is_of_another,
@@ -51,7 +51,7 @@ from safewrite.protocol.fetch import fetch_one
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-    from safewrite.delta.log.snapshot import TableState
+    from safewrite.delta.log.snapshot import Snapshot
 
 
 class Verdict(Enum):
@@ -63,14 +63,14 @@ class Verdict(Enum):
 
 
 @dataclass
-class OverwriteCandidate(AppendCandidate):
+class OverwriteTransaction(Transaction):
     """An overwrite of the rows for which ``predicate`` is TRUE; call ``plan`` before it is committed."""
 
     predicate: Predicate = EVERYTHING
     target_file_size: int = TARGET_FILE_BYTES
     mode: str = "Overwrite"
     rewritten: tuple[StagedFile, ...] = ()
-    active: ActiveFiles | None = None
+    active: LogReplay | None = None
     verdicts: dict[FileKey, Verdict] = field(default_factory=dict, repr=False)
 
     # --- what is written ------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class OverwriteCandidate(AppendCandidate):
         assert self.state is not None
         return self.state.schema if self.metadata is None else to_arrow(self.metadata["schemaString"])
 
-    def _planned(self) -> ActiveFiles:
+    def _planned(self) -> LogReplay:
         if self.active is None:
             raise InternalError(
                 "An overwrite or delete was committed before it was planned. Please report it."
@@ -240,7 +240,7 @@ def _check_rewritable(add: Action) -> None:
         )
 
 
-def _rows(body: bytes, add: Action, state: TableState) -> tuple[Prepared, pq.FileMetaData]:
+def _rows(body: bytes, add: Action, state: Snapshot) -> tuple[Prepared, pq.FileMetaData]:
     """The rows of a data file under the table's schema, without partition columns, and its footer."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -300,7 +300,7 @@ def named(write: Write, predicate: Predicate, operation: str = "overwrite") -> W
 
 
 def overwrite(
-    candidate: AppendCandidate,
+    candidate: Transaction,
     encode_rows: Callable[[], Iterable[DataFile]],
     *,
     arbiter: Arbiter,
@@ -316,7 +316,7 @@ def overwrite(
         NotCommittedError, CommitUnknownError, ForeignWriterError: as ``write`` does.
     """
     try:
-        if isinstance(candidate, OverwriteCandidate) and not (yield from _known(candidate, limits)):
+        if isinstance(candidate, OverwriteTransaction) and not (yield from _known(candidate, limits)):
             yield from candidate.plan()
     except SafewriteError as error:
         error.key = error.key or candidate.write.key
@@ -324,7 +324,7 @@ def overwrite(
     return (yield from write(candidate, encode_rows, arbiter=arbiter, limits=limits, queue_first=queue_first))
 
 
-def _known(candidate: OverwriteCandidate, limits: Limits) -> Generator[Effect, Outcome, bool]:
+def _known(candidate: OverwriteTransaction, limits: Limits) -> Generator[Effect, Outcome, bool]:
     """Whether this write was settled before, so that nothing need be planned: ``write`` will say how."""
     wanted = candidate.write
     if wanted.txn is not None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from safewrite.delta.connect import Connection
 from safewrite.delta.log import features
-from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
-from safewrite.delta.write.transaction import AppendCandidate, Write
+from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
 from safewrite.protocol.ask import Limits
@@ -22,14 +22,14 @@ from safewrite.version import __version__
 
 if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
-    from safewrite.delta.write.overwrite import OverwriteCandidate
+    from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.where import Where
     from safewrite.table import Operation
 
 
 @dataclass
-class Drafts:
+class Planner:
     """Makes candidates for one table.
 
     ``first`` is how a first write would create the table (None: it must exist); ``target_file_size`` is
@@ -43,8 +43,8 @@ class Drafts:
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
 
     def plan(
-        self, data: Any, operation: Operation, name: Identity, state: TableState | None
-    ) -> tuple[AppendCandidate, Callable[[], Iterable[DataFile]]]:
+        self, data: Any, operation: Operation, name: Identity, state: Snapshot | None
+    ) -> tuple[Transaction, Callable[[], Iterable[DataFile]]]:
         """Check the data and plan its write; what encodes its files comes with the plan."""
         if operation.verb == "delete":
             if state is None:
@@ -58,7 +58,7 @@ class Drafts:
         return candidate, partial(self.encode, prepared, candidate)
 
     def prepare(
-        self, data: Any, state: TableState | None, schema_mode: Literal["merge"] | None = None
+        self, data: Any, state: Snapshot | None, schema_mode: Literal["merge"] | None = None
     ) -> Prepared:
         """Check the data against the table's schema, or infer one for a new table."""
         if state is None:
@@ -66,7 +66,7 @@ class Drafts:
             return prepare(data, None, partition_by=first.partition_by)
         return prepare(data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode)
 
-    def name(self, prepared: Counted, state: TableState | None, name: Identity) -> Write:
+    def name(self, prepared: Counted, state: Snapshot | None, name: Identity) -> Write:
         """Name the write by the caller's key or batch, or by a generated key.
 
         Raises:
@@ -78,19 +78,19 @@ class Drafts:
         fingerprint = prepared.fingerprint
         return Write(key, str(fingerprint), fingerprint.int63, prepared.rows, txn=name.txn)
 
-    def append(self, prepared: Prepared, named: Write, state: TableState | None) -> AppendCandidate:
+    def append(self, prepared: Prepared, named: Write, state: Snapshot | None) -> Transaction:
         """A candidate that adds the rows, and creates the table where ``state`` is None."""
-        return AppendCandidate(**self._common(prepared, named, state))
+        return Transaction(**self._common(prepared, named, state))
 
     def overwrite(
         self,
         prepared: Prepared,
         where: Where | None,
-        state: TableState | None,
+        state: Snapshot | None,
         name: Identity,
-    ) -> AppendCandidate:
+    ) -> Transaction:
         """A candidate that replaces the rows for which ``where`` is true; an append where there is no table."""
-        from safewrite.delta.write.overwrite import OverwriteCandidate, named
+        from safewrite.delta.write.overwrite import OverwriteTransaction, named
         from safewrite.frames.replace_where import EVERYTHING, check_rows
         from safewrite.frames.where import parse
 
@@ -99,28 +99,28 @@ class Drafts:
         write = named(self.name(prepared, state, name), predicate)
         if state is None:
             return self.append(prepared, write, None)
-        return OverwriteCandidate(
+        return OverwriteTransaction(
             **self._common(prepared, write, state),
             predicate=predicate,
             target_file_size=self.target_file_size,
         )
 
-    def delete(self, where: Any, state: TableState, name: Identity) -> OverwriteCandidate:
+    def delete(self, where: Any, state: Snapshot, name: Identity) -> OverwriteTransaction:
         """A candidate that removes the rows for which ``where`` is true."""
-        from safewrite.delta.write.delete import DeleteCandidate
+        from safewrite.delta.write.delete import DeleteTransaction
         from safewrite.delta.write.overwrite import named
         from safewrite.frames.where import parse
 
         predicate = parse(where, state.schema)
         nothing = self.prepare(state.schema.empty_table(), state)
         write = named(self.name(nothing, state, name), predicate, "delete")
-        return DeleteCandidate(
+        return DeleteTransaction(
             **self._common(nothing, write, state),
             predicate=predicate,
             target_file_size=self.target_file_size,
         )
 
-    def encode(self, prepared: Prepared, candidate: AppendCandidate) -> Iterable[DataFile]:
+    def encode(self, prepared: Prepared, candidate: Transaction) -> Iterable[DataFile]:
         """Parquet files of the rows, made one by one as they are asked for."""
         from safewrite.delta.data.datafiles import encode
 
@@ -136,7 +136,7 @@ class Drafts:
             target_file_size=self.target_file_size,
         )
 
-    def _common(self, prepared: Prepared, named: Write, state: TableState | None) -> dict[str, Any]:
+    def _common(self, prepared: Prepared, named: Write, state: Snapshot | None) -> dict[str, Any]:
         now_ms = self.connection.world.wall_ms()
         changes = creation.actions(
             state,

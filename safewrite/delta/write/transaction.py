@@ -9,7 +9,7 @@ from typing import Any
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, Commit
-from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.staging import StagedFile, recheck
 from safewrite.errors import (
     ConflictError,
@@ -55,7 +55,7 @@ class Write:
 
 
 @dataclass
-class AppendCandidate:
+class Transaction:
     """A blind append: it reads nothing, so only changes of schema, protocol or arbiter can stop it.
 
     ``state`` moves on with every commit that is examined.  ``metadata`` and ``protocol`` are set when
@@ -66,7 +66,7 @@ class AppendCandidate:
     write: Write
     timestamp_ms: int
     limits: Limits
-    state: TableState | None = None
+    state: Snapshot | None = None
     files: Sequence[StagedFile] = ()
     metadata: Action | None = None
     protocol: Action | None = None
@@ -267,7 +267,7 @@ class AppendCandidate:
                 kind=Kind.SCHEMA_CHANGED,
             )
 
-    def landed(self, version: int) -> TableState | None:
+    def landed(self, version: int) -> Snapshot | None:
         """The table's state once this commit is ``version``; None if the commit created the table."""
         if self.state is None:
             return None

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path, parse, version_of
-from safewrite.delta.log.snapshot import TableState
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import (
     FINGERPRINT_OF,
     VERSION_OF,
-    AppendCandidate,
+    Transaction,
     Write,
 )
 from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError, not_committed
@@ -49,12 +49,12 @@ log = logging.getLogger("safewrite")
 class Done(receipt.Done):
     """A write that is in the log; ``mixed``: other writers go past the lock table."""
 
-    state: TableState | None
+    state: Snapshot | None
     mixed: bool = field(default=False, kw_only=True)
 
 
 def write(
-    candidate: AppendCandidate,
+    candidate: Transaction,
     encode: Callable[[], Iterable[DataFile]],
     *,
     arbiter: Arbiter,
@@ -84,7 +84,7 @@ def write(
 
 
 def _write(  # noqa: PLR0917 - one caller, just above
-    candidate: AppendCandidate,
+    candidate: Transaction,
     encode: Callable[[], Iterable[DataFile]],
     arbiter: Arbiter,
     limits: Limits,
@@ -132,7 +132,7 @@ class Recalled:
 
 
 def recall(
-    candidate: AppendCandidate, *, arbiter: Arbiter, limits: Limits
+    candidate: Transaction, *, arbiter: Arbiter, limits: Limits
 ) -> Generator[Effect, Outcome, Recalled]:
     """Find out whether an earlier call wrote this, and say in the ledger that this one is about to."""
     named = candidate.write
@@ -167,14 +167,14 @@ def is_of_another(record: LedgerRecord, table_id: str | None) -> bool:
     return record.table_id is not None and table_id is not None and record.table_id != table_id
 
 
-def _from_the_start(candidate: AppendCandidate) -> LedgerRecord:
+def _from_the_start(candidate: Transaction) -> LedgerRecord:
     """A record that leaves every version of the log open."""
     named = candidate.write
     return LedgerRecord(named.key, -1, named.fingerprint, table_id=candidate.table_id)
 
 
 def committed(
-    candidate: AppendCandidate, landed: Landed, record: LedgerRecord, limits: Limits
+    candidate: Transaction, landed: Landed, record: LedgerRecord, limits: Limits
 ) -> Generator[Effect, Outcome, Done]:
     """What there is to do and to say once this call's commit stands."""
     named = candidate.write
@@ -194,7 +194,7 @@ def committed(
 
 
 def found_again(
-    candidate: AppendCandidate, found: Found, record: LedgerRecord, limits: Limits, *, attempts: int
+    candidate: Transaction, found: Found, record: LedgerRecord, limits: Limits, *, attempts: int
 ) -> Generator[Effect, Outcome, Done]:
     """What there is to do and to say where an earlier call's commit stands."""
     if _in_ledger(candidate.write):
@@ -232,7 +232,7 @@ def _base(key: str, otherwise: int) -> int:
 
 # --- (app_id, version) --------------------------------------------------------------------------------
 def _recall_txn(
-    candidate: AppendCandidate, arbiter: Arbiter, limits: Limits
+    candidate: Transaction, arbiter: Arbiter, limits: Limits
 ) -> Generator[Effect, Outcome, Done | None]:
     """A batch at or below the app's last version was written before: show that it was this one (E1, E2)."""
     named, state = candidate.write, candidate.state

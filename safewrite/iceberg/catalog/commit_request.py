@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from safewrite.iceberg.metadata import MAIN, table_of
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.texts import said
 
 if TYPE_CHECKING:
@@ -25,64 +25,64 @@ MARK = "safewrite.change"
 
 
 @dataclass(frozen=True)
-class SnapshotChange:
+class CommitRequest:
     """A change that adds snapshots; their ids, drawn before, say whether it landed.
 
     ``written`` are files that only this change names, besides data files.
     """
 
-    base: Head
+    base: TableVersion
     snapshot_ids: tuple[int, ...]
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
     written: tuple[str, ...] = ()
 
-    def landed_in(self, head: Head) -> bool:
+    def landed_in(self, head: TableVersion) -> bool:
         return all(snapshot_id in head.parents for snapshot_id in self.snapshot_ids)
 
-    def stands_in(self, head: Head) -> bool:
+    def stands_in(self, head: TableVersion) -> bool:
         """Whether the last snapshot is the current one or an ancestor of it (C5)."""
         return head.is_current(self.snapshot_ids[-1])
 
-    def may_land_on(self, head: Head) -> bool:
+    def may_land_on(self, head: TableVersion) -> bool:
         return holds(self.requirements, head)
 
-    def accounted_in(self, head: Head) -> bool:
+    def accounted_in(self, head: TableVersion) -> bool:
         return head.accounts_since(self.base)
 
 
 @dataclass(frozen=True)
-class StagedChange(SnapshotChange):
+class StagedSnapshot(CommitRequest):
     """A change whose snapshots no branch shows, such as one for later publication (WAP)."""
 
-    def stands_in(self, head: Head) -> bool:
+    def stands_in(self, head: TableVersion) -> bool:
         return True
 
-    def accounted_in(self, head: Head) -> bool:
+    def accounted_in(self, head: TableVersion) -> bool:
         return head.location == self.base.location
 
 
 @dataclass(frozen=True)
-class MarkedChange:
+class MetadataCommit:
     """A change without a snapshot (schema, properties, expiry), known by a mark among the properties."""
 
-    base: Head
+    base: TableVersion
     mark: str
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
     written: tuple[str, ...] = ()
 
-    def landed_in(self, head: Head) -> bool:
+    def landed_in(self, head: TableVersion) -> bool:
         return head.properties.get(MARK) == self.mark
 
-    def stands_in(self, head: Head) -> bool:
+    def stands_in(self, head: TableVersion) -> bool:
         return True
 
-    def may_land_on(self, head: Head) -> bool:
+    def may_land_on(self, head: TableVersion) -> bool:
         """The base's own mark must still be there, beside what the change requires."""
         return holds(self.requirements, head) and head.properties.get(MARK) == self.base.properties.get(MARK)
 
-    def accounted_in(self, head: Head) -> bool:
+    def accounted_in(self, head: TableVersion) -> bool:
         """A later change overwrites the mark, so only the base itself shows that it did not land."""
         return head.location == self.base.location
 
@@ -96,7 +96,7 @@ class Creation:
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
 
-    def landed_in(self, head: Head) -> bool:
+    def landed_in(self, head: TableVersion) -> bool:
         """Whether the table that is there is this one."""
         return head.table_id == self.table_id
 
@@ -145,7 +145,7 @@ def staged(  # noqa: PLR0917 - PyIceberg's own signature
     return StagedTable(names, metadata, where, file_io, catalog)
 
 
-def unmet(requirements: Sequence[TableRequirement], head: Head) -> str:
+def unmet(requirements: Sequence[TableRequirement], head: TableVersion) -> str:
     """What PyIceberg says of the first requirement that does not hold, as a sentence; "" if all do."""
     from pyiceberg.exceptions import CommitFailedException
 
@@ -158,18 +158,18 @@ def unmet(requirements: Sequence[TableRequirement], head: Head) -> str:
     return ""
 
 
-def holds(requirements: Sequence[TableRequirement], head: Head) -> bool:
+def holds(requirements: Sequence[TableRequirement], head: TableVersion) -> bool:
     """Whether a catalog would find all requirements met by that metadata."""
     return not unmet(requirements, head)
 
 
 def bind(
-    base: Head,
+    base: TableVersion,
     requirements: tuple[TableRequirement, ...],
     updates: tuple[TableUpdate, ...],
     *,
     mark: str,
-) -> SnapshotChange | MarkedChange:
+) -> CommitRequest | MetadataCommit:
     """A change of someone else's making, with what it takes to tell whether it landed.
 
     ``mark`` becomes a table property where the change adds no snapshot.
@@ -179,10 +179,10 @@ def bind(
     ids = tuple(u.snapshot.snapshot_id for u in updates if isinstance(u, AddSnapshotUpdate))
     if not ids:
         marked = (*updates, SetPropertiesUpdate(updates={MARK: mark}))
-        return MarkedChange(base, mark, requirements, marked)
+        return MetadataCommit(base, mark, requirements, marked)
     if any(isinstance(u, SetSnapshotRefUpdate) and u.snapshot_id == ids[-1] for u in updates):
-        return SnapshotChange(base, ids, requirements, updates)
-    return StagedChange(base, ids, requirements, updates)
+        return CommitRequest(base, ids, requirements, updates)
+    return StagedSnapshot(base, ids, requirements, updates)
 
 
 def branch_of(updates: Sequence[TableUpdate]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from safewrite.protocol.effects import Effect
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -20,7 +20,7 @@ class PlanFiles(Effect):
     Else ``Failed | Missing | Unknown``.
     """
 
-    head: Head
+    head: TableVersion
     row_filter: BooleanExpression
 
     def __str__(self) -> str:
@@ -31,7 +31,7 @@ class PlanFiles(Effect):
 class ReadRows(Effect):
     """The live rows of one data file under the table's schema: ``Ok(pa.Table) | Failed | Missing | Unknown``."""
 
-    head: Head
+    head: TableVersion
     task: FileScanTask
 
     def __str__(self) -> str:

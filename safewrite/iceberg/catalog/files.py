@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 
-from safewrite.iceberg.catalog.outcomes import file_meaning
+from safewrite.iceberg.catalog.outcomes import classify_file_error
 from safewrite.iceberg.catalog.s3 import direct
 from safewrite.protocol.effects import Failed, Ok, Outcome, Tail
 
@@ -33,7 +33,7 @@ class FileStore:
             with self.file_io().new_input(path).open() as stream:
                 return Ok(stream.read())
         except Exception as error:  # noqa: BLE001 - each FileIO raises errors of its own
-            return file_meaning(error)
+            return classify_file_error(error)
 
     def get_range(self, path: str, start: int, length: int) -> Outcome:
         if (own := direct(self.file_io(), path)) is not None:
@@ -43,7 +43,7 @@ class FileStore:
                 stream.seek(start)
                 return Ok(stream.read(length))
         except Exception as error:  # noqa: BLE001 - as above
-            return file_meaning(error)
+            return classify_file_error(error)
 
     def get_tail(self, path: str, length: int) -> Outcome:
         if (own := direct(self.file_io(), path)) is not None:
@@ -54,7 +54,7 @@ class FileStore:
                 stream.seek(max(0, size - length))
                 return Ok(Tail(size, stream.read()))
         except Exception as error:  # noqa: BLE001 - as above
-            return file_meaning(error)
+            return classify_file_error(error)
 
     def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
         return Failed("a FileIO cannot list")
@@ -66,7 +66,7 @@ class FileStore:
             with self.file_io().new_output(path).create(overwrite=True) as stream:
                 stream.write(body)
         except Exception as error:  # noqa: BLE001 - as above
-            return file_meaning(error)
+            return classify_file_error(error)
         return Ok()
 
     def put_if_absent(self, path: str, body: bytes) -> Outcome:
@@ -80,7 +80,7 @@ class FileStore:
         except FileNotFoundError:
             return Ok()
         except Exception as error:  # noqa: BLE001 - as above
-            return file_meaning(error)
+            return classify_file_error(error)
         return Ok()
 
 

@@ -26,7 +26,7 @@ _BUSY_CODES = {"ThrottlingException", "Throttling", "TooManyRequestsException"}
 _BUSY_TEXTS = ("database is locked", "deadlock detected", "could not serialize access")
 
 
-def meaning(error: Exception) -> Outcome:
+def classify_error(error: Exception) -> Outcome:
     """The outcome that an exception of a catalog call stands for.
 
     A refusal says nothing of earlier requests: if the client sent the call more than once by itself (botocore
@@ -92,7 +92,7 @@ def _unreached(error: Exception) -> str:
     return "Check the catalog's address (uri) and the network; if it passes, call again with the same key."
 
 
-def file_meaning(error: Exception) -> Outcome:
+def classify_file_error(error: Exception) -> Outcome:
     """The outcome that an exception of a file system stands for; files have names of their own."""
     detail = f"{type(error).__name__}: {said(error)}"[:500]
     if isinstance(error, FileNotFoundError):

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
-from safewrite.iceberg.catalog.outcomes import file_meaning, meaning
+from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error
 from safewrite.iceberg.metadata import MAIN, head_of, table_of
 from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Failed, Missing, Ok, Outcome
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import DataScan, FileScanTask, Table
 
-    from safewrite.iceberg.catalog.commit_request import Creation, MarkedChange, SnapshotChange
-    from safewrite.protocol.iceberg.head import Head
-    from safewrite.stores.abc import LeaseQueue, Ledger
+    from safewrite.iceberg.catalog.commit_request import CommitRequest, Creation, MetadataCommit
+    from safewrite.protocol.iceberg.head import TableVersion
+    from safewrite.stores.abc import Ledger, TicketQueue
 
 
 class _Locks:
@@ -64,7 +64,7 @@ class CatalogWorld(World):
         *,
         branch: str = MAIN,
         ledger: Ledger | None = None,
-        queue: LeaseQueue | None = None,
+        queue: TicketQueue | None = None,
     ) -> None:
         super().__init__(
             FileStore(self._file_io, ".".join(identifier)), ledger=ledger or _NoLedger(), queue=queue
@@ -97,7 +97,7 @@ class CatalogWorld(World):
             with self._one_at_a_time:
                 self.table = self.catalog.load_table(self.identifier)
         except Exception as error:  # noqa: BLE001 - what each means is decided in one place
-            return meaning(error)
+            return classify_error(error)
         return Ok(head_of(self.table, self.branch))
 
     def _read_metadata(self, location: str) -> Outcome:
@@ -108,19 +108,19 @@ class CatalogWorld(World):
         try:
             metadata = FromInputFile.table_metadata(file_io.new_input(location))
         except Exception as error:  # noqa: BLE001 - as above
-            return file_meaning(error)
+            return classify_file_error(error)
         # A plan examines earlier states as it does the current one, so they are tables too.
         return Ok(head_of(Table(self.identifier, metadata, location, file_io, self.catalog), self.branch))
 
-    def _swap(self, table: Table, change: SnapshotChange | MarkedChange | Creation) -> Outcome:
+    def _swap(self, table: Table, change: CommitRequest | MetadataCommit | Creation) -> Outcome:
         try:
             with self._one_at_a_time:
                 self.catalog.commit_table(table, change.requirements, change.updates)
         except Exception as error:  # noqa: BLE001 - as above
-            return meaning(error)
+            return classify_error(error)
         return Ok()
 
-    def _plan_files(self, head: Head, row_filter: BooleanExpression) -> Outcome:
+    def _plan_files(self, head: TableVersion, row_filter: BooleanExpression) -> Outcome:
         try:
             try:
                 return Ok(tuple(self._scan(head, row_filter).plan_files()))
@@ -131,12 +131,12 @@ class CatalogWorld(World):
         except Exception as error:  # noqa: BLE001 - as above
             return _scan_meaning(error)
 
-    def _scan(self, head: Head, row_filter: BooleanExpression | None = None) -> DataScan:
+    def _scan(self, head: TableVersion, row_filter: BooleanExpression | None = None) -> DataScan:
         table = table_of(head)
         scan = table.scan() if row_filter is None else table.scan(row_filter=row_filter)
         return scan if self.branch == MAIN else scan.use_ref(self.branch)
 
-    def _read_rows(self, head: Head, task: FileScanTask) -> Outcome:
+    def _read_rows(self, head: TableVersion, task: FileScanTask) -> Outcome:
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
@@ -156,7 +156,7 @@ class CatalogWorld(World):
 def _scan_meaning(error: Exception) -> Outcome:
     if isinstance(error, NotImplementedError | ValueError):  # deletes that PyIceberg does not read
         return Failed(f"{type(error).__name__}: {said(error)}")
-    return file_meaning(error)
+    return classify_file_error(error)
 
 
 class _NoLedger:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from safewrite.errors import NotCommittedError, StorageError, UnsafeConfigError
 from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severity
 from safewrite.iceberg import retention
-from safewrite.iceberg.catalog.outcomes import meaning
+from safewrite.iceberg.catalog.outcomes import classify_error
 from safewrite.iceberg.connect import Connection, kind_of
 from safewrite.iceberg.maintenance import history, missing_files
 from safewrite.iceberg.metadata import head_of
@@ -22,7 +22,7 @@ from safewrite.iceberg.retention import HORIZON_MS
 from safewrite.iceberg.write.creation import KEEP, KEPT_MS
 from safewrite.protocol.effects import Missing
 from safewrite.protocol.iceberg.commit import METADATA_READ_MAX
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.texts import said
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _loaded(connection: Connection) -> Table | Finding:
     except FileNotFoundError as error:
         return Finding(
             DANGER, "metadata_missing",
-            f"The catalog names a metadata file of {connection.name} that is not there, so nobody can read the "
+            f"The catalog names a metadata file of {connection.table_name} that is not there, so nobody can read the "
             f"table: {said(error)}.",
             "Put the file back from a versioned copy. Else drop the table from the catalog without purging, and "
             "register_table() it with the newest metadata file that is there (its names are numbered); then write "
@@ -104,21 +104,21 @@ def _loaded(connection: Connection) -> Table | Finding:
             "lifecycle rule.",
         )  # fmt: skip
     except Exception as error:
-        outcome = meaning(error)
+        outcome = classify_error(error)
         if isinstance(outcome, Missing):
             return Finding(
                 DANGER, "no_table",
-                f"The catalog shows no Iceberg table {connection.name}: {type(error).__name__}: {said(error)}.",
+                f"The catalog shows no Iceberg table {connection.table_name}: {type(error).__name__}: {said(error)}.",
                 "Check the name; in a SQL catalog also that of the catalog, which its tables belong to. A REST catalog "
                 "answers the same if the table's metadata file is gone.",
             )  # fmt: skip
         raise StorageError(
-            f"The catalog does not show {connection.name}: {type(error).__name__}: {said(error)}. Nothing was written. "
+            f"The catalog does not show {connection.table_name}: {type(error).__name__}: {said(error)}. Nothing was written. "
             "Check its address and credentials."
         ) from error
 
 
-def _probe(connection: Connection, head: Head) -> Findings:
+def _probe(connection: Connection, head: TableVersion) -> Findings:
     try:
         probe_catalog(connection.catalog, connection.kind, head)
     except NotCommittedError as error:
@@ -181,7 +181,7 @@ def _retention(connection: Connection, metadata: TableMetadata) -> Findings:
     )
     if found.by_branch:
         mend = (
-            f"The branch says so itself. Raise that with Spark: ALTER TABLE {connection.name} REPLACE BRANCH "
+            f"The branch says so itself. Raise that with Spark: ALTER TABLE {connection.table_name} REPLACE BRANCH "
             f"{connection.branch} WITH SNAPSHOT RETENTION 15 DAYS. Or give every writer lock_table=, whose ledger "
             "remembers keys (then name it here with --lock-table)."
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safewrite.findings import DANGER, EXAMPLES, INFO, Finding, Findings
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.write.summary import KEY
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -19,7 +19,7 @@ WAP_ID, PUBLISHED = "wap.id", "published-wap-id"
 """Properties of a summary: of a snapshot that Spark staged, and of the one that published it."""
 
 
-def examine(connection: Connection, metadata: TableMetadata, head: Head) -> Findings:
+def examine(connection: Connection, metadata: TableMetadata, head: TableVersion) -> Findings:
     """Judge the snapshots of the branch, and those that no branch leads to."""
     reached = _reached(metadata, head)
     yield from _doubled_keys(connection, head)
@@ -29,7 +29,7 @@ def examine(connection: Connection, metadata: TableMetadata, head: Head) -> Find
     yield from _past_the_audit(connection, metadata, head)
 
 
-def _reached(metadata: TableMetadata, head: Head) -> set[int]:
+def _reached(metadata: TableMetadata, head: TableVersion) -> set[int]:
     """Snapshots that a branch or tag leads to, and those whose rows came to one by a cherry-pick."""
     reached: set[int] = set()
     for ref in metadata.refs.values():
@@ -41,7 +41,7 @@ def _reached(metadata: TableMetadata, head: Head) -> set[int]:
 
 
 # --- keys ---------------------------------------------------------------------------------------------
-def _doubled_keys(connection: Connection, head: Head) -> Findings:
+def _doubled_keys(connection: Connection, head: TableVersion) -> Findings:
     """A cherry-pick has no key of its own, and brings the rows of the snapshot that it names."""
     by_key: dict[str, list[int]] = {}
     for at in head.ancestors():
@@ -70,7 +70,7 @@ def _doubled_keys(connection: Connection, head: Head) -> Findings:
         )  # fmt: skip
 
 
-def _key(head: Head, at: int) -> str | None:
+def _key(head: TableVersion, at: int) -> str | None:
     """The key of the write whose rows a snapshot brought; None for other writers' snapshots."""
     own = head.summaries[at].get(KEY)
     return own if own is not None else head.summaries.get(head.picked.get(at, at), {}).get(KEY)
@@ -80,7 +80,7 @@ def _of_keys(keys: Mapping[str, list[int]]) -> dict[str, Any]:
     return {"keys": dict(list(keys.items())[:EXAMPLES]), "count": len(keys)}
 
 
-def _taken_back(head: Head, reached: set[int]) -> Findings:
+def _taken_back(head: TableVersion, reached: set[int]) -> Findings:
     """Keyed snapshots that no branch or tag leads to: somebody rolled the table back past them."""
     keys = [summary[KEY] for at, summary in head.summaries.items() if at not in reached and KEY in summary]
     standing = {head.summaries[at].get(KEY) for at in reached if at in head.summaries}
@@ -96,7 +96,7 @@ def _taken_back(head: Head, reached: set[int]) -> Findings:
 
 
 # --- other writers ------------------------------------------------------------------------------------
-def _others(head: Head) -> Findings:
+def _others(head: TableVersion) -> Findings:
     """Writers that carry no key; to them a lost answer may mean rows twice or a destroyed table (C1)."""
     unkeyed = Counter(engine(head.summaries[at]) for at in head.ancestors() if _key(head, at) is None)
     if unkeyed:
@@ -124,7 +124,7 @@ def engine(summary: Mapping[str, Any]) -> str:
 
 
 # --- write, audit, publish ----------------------------------------------------------------------------
-def _staged(connection: Connection, head: Head, reached: set[int]) -> Findings:
+def _staged(connection: Connection, head: TableVersion, reached: set[int]) -> Findings:
     """Snapshots that a session staged for an audit, and that nobody published."""
     published = {summary[PUBLISHED] for summary in head.summaries.values() if PUBLISHED in summary}
     waiting = {
@@ -137,13 +137,13 @@ def _staged(connection: Connection, head: Head, reached: set[int]) -> Findings:
             INFO, "wap_unpublished",
             f"{len(waiting)} snapshots were staged for an audit ({WAP_ID}) and not published: no reader of a branch sees "
             "their rows. Nothing is wrong if the audit is still to come.",
-            f"Publish what passed, with Spark: CALL <catalog>.system.publish_changes('{connection.name}', '<{WAP_ID}>'), "
+            f"Publish what passed, with Spark: CALL <catalog>.system.publish_changes('{connection.table_name}', '<{WAP_ID}>'), "
             "before snapshots are expired; let the rest expire.",
             {"snapshots": {str(at): name for at, name in list(waiting.items())[:EXAMPLES]}, "count": len(waiting)},
         )  # fmt: skip
 
 
-def _past_the_audit(connection: Connection, metadata: TableMetadata, head: Head) -> Findings:
+def _past_the_audit(connection: Connection, metadata: TableMetadata, head: TableVersion) -> Findings:
     """Writes of safewrite that went straight to the branch of a table that asks for staged ones."""
     if metadata.properties.get(WAP, "false").lower() != "true":
         return

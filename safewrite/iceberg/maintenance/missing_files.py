@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from safewrite.findings import DANGER, EXAMPLES, INFO, Finding, Findings
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.maintenance import partition_findings
-from safewrite.iceberg.maintenance.snapshot_files import Inventory, Stock
+from safewrite.iceberg.maintenance.snapshot_files import Inventory, SnapshotFiles
 from safewrite.iceberg.write.summary import KEY
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -23,7 +23,7 @@ SMALL_BYTES = 1024 * 1024
 """So many manifests of less than this size on average make every plan of a scan slow."""
 
 
-def examine(connection: Connection, table: Table, head: Head, *, deep: bool) -> Findings:
+def examine(connection: Connection, table: Table, head: TableVersion, *, deep: bool) -> Findings:
     """Judge the files of the current snapshot.
 
     Raises:
@@ -35,7 +35,7 @@ def examine(connection: Connection, table: Table, head: Head, *, deep: bool) -> 
         return
     world = connection.world()
     world.table = table
-    stock = Stock(world)
+    stock = SnapshotFiles(world)
     found = stock.inventory(snapshot)
     newest = sorted(found.files, key=lambda file: file.sequence, reverse=True)
     looked_for = newest if deep else newest[:SAMPLE]
@@ -50,8 +50,8 @@ def examine(connection: Connection, table: Table, head: Head, *, deep: bool) -> 
 def _destroyed(  # noqa: PLR0917 - one caller, just above
     connection: Connection,
     table: Table,
-    head: Head,
-    stock: Stock,
+    head: TableVersion,
+    stock: SnapshotFiles,
     found: Inventory,
     data_files: tuple[list[str], list[str], int],
 ) -> Finding:
@@ -78,7 +78,7 @@ def _destroyed(  # noqa: PLR0917 - one caller, just above
     )  # fmt: skip
 
 
-def _last_whole(table: Table, head: Head, stock: Stock) -> tuple[int | None, list[str]]:
+def _last_whole(table: Table, head: TableVersion, stock: SnapshotFiles) -> tuple[int | None, list[str]]:
     """The newest ancestor of which every file is there, and the keys that were committed after it."""
     keys: list[str] = []
     for number, at in enumerate(head.ancestors()):
@@ -112,8 +112,8 @@ def _way_back(connection: Connection, whole: int | None, keys: list[str]) -> str
     )
     return (
         f"{first}Else roll back to snapshot {whole}, which is whole. With PyIceberg: "
-        f"safewrite.open({connection.name!r}, catalog=...).iceberg.manage_snapshots().rollback_to_snapshot({whole})"
-        f".commit(); with Spark: CALL <catalog>.system.rollback_to_snapshot('{connection.name}', {whole}).{again} {find}"
+        f"safewrite.open({connection.table_name!r}, catalog=...).iceberg.manage_snapshots().rollback_to_snapshot({whole})"
+        f".commit(); with Spark: CALL <catalog>.system.rollback_to_snapshot('{connection.table_name}', {whole}).{again} {find}"
     )
 
 
@@ -144,6 +144,6 @@ def _many_manifests(connection: Connection, found: Inventory) -> Findings:
             INFO, "many_manifests",
             f"The current snapshot has {count} manifests of {total // count} bytes on average: commits and scans read "
             "more small files than they need.",
-            f"With Spark: CALL <catalog>.system.rewrite_manifests('{connection.name}').",
+            f"With Spark: CALL <catalog>.system.rewrite_manifests('{connection.table_name}').",
             {"manifests": count, "bytes": total},
         )  # fmt: skip

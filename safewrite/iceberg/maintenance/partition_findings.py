@@ -12,7 +12,7 @@ from safewrite.iceberg.data import partitions
 from safewrite.iceberg.maintenance.history import engine
 from safewrite.iceberg.maintenance.snapshot_files import Inventory
 from safewrite.iceberg.write.summary import KEY
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _UNNAMED = engine({})
 
 
-def examine(connection: Connection, metadata: TableMetadata, head: Head, found: Inventory | None) -> Findings:
+def examine(
+    connection: Connection, metadata: TableMetadata, head: TableVersion, found: Inventory | None
+) -> Findings:
     """Judge the table's partition specs by the manifests that its current snapshot has of each."""
     manifests = found.manifests if found is not None else []
     yield from _misread(connection, metadata, head, manifests)
@@ -32,7 +34,7 @@ def examine(connection: Connection, metadata: TableMetadata, head: Head, found: 
 
 # --- values that are read as others --------------------------------------------------------------------
 def _misread(
-    connection: Connection, metadata: TableMetadata, head: Head, manifests: Iterable[ManifestFile]
+    connection: Connection, metadata: TableMetadata, head: TableVersion, manifests: Iterable[ManifestFile]
 ) -> Findings:
     for field, source, why in partitions.misread_fields(metadata.specs().values(), metadata.schema()):
         specs = {number for number, spec in metadata.specs().items() if field.field_id in _ids(spec)}
@@ -74,7 +76,7 @@ def _cure(connection: Connection, field: PartitionField, *, fixed: bool, used: b
         )
     return (
         f"Let Spark read the rows and write them into {anew}. Do not delete or overwrite here with PyIceberg before: "
-        f"{connection.name} would keep the other values."
+        f"{connection.table_name} would keep the other values."
     )
 
 
@@ -111,7 +113,7 @@ def _untyped(
         except UnsupportedTableError as error:
             yield Finding(
                 WARNING, "lost_partition_type", error.message,
-                f"With Spark: CALL <catalog>.system.rewrite_data_files('{connection.name}', options => "
+                f"With Spark: CALL <catalog>.system.rewrite_data_files('{connection.table_name}', options => "
                 "map('rewrite-all', 'true')), which writes all files under the current partitioning.",
                 {"fields": names, "spec": number},
             )  # fmt: skip

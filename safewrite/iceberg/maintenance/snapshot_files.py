@@ -53,7 +53,7 @@ class Inventory:
         return [path for path, count in counts.items() if count > 1]
 
 
-class Stock:
+class SnapshotFiles:
     """The files of a table's snapshots; what was read or looked for once is not asked for again."""
 
     def __init__(self, world: Performer) -> None:

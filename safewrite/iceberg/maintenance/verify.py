@@ -19,12 +19,12 @@ from safewrite.iceberg.write.write import (
 )
 from safewrite.protocol import keys
 from safewrite.protocol.iceberg.commit import load
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.stores.world import run
 from safewrite.texts import said
 
 
-def read_head(connection: Connection) -> Head:
+def read_head(connection: Connection) -> TableVersion:
     """The table as it is now.
 
     Raises:
@@ -34,7 +34,7 @@ def read_head(connection: Connection) -> Head:
     return run(load(ASKS), connection.world())
 
 
-def audit_keys(connection: Connection, head: Head, sent: Iterable[str]) -> KeyAudit:
+def audit_keys(connection: Connection, head: TableVersion, sent: Iterable[str]) -> KeyAudit:
     """Look every sent key up in the branch's snapshots, and in the ledger where snapshots were expired."""
     wanted = dict.fromkeys(sent)
     places: dict[str, list[tuple[int, bool]]] = {key: [] for key in wanted}
@@ -57,7 +57,7 @@ def audit_keys(connection: Connection, head: Head, sent: Iterable[str]) -> KeyAu
     )
 
 
-def _rows_agree(head: Head, at: int) -> bool:
+def _rows_agree(head: TableVersion, at: int) -> bool:
     """Whether an append added as many rows as its write had; other writes also add rows that they kept."""
     snapshot = table_of(head).metadata.snapshot_by_id(at)
     assert snapshot is not None
@@ -68,7 +68,7 @@ def _rows_agree(head: Head, at: int) -> bool:
     return int(added or 0) == int(head.summaries[at][ROWS])
 
 
-def _elsewhere(connection: Connection, head: Head, absent: Iterable[str]) -> dict[str, int]:
+def _elsewhere(connection: Connection, head: TableVersion, absent: Iterable[str]) -> dict[str, int]:
     """Rows of keys whose snapshot was expired: the last batch of each stream, and what the ledger knows."""
     world = connection.world(head.table_id)
     found: dict[str, int] = {}
@@ -83,7 +83,7 @@ def _elsewhere(connection: Connection, head: Head, absent: Iterable[str]) -> dic
     return found
 
 
-def read_rows(head: Head, columns: tuple[str, ...]) -> dict[str, list[Any]]:
+def read_rows(head: TableVersion, columns: tuple[str, ...]) -> dict[str, list[Any]]:
     """These columns of all rows of the current snapshot, as plain values, by PyIceberg's scan.
 
     Raises:

@@ -30,12 +30,12 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.spark import files
 from safewrite.iceberg.spark.files import SparkIceberg
 from safewrite.iceberg.write.overwrite import named_replace
-from safewrite.iceberg.write.plans import Drafts
+from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.staging import Mark, Staging
 from safewrite.iceberg.write.summary import TXN_PROPERTY, carries
 from safewrite.iceberg.write.write import WritePlan
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Job:
     predicate: Predicate | None
     origin: Origin | None
 
-    def plan(self, batch: Batch, head: Head, drafts: Drafts, name: Identity) -> WritePlan:
+    def plan(self, batch: Batch, head: TableVersion, drafts: Planner, name: Identity) -> WritePlan:
         """What commits the batch; its files are those that Spark writes."""
         named = drafts.name(batch, head, name)
         plan: WritePlan
@@ -72,7 +72,9 @@ class Job:
         return plan
 
     @contextmanager
-    def batch(self, head: Head, name: Identity) -> Iterator[tuple[Batch, Callable[[], list[StagedFile]]]]:
+    def batch(
+        self, head: TableVersion, name: Identity
+    ) -> Iterator[tuple[Batch, Callable[[], list[StagedFile]]]]:
         """The rows, counted, and what gives their files.
 
         Where it can be, Spark writes the files at once and counts the rows on the way.  Not where they must
@@ -90,7 +92,7 @@ class Job:
         with computed(self.rows.frame, self.checks, self.origin) as batch:
             yield batch, lambda: self.files(batch, head)
 
-    def _in_one_pass(self, head: Head) -> tuple[Batch, list[StagedFile]] | None:
+    def _in_one_pass(self, head: TableVersion) -> tuple[Batch, list[StagedFile]] | None:
         """None where Spark does not tell what it saw; files that it wrote are left over then, named by nobody."""
         frame = self.rows.frame
         if self.origin is not None:
@@ -103,7 +105,7 @@ class Job:
         fingerprint = seen.fingerprint(_rows(made))
         return None if fingerprint is None else (Batch(frame, _rows(made), fingerprint), made)
 
-    def files(self, batch: Batch, head: Head) -> list[StagedFile]:
+    def files(self, batch: Batch, head: TableVersion) -> list[StagedFile]:
         """Let Spark write the files of a batch that was computed before.
 
         Raises:
@@ -121,7 +123,7 @@ class Job:
             )
         return made
 
-    def _write(self, frame: DataFrame, head: Head) -> list[StagedFile]:
+    def _write(self, frame: DataFrame, head: TableVersion) -> list[StagedFile]:
         made = data_files(self.spark.write(frame), self.spark.layout[2])
         _check_layout(self.spark, self.spark.layout_now(), head)
         return [StagedFile(file.file_path, b"", file) for file in made]
@@ -136,7 +138,7 @@ def empty_like(frame: DataFrame) -> pa.Table:
     return new_schema(frame).empty_table()
 
 
-class Acquaintance:
+class CachedSparkTable:
     """The table as a session's Iceberg library knows it, from one write to the next: to load it takes a request.
 
     Files are written by the schema, partitioning, sort order and properties of that state; it serves as
@@ -146,9 +148,11 @@ class Acquaintance:
     def __init__(self, identifier: tuple[str, ...], likely: str) -> None:
         self.identifier = identifier
         self._likely = likely
-        self._known: tuple[SparkIceberg, Head, float] | None = None
+        self._known: tuple[SparkIceberg, TableVersion, float] | None = None
 
-    def find(self, session: SparkSession, head: Head, *, named: str | None, now_s: float) -> SparkIceberg:
+    def find(
+        self, session: SparkSession, head: TableVersion, *, named: str | None, now_s: float
+    ) -> SparkIceberg:
         """See ``safewrite.iceberg.spark.files.find``.
 
         Raises:
@@ -168,16 +172,16 @@ class Acquaintance:
         return there
 
 
-def _alike(seen: Head, head: Head) -> bool:
+def _alike(seen: TableVersion, head: TableVersion) -> bool:
     """Whether files are written for both states in the same way."""
     return _layout(seen) == _layout(head) and _settings(seen) == _settings(head)
 
 
-def _settings(head: Head) -> dict[str, str]:
+def _settings(head: TableVersion) -> dict[str, str]:
     return {name: value for name, value in head.properties.items() if not name.startswith(TXN_PROPERTY)}
 
 
-def check_session(session: SparkSession, head: Head) -> None:
+def check_session(session: SparkSession, head: TableVersion) -> None:
     """Refuse a session that stages its writes for an audit (write-audit-publish): ours would go past that.
 
     Raises:
@@ -221,7 +225,7 @@ def counted(frame: DataFrame, spark: SparkIceberg, origin: Origin | None = None)
         return batch
 
 
-def _check_layout(spark: SparkIceberg, layout: files.Layout, head: Head) -> None:
+def _check_layout(spark: SparkIceberg, layout: files.Layout, head: TableVersion) -> None:
     """Refuse to write files by another schema, partitioning or sort order than the one they are committed to (H9)."""
     if layout != _layout(head):
         raise ConflictError(
@@ -231,7 +235,7 @@ def _check_layout(spark: SparkIceberg, layout: files.Layout, head: Head) -> None
         )
 
 
-def _layout(head: Head) -> files.Layout:
+def _layout(head: TableVersion) -> files.Layout:
     metadata = table_of(head).metadata
     return (
         str(metadata.table_uuid),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safewrite.errors import ConflictError, Kind
-from safewrite.iceberg.catalog.commit_request import SnapshotChange
+from safewrite.iceberg.catalog.commit_request import CommitRequest
 from safewrite.iceberg.data.manifests import (
     added_manifest,
     live_manifests,
@@ -21,7 +21,7 @@ from safewrite.iceberg.write.summary import Write, find
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, WallClock
 from safewrite.protocol.iceberg.failures import replaced
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestFile
@@ -51,14 +51,14 @@ class AppendPlan:
     write: Write
     snapshot_id: int
     write_id: str
-    planned: Head
+    planned: TableVersion
     staging: Staging
     limits: Limits
     evolution: Evolution | None = None
     branch: str = MAIN
     last_list: LastList = field(default_factory=LastList, repr=False)
     attempt: int = 0
-    bound: Head | None = None
+    bound: TableVersion | None = None
     _manifest: ManifestFile | None = field(default=None, repr=False)
     """The manifest of the new files, which serves every attempt."""
 
@@ -67,7 +67,7 @@ class AppendPlan:
         """The schema that the rows were written under."""
         return self.evolution.schema if self.evolution else table_of(self.planned).metadata.schema()
 
-    def examine(self, head: Head) -> int | None:
+    def examine(self, head: TableVersion) -> int | None:
         """The snapshot that carries this write already; see ``safewrite.protocol.iceberg.commit.Plan``.
 
         Raises:
@@ -81,7 +81,7 @@ class AppendPlan:
             check_unchanged(self.planned, head)
         return found
 
-    def stage(self, head: Head) -> Generator[Effect, Outcome, SnapshotChange]:
+    def stage(self, head: TableVersion) -> Generator[Effect, Outcome, CommitRequest]:
         """Upload what is not there yet, and write the manifest list of this attempt."""
         self.bound = head
         manifests, puts = yield from self.new_manifests(head)
@@ -96,7 +96,7 @@ class AppendPlan:
         return self._change(head, location, clock.value)
 
     def new_manifests(
-        self, head: Head
+        self, head: TableVersion
     ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
         """The manifests of the snapshot on this base, and the uploads they still need."""
         added, puts = (
@@ -106,7 +106,7 @@ class AppendPlan:
         kept = yield from self.kept_manifests(head)
         return [*added, *kept], puts
 
-    def kept_manifests(self, head: Head) -> Generator[Effect, Outcome, list[ManifestFile]]:
+    def kept_manifests(self, head: TableVersion) -> Generator[Effect, Outcome, list[ManifestFile]]:
         """The manifests of the current snapshot that go on into the next one."""
         if head.current is None:
             return []
@@ -138,7 +138,7 @@ class AppendPlan:
 
         return Operation.APPEND
 
-    def added_manifests(self, head: Head, name: str) -> tuple[list[ManifestFile], tuple[Put, ...]]:
+    def added_manifests(self, head: TableVersion, name: str) -> tuple[list[ManifestFile], tuple[Put, ...]]:
         """A manifest of the new files, if there are any, and its upload."""
         if not self.added:
             return [], ()
@@ -148,7 +148,7 @@ class AppendPlan:
         )
         return [made], (Put(location, body, name="stage.put_manifest"),)
 
-    def _change(self, head: Head, location: str, now_ms: int) -> SnapshotChange:
+    def _change(self, head: TableVersion, location: str, now_ms: int) -> CommitRequest:
         metadata = table_of(head).metadata
         schema_id = self.evolution.schema_id if self.evolution else metadata.current_schema_id
         made = snapshot(
@@ -168,14 +168,14 @@ class AppendPlan:
         if self.evolution:
             requirements = (*requirements, *self.evolution.requirements)
             updates = (*self.evolution.updates, *updates)
-        return SnapshotChange(head, (self.snapshot_id,), requirements, updates, (location,))
+        return CommitRequest(head, (self.snapshot_id,), requirements, updates, (location,))
 
-    def new_location(self, head: Head, name: str) -> str:
+    def new_location(self, head: TableVersion, name: str) -> str:
         """Where a file of the table's metadata goes."""
         return table_of(head).location_provider().new_metadata_location(name)
 
 
-def check_unchanged(planned: Head, head: Head) -> None:
+def check_unchanged(planned: TableVersion, head: TableVersion) -> None:
     """Refuse a head whose schema or partitioning is not the one that the files were made for (H9)."""
     if planned.table_id != head.table_id:
         raise replaced(in_doubt=False)
@@ -194,7 +194,7 @@ def check_unchanged(planned: Head, head: Head) -> None:
 
 
 def snapshot_updates(
-    head: Head, made: object, write: Write, branch: str
+    head: TableVersion, made: object, write: Write, branch: str
 ) -> tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]:
     """What a commit of a snapshot requires of its base, and what it changes there.
 

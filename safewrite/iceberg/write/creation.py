@@ -99,7 +99,7 @@ def _failed(connection: Connection, error: Exception) -> Exception:
     if isinstance(error, SafewriteError):
         return error
     return StorageError(
-        f"{connection.name} could not be made: {type(error).__name__}: {said(error)}. Nothing was written. Check the "
+        f"{connection.table_name} could not be made: {type(error).__name__}: {said(error)}. Nothing was written. Check the "
         "catalog's address, the warehouse and the permissions."
     )
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from safewrite.iceberg.data.schema import iceberg_schema
 from safewrite.iceberg.metadata import table_of
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -27,7 +27,7 @@ class Evolution:
     updates: tuple[TableUpdate, ...]
 
 
-def evolve(head: Head, added: Sequence[pa.Field]) -> Evolution | None:
+def evolve(head: TableVersion, added: Sequence[pa.Field]) -> Evolution | None:
     """The table's schema with more columns, optional and at the end; None if there are none.
 
     PyIceberg's ``union_by_name`` gives the ids.

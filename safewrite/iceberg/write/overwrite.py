@@ -30,7 +30,7 @@ from safewrite.iceberg.write.staging import Staging, perform_all
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.effects import Effect, Failed, Get, Ok, Outcome, Put
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Rest:
+class _RewrittenFile:
     """What a data file becomes: kept, or removed with these files in its place."""
 
     removed: bool
@@ -57,12 +57,12 @@ class ReplacePlan(AppendPlan):
     predicate: Predicate = EVERYTHING
     deletes: bool = False
     target_file_size: int = 0
-    _rests: dict[tuple[str, ...], _Rest] = field(default_factory=dict, repr=False)
+    _rests: dict[tuple[str, ...], _RewrittenFile] = field(default_factory=dict, repr=False)
     _removed: list[DataFile] = field(default_factory=list, repr=False)
     _rewritten: list[DataFile] = field(default_factory=list, repr=False)
 
     def new_manifests(
-        self, head: Head
+        self, head: TableVersion
     ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
         """The manifests of the snapshot on this base."""
         yield from self._plan(head)
@@ -89,7 +89,7 @@ class ReplacePlan(AppendPlan):
         return Operation.DELETE if self.deletes and not self._rewritten else Operation.OVERWRITE
 
     # --- what goes ------------------------------------------------------------------------------------
-    def _plan(self, head: Head) -> Generator[Effect, Outcome, None]:
+    def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
         """Decide for every file of the base what becomes of it."""
         schema = arrow_schema(table_of(head).metadata.schema())
         effect = PlanFiles(head, may_match(self.predicate, schema), name="replace.plan_files")
@@ -110,11 +110,11 @@ class ReplacePlan(AppendPlan):
                 self._rewritten += self._rests[mark].files
 
     def _rest(
-        self, head: Head, task: FileScanTask, schema: pa.Schema, pruning: Pruning
-    ) -> Generator[Effect, Outcome, _Rest]:
+        self, head: TableVersion, task: FileScanTask, schema: pa.Schema, pruning: Pruning
+    ) -> Generator[Effect, Outcome, _RewrittenFile]:
         """What one data file becomes; its remaining rows are uploaded here."""
         if pruning.must_match(task.file):
-            return _Rest(removed=True)
+            return _RewrittenFile(removed=True)
         effect = ReadRows(head, task, name="replace.read_rows")
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
@@ -126,17 +126,17 @@ class ReplacePlan(AppendPlan):
         stays = pc.invert(pc.fill_null(goes, False))
         left = int(pc.sum(stays).as_py() or 0)
         if left == rows.rows:
-            return _Rest(removed=False)
+            return _RewrittenFile(removed=False)
         if left == 0:
-            return _Rest(removed=True)
+            return _RewrittenFile(removed=True)
         _refuse_misread(task, schema)
         rest = pa.concat_tables(list(rows.tables())).filter(stays)
         staging = Staging(self.limits)
         yield from staging.upload(self._encode(rest, head, schema))
         yield from staging.complete(())
-        return _Rest(removed=True, files=tuple(staging.data_files))
+        return _RewrittenFile(removed=True, files=tuple(staging.data_files))
 
-    def _encode(self, rest: pa.Table, head: Head, schema: pa.Schema) -> Iterable[Any]:
+    def _encode(self, rest: pa.Table, head: TableVersion, schema: pa.Schema) -> Iterable[Any]:
         from safewrite.iceberg.data.datafiles import encode
 
         table = table_of(head)
@@ -150,7 +150,7 @@ class ReplacePlan(AppendPlan):
 
     # --- manifests ------------------------------------------------------------------------------------
     def _without_removed(
-        self, head: Head, manifests: list[ManifestFile]
+        self, head: TableVersion, manifests: list[ManifestFile]
     ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
         """The base's manifests, those with removed files written anew, and a record of what was removed."""
         from pyiceberg.manifest import ManifestContent, ManifestEntryStatus

@@ -21,7 +21,7 @@ from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.write import EMPTY
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Drafts:
+class Planner:
     """Makes plans for one table.  ``target_file_size`` is in bytes; None goes by the table's property."""
 
     limits: Limits
@@ -44,7 +44,7 @@ class Drafts:
     last_list: LastList = field(default_factory=LastList)
 
     def plan(
-        self, data: Any, operation: Operation, name: Identity, head: Head
+        self, data: Any, operation: Operation, name: Identity, head: TableVersion
     ) -> tuple[AppendPlan, Callable[[], Iterable[StagedFile]]]:
         """Check the data and plan its write; what encodes its files comes with the plan."""
         if operation.verb == "delete":
@@ -56,7 +56,7 @@ class Drafts:
             plan = self._overwrite(prepared, evolution, operation.where, name, head)
         return plan, partial(self.encode, prepared, plan)
 
-    def delete(self, where: Any, name: Identity, head: Head) -> ReplacePlan:
+    def delete(self, where: Any, name: Identity, head: TableVersion) -> ReplacePlan:
         """A plan that removes the rows for which ``where`` is true."""
         from safewrite.frames.where import parse
         from safewrite.iceberg.write.overwrite import named_replace
@@ -67,7 +67,12 @@ class Drafts:
         return self.replace(write, head, predicate, deletes=True)
 
     def _overwrite(
-        self, prepared: Prepared, evolution: Evolution | None, where: Where | None, name: Identity, head: Head
+        self,
+        prepared: Prepared,
+        evolution: Evolution | None,
+        where: Where | None,
+        name: Identity,
+        head: TableVersion,
     ) -> ReplacePlan:
         from safewrite.frames.replace_where import EVERYTHING, check_rows
         from safewrite.frames.where import parse
@@ -79,7 +84,7 @@ class Drafts:
         return self.replace(write, head, predicate, evolution)
 
     def prepare(
-        self, data: Any, head: Head, schema_mode: Literal["merge"] | None = None
+        self, data: Any, head: TableVersion, schema_mode: Literal["merge"] | None = None
     ) -> tuple[Prepared, Evolution | None]:
         """Check the data against the table's schema, or against what it becomes with the new columns."""
         target = arrow_schema(table_of(head).metadata.schema())
@@ -91,19 +96,19 @@ class Drafts:
             target = arrow_schema(evolution.schema)
         return prepare(data, target, schema_mode="merge"), evolution
 
-    def name(self, counted: Counted, head: Head, name: Identity) -> Write:
+    def name(self, counted: Counted, head: TableVersion, name: Identity) -> Write:
         """Name the write by the caller's key or batch, or by a generated key."""
         key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
         return Write(key, str(counted.fingerprint), counted.rows, txn=name.txn)
 
-    def append(self, named: Write, head: Head, evolution: Evolution | None = None) -> AppendPlan:
+    def append(self, named: Write, head: TableVersion, evolution: Evolution | None = None) -> AppendPlan:
         """A plan that adds rows."""
         return AppendPlan(**self._common(named, head, evolution))
 
     def replace(
         self,
         named: Write,
-        head: Head,
+        head: TableVersion,
         predicate: Predicate,
         evolution: Evolution | None = None,
         *,
@@ -119,7 +124,7 @@ class Drafts:
             target_file_size=self._target(head),
         )
 
-    def _common(self, named: Write, head: Head, evolution: Evolution | None) -> dict[str, Any]:
+    def _common(self, named: Write, head: TableVersion, evolution: Evolution | None) -> dict[str, Any]:
         return {
             "write": named,
             "snapshot_id": table_of(head).metadata.new_snapshot_id(),
@@ -146,7 +151,7 @@ class Drafts:
             target_file_size=self._target(plan.planned),
         )
 
-    def _target(self, head: Head) -> int:
+    def _target(self, head: TableVersion) -> int:
         from safewrite.iceberg.data.datafiles import target_file_size
 
         return self.target_file_size or target_file_size(head.properties)

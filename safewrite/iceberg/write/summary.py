@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from safewrite.errors import ReplayMismatchError
 from safewrite.protocol import keys
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.version import __version__
 
@@ -78,7 +78,7 @@ def last_batch(properties: Mapping[str, str], app_id: str) -> Batch | None:
     )
 
 
-def find(head: Head, write: Write) -> int | None:
+def find(head: TableVersion, write: Write) -> int | None:
     """The snapshot of the branch that carries this write already, or None.
 
     Raises:
@@ -91,7 +91,7 @@ def find(head: Head, write: Write) -> int | None:
     return None if write.txn is None else _find_batch(head, write, *write.txn)
 
 
-def carries(head: Head, name: Identity) -> bool:
+def carries(head: TableVersion, name: Identity) -> bool:
     """Whether a head may know a write by its name, so that its rows should be compared before any are uploaded."""
     if name.txn is None:
         return name.key is not None and head.find(KEY, name.key) is not None
@@ -102,7 +102,7 @@ def carries(head: Head, name: Identity) -> bool:
     ) is not None
 
 
-def _find_batch(head: Head, write: Write, app_id: str, version: int) -> int | None:
+def _find_batch(head: TableVersion, write: Write, app_id: str, version: int) -> int | None:
     """What the table's properties say of a batch whose snapshot is not in sight."""
     last = last_batch(head.properties, app_id)
     if last is None or last.version < version:

@@ -23,7 +23,7 @@ from safewrite.protocol.iceberg.commit import (
     load,
 )
 from safewrite.protocol.iceberg.failures import replaced
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile
@@ -40,15 +40,15 @@ class WritePlan(Plan, Protocol):
 
     write: Write
     snapshot_id: int
-    planned: Head
+    planned: TableVersion
     """The state that it was planned on."""
     staging: Staging
-    bound: Head | None
+    bound: TableVersion | None
     """The base of the last attempt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Helpers:
+class Ledgers:
     """What a table has beside its catalog: a ledger of keys, a queue of writers."""
 
     ledger: bool = False
@@ -59,15 +59,15 @@ class Helpers:
 class Done(receipt.Done):
     """A write that is in the table."""
 
-    head: Head
+    head: TableVersion
 
 
 def write(
     plan: WritePlan,
     encode: Callable[[], Iterable[StagedFile]],
-    head: Head,
+    head: TableVersion,
     *,
-    helpers: Helpers,
+    helpers: Ledgers,
     limits: Limits,
     queue_first: bool = False,
 ) -> Generator[Effect, Outcome, Done]:
@@ -94,8 +94,8 @@ def write(
 def _write(  # noqa: PLR0917 - one caller, just above
     plan: WritePlan,
     encode: Callable[[], Iterable[StagedFile]],
-    head: Head,
-    helpers: Helpers,
+    head: TableVersion,
+    helpers: Ledgers,
     limits: Limits,
     queue_first: bool,
 ) -> Generator[Effect, Outcome, Done]:
@@ -163,7 +163,13 @@ def _clean_up(lost: list[Delete]) -> Generator[Effect, Outcome, None]:
 
 
 def _already(
-    plan: WritePlan, found: int, head: Head, record: LedgerRecord | None, limits: Limits, *, attempts: int
+    plan: WritePlan,
+    found: int,
+    head: TableVersion,
+    record: LedgerRecord | None,
+    limits: Limits,
+    *,
+    attempts: int,
 ) -> Generator[Effect, Outcome, Done]:
     if record is not None:
         landed = replace(record, fingerprint=plan.write.fingerprint)
@@ -175,8 +181,8 @@ def _already(
 
 # --- what earlier calls may have done ---------------------------------------------------------------
 def _recall(
-    named: Write, head: Head, helpers: Helpers, limits: Limits
-) -> Generator[Effect, Outcome, tuple[LedgerRecord | None, Done | Head]]:
+    named: Write, head: TableVersion, helpers: Ledgers, limits: Limits
+) -> Generator[Effect, Outcome, tuple[LedgerRecord | None, Done | TableVersion]]:
     """The ledger's record of the key, and either the write's place or a head that would show it.
 
     Raises:
@@ -209,7 +215,7 @@ def _recall(
     return record, done
 
 
-def _newest(known: Head, limits: Limits) -> Generator[Effect, Outcome, Head]:
+def _newest(known: TableVersion, limits: Limits) -> Generator[Effect, Outcome, TableVersion]:
     """The table as it is now, if it is the one that the ledger belongs to: another has snapshots of its own.
 
     Raises:
@@ -221,12 +227,14 @@ def _newest(known: Head, limits: Limits) -> Generator[Effect, Outcome, Head]:
     return head
 
 
-def stands(snapshot_id: int, head: Head) -> bool:
+def stands(snapshot_id: int, head: TableVersion) -> bool:
     """Whether a remembered snapshot counts: unless it is there and was rolled back, it does."""
     return snapshot_id not in head.parents or head.is_current(snapshot_id)
 
 
-def _landed_and_expired(key: str, base: int, head: Head) -> Generator[Effect, Outcome, Resolved | None]:
+def _landed_and_expired(
+    key: str, base: int, head: TableVersion
+) -> Generator[Effect, Outcome, Resolved | None]:
     """A commit under the key that an earlier state shows, where its snapshot was expired since (E2, C1).
 
     None where there is none, or where ``head`` itself shows it.  One that was rolled back is none.
@@ -241,7 +249,7 @@ def _landed_and_expired(key: str, base: int, head: Head) -> Generator[Effect, Ou
         if not isinstance(outcome, Ok):
             break
         state = outcome.value
-        assert isinstance(state, Head)
+        assert isinstance(state, TableVersion)
         found = state.find(names.KEY, key)
         if found is not None:
             return _carried(state, found)
@@ -251,12 +259,12 @@ def _landed_and_expired(key: str, base: int, head: Head) -> Generator[Effect, Ou
     raise _expired(key)
 
 
-def _as_done(earlier: Resolved, named: Write, head: Head) -> Done:
+def _as_done(earlier: Resolved, named: Write, head: TableVersion) -> Done:
     keys.must_match(named.key, earlier.fingerprint, named.fingerprint, earlier.snapshot_id)
     return Done(earlier.snapshot_id, True, earlier.rows, earlier.files, 0, head)
 
 
-def reaches(head: Head, base: int) -> bool:
+def reaches(head: TableVersion, base: int) -> bool:
     """Whether every snapshot since ``base`` is in sight."""
     if base == EMPTY:
         line = list(head.ancestors())
@@ -274,7 +282,7 @@ def _expired(key: str) -> CommitUnknownError:
     )
 
 
-def _base(head: Head) -> int:
+def _base(head: TableVersion) -> int:
     return EMPTY if head.current is None else head.current
 
 
@@ -294,8 +302,8 @@ class Resolved:
 
 
 def resolve(
-    key: str, *, helpers: Helpers, limits: Limits
-) -> Generator[Effect, Outcome, tuple[Resolved | None, Head]]:
+    key: str, *, helpers: Ledgers, limits: Limits
+) -> Generator[Effect, Outcome, tuple[Resolved | None, TableVersion]]:
     """Find out, without writing, whether a key was committed; and the head that shows it.
 
     Raises:
@@ -320,14 +328,14 @@ def resolve(
     return None, head
 
 
-def _carried(head: Head, snapshot_id: int) -> Resolved:
+def _carried(head: TableVersion, snapshot_id: int) -> Resolved:
     """What a snapshot says of the write that it carries."""
     summary = head.summaries[snapshot_id]
     rows, files = int(summary.get(names.ROWS, 0)), int(summary.get(names.FILES, 0))
     return Resolved(snapshot_id, summary.get(names.FINGERPRINT, ""), rows, files)
 
 
-def check_doubt(base: Head | None, head: Head, key: str) -> None:
+def check_doubt(base: TableVersion | None, head: TableVersion, key: str) -> None:
     """Raise if an attempt that ended in doubt on ``base`` may still land on ``head``."""
     if base is not None and base.table_id == head.table_id and base.current == head.current:
         raise _may_land(key)
@@ -341,7 +349,7 @@ def _may_land(key: str) -> CommitUnknownError:
     )
 
 
-def batch_under(key: str, head: Head) -> Resolved | None:
+def batch_under(key: str, head: TableVersion) -> Resolved | None:
     """The batch that a key of a stream names, where it is the app's last: the table's properties tell of it."""
     app_id, _, version = key.rpartition("/")
     last = names.last_batch(head.properties, app_id) if app_id else None

@@ -51,7 +51,7 @@ from safewrite.protocol.iceberg.failures import (
     unaccounted,
     undecided,
 )
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.texts import said
 
 METADATA_READ_MAX = 100
@@ -61,7 +61,7 @@ METADATA_READ_MAX = 100
 # --- what is asked of the world --------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class LoadTable(Effect):
-    """The table as its catalog shows it now: ``Ok(Head) | Missing | Failed | Unknown``."""
+    """The table as its catalog shows it now: ``Ok(TableVersion) | Missing | Failed | Unknown``."""
 
     def __str__(self) -> str:
         return "Loading the table from its catalog"
@@ -69,7 +69,7 @@ class LoadTable(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ReadMetadata(Effect):
-    """The table as an earlier metadata file shows it: ``Ok(Head) | Missing | Unknown``."""
+    """The table as an earlier metadata file shows it: ``Ok(TableVersion) | Missing | Unknown``."""
 
     location: str
 
@@ -105,43 +105,43 @@ class Change(Protocol):
     """A change of a table's metadata, bound to one base, complete but for the catalog's consent."""
 
     @property
-    def base(self) -> Head:
+    def base(self) -> TableVersion:
         """The metadata that the change is bound to."""
 
     @property
     def written(self) -> tuple[str, ...]:
         """Files that only this change names, besides data files."""
 
-    def landed_in(self, head: Head) -> bool:
+    def landed_in(self, head: TableVersion) -> bool:
         """Whether this very change is part of that metadata."""
 
-    def stands_in(self, head: Head) -> bool:
+    def stands_in(self, head: TableVersion) -> bool:
         """Whether what it brought is still in force there (a snapshot was not rolled back)."""
 
-    def may_land_on(self, head: Head) -> bool:
+    def may_land_on(self, head: TableVersion) -> bool:
         """Whether the catalog could still apply it to that metadata."""
 
-    def accounted_in(self, head: Head) -> bool:
+    def accounted_in(self, head: TableVersion) -> bool:
         """Whether that metadata would show the change, had it landed at any time since its base."""
 
 
 class Creation(Protocol):
     """A table that is to be made."""
 
-    def landed_in(self, head: Head) -> bool:
+    def landed_in(self, head: TableVersion) -> bool:
         """Whether the table that is there is this one."""
 
 
 class Plan(Protocol):
     """What wants to be committed, on whatever base it takes."""
 
-    def examine(self, head: Head) -> int | None:
+    def examine(self, head: TableVersion) -> int | None:
         """The snapshot that already carries this write, if there is one.
 
         Raises a ``NotCommittedError`` if the head makes the write impossible.
         """
 
-    def stage(self, head: Head) -> Generator[Effect, Outcome, Change]:
+    def stage(self, head: TableVersion) -> Generator[Effect, Outcome, Change]:
         """Bind the plan to a base: whatever the change will name is uploaded when this returns."""
 
 
@@ -154,7 +154,7 @@ class Swapped:
     on its way could, so its files stay.
     """
 
-    head: Head
+    head: TableVersion
     snapshot_id: int | None
     attempts: int
     already: bool
@@ -169,7 +169,7 @@ class Settled:
     """What became of one change, and the metadata that proves it."""
 
     landed: bool
-    head: Head
+    head: TableVersion
     closed: bool = False
     """Whether the effects were performed that were to come with the acceptance."""
     in_doubt: bool = False
@@ -220,7 +220,7 @@ def _settle(
             return replace(settled, closed=accepted, in_doubt=in_doubt)
         unseen = unseen and not _is_base(change, looked)
         if isinstance(outcome, Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):
-            assert isinstance(looked.value, Head)
+            assert isinstance(looked.value, TableVersion)
             if looked.value.location != change.base.location:
                 # Refused on a table that is not the base any more (its format was upgraded, for one): a conflict.
                 return Settled(False, looked.value)
@@ -254,7 +254,9 @@ def _answer(effect: Effect) -> Generator[Effect, Outcome, Outcome]:
 
 def _is_base(change: Change, looked: Outcome) -> bool:
     """Whether a look that decided nothing showed what the change waits for."""
-    return isinstance(looked, Ok) and isinstance(looked.value, Head) and change.may_land_on(looked.value)
+    return (
+        isinstance(looked, Ok) and isinstance(looked.value, TableVersion) and change.may_land_on(looked.value)
+    )
 
 
 def _judge(
@@ -266,7 +268,7 @@ def _judge(
     if not isinstance(looked, Ok):
         return None
     head = looked.value
-    assert isinstance(head, Head)
+    assert isinstance(head, TableVersion)
     if head.table_id != change.base.table_id:
         raise replaced(in_doubt=accepted or in_doubt)
     if change.landed_in(head):
@@ -285,7 +287,7 @@ def _judge(
     return Settled(False, head)
 
 
-def _landed_before(change: Change, head: Head) -> Generator[Effect, Outcome, bool | None]:
+def _landed_before(change: Change, head: TableVersion) -> Generator[Effect, Outcome, bool | None]:
     """Whether the change landed and was expired since; None if that cannot be told."""
     if change.accounted_in(head):
         return False
@@ -293,7 +295,7 @@ def _landed_before(change: Change, head: Head) -> Generator[Effect, Outcome, boo
     return None if between is None else any(change.landed_in(earlier) for earlier in between)
 
 
-def _between(base: Head, head: Head) -> Generator[Effect, Outcome, list[Head] | None]:
+def _between(base: TableVersion, head: TableVersion) -> Generator[Effect, Outcome, list[TableVersion] | None]:
     """All that the table was after ``base`` and before ``head``; None if that cannot be read any more."""
     if base.location not in head.previous:
         return None
@@ -305,7 +307,7 @@ def _between(base: Head, head: Head) -> Generator[Effect, Outcome, list[Head] | 
         outcome = yield from _answer(ReadMetadata(location, name="swap.read_metadata"))
         if not isinstance(outcome, Ok):
             return None
-        assert isinstance(outcome.value, Head)
+        assert isinstance(outcome.value, TableVersion)
         found.append(outcome.value)
     return found
 
@@ -327,7 +329,7 @@ def settle_creation(
         in_doubt = in_doubt or isinstance(outcome, Ok | Unknown)
         looked = yield from _answer(LoadTable(name="create.look"))
         if isinstance(looked, Ok):
-            assert isinstance(looked.value, Head)
+            assert isinstance(looked.value, TableVersion)
             return Settled(creation.landed_in(looked.value), looked.value)
         if isinstance(outcome, Failed | Missing) and not in_doubt and isinstance(looked, Missing):
             raise unanswered(create, outcome)
@@ -346,7 +348,7 @@ def settle_creation(
 # --- one plan --------------------------------------------------------------------------------------
 def commit(
     plan: Plan,
-    head: Head,
+    head: TableVersion,
     *,
     limits: Limits,
     lease_queue: bool = False,
@@ -433,7 +435,7 @@ def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Genera
         done.head = yield from load(turn.limits)
 
 
-def _spread(done: Swapped, tried: Head, lost_s: float) -> Backoff:
+def _spread(done: Swapped, tried: TableVersion, lost_s: float) -> Backoff:
     """Wait so long that about one of us tries at a time: as many lost tries' time as there are rivals.
 
     How many snapshots landed since the try before says how many rivals there are; with none in sight
@@ -444,7 +446,7 @@ def _spread(done: Swapped, tried: Head, lost_s: float) -> Backoff:
     return Backoff(done.attempts, ceiling_s, name="swap.spread")
 
 
-def _examine(plan: Plan, seen: Head, head: Head) -> Generator[Effect, Outcome, int | None]:
+def _examine(plan: Plan, seen: TableVersion, head: TableVersion) -> Generator[Effect, Outcome, int | None]:
     """The snapshot that carries the write in a head, or in any state since the last one that was examined.
 
     Another attempt under the same key may have landed in between, and been expired.
@@ -458,7 +460,7 @@ def _examine(plan: Plan, seen: Head, head: Head) -> Generator[Effect, Outcome, i
     return next((at for earlier in between if (at := plan.examine(earlier)) is not None), None)
 
 
-def load(limits: Limits) -> Generator[Effect, Outcome, Head]:
+def load(limits: Limits) -> Generator[Effect, Outcome, TableVersion]:
     """The table as it is now.
 
     Raises:
@@ -474,7 +476,7 @@ def load(limits: Limits) -> Generator[Effect, Outcome, Head]:
         )
     if not isinstance(outcome, Ok):
         raise unanswered(effect, outcome)
-    assert isinstance(outcome.value, Head)
+    assert isinstance(outcome.value, TableVersion)
     return outcome.value
 
 

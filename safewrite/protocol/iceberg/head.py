@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Head:
+class TableVersion:
     """One state of a table's metadata.
 
     ``table_id`` is the table's UUID, ``location`` the metadata file, which is new with every state.
@@ -46,7 +46,7 @@ class Head:
         """Whether a snapshot's rows came to the branch: by it, by one that descends from it, or by a cherry-pick."""
         return any(snapshot_id in (known, self.picked.get(known)) for known in self.ancestors())
 
-    def accounts_since(self, base: Head) -> bool:
+    def accounts_since(self, base: TableVersion) -> bool:
         """Whether no snapshot of the branch since ``base`` can be missing here.
 
         A chain that reaches the base has no gap.  Where the base was empty the oldest snapshot must be

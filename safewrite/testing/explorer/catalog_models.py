@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, replace
 
-from safewrite.iceberg.write.write import EMPTY, Helpers
+from safewrite.iceberg.write.write import EMPTY, Ledgers
 from safewrite.protocol import keys
 from safewrite.testing.explorer import snapshots
 from safewrite.testing.explorer.automaton import Program
@@ -13,7 +13,7 @@ from safewrite.testing.explorer.catalogs import FIRST_SNAPSHOT, Catalog, catalog
 from safewrite.testing.explorer.lineage import LineageJudge
 from safewrite.testing.explorer.models import Writer
 
-_BARE = Helpers()
+_BARE = Ledgers()
 NEIGHBOURS = {
     "expirer": lambda: snapshots.expirer(cuts=False),
     "cutting-expirer": lambda: snapshots.expirer(cuts=True),
@@ -34,7 +34,7 @@ class CatalogModel:
     about: str
     writers: tuple[Writer, ...]
     compares: str = "branch"
-    helpers: Helpers = _BARE
+    helpers: Ledgers = _BARE
     faults: int = 2
     long_faults: int = 3
     empty: bool = False
@@ -101,7 +101,7 @@ _TWICE = (_SAME, replace(_SAME, restarts=0, fresh=True))
 _OTHER = Writer("optimistic", "", restarts=0)
 _SETTER, _ROLLBACKER = Writer("setter", "", restarts=0), Writer("rollbacker", "", restarts=0)
 _EXPIRER, _CUTTER = Writer("expirer", "", restarts=0), Writer("cutting-expirer", "", restarts=0)
-_LEDGER, _QUEUE = Helpers(ledger=True), Helpers(ledger=True, queue=True)
+_LEDGER, _QUEUE = Ledgers(ledger=True), Ledgers(ledger=True, queue=True)
 
 CATALOG_MODELS = {
     model.name: model

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safewrite.iceberg.catalog.commit_request import SnapshotChange, holds
+from safewrite.iceberg.catalog.commit_request import CommitRequest, holds
 from safewrite.iceberg.write.summary import FINGERPRINT, KEY, ROWS
 from safewrite.protocol.effects import Effect, Exists, Failed, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.commit import LoadTable, ReadMetadata, SwapTable
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.testing.explorer.immutable import Store
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class SwapLocation(Effect):
     """Apply a change if the metadata still is at ``location``: ``Ok | Exists``."""
 
     location: str
-    change: SnapshotChange
+    change: CommitRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Catalog(NamedTuple):
                 ]
                 return (Ok(_head(found[0], ())) if found else Missing()), self
             case SwapTable(change):
-                assert isinstance(change, SnapshotChange)
+                assert isinstance(change, CommitRequest)
                 return self._apply(change) if holds(change.requirements, self.head()) else (Exists(), self)
             case SwapLocation(location, change):
                 return self._apply(change) if location == self.metadata.location else (Exists(), self)
@@ -166,7 +166,7 @@ class Catalog(NamedTuple):
         outcome, store = self.store.perform(effect)
         return outcome, self if store is self.store else self._replace(store=store)
 
-    def head(self) -> Head:
+    def head(self) -> TableVersion:
         """What a look at the table shows."""
         return _head(self.metadata, tuple(earlier.location for earlier in self.earlier))
 
@@ -180,7 +180,7 @@ class Catalog(NamedTuple):
             at = known[at].parent
         return found
 
-    def _apply(self, change: SnapshotChange) -> tuple[Outcome, Catalog]:
+    def _apply(self, change: CommitRequest) -> tuple[Outcome, Catalog]:
         """Add a snapshot; every catalog refuses an id that is there, and a sequence number that is no news.
 
         The latter only if the snapshot has a parent (``TableMetadata.Builder.addSnapshot`` in apache/iceberg;
@@ -223,19 +223,19 @@ def catalog(*, empty: bool = False, kept: int = 100, ordered: bool = True) -> Ca
 
 
 def adding(
-    head: Head, snapshot_id: int, key: str, attempt: str, path: str = "", *, ordered: bool = True
-) -> SnapshotChange:
+    head: TableVersion, snapshot_id: int, key: str, attempt: str, path: str = "", *, ordered: bool = True
+) -> CommitRequest:
     """A change that puts one snapshot on a base."""
     sequence = head.last_sequence + 1 if ordered else 0
     added = Snapshot(snapshot_id, head.current, sequence, key, attempt, path)
     requirements: tuple[TableRequirement, ...] = (BranchIs(head.current),)  # type: ignore[assignment]
     updates: tuple[TableUpdate, ...] = (AddSnapshot(added),)  # type: ignore[assignment]
-    return SnapshotChange(head, (snapshot_id,), requirements, updates, (path,) if path else ())
+    return CommitRequest(head, (snapshot_id,), requirements, updates, (path,) if path else ())
 
 
-def _head(metadata: Metadata, previous: tuple[str, ...]) -> Head:
+def _head(metadata: Metadata, previous: tuple[str, ...]) -> TableVersion:
     snapshots = metadata.snapshots
-    return Head(
+    return TableVersion(
         table_id=TABLE_ID,
         location=metadata.location,
         current=metadata.current,

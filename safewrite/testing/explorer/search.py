@@ -13,7 +13,7 @@ from safewrite.protocol import effects as fx
 from safewrite.protocol.delta.commit import version_of
 from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Unknown
 from safewrite.protocol.iceberg.commit import SwapTable
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.testing.explorer.automaton import (
     Automaton,
     Down,
@@ -385,7 +385,7 @@ class Explorer:
 
 
 def _told(outcome: Outcome) -> str:
-    if isinstance(outcome, Ok) and isinstance(outcome.value, Head):
+    if isinstance(outcome, Ok) and isinstance(outcome.value, TableVersion):
         head = outcome.value
         return f"Ok({head.location}: {' <- '.join(map(str, head.ancestors()))})"
     if isinstance(outcome, Ok) and isinstance(outcome.value, bytes):

@@ -6,13 +6,13 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from safewrite.errors import StorageError
-from safewrite.iceberg.catalog.commit_request import SnapshotChange, holds
+from safewrite.iceberg.catalog.commit_request import CommitRequest, holds
 from safewrite.iceberg.write.summary import Write, find
-from safewrite.iceberg.write.write import Done, Helpers, write
+from safewrite.iceberg.write.write import Done, Ledgers, write
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Exists, Ok, Outcome, Put
 from safewrite.protocol.iceberg.commit import LoadTable, SwapTable, load
-from safewrite.protocol.iceberg.head import Head
+from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.catalogs import (
     FIRST_SNAPSHOT,
@@ -45,13 +45,13 @@ class Row:
     attempt: str
     ordered: bool
     staging: _NoFiles = field(default_factory=_NoFiles)
-    bound: Head | None = None
+    bound: TableVersion | None = None
     tries: int = 0
 
-    def examine(self, head: Head) -> int | None:
+    def examine(self, head: TableVersion) -> int | None:
         return find(head, self.write)
 
-    def stage(self, head: Head) -> Generator[Effect, Outcome, SnapshotChange]:
+    def stage(self, head: TableVersion) -> Generator[Effect, Outcome, CommitRequest]:
         self.bound = head
         path = f"list-{self.attempt}-{self.tries}"
         self.tries += 1
@@ -66,9 +66,9 @@ def safewrite(
     key: str,
     attempt: str,
     snapshot_id: int,
-    seen: Head | None,
+    seen: TableVersion | None,
     *,
-    helpers: Helpers,
+    helpers: Ledgers,
     ordered: bool = True,
     queue_first: bool = False,
 ) -> Program:
@@ -106,8 +106,8 @@ def _swap(swap: SwapTable) -> Generator[Effect, Outcome, Outcome]:
     if not isinstance(looked, Ok):
         return looked
     change, head = swap.change, looked.value
-    assert isinstance(change, SnapshotChange)
-    assert isinstance(head, Head)
+    assert isinstance(change, CommitRequest)
+    assert isinstance(head, TableVersion)
     if not holds(change.requirements, head):
         return Exists()
     return (yield SwapLocation(head.location, change, name=swap.name))
