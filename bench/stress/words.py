@@ -44,7 +44,7 @@ WORDS: Mapping[str, str] = {
 """Every word of the closing table and of the page's tables, with its meaning."""
 
 OTHER_FLAWS = ("torn", "altered", "phantom", "zombie", "recommitted", "misreported", "disagreed")
-"""Flaws beside lost and doubled."""
+"""Flaws other than lost and doubled."""
 
 
 def doubled(rows: Mapping[str, int]) -> int:
