@@ -31,6 +31,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta import claim
 from safewrite.protocol.delta.commit import Arbiter, commit
 from safewrite.protocol.effects import Entry, GetTail, Ok, Tail
+from safewrite.protocol.staging import Mark
 from safewrite.stores.world import World, run
 
 DAY_MS = 24 * 3600 * 1000
@@ -85,7 +86,7 @@ class RescueCandidate(Transaction):
     def check_conflict(self, version: int, commit: Commit) -> None:
         """As for any append; besides, nobody else may have brought the rows back meanwhile."""
         super().check_conflict(version, commit)
-        ours = {file.path for file in self.files}
+        ours = {file.mark.path for file in self.files}
         batches = {(txn["appId"], txn["version"]) for txn in self.carried}
         if any(actions.file_key(action)[0] in ours for action in commit.adds()) or any(
             (txn["appId"], txn["version"]) in batches for txn in commit.txns
@@ -199,9 +200,7 @@ def _staged(world: World, path: str, action: Mapping[str, Any]) -> StagedFile | 
     except (pa.ArrowInvalid, OSError):
         return None
     end = tail.data[-min(footer_bytes, TAIL_BYTES) :]
-    return StagedFile(
-        path, tail.size, int(rows), len(end), hashlib.sha256(end).digest(), {"add": dict(action)}
-    )
+    return StagedFile(Mark.of(path, tail.size, end), int(rows), {"add": dict(action)})
 
 
 def _tail(world: World, path: str, length: int) -> Tail | None:

@@ -137,7 +137,7 @@ class Transaction:
         return {
             "numFiles": len(self.files),
             "numOutputRows": self.write.rows,
-            "numOutputBytes": sum(file.size for file in self.files),
+            "numOutputBytes": sum(file.mark.size for file in self.files),
         }
 
     def _partition_by(self) -> Sequence[str]:

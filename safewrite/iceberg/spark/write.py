@@ -31,12 +31,13 @@ from safewrite.iceberg.spark import files
 from safewrite.iceberg.spark.files import SparkIceberg
 from safewrite.iceberg.write.overwrite import named_replace
 from safewrite.iceberg.write.plans import Planner
-from safewrite.iceberg.write.staging import Mark, Staging
+from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import TXN_PROPERTY, carries
 from safewrite.iceberg.write.write import WritePlan
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
+from safewrite.protocol.staging import Mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,11 +26,12 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.expressions import may_match
 from safewrite.iceberg.write.pruning import Pruning
-from safewrite.iceberg.write.staging import Staging, perform_all
+from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.effects import Effect, Failed, Get, Ok, Outcome, Put
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.staging import perform_all
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
