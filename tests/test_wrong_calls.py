@@ -390,7 +390,7 @@ OPENINGS: dict[str, tuple[Call, type[sw.SafewriteError], str]] = {
     "a table that is there": (
         lambda g: sw.create(g.folder / "delta", SCHEMA),
         sw.ConflictError,
-        "there",
+        "already",
     ),
     "a schema as a dict": (
         lambda g: sw.create(g.folder / "fresh", {"id": "int64"}),  # type: ignore[arg-type]

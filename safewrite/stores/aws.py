@@ -166,6 +166,12 @@ def shared_client(service: str, session: boto3.Session | None, options: Mapping[
     return shared
 
 
+def _has_none(made: Any) -> bool:
+    """Whether a client found no credentials; it is not kept, for they may be set before the next call."""
+    signer = getattr(made, "_request_signer", None)
+    return signer is not None and getattr(signer, "_credentials", signer) is None
+
+
 class _SharedClient:
     """The client of whichever process asks: two that talk over one connection get each other's answers."""
 
@@ -183,13 +189,16 @@ class _SharedClient:
         with _clients.lock:
             if self._mark not in _clients.found:
                 try:
-                    _clients.found[self._mark] = client(service, session=session, options=dict(options))
+                    made = client(service, session=session, options=dict(options))
                 except Exception as error:
                     cause = cause_of(error)
                     raise StorageError(
                         f"No {service} client could be made: {said(error).rstrip('.')}. Nothing was written. "
                         + (cause.advice if cause else "Check region, endpoint and credentials.")
                     ) from error
+                if _has_none(made):
+                    return made
+                _clients.found[self._mark] = made
             return _clients.found[self._mark]
 
     def __getattr__(self, name: str) -> Any:

@@ -176,3 +176,16 @@ def test_an_answer_of_a_client_is_noted() -> None:
             boto3_session=session,  # type: ignore[arg-type]
         )
     assert url.removeprefix("http://") in advice._answered
+
+
+def test_credentials_that_are_set_after_a_failure_are_used_by_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever follows the advice, in a notebook for one, need not start anew."""
+    settings = {"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{servers.free_port()}"}
+    with pytest.raises(sw.StorageError, match="No AWS credentials"):
+        sw.open("s3://lake/t", arbiter="object-store", storage_options=settings)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    with pytest.raises(sw.StorageError, match="Nobody answers"):
+        sw.open("s3://lake/t", arbiter="object-store", storage_options=settings)

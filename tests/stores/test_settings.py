@@ -37,7 +37,7 @@ def test_each_key_has_one_spelling(
         ("AWS_ACESS_KEY_ID", "AWS_ACCESS_KEY_ID"),
         ("aws_secret_acces_key", "AWS_SECRET_ACCESS_KEY"),
         ("AWS_REIGON", "AWS_REGION"),
-        ("s3.endpiont", "s3.endpoint"),
+        ("s3.end-point", "s3.endpoint"),
         ("DELTA_DYNAMO_TABLENAME", "DELTA_DYNAMO_TABLE_NAME"),
         ("key", "AWS_ACCESS_KEY_ID"),
         ("client_kwargs", "AWS_ENDPOINT_URL"),
