@@ -1,4 +1,4 @@
-"""Data files on their way to a commit: uploaded under names of their own, and checked before it.
+"""Uploads data files under names of their own, and checks them before the commit.
 
 Nothing here is ever deleted: a file that no commit names is invisible, and one that a lost commit
 may name must stay (promise 7).

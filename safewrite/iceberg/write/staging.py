@@ -1,4 +1,4 @@
-"""Data files of one write on their way to a commit: uploaded once, checked before each commit (B1, M27).
+"""Uploads the data files of one write once, and checks them before each commit (B1, M27).
 
 Nothing here is ever deleted: a file that no snapshot names is invisible, and one that a lost commit
 may name must stay (promise 7).
