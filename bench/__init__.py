@@ -1,1 +1,1 @@
-"""Real servers, faults and measurements: what shows that safewrite keeps its promise."""
+"""Runs real servers, faults and measurements that show whether safewrite keeps its promise."""

@@ -1,4 +1,4 @@
-"""``python -m bench.crosscheck``: the differential machine over many seeds; exit 0 only if nothing is unexplained."""
+"""``python -m bench.crosscheck`` runs the differential machine; exit 0 only if nothing is unexplained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No silent loss under parallel writers of lake tables."""
+"""Commits to Delta and Iceberg tables without silent loss under parallel writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error tree, grouped by what a handler does about it.
+"""Defines the error tree, grouped by what a handler does about it.
 
 ::
 

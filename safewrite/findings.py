@@ -1,4 +1,4 @@
-"""Results of the maintenance commands: findings of doctor, steps of repair, counts of verify."""
+"""Holds the results of maintenance: findings of doctor, steps of repair, counts of verify."""
 
 from __future__ import annotations
 

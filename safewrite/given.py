@@ -1,4 +1,4 @@
-"""What callers give: any object at all, which may raise whatever it likes when it is looked at."""
+"""Looks at what callers give: any object at all, which may raise whatever it likes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a table: where it is, who arbitrates, how patient a write is; unsafe ones are refused."""
+"""Checks the settings of a table (where it is, who arbitrates, how patient a write is); refuses unsafe ones."""
 
 from __future__ import annotations
 

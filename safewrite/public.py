@@ -1,4 +1,4 @@
-"""What every public call ends in: a result, or a SafewriteError; and one call at a time on one object."""
+"""Ends every public call in a result or a SafewriteError, and allows one call at a time on an object."""
 
 from __future__ import annotations
 

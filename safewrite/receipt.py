@@ -1,4 +1,4 @@
-"""What an acknowledged write returns."""
+"""Describes an acknowledged write to its caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table as the end of a Spark stream: what ``foreachBatch`` calls, each batch in the table exactly once."""
+"""Writes each batch of a Spark stream to the table exactly once, when ``foreachBatch`` calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table of either format: its verbs, the loop around a write, its receipts."""
+"""Defines the table of either format: its verbs, the loop around a write, its receipts."""
 
 from __future__ import annotations
 

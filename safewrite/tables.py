@@ -1,4 +1,4 @@
-"""The one API: open or create a table of either format."""
+"""Opens or creates a table of either format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of what others made: of a caller's object, or a library's error, which may itself raise."""
+"""Words what others made: a caller's object, or a library's error, which may itself raise."""
 
 from __future__ import annotations
 

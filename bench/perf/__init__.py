@@ -1,1 +1,1 @@
-"""Latency, throughput, memory and imports, side by side with deltalake on the same servers in the same run."""
+"""Measures latency, throughput, memory and imports against deltalake, on the same servers in the same run."""

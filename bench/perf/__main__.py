@@ -1,4 +1,4 @@
-"""``python -m bench.perf``: safewrite beside deltalake or PyIceberg, in ratios; exit 1 only if a row was not safe."""
+"""``python -m bench.perf`` compares safewrite with deltalake or PyIceberg; exit 1 only if a row was not safe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One arm's writer processes: forked from a warm parent, held at a start line, appending for a fixed time.
+"""Runs one arm's writer processes: forked from a warm parent, held at a start line, for a fixed time.
 
 Run as a module with its configuration as JSON on stdin; prints one line of JSON.  Forking after the
 imports spares 31 times their cost; no thread, client or runtime exists yet at that point.

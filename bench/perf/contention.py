@@ -1,4 +1,4 @@
-"""Contention: acked commits per second, attempts and errors of many processes on one table."""
+"""Measures contention: acked commits per second, attempts and errors of many processes on one table."""
 
 from __future__ import annotations
 

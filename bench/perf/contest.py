@@ -1,4 +1,4 @@
-"""Who is compared, where, and against which aims: the same scenarios serve Delta and Iceberg tables."""
+"""Says who is compared, where, and against which aims: the same scenarios serve Delta and Iceberg."""
 
 from __future__ import annotations
 

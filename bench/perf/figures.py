@@ -1,4 +1,4 @@
-"""What a scenario hands back: measured lines, their ratios to a peer, and the aims held against them."""
+"""Holds what a scenario measured: lines, their ratios to a peer, and the aims held against them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Iceberg tables are compared: a catalog, its files on S3 and a lock table, near and by a slower way."""
+"""Sets up where Iceberg tables are compared: catalog, S3 and lock table, near and by a slower way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writers of Iceberg tables that are compared, each as its users call it, behind one way to create, open and append."""
+"""Calls each writer of Iceberg tables as its users do, behind one way to create, open and append."""
 
 from __future__ import annotations
 

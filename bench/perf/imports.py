@@ -1,4 +1,4 @@
-"""Import time: what a cold Lambda function pays before its first row is safe."""
+"""Measures import time: what a cold Lambda function pays before its first row is safe."""
 
 from __future__ import annotations
 

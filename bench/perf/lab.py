@@ -1,4 +1,4 @@
-"""Where the scenarios run: servers on loopback, a slower way to them, tables in buckets of their own."""
+"""Sets up where the scenarios run: servers on loopback, a slower way to them, buckets of their own."""
 
 from __future__ import annotations
 

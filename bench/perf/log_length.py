@@ -1,4 +1,4 @@
-"""Latency over the length of the log: a table of ten versions beside one of five thousand."""
+"""Measures latency over the length of the log: a table of ten versions against one of five thousand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latency of a lone append: warm and cold, small and large, near and 30 ms away."""
+"""Measures the latency of a lone append: warm and cold, small and large, near and 30 ms away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peak memory of the append of one large pandas frame."""
+"""Measures the peak memory of the append of one large pandas frame."""
 
 from __future__ import annotations
 

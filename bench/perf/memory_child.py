@@ -1,4 +1,4 @@
-"""One process that appends one large frame and says how far its memory rose; configuration on stdin."""
+"""Appends one large frame and says how far its process's memory rose; configuration on stdin."""
 
 from __future__ import annotations
 

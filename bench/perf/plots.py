@@ -1,4 +1,4 @@
-"""One figure per scenario, as SVG text to be put into the page: every measurement a dot, the median a bar."""
+"""Draws one figure per scenario as SVG text: every measurement a dot, the median a bar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: one JSON file, one self-contained HTML page, tables on the terminal."""
+"""Writes what a run found: one JSON file, one self-contained HTML page, tables on the terminal."""
 
 from __future__ import annotations
 

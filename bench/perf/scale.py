@@ -1,4 +1,4 @@
-"""How large a run is: the whole, the quick form, and a tiny one for tests."""
+"""Sets how large a run is: the whole, the quick form, and a tiny one for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m bench.perf.spark``: appends of Spark through safewrite, each beside the same append without it.
+"""``python -m bench.perf.spark`` times Spark's appends through safewrite, each against the same without it.
 
 Plain Delta writes go through safewrite's log store and through Delta's own for a single driver; batches of
 an Iceberg sink stand beside ``writeTo().append()``, once of a frame whose rows must be hashed, once of a

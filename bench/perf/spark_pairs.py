@@ -1,4 +1,4 @@
-"""An append of Spark through safewrite beside the same append without it, and where the time of ours goes."""
+"""Appends with Spark through safewrite and without it, and shows where our time goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process's first appends, as a Lambda function makes them: what they import and how long that takes.
+"""Times a process's first appends, as a Lambda function makes them, and what they import.
 
 A script for any environment, run by its path: it imports nothing but what it measures.
 Configuration as JSON on stdin; prints one line of JSON.

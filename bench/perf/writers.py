@@ -1,4 +1,4 @@
-"""The writers that are compared, each as its users call it, behind one way to create, open and append."""
+"""Calls each writer as its users do, behind one way to create, open and append."""
 
 from __future__ import annotations
 

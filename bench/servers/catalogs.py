@@ -1,4 +1,4 @@
-"""Real Iceberg catalogs on loopback: PostgreSQL, Iceberg's own REST catalog, and Glue of ministack.
+"""Starts real Iceberg catalogs on loopback: PostgreSQL, Iceberg's own REST catalog, and Glue of ministack.
 
 PyIceberg and psycopg2 are imported where they are used: a machine without them can run the rest.
 """

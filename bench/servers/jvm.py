@@ -1,4 +1,4 @@
-"""Servers on Java; their jars are named by a pom and copied by Maven, once."""
+"""Starts servers on Java; a pom names their jars and Maven copies them, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Apache Kafka on loopback: one node that is broker and controller in one."""
+"""Starts a real Apache Kafka on loopback: one node that is broker and controller in one."""
 
 from __future__ import annotations
 

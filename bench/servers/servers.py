@@ -1,4 +1,4 @@
-"""Real servers on loopback, each started on a free port and ended by its process id.
+"""Starts real servers on loopback, each on a free port, and ends them by process id.
 
 Every server writes its log to a file in the run directory it was given, is waited for until its
 API answers (an open port is not enough), and dies with the process that started it: at exit, and

@@ -1,1 +1,1 @@
-"""Writer processes under faults on real servers, and the report of what became of their rows."""
+"""Runs writer processes under faults on real servers, and reports what became of their rows."""

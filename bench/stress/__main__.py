@@ -1,4 +1,4 @@
-"""``python -m bench.stress``: many writer processes on one table, under faults; exit 0 only if no row was lost."""
+"""``python -m bench.stress`` runs many writers on one table, under faults; exit 0 only if no row was lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One arm: a table, the writers let loose on it, the readers, and its verdict."""
+"""Runs one arm: a table, its writers, its readers, and its verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Delta table under stress: on S3, with or without a DynamoDB lock table, read by three readers."""
+"""Stresses a Delta table on S3, with or without a DynamoDB lock table, read by three readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writer processes: started behind one line, started again when killed, woken when stopped."""
+"""Starts writer processes behind one line, restarts them when killed, wakes them when stopped."""
 
 from __future__ import annotations
 

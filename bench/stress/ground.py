@@ -1,4 +1,4 @@
-"""What an arm stands on: a table of some format, the ways that lead to it, and readers that are not the writer."""
+"""Declares what an arm stands on: a table, the ways that lead to it, readers that are not the writer."""
 
 from __future__ import annotations
 

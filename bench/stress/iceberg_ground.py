@@ -1,4 +1,4 @@
-"""An Iceberg table under stress: in a catalog of one kind, with proxies in front of catalog and store."""
+"""Stresses an Iceberg table in one kind of catalog, with proxies in front of catalog and store."""
 
 from __future__ import annotations
 

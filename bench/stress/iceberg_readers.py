@@ -1,4 +1,4 @@
-"""Readers of an Iceberg table that are not the writer: PyIceberg's scan, and one that knows the specification alone.
+"""Reads an Iceberg table by PyIceberg's scan, and by a reader that knows the specification alone.
 
 The second reads metadata as JSON and manifests by polars' Avro reader, and hands the list of data
 files to pyarrow and to DuckDB.  It also follows the metadata back to the table's beginning: every

@@ -1,4 +1,4 @@
-"""The report's figures, as SVG text to be put into the page."""
+"""Draws the report's figures as SVG text."""
 
 from __future__ import annotations
 

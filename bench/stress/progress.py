@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: a live table on a terminal, else a line every few seconds."""
+"""Shows a run while it goes on: a live table on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 

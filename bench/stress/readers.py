@@ -1,4 +1,4 @@
-"""Three readers that are not the writer: deltalake, DuckDB over its file list, a plain replay of the log.
+"""Reads a Delta table by deltalake, by DuckDB over its file list, and by a plain replay of the log.
 
 They read the store itself, past the fault proxy.
 """

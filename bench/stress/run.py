@@ -1,4 +1,4 @@
-"""One run: servers, the arms in two lanes, one verdict over all of them."""
+"""Runs the servers and the arms in two lanes, and gives one verdict over all of them."""
 
 from __future__ import annotations
 

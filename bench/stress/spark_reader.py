@@ -1,4 +1,4 @@
-"""A reader that shares no code with the writer: Spark, with the Java libraries of Iceberg and of Delta Lake.
+"""Reads with Spark and the Java libraries of Iceberg and Delta Lake, which share no code with the writer.
 
 Spark runs in a child process, so that no Java machine stays behind.  Needed: PySpark, Java 17 and the jars
 of ``make jars``.

@@ -1,4 +1,4 @@
-"""The servers of a run: local ones that it starts, or the user's own; and the writers' interpreters."""
+"""Provides the servers of a run, its own or the user's, and the writers' interpreters."""
 
 from __future__ import annotations
 

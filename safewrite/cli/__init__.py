@@ -1,4 +1,4 @@
-"""Entry point of the ``safewrite`` command; what it needs beyond the library is the extra ``[cli]``."""
+"""Starts the ``safewrite`` command; what it needs beyond the library is the extra ``[cli]``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of ``safewrite``: doctor, resolve, repair, checkpoint, locks, verify, stress.
+"""Runs the commands of ``safewrite``: doctor, resolve, repair, checkpoint, locks, verify, stress.
 
 Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
 usage or settings.  Every option can be set as ``SAFEWRITE_<NAME>`` in the environment.

@@ -1,4 +1,4 @@
-"""Commands on the lock table: list, create, clear."""
+"""Lists, creates and clears the lock table."""
 
 from __future__ import annotations
 

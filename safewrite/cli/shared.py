@@ -1,4 +1,4 @@
-"""What the commands share: options, the screen that answers go to, exit codes."""
+"""Defines what the commands share: options, the screen that answers go to, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command stress: hands over to the stress run of the checkout or of the wheel."""
+"""Hands over to the stress run of the checkout or of the wheel."""
 
 from __future__ import annotations
 

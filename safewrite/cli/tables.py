@@ -1,4 +1,4 @@
-"""Commands on one table: doctor, resolve, repair, checkpoint."""
+"""Runs the commands on one table: doctor, resolve, repair, checkpoint."""
 
 from __future__ import annotations
 

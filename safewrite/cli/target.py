@@ -1,4 +1,4 @@
-"""The table that a command is about: the arguments and options that all table commands share."""
+"""Finds the table that a command is about, from arguments that all table commands share."""
 
 from __future__ import annotations
 

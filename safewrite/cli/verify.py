@@ -1,4 +1,4 @@
-"""The command verify: is everything that was sent in the table, once?"""
+"""Runs the command verify: is everything that was sent in the table, once?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pandas, Arrow, polars and dicts to Arrow under a table's schema, by name and never altered."""
+"""Converts pandas, Arrow, polars and dicts to Arrow under a table's schema, by name and unaltered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact conversions of one array of simple values to a table's type: the same values, or an error.
+"""Converts an array of simple values to a table's type exactly: the same values, or an error.
 
 Every function takes and returns a ``pyarrow.Array`` and raises :class:`NotExactError` when a value would
 change, or :class:`OtherMeaningError` when the two types mean different things (H3, H4).

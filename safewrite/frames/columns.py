@@ -1,4 +1,4 @@
-"""Columns of a frame, each of which can be read piece by piece and as often as wanted."""
+"""Reads columns of a frame piece by piece, as often as wanted."""
 
 from __future__ import annotations
 

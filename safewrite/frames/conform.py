@@ -1,4 +1,4 @@
-"""A piece of a frame under a table's schema: by name, with every value kept, or an error (H1-H4).
+"""Conforms a piece of a frame to a table's schema: by name, with every value kept, or an error (H1-H4).
 
 Nothing is matched by position, nothing cast with loss, no column dropped and none filled with NULL
 unless ``allow_missing`` says so.

@@ -1,4 +1,4 @@
-"""A fingerprint of rows that depends on their values alone, not on order, chunks or kind of frame.
+"""Fingerprints rows by their values alone: order, chunks and kind of frame do not matter.
 
 It is what a repeat of a key is compared with (promise 6, E2), so it must be equal for
 equal rows and differ otherwise.  Version 1:

@@ -1,4 +1,4 @@
-"""Rows grouped by the codes of their values, with none left out (H5)."""
+"""Groups rows by the codes of their values, and leaves none out (H5)."""
 
 from __future__ import annotations
 

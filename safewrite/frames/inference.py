@@ -1,4 +1,4 @@
-"""Arrow types and arrays of plain Python objects, where pyarrow's own inference would alter values.
+"""Infers Arrow types and arrays of plain Python objects where pyarrow's inference would alter values.
 
 Left to itself pyarrow truncates a ``datetime`` to a date when the first value is a date, reads a
 naive time as UTC beside an aware one, drops the nanoseconds of a ``pandas.Timestamp``, and drops

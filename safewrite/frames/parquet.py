@@ -1,4 +1,4 @@
-"""Parquet files made in memory, one at a time, the way both table formats need them."""
+"""Makes Parquet files in memory, one at a time, the way both table formats need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row predicates: SQL's three-valued logic over a file's partition values, or over its rows.
+"""Evaluates row predicates in SQL's three-valued logic, over partition values or over rows.
 
 A predicate is TRUE, FALSE or NULL (unknown) for a row; only where it is TRUE is a row replaced.
 NaN is greater than every number, as in Spark and DuckDB.  ``safewrite.frames.where`` makes predicates

@@ -1,4 +1,4 @@
-"""Everything checked before anything is uploaded: a frame under the table's schema, with its fingerprint."""
+"""Checks a frame against the table's schema before anything is uploaded, and fingerprints it."""
 
 from __future__ import annotations
 

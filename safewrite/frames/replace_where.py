@@ -1,4 +1,4 @@
-"""Which rows an overwrite replaces, and that the new ones are among them."""
+"""Tells which rows an overwrite replaces, and checks that the new ones are among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames: what users hold (pandas, Arrow, polars, dicts) as columns that can be read again and again.
+"""Turns what users hold (pandas, Arrow, polars, dicts) into columns that can be read again and again.
 
 A write may have to be repeated, so its rows must be there a second time: generators, iterators and
 Arrow streams are refused, because a drained stream appends nothing on a retry and nobody notices.

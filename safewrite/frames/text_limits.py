@@ -1,4 +1,4 @@
-"""How long a text may be in a column that Spark declared as CHAR(n) or VARCHAR(n).
+"""Limits texts in columns that Spark declared as CHAR(n) or VARCHAR(n).
 
 Such a column is a string of every format; the declaration is in the field's metadata, and every engine that knows
 it checks what it writes (Spark's CharVarcharUtils).  Spark pads a CHAR with spaces, which would be another value.

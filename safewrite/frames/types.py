@@ -1,4 +1,4 @@
-"""The canonical Arrow types of a table, which Delta and Iceberg share, and how a frame's types map to them."""
+"""Maps a frame's types to the Arrow types that Delta and Iceberg tables share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``where=`` as users write it, SQL text or lists of tuples, to a predicate over a table's columns.
+"""Parses ``where=``, SQL text or lists of tuples, to a predicate over a table's columns.
 
 Values must fit the column's type exactly: a comparison that some engine would make by casting the
 column is refused, because engines cast differently and rows hang on it.

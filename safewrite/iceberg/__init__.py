@@ -1,4 +1,4 @@
-"""Iceberg tables: commits through a catalog that know whether they landed.
+"""Commits to Iceberg tables through a catalog, and knows whether each commit landed.
 
 ``safewrite.open("db.table", catalog=...)`` is the usual way in.  :class:`SafeCatalog` makes code safe that
 calls PyIceberg itself::

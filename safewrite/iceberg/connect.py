@@ -1,4 +1,4 @@
-"""From what a user calls a catalog to a table's world: catalog, ledger, queue; unsafe ones are refused."""
+"""Connects to an Iceberg table's catalog, ledger and queue, and refuses unsafe ones."""
 
 from __future__ import annotations
 

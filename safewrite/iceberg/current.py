@@ -1,4 +1,4 @@
-"""What an object has seen of its table, and the world that it looks on."""
+"""Caches the last loaded table metadata and reloads it when stale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From PyIceberg's table objects to heads, which the protocol understands."""
+"""Converts PyIceberg's table objects to the table versions that the protocol understands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused or warned of before the first write: formats, retention, catalogs that do not compare."""
+"""Refuses or warns before the first write: formats, retention, catalogs that do not compare."""
 
 from __future__ import annotations
 

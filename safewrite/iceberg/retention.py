@@ -1,4 +1,4 @@
-"""How long a table keeps snapshots, which remember keys where there is no ledger (E4)."""
+"""Reads how long a table keeps snapshots, which remember keys where there is no ledger (E4)."""
 
 from __future__ import annotations
 

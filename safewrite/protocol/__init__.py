@@ -1,1 +1,1 @@
-"""The commit protocol as generators of effects: no I/O, no clock, no randomness in here."""
+"""Decides commits as generators of effects: no I/O, no clock, no randomness in here."""

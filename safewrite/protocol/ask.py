@@ -1,4 +1,4 @@
-"""How a protocol asks again: bounded repeats of effects that may be asked twice."""
+"""Repeats effects that may be asked twice, within limits, until the answer is clear."""
 
 from __future__ import annotations
 

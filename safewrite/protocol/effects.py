@@ -1,4 +1,4 @@
-"""What a protocol step asks of the world, and what the world answers.
+"""Names the effects that a protocol asks for, and the outcomes that answer them.
 
 A protocol is a generator: it *yields* an :class:`Effect` and is *sent* an outcome.  Nothing in
 ``safewrite.protocol`` does I/O, sleeps, reads a clock or draws a random number, so the very same

@@ -1,4 +1,4 @@
-"""Reading several objects at once, asking again for those whose answer was lost."""
+"""Reads several objects at once, and asks again for those whose answer was lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of an idempotency key, so that a retry knows from which version to read.
+"""Records each idempotency key, so that a retry knows from which version to read.
 
 The log is the truth.  The ledger holds INTENT {base version} from before the first attempt: any
 commit under the key comes after it, so a retry that has examined everything since finds it.

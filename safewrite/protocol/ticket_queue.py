@@ -1,4 +1,4 @@
-"""The lease of a table: a queue of tickets that orders writers, and protects nothing.
+"""Orders writers of a table by a queue of tickets, which protects nothing.
 
 Writers that take turns do not collide, so each commits at its first try.  A turn is only a
 courtesy: what makes a commit safe is the conditional create of its version, so a holder that was

@@ -1,4 +1,4 @@
-"""Spark sessions whose Delta commits go through safewrite.
+"""Makes Spark sessions commit to Delta tables through safewrite.
 
 Plain Delta code (``df.write``, ``MERGE INTO``, ``OPTIMIZE``) is then as safe as safewrite's own writers, and
 beside them::

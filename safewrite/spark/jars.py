@@ -1,4 +1,4 @@
-"""Jars of a Spark session: ours, which is part of this package, and Delta's, Iceberg's and Kafka's at pinned versions."""
+"""Finds a session's jars: ours in this package, and Delta's, Iceberg's and Kafka's at pinned versions."""
 
 from __future__ import annotations
 

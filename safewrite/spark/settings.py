@@ -1,4 +1,4 @@
-"""Makes the settings of a Spark session whose Delta commits go through safewrite."""
+"""Makes the settings of a Spark session that commits to Delta tables through safewrite."""
 
 from __future__ import annotations
 

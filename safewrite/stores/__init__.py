@@ -1,1 +1,1 @@
-"""What effects run on: S3, DynamoDB, local files, SQLite, memory; and the world that joins them."""
+"""Performs effects on S3, DynamoDB, local files, SQLite and memory."""

@@ -1,4 +1,4 @@
-"""What a store must be able to do to carry the protocol's effects.
+"""Declares what a store must do to carry the protocol's effects.
 
 Every method returns an outcome and raises nothing: what an exception of a client library *means*
 (performed, not performed, nobody knows) is decided inside the store, once.

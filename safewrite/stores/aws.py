@@ -1,4 +1,4 @@
-"""One configuration for every AWS client, and what a failed request means for the protocol."""
+"""Configures every AWS client alike, and says what a failed request means for the protocol."""
 
 from __future__ import annotations
 

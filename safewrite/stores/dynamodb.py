@@ -1,4 +1,4 @@
-"""The lock table in DynamoDB: commit entries of a Delta table; ledger and queue of any table.
+"""Keeps the lock table in DynamoDB: commit entries of a Delta table, ledger and queue of any table.
 
 Entries have the schema of Delta's ``S3DynamoDBLogStore`` (``tablePath`` HASH, ``fileName`` RANGE,
 ``tempPath``, ``complete`` as text, ``expireTime``), under the table path as Spark spells it

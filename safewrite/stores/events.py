@@ -1,4 +1,4 @@
-"""Tells a log, and whoever listens, of what a write does while it is silent: retries, waits and repairs."""
+"""Reports a write's retries, waits and repairs to a log, and to listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idempotency keys as objects beside the table, where the object store is the only arbiter."""
+"""Keeps idempotency keys as objects in the table's folder, where the object store is the only arbiter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table in a local folder, for development: files, and a ledger in SQLite."""
+"""Keeps a table in a local folder, for development: files, and a ledger in SQLite."""
 
 from __future__ import annotations
 

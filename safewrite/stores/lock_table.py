@@ -1,4 +1,4 @@
-"""The DynamoDB table that holds lock entries: making it, checking it, telling two apart."""
+"""Creates and checks the DynamoDB table that holds lock entries, and tells two of them apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores in memory: what the stateful tests run on, and the smallest statement of what a store does."""
+"""Keeps stores in memory, for stateful tests: the smallest statement of what a store does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the store keep its word?  Two creates of one name, of which one must lose.
+"""Probes whether the store keeps its word: of two creates of one name, one must lose.
 
 Some stores that speak S3's API ignore ``If-None-Match``, or check and write in two steps, so that
 several racers win (A1, A13, A14).  On such a store no writer can be safe, and safewrite refuses it.

@@ -1,4 +1,4 @@
-"""Objects of one table in S3, or in any store that speaks its API honestly."""
+"""Reads and writes objects of one table in S3, or in any store that speaks its API honestly."""
 
 from __future__ import annotations
 

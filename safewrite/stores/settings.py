@@ -1,4 +1,4 @@
-"""Reads ``storage_options=``: deltalake's keys under one spelling each; slips are refused, what has no effect is named."""
+"""Reads ``storage_options=``: one spelling for each of deltalake's keys; refuses slips, names what has no effect."""
 
 from __future__ import annotations
 

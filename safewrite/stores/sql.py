@@ -1,4 +1,4 @@
-"""Ledger and queue of an Iceberg table in the SQL database of its catalog: PostgreSQL, or SQLite.
+"""Keeps ledger and queue of an Iceberg table in its catalog's SQL database: PostgreSQL, or SQLite.
 
 Every write is one statement that commits by itself: one round trip, and no transaction that a
 writer could leave open.  What a driver's exception means is decided in :func:`classify_error`, once.

@@ -1,4 +1,4 @@
-"""The world that effects are performed on: stores, clock, sleep, randomness, threads."""
+"""Performs effects: on stores, by clock, sleep, randomness and threads."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Models, faults and checkers, shipped for users' own tests."""
+"""Ships models, faults and checkers for users' own tests."""

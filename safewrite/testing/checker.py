@@ -1,4 +1,4 @@
-"""Judges a run: what readers found in the table against what the writers were told.
+"""Judges a run: compares what readers found in the table with what its writers were answered.
 
 Exact for the promise (docs/promise.md): a write is a set of rows with unique ids and check
 values, an ack means that every later read has each of them once and unchanged.  It shares no code

@@ -1,4 +1,4 @@
-"""Faults as frozen data from one seed: which request is hit, by what, and how often.
+"""Draws faults as frozen data from one seed: which request is hit, by what, and how often.
 
 A :class:`FaultPlan` is a seed and some :class:`Rule` s; :class:`Faults` applies it to a stream of
 :class:`Request` s.  Nothing here does I/O: the same plan drives the HTTP proxy of the stress runs

@@ -1,4 +1,4 @@
-"""The ledger of a stress run: what each writer meant to write, and what it was told.
+"""Records a stress run: what each writer meant to write, and what it was answered.
 
 It is kept outside the table and outside the store under test: one append-only file of JSON lines
 per writer, one event per line, each line given to the operating system before and after the call

@@ -1,4 +1,4 @@
-"""What a fault answers: errors in each service's own words, and corrupted bodies."""
+"""Makes the replies of a fault: errors in each service's own words, and corrupted bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds that do something at a named step of a write: list it, kill, pause, run a rival, lose an answer.
+"""Acts at a named step of a write: lists it, kills, pauses, runs a rival, loses an answer.
 
 Wrap a table's world, and everything it does from then on comes by::
 

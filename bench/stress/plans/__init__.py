@@ -1,1 +1,1 @@
-"""Plans of a stress run: writers, faults, arms."""
+"""Plans a stress run: writers, faults, arms."""

@@ -1,4 +1,4 @@
-"""The arms on Delta tables: safewrite's under every class of fault, and naive writers that must show loss."""
+"""Plans the arms on Delta: safewrite under every class of fault, and naive writers that must show loss."""
 
 from __future__ import annotations
 

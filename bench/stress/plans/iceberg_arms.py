@@ -1,4 +1,4 @@
-"""The arms on Iceberg tables, for each catalog: safewrite's under every class of fault, and PyIceberg's own."""
+"""Plans the arms on Iceberg, for each catalog: safewrite under every class of fault, and PyIceberg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every arm by its name: which there are, and which run when none is named."""
+"""Lists every arm by its name: which there are, and which run when none is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run will do, all of it drawn from one seed: writers, kills, pauses and faults."""
+"""Draws what a run will do from one seed: writers, kills, pauses and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark as a writer of an arm: streams and plain appends, how many, and where each life of their drivers ends."""
+"""Plans Spark's streams and plain appends in an arm: how many, and where each driver's lives end."""
 
 from __future__ import annotations
 

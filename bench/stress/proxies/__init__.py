@@ -1,1 +1,1 @@
-"""Proxies that lose answers, refuse and delay by plan."""
+"""Loses answers, refuses and delays by plan, in front of a server."""

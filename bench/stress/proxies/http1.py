@@ -1,4 +1,4 @@
-"""As much of HTTP/1.1 as a proxy needs: whole messages, kept-alive connections, nothing sent twice.
+"""Speaks as much HTTP/1.1 as a proxy needs: whole messages, kept-alive connections, nothing sent twice.
 
 Only asyncio: a framework's request and response objects would cost more CPU time than the servers
 behind the proxy, on a machine that the writers under test share.

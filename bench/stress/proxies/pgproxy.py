@@ -1,4 +1,4 @@
-"""A TCP proxy in front of PostgreSQL that loses answers, refuses and delays by plan.
+"""Loses answers, refuses and delays by plan, in front of PostgreSQL.
 
 It follows the framing of protocol version 3 and takes each simple query, which is what psycopg2
 sends, for one request: ``Request.method`` is its first word, so that ``Rule(method="COMMIT")`` is

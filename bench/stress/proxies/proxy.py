@@ -1,4 +1,4 @@
-"""An HTTP proxy in front of S3, DynamoDB, Glue and Iceberg's REST catalog that sets faults by plan.
+"""Sets faults by plan, in front of S3, DynamoDB, Glue and Iceberg's REST catalog.
 
 It loses answers, refuses, delays and corrupts.  It works for any client, deltalake's Rust one
 included: the client is given the proxy's URL as its endpoint, and the ``Host`` header goes upstream

@@ -1,1 +1,1 @@
-"""Writer programs, one for each library; each runs in the environment of its own library."""
+"""Runs writer programs, one for each library, in the environment of its own library."""

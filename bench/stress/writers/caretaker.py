@@ -1,4 +1,4 @@
-"""Chores on an Iceberg table while others write: compaction, expiry of snapshots, a new column.
+"""Does chores on an Iceberg table while others write: compaction, expiry of snapshots, a new column.
 
 Each commits through safewrite: the table's own ``overwrite``, or PyIceberg's calls on a table of
 ``SafeCatalog``.  A chore writes no rows of its own; one that fails, or finds nothing to do, comes again.

@@ -1,4 +1,4 @@
-"""What every writer program shares: its configuration, its ledger, its start line and its main loop.
+"""Gives every writer program its configuration, ledger, start line and main loop.
 
 A writer runs in the environment of its own library, where safewrite may not be installed: the
 ledger module is therefore loaded by its path.

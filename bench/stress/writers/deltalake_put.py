@@ -1,4 +1,4 @@
-"""Writer: deltalake as it comes, by ``write_deltalake``; its storage options decide how it commits.
+"""Writes with deltalake as it comes, by ``write_deltalake``; its storage options decide how it commits.
 
 Run with deltalake 1.6.6 this is the conditional-PUT writer; with 0.22.3 and
 ``AWS_S3_ALLOW_UNSAFE_RENAME`` or ``AWS_S3_LOCKING_PROVIDER=dynamodb`` it is the old fleet.

@@ -1,4 +1,4 @@
-"""Writer: PyIceberg as it comes, by ``load_table().append()``, with the retries that it brings.
+"""Writes with PyIceberg as it comes, by ``load_table().append()``, with the retries that it brings.
 
 Its errors say nothing certain about the table, so they are recorded as unknown; what its caller then
 does is in the plan.

@@ -1,4 +1,4 @@
-"""Writer: safewrite, from pandas, Arrow or polars, with a key, a txn or neither.
+"""Writes with safewrite, from pandas, Arrow or polars, with a key, a txn or neither.
 
 The plan's kills and pauses fall between the effects of its commits, by their names.
 """

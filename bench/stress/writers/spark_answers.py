@@ -1,4 +1,4 @@
-"""What the error of a plain write in Spark says of the table, by safewrite's documentation of Spark."""
+"""Judges what the error of a plain write in Spark says of the table, by safewrite's documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One life of a Spark driver: driver and JVM may end at a planned step, both at once.
+"""Runs one life of a Spark driver: driver and JVM may end at a planned step, both at once.
 
 Started by ``spark_lives.py``, which it does not outlive.
 """

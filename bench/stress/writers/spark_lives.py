@@ -1,4 +1,4 @@
-"""All lives of a Spark driver: started anew each time it was killed, and killed from outside where that is planned.
+"""Runs all lives of a Spark driver: restarts it each time it was killed, kills it where planned.
 
 Driver and JVM are one process group, so that a SIGKILL hits both at once.
 """

@@ -1,4 +1,4 @@
-"""Writer: appends of Spark by ``df.write`` alone, whose driver and JVM are killed again and again.
+"""Writes by Spark's ``df.write`` alone, and has driver and JVM killed again and again.
 
 The driver is ``spark_plain_driver.py``; it ends by itself when the plan is done.
 """

@@ -1,4 +1,4 @@
-"""A Spark driver that appends as Spark's users do: ``df.write.format("delta").mode("append").save(...)``.
+"""Appends with Spark as its users do: ``df.write.format("delta").mode("append").save(...)``.
 
 Nothing of safewrite is named in the write.  It has no key, so one that ended in doubt is not repeated
 before ``safewrite.spark.landed`` has said that it did not land; one that a kill cut off is left alone.

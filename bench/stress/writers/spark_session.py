@@ -1,4 +1,4 @@
-"""A small Spark session with a JVM of its own, as the writers of an arm have it.
+"""Starts a small Spark session with a JVM of its own, for the writers of an arm.
 
 Spark reaches the store and the catalog as the arm's peers do; safewrite's commits in the same process go
 where safewrite's faults are.

@@ -1,4 +1,4 @@
-"""Writer: a Spark stream from files into a table by ``table.sink``, whose driver and JVM are killed again and again.
+"""Writes a Spark stream to a table by ``table.sink``, and has driver and JVM killed again and again.
 
 This process feeds the stream, a file for each append; every life of the driver (``spark_stream_driver.py``)
 has the same checkpoint.

@@ -1,4 +1,4 @@
-"""A Spark driver with one stream: files in, ``table.sink`` out."""
+"""Runs one stream in a Spark driver: files in, ``table.sink`` out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data files whose days are those of the calendar before 1582, which only Spark translates.
+"""Refuses data files whose days are those of the calendar before 1582, which only Spark translates.
 
 Spark 2, and later ones in a session that is told to, write dates and times in the hybrid Julian calendar and say so
 in the footer; Spark translates them when it reads (DataSourceUtils.datetimeRebaseSpec).  Arrow does not: rows that

@@ -1,4 +1,4 @@
-"""Parquet data files of a Delta table, made one at a time in memory, with their add actions."""
+"""Makes Parquet data files of a Delta table in memory, one at a time, with their add actions."""
 
 from __future__ import annotations
 

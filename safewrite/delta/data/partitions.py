@@ -1,4 +1,4 @@
-"""Partition values as Delta spells them, the directories named after them, and rows grouped by them.
+"""Spells partition values as Delta does, names directories after them, and groups rows by them.
 
 Source: Delta PROTOCOL.md, "Partition Value Serialization".  Rows are grouped by the spelled values,
 with NULL and NaN as groups of their own: nothing is dropped (H5, M21).

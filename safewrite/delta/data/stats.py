@@ -1,4 +1,4 @@
-"""Statistics of a data file as Delta readers use them to skip files: never narrower than the truth (H7).
+"""Computes statistics by which Delta readers skip files: never narrower than the truth (H7).
 
 Source: Delta PROTOCOL.md, "Per-file Statistics".  A bound that cannot be given exactly, or rounded to
 the safe side, is left out: a missing bound costs a reader time, a wrong one costs it rows.  Few are left

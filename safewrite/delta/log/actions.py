@@ -1,4 +1,4 @@
-"""The Delta log: names of its files, and commits as lists of actions (PROTOCOL.md, "Delta Log Entries")."""
+"""Names the files of the Delta log, and encodes commits as actions (PROTOCOL.md, "Delta Log Entries")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints in the classic V1 form: one Parquet file (PROTOCOL.md, "Checkpoint Schema").
+"""Writes checkpoints in the classic V1 form: one Parquet file (PROTOCOL.md, "Checkpoint Schema").
 
 Written beside the commits and never in their way: created under a condition, so that no checkpoint
 is ever replaced or mixed of two (B2), with ``_last_checkpoint`` as a hint only (B3).

@@ -1,4 +1,4 @@
-"""The file actions of a checkpoint as Arrow columns, with later commits applied to them as a whole.
+"""Holds the file actions of a checkpoint as Arrow columns, and applies later commits to them.
 
 A table of many files has a checkpoint every few commits, and hardly any of its files changes in between: to make
 a Python object of each would take the writer whose turn it is longer than its own write.

@@ -1,4 +1,4 @@
-"""Which tables safewrite may write to: protocol versions, table features, and log retention.
+"""Decides which tables safewrite may write to: protocol versions, table features, log retention.
 
 A feature is honoured, or the table is refused by the feature's name; nothing is ignored
 (PROTOCOL.md, "Table Features"; B6).  Rules that rest on the metadata (constraints, invariants,

@@ -1,4 +1,4 @@
-"""Table properties that a new Delta table may be given: those that safewrite and other engines then keep.
+"""Checks table properties of a new Delta table: those that safewrite and other engines then keep.
 
 A property that asks for a feature, or that no engine knows, would make a table that every later ``open``
 refuses, or that Spark does ("Unknown configuration").  Source: Delta's ``DeltaConfigs`` and PROTOCOL.md.

@@ -1,4 +1,4 @@
-"""Parquet files of which only some byte ranges were fetched, as files that Arrow can read."""
+"""Serves Parquet files to Arrow of which only some byte ranges were fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The full list of a table's files, for what needs it: checkpoints and overwrites."""
+"""Replays the log to the full list of a table's files, for checkpoints and overwrites."""
 
 from __future__ import annotations
 

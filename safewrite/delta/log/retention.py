@@ -1,4 +1,4 @@
-"""How long a table's log remembers writes, and letting it remember them for long enough."""
+"""Reads how long a table's log remembers writes, and has it remember them for long enough."""
 
 from __future__ import annotations
 

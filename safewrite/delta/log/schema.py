@@ -1,4 +1,4 @@
-"""Delta's schema JSON and Arrow schemas, each from the other.
+"""Translates Delta's schema JSON to Arrow schemas and back.
 
 Source: Delta PROTOCOL.md, "Schema Serialization Format".
 """

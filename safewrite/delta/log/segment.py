@@ -1,4 +1,4 @@
-"""What a listing of the log says: which commits and complete checkpoints there are."""
+"""Builds the log segment from a listing: which commits and complete checkpoints there are."""
 
 from __future__ import annotations
 

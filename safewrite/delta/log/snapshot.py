@@ -1,4 +1,4 @@
-"""The part of a table's state that a write depends on: protocol, metadata and transactions.
+"""Loads the part of a snapshot that a write depends on: protocol, metadata and transactions.
 
 A blind append never needs the list of files.  A cold read takes three rounds of requests
 (``_last_checkpoint``; listing and footer; column chunks and later commits), whatever the length of

@@ -1,4 +1,4 @@
-"""Findings about the data files of a Delta table: missing, unnamed, of other columns, misread by some readers."""
+"""Finds what is wrong with data files: missing, unnamed, of other columns, misread by some readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is unsafe about a table, and how to mend it.
+"""Reports what is unsafe about a Delta table, and how to repair it.
 
 Each check takes a survey and yields findings; those about other writers are in ``neighbours``, those about data
 files in ``damage``.

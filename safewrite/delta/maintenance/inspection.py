@@ -1,4 +1,4 @@
-"""A look at a table that writes nothing: its log, its temp files, and its entries in the lock table.
+"""Inspects a table without writing: its log, its temp files, and its entries in the lock table.
 
 ``doctor`` judges what is found here and ``mend`` works from it.  Nothing is refused at this stage:
 a table that safewrite will not write to is the one that most needs looking at.

@@ -1,4 +1,4 @@
-"""Findings about a table's other writers: the lock table, its entries, and who goes past it."""
+"""Reports a table's other writers: the lock table, its entries, and writers that bypass it."""
 
 from __future__ import annotations
 

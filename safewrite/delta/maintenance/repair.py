@@ -1,4 +1,4 @@
-"""Mending a table: unfinished claims are finished, vanished commits committed again, old temp files swept.
+"""Repairs a table: finishes claims, commits vanished versions again, deletes old temp files.
 
 Each part decides from a survey what to do, and does it by the ordinary commit protocol, so it may
 run beside writers, twice, or on several machines at once.

@@ -1,4 +1,4 @@
-"""Commits that were claimed in the lock table and are not in the log: which of them were acknowledged.
+"""Finds commits that were claimed in the lock table and are not in the log, and which were acknowledged.
 
 Spark's ``S3DynamoDBLogStore`` claims version N in DynamoDB and then copies its temp file to
 ``N.json``.  If a conditional-PUT writer was there first, it takes the refusal for its own earlier

@@ -1,4 +1,4 @@
-"""Is everything that was sent in the table, once?  Keys against the log, rows against the data files."""
+"""Verifies that the table holds everything sent, once: keys against the log, rows against the data files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Java calls for each commit: the answer is a text, for an exception would lose its meaning on the way."""
+"""Answers Java for each commit, in text: an exception would lose its meaning on the way."""
 
 from __future__ import annotations
 

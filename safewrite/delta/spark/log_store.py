@@ -1,4 +1,4 @@
-"""The tables that a Spark session writes, and the way of their commits to the one protocol."""
+"""Leads the commits of a Spark session to the commit protocol, table by table."""
 
 from __future__ import annotations
 

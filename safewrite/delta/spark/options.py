@@ -1,4 +1,4 @@
-"""How a Spark session reaches its store, in the words of ``storage_options=``."""
+"""Translates a Spark session's settings of its store to ``storage_options=``."""
 
 from __future__ import annotations
 

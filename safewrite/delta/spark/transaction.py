@@ -1,4 +1,4 @@
-"""Writes by Spark's Delta library that carry a name of ours: key, fingerprint and stream's batch, in their commit.
+"""Has Spark's Delta library write key, fingerprint and stream's batch into its commit.
 
 Delta makes the commit and knows nothing of keys; on its way to the log it passes our hook.  There the
 commits that others made meanwhile are searched for the key, and the name is put beside Delta's own

@@ -1,4 +1,4 @@
-"""Appends and overwrites of a Delta table by Spark's own Delta library, each of them once."""
+"""Appends to and overwrites a Delta table through Spark's own Delta library, each write once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata and protocol that a write brings along: for a new table, new columns, or a first arbiter."""
+"""Makes the metadata and protocol of a write: for a new table, new columns, or a first arbiter."""
 
 from __future__ import annotations
 

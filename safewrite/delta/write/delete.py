@@ -1,4 +1,4 @@
-"""Deletes: rows that match ``where`` go in one commit; an overwrite in which no rows come."""
+"""Deletes the rows that match ``where`` in one commit: an overwrite in which no rows come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overwrites: rows that match ``where`` go, the rows of a frame come, in one commit.
+"""Replaces the rows that match ``where`` by the rows of a frame, in one commit.
 
 Where the partition values decide, files are removed whole.  Otherwise affected files are written
 anew with the rows for which the predicate is not TRUE.  On a concurrent commit the plan is made

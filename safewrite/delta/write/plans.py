@@ -1,4 +1,4 @@
-"""From a caller's data to something that can be committed: conformed rows, a name, actions."""
+"""Turns a caller's data into something that can be committed: conformed rows, a name, actions."""
 
 from __future__ import annotations
 

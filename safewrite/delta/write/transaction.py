@@ -1,4 +1,4 @@
-"""An append that wants to become the next version: its actions, and what other commits mean to it."""
+"""Builds the next version's actions, and decides what other commits mean to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One write from its key to its receipt: recall, stage, commit, remember."""
+"""Runs one write from its key to its receipt: recall, stage, commit, remember."""
 
 from __future__ import annotations
 

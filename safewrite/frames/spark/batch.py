@@ -1,4 +1,4 @@
-"""A Spark DataFrame with the number of its rows and a fingerprint that no order changes.
+"""Counts the rows of a Spark DataFrame, and fingerprints them whatever their order.
 
 A plan that is run again may give other rows (``rand()``, a source that changed), so what is counted must
 be what is written (E5).  There are two ways.  ``computed`` keeps the rows with their lineage cut: where an

@@ -1,4 +1,4 @@
-"""A Spark DataFrame under a table's schema: columns by name, casts that cannot lose, or a refusal (H1 to H4).
+"""Conforms a Spark DataFrame to a table's schema: by name, by casts that cannot lose, or not at all (H1 to H4).
 
 Spark itself goes by position in some places, casts in others, and finds out about values when half of
 the files are written.  Names are checked by the rules, and with the messages, of pandas and Arrow frames;

@@ -1,4 +1,4 @@
-"""One number for a row of a Spark DataFrame, by Spark's own hash: equal for equal values, whatever their width.
+"""Hashes a row of a Spark DataFrame in Spark: equal for equal values, whatever their width.
 
 The rules are those of ``safewrite.frames.fingerprint``: integers of all widths are alike, -0.0 is 0.0, NaN
 is NaN, NULL adds nothing, a map has no order.  All is said in Spark's SQL: a text is one call into Java,

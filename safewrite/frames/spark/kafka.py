@@ -1,4 +1,4 @@
-"""What Kafka's offsets leave out: which topic they are of, and whether its records were all read.
+"""Finds what Kafka's offsets leave out: their topic, and whether its records were all read.
 
 They count from 0 again in a topic that was deleted and made anew, and in another cluster's of the same name.
 But a controller draws an id at random for each topic that it makes, and no other topic has that one.

@@ -1,4 +1,4 @@
-"""Row predicates in Spark's SQL."""
+"""Writes row predicates in Spark's SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream's batch was made of: the offsets of its sources, as Spark noted them before it began.
+"""Reads the offsets that a stream's batch was made of, as Spark noted them before it began.
 
 A batch that is computed anew may have other values (``uuid()``, ``rand()``, the time), so its rows cannot
 always say that it is the same batch.  The checkpoint can: it holds which piece of each source the batch

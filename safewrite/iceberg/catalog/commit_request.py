@@ -1,4 +1,4 @@
-"""A change of an Iceberg table, bound to a base: updates, and requirements that hold only there."""
+"""Makes commit requests bound to a base: updates, and requirements that hold only there."""
 
 from __future__ import annotations
 

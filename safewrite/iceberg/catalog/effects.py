@@ -1,4 +1,4 @@
-"""What planning an overwrite asks of the world beside reading and writing files."""
+"""Names what planning an overwrite asks for, besides reading and writing files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table's files through the FileIO that its catalog gave it, and files in memory for the Avro writers.
+"""Reads and writes a table's files through its catalog's FileIO, and holds files for Avro in memory.
 
 Every file has a name of its own, so whatever a file system repeats behind our back is harmless.
 """

@@ -1,4 +1,4 @@
-"""A guard on Glue's client: no table is updated without the version id that Glue compares (C4)."""
+"""Guards Glue's client: no table is updated without the version id that Glue compares (C4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exception of a catalog or a file system means: not performed, refused, or nobody knows.
+"""Classifies errors of catalogs and file systems: not performed, refused, or unknown.
 
 Nothing here says that a commit landed or not: the table's metadata does.  A wrong "unknown" costs a
 look, a wrong "failed" at worst an early error, for the metadata is looked at before it is raised.

@@ -1,4 +1,4 @@
-"""S3 without the detour over a FileIO, where the FileIO only says how to reach it.
+"""Reaches S3 without the detour over a FileIO, where the FileIO only says how to reach it.
 
 PyArrow's file system uploads even a small file in three requests (it begins a multipart upload), asks
 for a file's size before it reads, and sends no checksum.  Where the catalog's settings are plain, the

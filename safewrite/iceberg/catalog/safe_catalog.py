@@ -1,4 +1,4 @@
-"""A PyIceberg catalog that knows whether its commits landed.
+"""Wraps a PyIceberg catalog so that it knows whether its commits landed.
 
 ``SafeCatalog`` decorates any catalog.  Tables that it hands out commit through it, so PyIceberg's own
 calls on them (``table.append``, ``delete``, ``update_schema()``, transactions) are safe as well: a commit

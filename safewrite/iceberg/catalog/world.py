@@ -1,4 +1,4 @@
-"""The world of an Iceberg table: its catalog, its files, and whatever keeps ledger and queue."""
+"""Performs effects on an Iceberg table: its catalog, its files, its ledger and its queue."""
 
 from __future__ import annotations
 

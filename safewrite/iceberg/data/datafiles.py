@@ -1,4 +1,4 @@
-"""Parquet data files of an Iceberg table, made one at a time in memory, with their manifest entries."""
+"""Makes Parquet data files of an Iceberg table in memory, one at a time, with their manifest entries."""
 
 from __future__ import annotations
 

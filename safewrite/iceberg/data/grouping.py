@@ -1,4 +1,4 @@
-"""The rows of a frame by Iceberg partition, in the table's sort order.
+"""Groups the rows of a frame by Iceberg partition, in the table's sort order.
 
 Rows are grouped by the partition values themselves, with NULL and NaN as groups of their own: nothing is
 dropped (H5).

@@ -1,4 +1,4 @@
-"""Manifests, manifest lists and snapshots of a commit, made in memory (Iceberg spec, "Manifests", "Snapshots").
+"""Makes a commit's manifests, manifest list and snapshot (Iceberg spec, "Manifests", "Snapshots").
 
 PyIceberg writes the Avro; what goes into a snapshot is decided here.
 """

@@ -1,4 +1,4 @@
-"""Metrics of a data file as Iceberg readers use them to skip files: never narrower than the truth (H7).
+"""Computes metrics by which Iceberg readers skip files: never narrower than the truth (H7).
 
 Source: Iceberg table specification, "Manifests" and Appendix D.  A bound that cannot be given exactly, or
 rounded to the safe side, is left out: a missing bound costs a reader time, a wrong one costs it rows.

@@ -1,4 +1,4 @@
-"""Partition specs and sort orders from the short texts that users write, such as ``bucket(16, id)``."""
+"""Parses partition specs and sort orders from the texts that users write, such as ``bucket(16, id)``."""
 
 from __future__ import annotations
 

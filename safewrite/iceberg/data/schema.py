@@ -1,4 +1,4 @@
-"""Iceberg's schemas and Arrow's, each from the other.
+"""Translates Iceberg's schemas to Arrow's and back.
 
 Source: Iceberg table specification, "Schemas and Data Types".
 """

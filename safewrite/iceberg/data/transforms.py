@@ -1,4 +1,4 @@
-"""Iceberg's partition transforms over whole Arrow arrays.
+"""Applies Iceberg's partition transforms to whole Arrow arrays.
 
 Source: Iceberg table specification, "Partition Transforms" and Appendix B.  PyIceberg has them by value,
 and by array only where ``pyiceberg-core`` is installed.  So arrays are transformed by arithmetic where that

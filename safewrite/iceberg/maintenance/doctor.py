@@ -1,4 +1,4 @@
-"""What is unsafe about an Iceberg table, and how to mend it.
+"""Reports what is unsafe about an Iceberg table, and how to repair it.
 
 Findings about its files are in ``damage``, those about its snapshots in ``history``.
 """

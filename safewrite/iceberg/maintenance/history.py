@@ -1,4 +1,4 @@
-"""Findings about a table's snapshots: keys that stand twice or were taken back, other writers, staged writes."""
+"""Finds faults in a table's snapshots: keys twice or taken back, other writers, staged writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings about the files of the current snapshot: missing, named twice, in too many manifests."""
+"""Finds files of the current snapshot that are missing, named twice, or in too many manifests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings about partition values that some engine does not read as they are, or that nobody can read."""
+"""Finds partition values that some engine misreads, or that nobody can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mending an Iceberg table: only what no reader and no other writer can mind."""
+"""Repairs only what cannot affect readers or other writers."""
 
 from __future__ import annotations
 

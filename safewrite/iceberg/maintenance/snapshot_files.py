@@ -1,4 +1,4 @@
-"""The files that a snapshot names, and which of them the store has; reads only."""
+"""Lists the files that a snapshot names, and which of them the store has; reads only."""
 
 from __future__ import annotations
 

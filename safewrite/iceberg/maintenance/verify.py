@@ -1,4 +1,4 @@
-"""Is everything that was sent in the Iceberg table, once?  Keys against its snapshots, rows against a scan."""
+"""Verifies that the table holds everything sent, once: keys against snapshots, rows against a scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data files of an Iceberg table, written by Iceberg's own Java library in Spark and committed by nobody.
+"""Has Iceberg's own Java library write data files in Spark, and commits none of them.
 
 Iceberg rewrites files (compaction) in two halves: Spark writes new ones and leaves their list with a
 coordinator in the driver, and someone else commits them.  We are that someone: the first half is used as

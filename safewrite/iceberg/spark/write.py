@@ -1,4 +1,4 @@
-"""Rows of a Spark DataFrame in an Iceberg table: Spark writes the files, the one protocol commits them."""
+"""Writes a Spark DataFrame to an Iceberg table: Spark writes the files, the one protocol commits them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An append that wants to become the next snapshot: staged files, one manifest, a manifest list per attempt."""
+"""Stages an append as the next snapshot: data files, one manifest, a manifest list per attempt."""
 
 from __future__ import annotations
 

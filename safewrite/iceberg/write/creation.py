@@ -1,4 +1,4 @@
-"""A new Iceberg table: its schema from a frame, its namespace, its creation by one of many (A20)."""
+"""Creates an Iceberg table: schema from a frame, namespace, and one winner among creators (A20)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New columns that a write brings along, in the commit of its rows (schema_mode="merge")."""
+"""Adds the new columns that a write brings, in the commit of its rows (schema_mode="merge")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicates as Iceberg expressions, from whose answers about whole files nothing wrong can follow.
+"""Translates predicates to Iceberg expressions that are safe for file pruning.
 
 Iceberg judges a file by its counts and bounds, and by rules that are not SQL's: ``x != 1`` holds for
 NULL, bounds leave out NaN, and a count that nobody took counts as none.  So one predicate becomes two

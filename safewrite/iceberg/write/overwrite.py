@@ -1,4 +1,4 @@
-"""Overwrites and deletes: rows for which ``where`` is true go, the rows of a frame come, in one snapshot.
+"""Replaces the rows for which ``where`` is true by the rows of a frame, in one snapshot.
 
 The plan is made on the very snapshot that the new one follows: a catalog that accepts the commit
 attests that nothing happened in between, and after a conflict the plan is made anew (C9, M16).

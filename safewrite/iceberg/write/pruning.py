@@ -1,4 +1,4 @@
-"""Which data files of a table a predicate can touch, and which it covers whole, without a look at their rows.
+"""Decides which data files a predicate can touch, and which it covers whole, without reading rows.
 
 PyIceberg's own plan under a filter is of no use here (0.12.0): its residuals compare NULL partition
 values with ``<`` and fail (apache/iceberg-python#3498), and it goes by partition values of type

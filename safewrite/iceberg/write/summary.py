@@ -1,4 +1,4 @@
-"""What names a write in the table: properties of its snapshot, and of the table for a stream's batches."""
+"""Names a write in its snapshot's summary, and a stream's batches in table properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One write from its key to its receipt: recall, stage, commit, remember; and ``resolve``."""
+"""Runs one write from its key to its receipt: recall, stage, commit, remember; and ``resolve``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The Delta commit: one version of the log, claimed in the lock table or created conditionally."""
+"""Commits one version of a Delta log, claimed in the lock table or created conditionally."""

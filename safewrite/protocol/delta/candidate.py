@@ -1,4 +1,4 @@
-"""What wants to become a version, and what one try at that knows while it goes on."""
+"""Defines the commit candidate, and the state of one commit attempt."""
 
 from __future__ import annotations
 

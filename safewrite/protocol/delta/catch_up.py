@@ -1,4 +1,4 @@
-"""Before a try: finish what is unfinished, and examine every commit that came before (REPAIR)."""
+"""Finishes unfinished commits, then examines every commit that came before a try (REPAIR)."""
 
 from __future__ import annotations
 

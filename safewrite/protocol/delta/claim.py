@@ -1,4 +1,4 @@
-"""PREPARE and REPAIR: claiming a version in the lock table, and finishing a claim somebody left.
+"""Claims a version in the lock table (PREPARE), and finishes a claim that a writer left (REPAIR).
 
 The item schema and the order of steps are those of Delta's ``S3DynamoDBLogStore`` (Delta issue
 1410 and its design document), so its Spark writers share the arbiter; the copy to ``N.json`` is

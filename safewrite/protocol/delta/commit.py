@@ -1,4 +1,4 @@
-"""The commit: one candidate becomes version N of the log, or the caller learns why not.
+"""Commits one candidate as version N of the log, or says why not.
 
 Steps and what a lost answer means at each:
 

@@ -1,4 +1,4 @@
-"""Placing a commit that another engine made: exactly these bytes at exactly this version, or not at all.
+"""Commits what another engine made: exactly these bytes at exactly this version, or not at all.
 
 Spark's Delta library decides what a commit holds and at which version it is valid.  What is left to
 decide is whose the version is, and that goes the way of every commit: REPAIR, PREPARE, COMMIT, VERIFY,

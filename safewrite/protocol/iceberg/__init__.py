@@ -1,1 +1,1 @@
-"""The Iceberg commit: a catalog's compare-and-set that knows whether it landed."""
+"""Commits to an Iceberg catalog by compare-and-set, and knows whether the commit landed."""

@@ -1,4 +1,4 @@
-"""The Iceberg commit: a catalog's compare-and-set that knows whether it landed.
+"""Commits to an Iceberg catalog by compare-and-set, and finds out whether the commit landed.
 
 A change is asked for under a snapshot id that was drawn before, so that the table's own metadata
 says afterwards whether it landed, whatever the answer was:

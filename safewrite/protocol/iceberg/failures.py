@@ -1,4 +1,4 @@
-"""The ways in which a compare-and-set of a catalog fails: what happened, what is safe, what to do next."""
+"""Words each failure of a catalog's compare-and-set: what happened, what is safe, what to do next."""
 
 from __future__ import annotations
 

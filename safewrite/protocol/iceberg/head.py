@@ -1,4 +1,4 @@
-"""What a catalog shows of a table at one moment: its snapshots, how they descend, what they carry.
+"""Describes one table version: its snapshots, how they descend, what they carry.
 
 A head says of a snapshot "landed" if it is there, and "cannot have landed" only if every snapshot
 since the base is accounted for: expiry takes snapshots out of the metadata, and a snapshot that

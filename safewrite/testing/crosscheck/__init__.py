@@ -1,4 +1,4 @@
-"""The differential machine: one seed draws a table and all that is done with it, every reader is compared.
+"""Draws a table and all that is done with it from one seed, and compares every reader.
 
 A *program* says who makes a table and who does what with it; safewrite's calls and other engines' take
 turns.  An oracle in plain Python knows every value.  After each step all readers read the table, whole and

@@ -1,4 +1,4 @@
-"""Conditions as every engine takes them, and what they mean for a row in plain Python."""
+"""Words conditions for every engine, and computes in plain Python what they mean for a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Delta table of the machine: makers, and what deltalake and plain hands do to it."""
+"""Makes a Delta table of the machine, and changes it as deltalake and plain hands do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs, drawn by Hypothesis: one seed is one program, and a failing one is shrunk."""
+"""Draws programs by Hypothesis: one seed is one program, and a failing one is shrunk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as the frames that users bring; a library that alters them on the way there is not safewrite's fault."""
+"""Builds the frames that users bring, and blames a library, not safewrite, for rows that it alters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a program's table lives: what the machine asks of each format."""
+"""Holds a program's table: what the machine asks of each format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An Iceberg table of the machine: makers, and what PyIceberg does to it."""
+"""Makes an Iceberg table of the machine, and changes it as PyIceberg does."""
 
 from __future__ import annotations
 

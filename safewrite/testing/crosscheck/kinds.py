@@ -1,4 +1,4 @@
-"""The types that a column may have, as texts such as ``map<string,list<date>>``, and values of them to draw."""
+"""Parses column types from texts such as ``map<string,list<date>>``, and draws values of them."""
 
 # ruff: noqa: DTZ001 - times without a zone are among what is drawn
 from __future__ import annotations

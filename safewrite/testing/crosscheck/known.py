@@ -1,4 +1,4 @@
-"""Faults of readers that are known, each with its source: what they misread is no fault of the writer."""
+"""Lists known faults of readers, each with its source: what they misread is no fault of the writer."""
 
 from __future__ import annotations
 

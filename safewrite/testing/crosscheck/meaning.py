@@ -1,4 +1,4 @@
-"""What a value means, whatever library holds it: two values are the same exactly if their meanings are equal."""
+"""Reduces a value to its meaning, whatever library holds it: equal meanings, and only they, are the same value."""
 
 from __future__ import annotations
 

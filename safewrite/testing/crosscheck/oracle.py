@@ -1,4 +1,4 @@
-"""What a table must hold, in plain Python: rows by id, the names of writes, and what was done to both."""
+"""Keeps what a table must hold, in plain Python: rows by id, the names of writes, what was done to both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program of the machine: who makes a table, who does what with it; plain data that prints itself."""
+"""Describes a program of the machine, maker and steps, as plain data that prints itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers that are not the writer: each gives a table's rows as meanings, whole or by a condition."""
+"""Reads a table as meanings, whole or by a condition, with readers that are not the writer."""
 
 from __future__ import annotations
 

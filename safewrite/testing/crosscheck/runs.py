@@ -1,4 +1,4 @@
-"""Seeds to programs to verdicts: each seed is drawn, run in a home of its own, and shrunk if it fails."""
+"""Draws each seed's program, runs it in a home of its own, and shrinks it if it fails."""
 
 from __future__ import annotations
 

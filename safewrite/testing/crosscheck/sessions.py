@@ -1,4 +1,4 @@
-"""What Spark does to tables of others, and the settings that other people's sessions have."""
+"""Names what Spark does to tables of others, and the settings of other people's sessions."""
 
 VERBS = {
     "delta": {"append": 3, "delete": 1, "merge": 1, "optimize": 1, "restore": 1},

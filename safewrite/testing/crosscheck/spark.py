@@ -1,4 +1,4 @@
-"""Spark in the machine: it makes tables, writes them, reads them, and brings frames for safewrite to write."""
+"""Has Spark make, write and read tables, and bring frames for safewrite to write."""
 
 from __future__ import annotations
 

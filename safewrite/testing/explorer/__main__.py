@@ -1,4 +1,4 @@
-"""Every interleaving of some writers, with every fault at every step up to a budget.
+"""Explores every interleaving of some writers, with every fault at every step up to a budget.
 
 Breadth first, so that a violation comes with a shortest trace.  A state is the stores, the requests
 still under way, the faults left and each process's local state; the invariants below hold in every

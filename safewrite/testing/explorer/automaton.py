@@ -1,4 +1,4 @@
-"""Protocol generators as finite automata: what a process does next, for every answer it may get.
+"""Turns protocol generators into finite automata: what a process does next, for every answer.
 
 Generators cannot be copied, so a search that branches would replay them from the start at every
 step.  Here each local state of a process is reached by running the generator once; afterwards a

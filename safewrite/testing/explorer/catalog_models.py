@@ -1,4 +1,4 @@
-"""What the explorer explores of Iceberg: which writers share a table, in which kind of catalog, with which neighbours."""
+"""Names the models of Iceberg: which writers share a table, in which catalog, with which other writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalog of a model as one immutable value: metadata, what it was before, files, ledger and queue.
+"""Models a catalog as one immutable value: metadata, its history, files, ledger and queue.
 
 Catalogs come in two kinds.  A REST catalog checks what a change requires on the metadata it has when
 it applies the change.  SQL catalogs and Glue only compare a metadata location: what a change requires is

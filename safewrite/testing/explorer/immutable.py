@@ -1,4 +1,4 @@
-"""The stores of a model as one immutable value, so that a search may go on from any of them."""
+"""Holds the stores of a model as one immutable value, so that a search may go on from any of them."""
 
 from __future__ import annotations
 

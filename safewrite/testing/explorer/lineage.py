@@ -1,4 +1,4 @@
-"""What must hold of a catalog in every state of an exploration, and what must be possible from its ends."""
+"""Checks what must hold of a catalog in every state of an exploration, and be possible from its ends."""
 
 from __future__ import annotations
 

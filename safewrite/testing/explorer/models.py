@@ -1,4 +1,4 @@
-"""What the explorer explores: which writers share a table, with which arbiter, under how many faults."""
+"""Names the models of Delta: which writers share a table, with which arbiter, under how many faults."""
 
 from __future__ import annotations
 

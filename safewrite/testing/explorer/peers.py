@@ -1,4 +1,4 @@
-"""Other writers of the same table, as generators of effects written from their sources.
+"""Models other writers of the same table as generators of effects, written from their sources.
 
 A writer by conditional PUT (deltalake 1.6): no lock table, and after a lost answer it takes its own
 commit for another's.  Delta's ``S3DynamoDBLogStore`` as of delta-io/delta (``storage-s3-dynamodb``:

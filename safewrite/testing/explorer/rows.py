@@ -1,4 +1,4 @@
-"""Writes of one row, as the explorer's processes make them: safewrite's own code over a plain candidate."""
+"""Writes one row with safewrite's own code over a plain candidate, as the explorer's processes do."""
 
 from __future__ import annotations
 

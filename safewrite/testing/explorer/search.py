@@ -1,4 +1,4 @@
-"""The search of the explorer: states, what may follow each, and a shortest trace to what is broken."""
+"""Searches the states of a model, and finds a shortest trace to what is broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of a catalog's models: safewrite's own commit of one row to an Iceberg table, and its neighbours."""
+"""Commits one row to a model of an Iceberg table, by safewrite's own code and by other writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the search needs to know of a model, of Delta or of Iceberg."""
+"""Declares what the search needs to know of a model, of Delta or of Iceberg."""
 
 from __future__ import annotations
 
