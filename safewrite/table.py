@@ -6,12 +6,12 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 
 from safewrite.errors import ConflictError, Kind, NotCommittedError, StorageError, WouldAlterError
 from safewrite.frames.source import is_spark
 from safewrite.given import schema_mode as check_mode
+from safewrite.operation import Operation, Planned
 from safewrite.options import GENERATED, Key, Txn, identity, known_key
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Now, Ok
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from safewrite.frames.fingerprint import Counted
-    from safewrite.frames.where import Where
     from safewrite.stores.world import Performer
 else:
     from typing import TypeVar
@@ -38,23 +37,6 @@ PLANS_MAX = 5
 """A write is planned so many times when other writers change what its plan stood on."""
 FRESH_S = 1.0
 """What was read or committed within this time is tried upon without another look; a guess, for speed only."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """What a write does with its rows: appends them, or puts them where ``where`` is true (None: everywhere)."""
-
-    verb: Literal["append", "overwrite", "delete"]
-    where: Where | None = None
-    schema_mode: Literal["merge"] | None = None
-    spark_catalog: str | None = None
-
-
-class Planned(Protocol):
-    """A write that was planned on one version of the table."""
-
-    @property
-    def write(self) -> Named: ...
 
 
 if TYPE_CHECKING:  # defaults (PEP 696) let users write ``safewrite.Table`` alone

@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 import safewrite as sw
 from safewrite.iceberg.write.creation import KEEP
 from safewrite.iceberg.write.summary import KEY
-from safewrite.protocol.effects import LedgerRecord
+from safewrite.protocol.values import LedgerRecord
 from safewrite.stores.sql import SqlLedger
 from safewrite.testing.history import Event, HistoryFile, make_rows
 from tests.iceberg.command_line import NAME, Place, current, data_files, ids, set_properties, sqlite_place

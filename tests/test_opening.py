@@ -10,7 +10,8 @@ import pytest
 
 import safewrite as sw
 from bench.servers.servers import Ministack
-from safewrite.protocol.effects import Effect, Entry, Outcome, PutEntryIfAbsent
+from safewrite.protocol.effects import Effect, Outcome, PutEntryIfAbsent
+from safewrite.protocol.values import Entry
 
 ROWS = [{"id": 1}]
 

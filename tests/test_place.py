@@ -11,7 +11,8 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.claim import commit_path
 from safewrite.protocol.delta.place import Placed, place, settle
-from safewrite.protocol.effects import Effect, Entry, Outcome, PutIfAbsent, Queue, Unknown
+from safewrite.protocol.effects import Effect, Outcome, PutIfAbsent, Unknown
+from safewrite.protocol.values import Entry, Queue
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.memory import MemoryLocks, MemoryObjects, MemoryQueue
 from safewrite.stores.world import World, run

@@ -26,7 +26,8 @@ from safewrite.delta.maintenance import repair
 from safewrite.delta.maintenance.inspection import SCAN_PAGES_MAX, Inspection, inspect_table
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.options import DEFAULT_LOCK_TABLE
-from safewrite.protocol.effects import LedgerRecord, Ok, Outcome, Queue
+from safewrite.protocol.effects import Ok, Outcome
+from safewrite.protocol.values import LedgerRecord, Queue
 from safewrite.stores.aws import shared_client
 
 locks = typer.Typer(

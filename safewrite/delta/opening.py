@@ -16,15 +16,8 @@ from safewrite.errors import ConflictError, Kind, TableNotFoundError, UnsafeConf
 from safewrite.options import parse_address
 from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
 from safewrite.protocol.delta.claim import complete
-from safewrite.protocol.effects import (
-    Effect,
-    Entry,
-    List,
-    Missing,
-    NewestEntry,
-    Ok,
-    Outcome,
-)
+from safewrite.protocol.effects import Effect, List, Missing, NewestEntry, Ok, Outcome
+from safewrite.protocol.values import Entry
 from safewrite.stores.world import LEDGER_TTL_S, Performer, run
 
 if TYPE_CHECKING:

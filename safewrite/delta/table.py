@@ -17,6 +17,7 @@ from safewrite.delta.write.plans import Planner
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import Done, resolve, write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
+from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Outcome
@@ -24,7 +25,7 @@ from safewrite.protocol.keys import Identity
 from safewrite.public import public, verb
 from safewrite.receipt import Receipt
 from safewrite.stores.world import Performer, run
-from safewrite.table import FRESH_S, Operation, Table
+from safewrite.table import FRESH_S, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,12 +17,13 @@ from safewrite.iceberg.write import creation
 from safewrite.iceberg.write.plans import Planner, inferred_schema
 from safewrite.iceberg.write.summary import Write, carries
 from safewrite.iceberg.write.write import Done, WritePlan, check_doubt, write
+from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.public import public
 from safewrite.receipt import Receipt
-from safewrite.table import Operation, Table
+from safewrite.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

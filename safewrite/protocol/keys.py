@@ -22,11 +22,11 @@ from safewrite.protocol.effects import (
     LedgerCommit,
     LedgerGet,
     LedgerIntend,
-    LedgerRecord,
     Missing,
     Ok,
     Outcome,
 )
+from safewrite.protocol.values import LedgerRecord
 from safewrite.texts import shown
 
 log = logging.getLogger("safewrite")

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.protocol.ask import Limits, ask, unanswered
-from safewrite.protocol.effects import Effect, GetTail, Missing, Ok, Outcome, Put, Tail, Together
+from safewrite.protocol.effects import Effect, GetTail, Missing, Ok, Outcome, Put, Together
+from safewrite.protocol.values import Tail
 
 T = TypeVar("T")
 

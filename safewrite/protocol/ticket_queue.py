@@ -12,17 +12,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import (
-    Effect,
-    Now,
-    Ok,
-    Outcome,
-    PassTurn,
-    Queue,
-    ReadQueue,
-    Sleep,
-    TakeTicket,
-)
+from safewrite.protocol.effects import Effect, Now, Ok, Outcome, PassTurn, ReadQueue, Sleep, TakeTicket
+from safewrite.protocol.values import Queue
 
 PACE_S = 0.05
 """First guess of how long one turn takes; the queue's own movement corrects it."""

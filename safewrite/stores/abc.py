@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from safewrite.protocol.effects import Entry, LedgerRecord, Outcome
+from safewrite.protocol.effects import Outcome
+from safewrite.protocol.values import Entry, LedgerRecord
 
 
 class ObjectStore(Protocol):

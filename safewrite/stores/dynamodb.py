@@ -12,15 +12,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from safewrite.protocol.effects import (
-    Entry,
-    Failed,
-    LedgerRecord,
-    Missing,
-    Ok,
-    Outcome,
-    Queue,
-)
+from safewrite.protocol.effects import Failed, Missing, Ok, Outcome
+from safewrite.protocol.values import Entry, LedgerRecord, Queue
 from safewrite.stores.aws import classify_error
 
 Item = dict[str, Any]

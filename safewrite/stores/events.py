@@ -19,11 +19,11 @@ from safewrite.protocol.effects import (
     Outcome,
     PassTurn,
     PutIfAbsent,
-    Queue,
     TakeTicket,
     Together,
     Unknown,
 )
+from safewrite.protocol.values import Queue
 from safewrite.texts import said, shown
 
 log = logging.getLogger("safewrite")

@@ -6,7 +6,8 @@ import hashlib
 import json
 from dataclasses import asdict
 
-from safewrite.protocol.effects import LedgerRecord, Missing, Ok, Outcome, Unknown
+from safewrite.protocol.effects import Missing, Ok, Outcome, Unknown
+from safewrite.protocol.values import LedgerRecord
 from safewrite.stores.abc import ObjectStore
 from safewrite.texts import said
 

@@ -10,17 +10,8 @@ from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
 
-from safewrite.protocol.effects import (
-    Exists,
-    Failed,
-    LedgerRecord,
-    Listed,
-    Missing,
-    Ok,
-    Outcome,
-    Tail,
-    Unknown,
-)
+from safewrite.protocol.effects import Exists, Failed, Missing, Ok, Outcome, Unknown
+from safewrite.protocol.values import LedgerRecord, Listed, Tail
 
 
 class LocalObjects:

@@ -6,17 +6,8 @@ import hashlib
 import threading
 from dataclasses import dataclass, field, replace
 
-from safewrite.protocol.effects import (
-    Entry,
-    Exists,
-    LedgerRecord,
-    Listed,
-    Missing,
-    Ok,
-    Outcome,
-    Queue,
-    Tail,
-)
+from safewrite.protocol.effects import Exists, Missing, Ok, Outcome
+from safewrite.protocol.values import Entry, LedgerRecord, Listed, Queue, Tail
 
 
 @dataclass

@@ -11,7 +11,8 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 from safewrite.errors import Kind, StorageError, UnsafeConfigError
-from safewrite.protocol.effects import Entry, Exists, Ok, Outcome
+from safewrite.protocol.effects import Exists, Ok, Outcome
+from safewrite.protocol.values import Entry
 from safewrite.stores.abc import LockTable, ObjectStore
 
 SCRATCH = "_safewrite/probe/"

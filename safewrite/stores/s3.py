@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from safewrite.protocol.effects import Busy, Listed, Missing, Ok, Outcome, Tail, Unknown
+from safewrite.protocol.effects import Busy, Missing, Ok, Outcome, Unknown
+from safewrite.protocol.values import Listed, Tail
 from safewrite.stores.aws import ServerClock, classify_error, is_empty
 
 

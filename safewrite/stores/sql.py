@@ -18,17 +18,8 @@ from datetime import UTC
 from typing import Any
 
 from safewrite.errors import Kind, MissingExtraError, StorageError
-from safewrite.protocol.effects import (
-    Busy,
-    Exists,
-    Failed,
-    LedgerRecord,
-    Missing,
-    Ok,
-    Outcome,
-    Queue,
-    Unknown,
-)
+from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Ok, Outcome, Unknown
+from safewrite.protocol.values import LedgerRecord, Queue
 
 try:
     import sqlalchemy as sa

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from safewrite.delta.log import actions
 from safewrite.protocol import effects as fx
+from safewrite.protocol import values
 from safewrite.protocol.effects import Effect, Ok, Outcome
 from safewrite.stores.memory import MemoryLedger, MemoryObjects
 from safewrite.stores.world import World, run
@@ -124,7 +125,7 @@ class Table:
         value = outcome.value if isinstance(outcome, Ok) else None
         if isinstance(value, bytes):
             self.bytes_read += len(value)
-        elif isinstance(value, fx.Tail):
+        elif isinstance(value, values.Tail):
             self.bytes_read += len(value.data)
         elif isinstance(value, tuple):
             self.bytes_read += sum(len(entry.path) for entry in value)

@@ -35,7 +35,7 @@ from safewrite.iceberg.write.append import check_unchanged
 from safewrite.iceberg.write.overwrite import ReplacePlan
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Put, Unknown, WallClock
-from safewrite.protocol.iceberg.commit import SwapTable
+from safewrite.protocol.iceberg.change import SwapTable
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.stores.world import Performer
 from safewrite.testing.steps import Answers, At, Recorder, Stepwise

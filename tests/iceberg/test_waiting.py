@@ -9,9 +9,10 @@ import pytest
 
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Now, Ok, Outcome, Queue, ReadQueue, Sleep, TakeTicket
+from safewrite.protocol.effects import Effect, Now, Ok, Outcome, ReadQueue, Sleep, TakeTicket
 from safewrite.protocol.iceberg import commit
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.values import Queue
 from safewrite.stores.world import run
 
 

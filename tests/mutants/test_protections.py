@@ -28,7 +28,6 @@ from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import (
     Busy,
     Effect,
-    Entry,
     Exists,
     LedgerCommit,
     Ok,
@@ -37,6 +36,7 @@ from safewrite.protocol.effects import (
     PutIfAbsent,
     Unknown,
 )
+from safewrite.protocol.values import Entry
 from safewrite.stores.aws import meaning
 from safewrite.stores.dynamodb import DynamoDBLocks
 from safewrite.stores.s3 import S3Objects

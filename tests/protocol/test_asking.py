@@ -13,7 +13,6 @@ from safewrite.protocol.effects import (
     Backoff,
     Busy,
     Effect,
-    Entry,
     Exists,
     Failed,
     Get,
@@ -21,12 +20,12 @@ from safewrite.protocol.effects import (
     Ok,
     Outcome,
     PassTurn,
-    Queue,
     Sleep,
     Together,
     Unknown,
 )
 from safewrite.protocol.fetch import BATCH, fetch, fetch_one
+from safewrite.protocol.values import Entry, Queue
 from tests.protocol.scripts import script
 
 LIMITS = Limits(asks=3, timeout_s=10.0, lease_s=3.0)
@@ -56,11 +55,10 @@ def test_a_write_is_overdue_once_its_time_is_used_up() -> None:
 
 
 def test_an_error_says_what_was_asked_and_what_helps() -> None:
-    assert "'a': cut. Nothing was committed by this call; this often passes" in str(
-        unanswered(GET, Unknown("cut"))
-    )
-    assert "'Get': Missing" in str(unanswered(Get("a"), Missing()))
-    assert "check permissions" in str(unanswered(GET, Failed("no")))
+    said = str(unanswered(GET, Unknown("cut")))
+    assert "Reading a failed: cut. Nothing was committed by this call. This often passes" in said
+    assert "Reading a failed: Missing" in str(unanswered(Get("a"), Missing()))
+    assert "Check permissions" in str(unanswered(GET, Failed("no")))
 
 
 def _two(first: Effect, second: Effect) -> Generator[Effect, Outcome, list[Outcome]]:

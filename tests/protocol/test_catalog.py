@@ -27,12 +27,12 @@ from safewrite.protocol.effects import (
     Ok,
     Outcome,
     PassTurn,
-    Queue,
     Unknown,
 )
 from safewrite.protocol.iceberg import commit, failures
 from safewrite.protocol.iceberg.commit import Settled, settle, settle_creation
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.values import Queue
 from tests.protocol.scripts import Script, script
 
 LIMITS = Limits(attempts=3, asks=2, timeout_s=10.0)

@@ -11,17 +11,9 @@ import pytest
 from safewrite.errors import InvalidInputError, ReplayMismatchError, StorageError
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import (
-    Backoff,
-    Exists,
-    Failed,
-    LedgerCommit,
-    LedgerRecord,
-    Missing,
-    Ok,
-    Unknown,
-)
+from safewrite.protocol.effects import Backoff, Exists, Failed, LedgerCommit, Missing, Ok, Unknown
 from safewrite.protocol.keys import Identity
+from safewrite.protocol.values import LedgerRecord
 from tests.protocol.scripts import script
 
 LIMITS = Limits(asks=2)

@@ -22,16 +22,15 @@ from safewrite.protocol.effects import (
     Backoff,
     Busy,
     CompleteEntry,
-    Entry,
     Exists,
     Failed,
     Get,
-    Listed,
     Missing,
     Ok,
     PutEntryIfAbsent,
     Unknown,
 )
+from safewrite.protocol.values import Entry, Listed
 from tests.protocol.scripts import script
 
 LIMITS = Limits(attempts=3, asks=2, timeout_s=10.0, recheck_s=60.0)

@@ -9,17 +9,8 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta import commit
 from safewrite.protocol.delta.candidate import Arbiter, Try
 from safewrite.protocol.delta.catch_up import catch_up
-from safewrite.protocol.effects import (
-    Busy,
-    Exists,
-    Failed,
-    Missing,
-    Ok,
-    Outcome,
-    Queue,
-    Together,
-    Unknown,
-)
+from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Ok, Outcome, Together, Unknown
+from safewrite.protocol.values import Queue
 from tests.protocol.scripts import Script, script
 from tests.protocol.test_log import LIMITS, Rows, attempt, entry, listed
 

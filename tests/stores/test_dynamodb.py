@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 import safewrite as sw
 from bench.servers.servers import Ministack
 from safewrite.cli.app import app
-from safewrite.protocol.effects import Exists, LedgerRecord, Missing, Ok, Queue
+from safewrite.protocol.effects import Exists, Missing, Ok
+from safewrite.protocol.values import LedgerRecord, Queue
 from safewrite.stores.dynamodb import aws_ledger
 
 FUTURE_S = 4_000_000_000

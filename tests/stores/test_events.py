@@ -11,19 +11,9 @@ import pytest
 import safewrite as sw
 from safewrite.protocol.ask import Limits, ask
 from safewrite.protocol.delta.claim import finish
-from safewrite.protocol.effects import (
-    Backoff,
-    Effect,
-    Entry,
-    Get,
-    List,
-    Ok,
-    Outcome,
-    PutIfAbsent,
-    Together,
-    Unknown,
-)
+from safewrite.protocol.effects import Backoff, Effect, Get, List, Ok, Outcome, PutIfAbsent, Together, Unknown
 from safewrite.protocol.ticket_queue import wait_turn
+from safewrite.protocol.values import Entry
 from safewrite.stores.events import Event, Listener, listener
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.memory import MemoryLocks, MemoryObjects, MemoryQueue

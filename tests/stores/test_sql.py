@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from bench.servers.catalogs import Postgres
 from safewrite.errors import StorageError
-from safewrite.protocol.effects import Exists, LedgerRecord, Missing, Ok, Queue
+from safewrite.protocol.effects import Exists, Missing, Ok
+from safewrite.protocol.values import LedgerRecord, Queue
 from safewrite.stores import sql
 from safewrite.stores.sql import SqlLedger, SqlQueue
 from tests.stores.conftest import Engines

@@ -16,7 +16,8 @@ from bench.servers.servers import free_port
 from safewrite.errors import Kind, StorageError
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Busy, Exists, Failed, LedgerRecord, Missing, Ok, Queue, Unknown
+from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Ok, Unknown
+from safewrite.protocol.values import LedgerRecord, Queue
 from safewrite.stores import sql
 from safewrite.stores.memory import MemoryObjects
 from safewrite.stores.sql import SqlLedger, SqlQueue

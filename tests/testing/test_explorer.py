@@ -8,7 +8,8 @@ import pytest
 
 from safewrite.protocol.delta.claim import commit_path
 from safewrite.protocol.delta.commit import Arbiter
-from safewrite.protocol.effects import Entry, Ok
+from safewrite.protocol.effects import Ok
+from safewrite.protocol.values import Entry
 from safewrite.testing.explorer import models, peers
 from safewrite.testing.explorer.__main__ import MODELS, main
 from safewrite.testing.explorer.automaton import (

@@ -23,8 +23,9 @@ from safewrite.delta.log.ranges import (
 )
 from safewrite.errors import StorageError
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import GetRange, GetTail, Ok, Outcome, Tail, Together
+from safewrite.protocol.effects import GetRange, GetTail, Ok, Outcome, Together
 from safewrite.protocol.fetch import fetch
+from safewrite.protocol.values import Tail
 from safewrite.stores.world import Performer, run
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from safewrite.delta.log import actions
-from safewrite.protocol.effects import List, Listed
+from safewrite.protocol.effects import List
+from safewrite.protocol.values import Listed
 
 FROM_START = f"{actions.LOG}/"
 """Sorts after ``.tmp/`` and before every digit: staged commits and temp files are not listed."""

@@ -20,18 +20,9 @@ from safewrite.errors import InvalidInputError, StorageError, UnsupportedTableEr
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor
 from safewrite.protocol.delta.catch_up import digest_of
-from safewrite.protocol.effects import (
-    Backoff,
-    Effect,
-    Get,
-    GetRange,
-    GetTail,
-    Missing,
-    Ok,
-    Outcome,
-    Tail,
-)
+from safewrite.protocol.effects import Backoff, Effect, Get, GetRange, GetTail, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
+from safewrite.protocol.values import Tail
 
 if TYPE_CHECKING:
     import pyarrow as pa

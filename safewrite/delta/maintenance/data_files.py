@@ -16,7 +16,8 @@ from safewrite.delta.maintenance import vanished
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import SafewriteError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
-from safewrite.protocol.effects import Missing, Ok, Outcome, Tail
+from safewrite.protocol.effects import Missing, Ok, Outcome
+from safewrite.protocol.values import Tail
 from safewrite.stores.world import run
 
 SAMPLE = 64

@@ -22,8 +22,9 @@ from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.errors import NotCommittedError, StorageError
 from safewrite.options import Address, parse_address
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Entry, Get, List, Listed, Ok
+from safewrite.protocol.effects import Effect, Get, List, Ok
 from safewrite.protocol.fetch import fetch, fetch_one
+from safewrite.protocol.values import Entry, Listed
 from safewrite.stores.abc import ObjectStore
 from safewrite.stores.advice import cause_of
 from safewrite.stores.aws import ServerClock, shared_client

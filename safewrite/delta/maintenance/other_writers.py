@@ -7,7 +7,7 @@ from safewrite.delta.maintenance import vanished
 from safewrite.delta.maintenance.inspection import Inspection, now_ms
 from safewrite.delta.maintenance.vanished import CommitStatus, Lost
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
-from safewrite.protocol.effects import Entry
+from safewrite.protocol.values import Entry
 
 DAY_MS = 24 * 3600 * 1000
 TEMPS_MAX = 2_000

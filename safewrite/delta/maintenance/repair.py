@@ -30,8 +30,9 @@ from safewrite.findings import Step, Steps
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta import claim
 from safewrite.protocol.delta.commit import Arbiter, commit
-from safewrite.protocol.effects import Entry, GetTail, Ok, Tail
+from safewrite.protocol.effects import GetTail, Ok
 from safewrite.protocol.staging import Mark
+from safewrite.protocol.values import Entry, Tail
 from safewrite.stores.world import World, run
 
 DAY_MS = 24 * 3600 * 1000

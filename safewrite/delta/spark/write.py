@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from safewrite.frames.predicate import Predicate
-    from safewrite.table import Operation
+    from safewrite.operation import Operation
 
 log = logging.getLogger("safewrite")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.where import Where
-    from safewrite.table import Operation
+    from safewrite.operation import Operation
 
 
 @dataclass

@@ -28,19 +28,9 @@ from safewrite.protocol.delta.commit import (
     commit,
     look,
 )
-from safewrite.protocol.effects import (
-    Effect,
-    Entry,
-    Get,
-    LedgerRecord,
-    List,
-    Missing,
-    NewestEntry,
-    Ok,
-    Outcome,
-    Together,
-)
+from safewrite.protocol.effects import Effect, Get, List, Missing, NewestEntry, Ok, Outcome, Together
 from safewrite.protocol.fetch import fetch_one
+from safewrite.protocol.values import Entry, LedgerRecord
 
 log = logging.getLogger("safewrite")
 

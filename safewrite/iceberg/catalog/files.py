@@ -13,7 +13,8 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 
 from safewrite.iceberg.catalog.outcomes import classify_file_error
 from safewrite.iceberg.catalog.s3 import direct
-from safewrite.protocol.effects import Failed, Ok, Outcome, Tail
+from safewrite.protocol.effects import Failed, Ok, Outcome
+from safewrite.protocol.values import Tail
 
 if TYPE_CHECKING:
     from pyiceberg.io import InputStream, OutputStream

@@ -40,13 +40,8 @@ from safewrite.iceberg.catalog.world import CatalogWorld
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.protocol.iceberg.commit import (
-    Change,
-    Settled,
-    load,
-    settle,
-    settle_creation,
-)
+from safewrite.protocol.iceberg.change import Change
+from safewrite.protocol.iceberg.commit import Settled, load, settle, settle_creation
 from safewrite.stores.world import run
 
 if TYPE_CHECKING:

@@ -11,14 +11,9 @@ from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
 from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error
 from safewrite.iceberg.metadata import MAIN, head_of, table_of
-from safewrite.protocol import effects as fx
+from safewrite.protocol import values
 from safewrite.protocol.effects import Effect, Failed, Missing, Ok, Outcome
-from safewrite.protocol.iceberg.commit import (
-    CreateTable,
-    LoadTable,
-    ReadMetadata,
-    SwapTable,
-)
+from safewrite.protocol.iceberg.change import CreateTable, LoadTable, ReadMetadata, SwapTable
 from safewrite.stores.world import World
 from safewrite.texts import said
 
@@ -165,8 +160,8 @@ class _NoLedger:
     def get(self, key: str) -> Outcome:
         return Missing()
 
-    def intend(self, record: fx.LedgerRecord, expire_time_s: int) -> Outcome:
+    def intend(self, record: values.LedgerRecord, expire_time_s: int) -> Outcome:
         return Ok()
 
-    def commit(self, record: fx.LedgerRecord, expire_time_s: int) -> Outcome:
+    def commit(self, record: values.LedgerRecord, expire_time_s: int) -> Outcome:
         return Ok()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.data.manifests import live_manifests
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Get, GetTail, Ok, Tail
+from safewrite.protocol.effects import Get, GetTail, Ok
 from safewrite.protocol.fetch import fetch
+from safewrite.protocol.values import Tail
 from safewrite.stores.world import run
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from safewrite.frames.predicate import Predicate
-    from safewrite.table import Operation
+    from safewrite.operation import Operation
 
 TAIL_BYTES = 64
 _WAP = "write.wap.enabled"

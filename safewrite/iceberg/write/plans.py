@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from safewrite.frames.where import Where
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.overwrite import ReplacePlan
-    from safewrite.table import Operation
+    from safewrite.operation import Operation
 
 
 @dataclass

@@ -13,17 +13,12 @@ from safewrite.iceberg.write import summary as names
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Delete, Effect, LedgerRecord, Ok, Outcome, Together
-from safewrite.protocol.iceberg.commit import (
-    METADATA_READ_MAX,
-    Plan,
-    ReadMetadata,
-    Swapped,
-    commit,
-    load,
-)
+from safewrite.protocol.effects import Delete, Effect, Ok, Outcome, Together
+from safewrite.protocol.iceberg.change import Plan, ReadMetadata
+from safewrite.protocol.iceberg.commit import METADATA_READ_MAX, Swapped, commit, load
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.values import LedgerRecord
 
 if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Listed, Outcome
+from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.values import Listed
 
 Steps = Generator[Effect, Outcome, None]
 

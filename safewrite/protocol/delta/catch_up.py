@@ -18,16 +18,15 @@ from safewrite.protocol.delta.candidate import (
 from safewrite.protocol.effects import (
     Effect,
     EntriesAfter,
-    Entry,
     Get,
     List,
-    Listed,
     Missing,
     Ok,
     Outcome,
     Together,
     Unknown,
 )
+from safewrite.protocol.values import Entry, Listed
 
 
 # --- the queue ----------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from safewrite.protocol.effects import (
     Backoff,
     CompleteEntry,
     Effect,
-    Entry,
     Exists,
     Failed,
     Get,
@@ -32,6 +31,7 @@ from safewrite.protocol.effects import (
     PutIfAbsent,
     Unknown,
 )
+from safewrite.protocol.values import Entry
 
 LOG = "_delta_log/"
 ENTRY_TTL_S = 2 * 24 * 3600

@@ -31,6 +31,7 @@ from safewrite.errors import (
 )
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits, ask, overdue, side_by_side, unanswered
+from safewrite.protocol.contention import spread
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import (
     Arbiter,
@@ -50,7 +51,6 @@ from safewrite.protocol.effects import (
     Backoff,
     Delete,
     Effect,
-    Entry,
     Exists,
     Failed,
     Get,
@@ -61,6 +61,7 @@ from safewrite.protocol.effects import (
     Together,
     Unknown,
 )
+from safewrite.protocol.values import Entry
 from safewrite.texts import said
 
 __all__ = [
@@ -178,15 +179,9 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
 
 
 def _spread(state: Try, version: int, lost_s: float) -> Backoff:
-    """Wait so long that about one of us tries at a time: as many lost tries' time as there are rivals.
-
-    How many versions were taken since we last looked says how many rivals there are; with none
-    in sight yet, the number of lost attempts does.
-    """
     rivals = max(version - state.tried - 1, 0) if state.tried >= 0 else 0
     state.tried = version
-    ceiling_s = lost_s * (1 + max(rivals, state.attempts))
-    return Backoff(state.attempts, ceiling_s, name="commit.backoff")
+    return spread(state.attempts, rivals, lost_s, "commit.backoff")
 
 
 def check_patience(state: Try, elapsed_s: float) -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Protocol
 
 from safewrite.errors import (
     CommitUnknownError,
@@ -32,6 +31,7 @@ from safewrite.errors import (
 )
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits, ask, overdue, unanswered
+from safewrite.protocol.contention import spread
 from safewrite.protocol.effects import (
     Backoff,
     Effect,
@@ -42,6 +42,15 @@ from safewrite.protocol.effects import (
     Outcome,
     Together,
     Unknown,
+)
+from safewrite.protocol.iceberg.change import (
+    Change,
+    CreateTable,
+    Creation,
+    LoadTable,
+    Plan,
+    ReadMetadata,
+    SwapTable,
 )
 from safewrite.protocol.iceberg.failures import (
     clobbered,
@@ -56,93 +65,6 @@ from safewrite.texts import said
 
 METADATA_READ_MAX = 100
 """Earlier metadata files that are read to account for expired snapshots."""
-
-
-# --- what is asked of the world --------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class LoadTable(Effect):
-    """The table as its catalog shows it now: ``Ok(TableVersion) | Missing | Failed | Unknown``."""
-
-    def __str__(self) -> str:
-        return "Loading the table from its catalog"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadMetadata(Effect):
-    """The table as an earlier metadata file shows it: ``Ok(TableVersion) | Missing | Unknown``."""
-
-    location: str
-
-    def __str__(self) -> str:
-        return f"Reading {self.location}"
-
-
-@dataclass(frozen=True, slots=True)
-class SwapTable(Effect):
-    """Apply a change if its base still is the table: ``Ok | Exists | Missing | Busy | Failed | Unknown``.
-
-    ``Exists``: refused, the base is not the table any more, or someone else is just changing it.
-    """
-
-    change: Change
-
-    def __str__(self) -> str:
-        return "Committing to the catalog"
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTable(Effect):
-    """Make a table if there is none of its name: ``Ok | Exists | Missing | Busy | Failed | Unknown``."""
-
-    creation: Creation
-
-    def __str__(self) -> str:
-        return "Creating the table in its catalog"
-
-
-# --- what is committed -----------------------------------------------------------------------------
-class Change(Protocol):
-    """A change of a table's metadata, bound to one base, complete but for the catalog's consent."""
-
-    @property
-    def base(self) -> TableVersion:
-        """The metadata that the change is bound to."""
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """Files that only this change names, besides data files."""
-
-    def landed_in(self, head: TableVersion) -> bool:
-        """Whether this very change is part of that metadata."""
-
-    def stands_in(self, head: TableVersion) -> bool:
-        """Whether what it brought is still in force there (a snapshot was not rolled back)."""
-
-    def may_land_on(self, head: TableVersion) -> bool:
-        """Whether the catalog could still apply it to that metadata."""
-
-    def accounted_in(self, head: TableVersion) -> bool:
-        """Whether that metadata would show the change, had it landed at any time since its base."""
-
-
-class Creation(Protocol):
-    """A table that is to be made."""
-
-    def landed_in(self, head: TableVersion) -> bool:
-        """Whether the table that is there is this one."""
-
-
-class Plan(Protocol):
-    """What wants to be committed, on whatever base it takes."""
-
-    def examine(self, head: TableVersion) -> int | None:
-        """The snapshot that already carries this write, if there is one.
-
-        Raises a ``NotCommittedError`` if the head makes the write impossible.
-        """
-
-    def stage(self, head: TableVersion) -> Generator[Effect, Outcome, Change]:
-        """Bind the plan to a base: whatever the change will name is uploaded when this returns."""
 
 
 @dataclass(slots=True)
@@ -436,14 +358,8 @@ def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Genera
 
 
 def _spread(done: Swapped, tried: TableVersion, lost_s: float) -> Backoff:
-    """Wait so long that about one of us tries at a time: as many lost tries' time as there are rivals.
-
-    How many snapshots landed since the try before says how many rivals there are; with none in sight
-    yet, the number of lost attempts does.
-    """
     rivals = sum(1 for _ in takewhile(lambda at: at != tried.current, done.head.ancestors()))
-    ceiling_s = lost_s * (1 + max(rivals, done.attempts))
-    return Backoff(done.attempts, ceiling_s, name="swap.spread")
+    return spread(done.attempts, rivals, lost_s, "swap.spread")
 
 
 def _examine(plan: Plan, seen: TableVersion, head: TableVersion) -> Generator[Effect, Outcome, int | None]:

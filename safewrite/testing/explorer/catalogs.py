@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safewrite.iceberg.catalog.commit_request import CommitRequest, holds
 from safewrite.iceberg.write.summary import FINGERPRINT, KEY, ROWS
 from safewrite.protocol.effects import Effect, Exists, Failed, Missing, Ok, Outcome
-from safewrite.protocol.iceberg.commit import LoadTable, ReadMetadata, SwapTable
+from safewrite.protocol.iceberg.change import LoadTable, ReadMetadata, SwapTable
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.testing.explorer.immutable import Store
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from safewrite.protocol.delta.commit import version_of
-from safewrite.protocol.effects import Effect, Entry, LedgerRecord, Ok, Outcome, Queue
+from safewrite.protocol.effects import Effect, Ok, Outcome
+from safewrite.protocol.values import Entry, LedgerRecord, Queue
 from safewrite.stores.memory import MemoryLedger, MemoryLocks, MemoryObjects, MemoryQueue
 from safewrite.stores.world import World
 from safewrite.testing.explorer.automaton import TICK_S

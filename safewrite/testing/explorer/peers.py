@@ -21,7 +21,6 @@ from safewrite.protocol.effects import (
     CompleteEntry,
     Delete,
     Effect,
-    Entry,
     Exists,
     Get,
     GetEntry,
@@ -34,6 +33,7 @@ from safewrite.protocol.effects import (
     PutEntryIfAbsent,
     PutIfAbsent,
 )
+from safewrite.protocol.values import Entry
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.immutable import Copy, OverwriteEntry
 from safewrite.testing.explorer.rows import LIMITS, body_of, head

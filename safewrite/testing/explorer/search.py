@@ -10,9 +10,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from safewrite.protocol import effects as fx
+from safewrite.protocol import values
 from safewrite.protocol.delta.commit import version_of
 from safewrite.protocol.effects import Busy, Effect, Exists, Failed, Ok, Outcome, Unknown
-from safewrite.protocol.iceberg.commit import SwapTable
+from safewrite.protocol.iceberg.change import SwapTable
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.testing.explorer.automaton import (
     Automaton,
@@ -393,5 +394,5 @@ def _told(outcome: Outcome) -> str:
     return "Ok()" if outcome == Ok() else str(outcome)
 
 
-def _without(entries: tuple[fx.Entry, ...], entry: fx.Entry) -> tuple[fx.Entry, ...]:
+def _without(entries: tuple[values.Entry, ...], entry: values.Entry) -> tuple[values.Entry, ...]:
     return tuple(kept for kept in entries if kept is not entry)

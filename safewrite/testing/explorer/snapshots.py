@@ -11,7 +11,8 @@ from safewrite.iceberg.write.summary import Write, find
 from safewrite.iceberg.write.write import Done, Ledgers, write
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Exists, Ok, Outcome, Put
-from safewrite.protocol.iceberg.commit import LoadTable, SwapTable, load
+from safewrite.protocol.iceberg.change import LoadTable, SwapTable
+from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.catalogs import (

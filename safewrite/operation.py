@@ -1,0 +1,28 @@
+"""Defines what a write does with its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from safewrite.receipt import Named
+
+if TYPE_CHECKING:
+    from safewrite.frames.where import Where
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a write does with its rows: appends them, or puts them where ``where`` is true (None: everywhere)."""
+
+    verb: Literal["append", "overwrite", "delete"]
+    where: Where | None = None
+    schema_mode: Literal["merge"] | None = None
+    spark_catalog: str | None = None
+
+
+class Planned(Protocol):
+    """A write that was planned on one version of the table."""
+
+    @property
+    def write(self) -> Named: ...

@@ -1,0 +1,97 @@
+"""States what an Iceberg commit asks of a catalog, and what can be committed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Protocol
+
+from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.iceberg.head import TableVersion
+
+
+# --- what is asked of the world --------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class LoadTable(Effect):
+    """The table as its catalog shows it now: ``Ok(TableVersion) | Missing | Failed | Unknown``."""
+
+    def __str__(self) -> str:
+        return "Loading the table from its catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMetadata(Effect):
+    """The table as an earlier metadata file shows it: ``Ok(TableVersion) | Missing | Unknown``."""
+
+    location: str
+
+    def __str__(self) -> str:
+        return f"Reading {self.location}"
+
+
+@dataclass(frozen=True, slots=True)
+class SwapTable(Effect):
+    """Apply a change if its base still is the table: ``Ok | Exists | Missing | Busy | Failed | Unknown``.
+
+    ``Exists``: refused, the base is not the table any more, or someone else is just changing it.
+    """
+
+    change: Change
+
+    def __str__(self) -> str:
+        return "Committing to the catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable(Effect):
+    """Make a table if there is none of its name: ``Ok | Exists | Missing | Busy | Failed | Unknown``."""
+
+    creation: Creation
+
+    def __str__(self) -> str:
+        return "Creating the table in its catalog"
+
+
+# --- what is committed -----------------------------------------------------------------------------
+class Change(Protocol):
+    """A change of a table's metadata, bound to one base, complete but for the catalog's consent."""
+
+    @property
+    def base(self) -> TableVersion:
+        """The metadata that the change is bound to."""
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Files that only this change names, besides data files."""
+
+    def landed_in(self, head: TableVersion) -> bool:
+        """Whether this very change is part of that metadata."""
+
+    def stands_in(self, head: TableVersion) -> bool:
+        """Whether what it brought is still in force there (a snapshot was not rolled back)."""
+
+    def may_land_on(self, head: TableVersion) -> bool:
+        """Whether the catalog could still apply it to that metadata."""
+
+    def accounted_in(self, head: TableVersion) -> bool:
+        """Whether that metadata would show the change, had it landed at any time since its base."""
+
+
+class Creation(Protocol):
+    """A table that is to be made."""
+
+    def landed_in(self, head: TableVersion) -> bool:
+        """Whether the table that is there is this one."""
+
+
+class Plan(Protocol):
+    """What wants to be committed, on whatever base it takes."""
+
+    def examine(self, head: TableVersion) -> int | None:
+        """The snapshot that already carries this write, if there is one.
+
+        Raises a ``NotCommittedError`` if the head makes the write impossible.
+        """
+
+    def stage(self, head: TableVersion) -> Generator[Effect, Outcome, Change]:
+        """Bind the plan to a base: whatever the change will name is uploaded when this returns."""
