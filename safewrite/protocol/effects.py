@@ -1,9 +1,9 @@
 """Names the effects that a protocol asks for, and the outcomes that answer them.
 
 A protocol is a generator: it *yields* an :class:`Effect` and is *sent* an outcome.  Nothing in
-``safewrite.protocol`` does I/O, sleeps, reads a clock or draws a random number, so the very same
-code runs on S3 and DynamoDB, on local files and SQLite, in memory under Hypothesis, and under an
-exhaustive explorer of interleavings and faults.
+``safewrite.protocol`` does I/O, sleeps, reads a clock or draws a random number, so the same code runs on S3
+and DynamoDB, on local files and SQLite, in memory under Hypothesis, and under an exhaustive explorer of
+interleavings and faults.
 
 Paths are relative to the table's root, with ``/`` between parts.  ``name`` labels the step
 (``"commit.put_commit"``): kill points, fault plans and traces go by it.
@@ -78,8 +78,8 @@ Outcome: TypeAlias = Ok | Exists | Missing | Busy | Failed | Unknown
 class Listed:
     """One object of a listing; ``modified_ms`` is the store's own clock, epoch milliseconds.
 
-    ``etag`` is the MD5 of the content in hexadecimal digits where the store says so, else whatever is another
-    one for another object.
+    ``etag`` is the MD5 of the content in hexadecimal digits where the store says so, else any text that
+    differs between objects.
     """
 
     path: str
@@ -131,7 +131,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """What is remembered of an idempotency key: INTENT, and COMMITTED once ``version`` is set.
+    """What the ledger holds of an idempotency key: INTENT, and COMMITTED once ``version`` is set.
 
     ``in_doubt_at`` is the version at which an attempt ended without knowing whether it landed.
     ``table_id`` is the Delta table id that the versions count in (None in records of before 0.1): a ledger
@@ -148,7 +148,7 @@ class LedgerRecord:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The lease of a table as a ticket queue: ``serving`` is whose turn it is, ``next`` the next ticket."""
+    """The ticket queue of a table: ``serving`` is the ticket whose turn it is, ``next`` the next ticket."""
 
     serving: int
     next: int
@@ -157,7 +157,7 @@ class Queue:
 # --- effects ----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Something asked of the world."""
+    """One request of a protocol."""
 
     name: str = ""
 
@@ -311,7 +311,7 @@ class CompleteEntry(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LedgerGet(Effect):
-    """What is remembered of a key, read consistently: ``Ok(LedgerRecord) | Missing | Unknown``."""
+    """Read the record of a key, consistently: ``Ok(LedgerRecord) | Missing | Unknown``."""
 
     key: str
 

@@ -17,7 +17,7 @@ from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, GetTail, Missing, Ok, Outcome, Put, Tail, Together
 
 WINDOW_FILES, WINDOW_BYTES = 8, 64 * 2**20
-"""How much is uploaded side by side; one file at least, however large."""
+"""Bytes that are uploaded at the same time; one file at least, however large."""
 TAIL_BYTES_MAX = 64 * 1024
 
 
