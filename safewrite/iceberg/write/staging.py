@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile
 
 WINDOW_FILES, WINDOW_BYTES = 8, 64 * 2**20
-"""How much is uploaded side by side; one file at least, however large."""
+"""Bytes that are uploaded at the same time; one file at least, however large."""
 TAIL_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the end of an uploaded file must look like; what another library uploaded has no digest until it is seen."""
+    """What the end of an uploaded file must look like; another library's file has no digest until it is seen."""
 
     path: str
     size: int
@@ -38,11 +38,11 @@ class Mark:
 
     @classmethod
     def of(cls, path: str, size: int, tail: bytes) -> Mark:
-        """The mark of a file of ``size`` bytes that ends so."""
+        """The mark of a file of ``size`` bytes that ends with these."""
         return cls(path, size, len(tail), hashlib.sha256(tail).digest())
 
     def seen(self, outcome: Outcome) -> Mark | None:
-        """The mark after a look at the file; None if it is gone or another."""
+        """The mark after a look at the file; None if the file is gone or differs."""
         tail = outcome.value if isinstance(outcome, Ok) else None
         if not isinstance(tail, Tail) or tail.size != self.size or not tail.data.endswith(self.ending):
             return None
@@ -104,7 +104,7 @@ class Staging:
 def perform_all(
     effects: tuple[Effect, ...], limits: Limits, name: str
 ) -> Generator[Effect, Outcome, list[Outcome]]:
-    """Perform effects side by side, each again until it has an answer.
+    """Perform effects in parallel, each again until it has an answer.
 
     Raises:
         StorageError: one of them got none; nothing was committed.
