@@ -123,7 +123,7 @@ def _print_findings(console: Console, findings: list[Finding]) -> None:
         console.print("[green]Nothing unsafe was found.[/green]")
         return
     colours = {Severity.DANGER: "bold red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
-    grid = grid_of("severity", "code", "what was found", "how to mend it")
+    grid = grid_of("severity", "code", "what was found", "how to repair it")
     for finding in findings:
         level = f"[{colours[finding.severity]}]{finding.severity}[/]"
         grid.add_row(level, finding.code, plain(finding.message), plain(finding.mend))
@@ -213,7 +213,7 @@ def repair(
             given = {"--rescue": rescue, "--sweep": sweep}
             target.refuse(*(name for name, wanted in given.items() if wanted))
             place, steps = _repair_iceberg(target, set_retention, dry_run)
-            nothing = "Nothing to repair. Of an Iceberg table it mends the retention only; doctor says what else is wrong."
+            nothing = "Nothing to repair. Of an Iceberg table it repairs the retention only; doctor says what else is wrong."
     show_steps(screen, place, steps, nothing)
 
 

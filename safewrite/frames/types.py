@@ -184,7 +184,7 @@ def check_names(names: Iterable[object], *, where: str) -> None:
 
 
 def _collision(one: str, other: str, where: str) -> str:
-    how = "twice" if one == other else f"beside {one!r}, which differs only in case"
+    how = "twice" if one == other else f"next to {one!r}, which differs only in case"
     return (
         f"Column {other!r} occurs {how} in {where}; tables match names without regard to case. "
         "Nothing was written. Rename or drop one of them."

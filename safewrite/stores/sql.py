@@ -294,7 +294,7 @@ def _purge(connection: sa.Connection) -> Outcome:
         sa.select(ledger_table.c.table_id, ledger_table.c.key_digest).where(expired).limit(PURGE_ROWS)
     ).all()
     if old:
-        # `expired` again: a row that was put anew in between stays.
+        # `expired` again: a row that was put again in between stays.
         connection.execute(sa.delete(ledger_table).where(name.in_([tuple(row) for row in old]), expired))
     return Ok()
 

@@ -38,7 +38,7 @@ def check_calendar(footer: pq.FileMetaData, kept: pa.Table, path: str) -> None:
     if is_old(footer) and any(_has_old_day(leaf) for column in kept.columns for leaf in leaves(column)):
         raise UnsupportedTableError(
             f"{path} has days in the calendar before 1582 (Spark 2, or a session with datetimeRebaseModeInWrite=LEGACY), "
-            "and rows with such days are to stay: written anew they would be other days. Nothing was committed. Remove "
+            "and rows with such days are to stay: rewritten they would be other days. Nothing was committed. Remove "
             "whole files or partitions, or delete these rows with Spark."
         )
 

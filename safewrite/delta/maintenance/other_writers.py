@@ -67,7 +67,7 @@ def _mixed(found: Inspection) -> Findings:
             f"Versions {some(past)} have no entry in the lock table {found.lock_table!r}: written by "
             f"{', '.join(engines) or 'unknown'} past it. Rows of safewrite are safe; Spark's and old deltalake's "
             "writers and these overwrite each other.",
-            "Move every writer to safewrite, which is safe beside either kind; until then stop one kind.",
+            "Move every writer to safewrite, which is safe with either kind; until then stop one kind.",
             {"versions": past[:EXAMPLES], "count": len(past), "engines": engines},
         )  # fmt: skip
 

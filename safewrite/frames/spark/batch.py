@@ -127,7 +127,7 @@ class Observed:
         found = self._answer()
         if not found or found[_COUNT] != rows:
             log.warning(
-                "%d rows were written, and %s counted on the way: they are counted anew",
+                "%d rows were written, and %s counted on the way: they are counted again",
                 rows,
                 found.get(_COUNT, "none") if found else "none",
             )

@@ -299,7 +299,7 @@ def _refuse_redundant(
     for field in fields:
         if field.source_id == source.field_id and field.transform.dedup_name == transform.dedup_name:
             raise _invalid(
-                f"partition_by holds {shown(text)} beside {field.name!r}, which already divides that column"
+                f"partition_by holds {shown(text)} next to {field.name!r}, which already divides that column"
             )
 
 

@@ -70,7 +70,7 @@ def rolled_back() -> Exception:
     return ForeignWriterError(
         "The commit landed, and another writer rolled the table back past it before it could be "
         "acknowledged. The rows are not in the current table. Find out who rolled it back; call again with "
-        "the same key to write them anew."
+        "the same key to write them again."
     )
 
 
