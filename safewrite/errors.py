@@ -31,7 +31,7 @@ from safewrite.texts import said
 
 
 class Kind(StrEnum):
-    """Stable codes of what went wrong; append-only."""
+    """Stable codes of errors; append-only."""
 
     WOULD_ALTER = "would_alter"
     INVALID_INPUT = "invalid_input"
@@ -98,7 +98,7 @@ class WouldAlterError(NotCommittedError, ValueError):
 
 
 class InvalidInputError(NotCommittedError, ValueError):
-    """Arguments, keys or data that cannot be written, or not be replayed."""
+    """Arguments, keys or data that cannot be written, or cannot be replayed."""
 
     default_kind = Kind.INVALID_INPUT
 
@@ -148,8 +148,7 @@ class StorageError(NotCommittedError):
 class CommitUnknownError(SafewriteError):
     """The write may have landed.  The same key again, or ``table.resolve(key)``, decides.
 
-    ``version`` is the version that is in doubt, where one is: once the log has grown past it, the
-    answer is certain.
+    ``version`` is the version in doubt, where there is one: once the log has grown past it, the answer is certain.
     """
 
     default_kind = Kind.COMMIT_UNKNOWN
@@ -174,7 +173,7 @@ class MissingExtraError(SafewriteError, ImportError):
 
 
 def not_committed(error: Exception, key: str | None = None) -> NotCommittedError:
-    """What a library raised before anything was committed, as one of ours."""
+    """An error of safewrite for what a library raised before anything was committed."""
     return StorageError(
         f"{type(error).__name__}: {said(error)}. Nothing was committed by this call. If it was the environment, call again "
         "with the same key; else please report it.",
@@ -183,7 +182,7 @@ def not_committed(error: Exception, key: str | None = None) -> NotCommittedError
 
 
 def not_yet(what: str) -> TableNotFoundError:
-    """What is raised where a table is asked about that the first append is to make."""
+    """The error for a question about a table that the first append will create."""
     return TableNotFoundError(
         f"There is no {what} yet. Nothing was written. The first append makes it; if another writer made it since, call "
         "refresh()."

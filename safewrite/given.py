@@ -12,12 +12,12 @@ from safewrite.texts import said, shown
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """While a caller's argument is read, and nothing is written yet: each error is one of the argument.
+    """Turn each error into one of the argument, while a caller's argument is read and nothing is written yet.
 
     Also a decorator.  Errors that are no ``Exception`` (KeyboardInterrupt) pass through.
 
     Raises:
-        InvalidInputError: what the argument, or a library that reads it, raised.
+        InvalidInputError: for what the argument, or a library that reads it, raised.
     """
     try:
         yield

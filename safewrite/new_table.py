@@ -1,4 +1,4 @@
-"""Says where settings of a new table have no effect, for there is a table or none is to be made."""
+"""Says where settings of a new table have no effect: there is a table, or none is to be created."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger("safewrite")
 
 
 def only_for_new(**given: Any) -> None:
-    """Refuse what only says how a table is made, where none is to be made: it would be left out in silence.
+    """Refuse settings of a new table where none is to be created: they would be ignored in silence.
 
     Raises:
         InvalidInputError: one of them was given.
@@ -26,7 +26,7 @@ def only_for_new(**given: Any) -> None:
 
 
 def warn_of_kept(table: Any, partition_by: Any, properties: Mapping[str, str]) -> None:
-    """Say which settings of a new table have no effect, for the table is there and has others."""
+    """Warn which settings of a new table have no effect, for the table exists and has others."""
     try:
         own_partitions, own = tuple(table.partition_by), dict(table.properties)
     except TableNotFoundError:

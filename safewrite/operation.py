@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a write does with its rows: appends them, or puts them where ``where`` is true (None: everywhere)."""
+    """What a write does with its rows: append them, or replace those where ``where`` is true (None: all)."""
 
     verb: Literal["append", "overwrite", "delete"]
     where: Where | None = None

@@ -23,7 +23,7 @@ from safewrite.texts import shown
 ArbiterName = Literal["dynamodb", "object-store", "local"]
 
 DEFAULT_LOCK_TABLE = "delta_log"
-"""The name that Delta's ``S3DynamoDBLogStore`` uses unless told otherwise."""
+"""The name that Delta's ``S3DynamoDBLogStore`` uses by default."""
 TEXT_MAX = 1024
 """No key of S3 is longer, and no name of a table."""
 
@@ -38,7 +38,7 @@ _SINGLE_DRIVER = frozenset({"SPARK.DELTA.LOGSTORE.S3.IMPL", "SPARK.DELTA.LOGSTOR
 
 
 class Generated(Enum):
-    """How a write without a name of its caller's is named."""
+    """How a write is named whose caller gave no name."""
 
     GENERATED = "generated"
 
@@ -53,9 +53,8 @@ Txn: TypeAlias = tuple[str, int] | Generated | None
 
 @reading("key= or txn=")
 def identity(key: Key, txn: Txn) -> Identity:
-    """What the caller names a write by: a key, a stream's batch, or neither.
-
-    None is no name, and not the same as none given: an event whose id is missing must not be written twice.
+    """How the caller names a write: by a key, by a stream's batch, or not at all.  None is an invalid name,
+    not the same as none given: an event whose id is missing must not be written twice.
 
     Raises:
         InvalidInputError: both were given, or None, or one that cannot be used.
@@ -79,7 +78,7 @@ def identity(key: Key, txn: Txn) -> Identity:
 
 @reading("key=")
 def known_key(key: object) -> str:
-    """The name of a write that is asked for.
+    """The name of a write to look up.
 
     Raises:
         InvalidInputError: it can name none.
@@ -128,7 +127,7 @@ def _seconds(name: str, value: Any) -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False; raises InvalidInputError for anything else, of which a text like "no" would count as true."""
+    """True or False; raises InvalidInputError for anything else: a text like "no" would count as true."""
     if not isinstance(value, bool):
         raise InvalidInputError(f"{name}= is True or False, not {shown(value)}. Nothing was written.")
     return value
@@ -157,7 +156,7 @@ def session(value: Any) -> Any:
 
 
 def texts(name: str, value: Any) -> tuple[str, ...]:
-    """A list of texts; raises InvalidInputError for anything else, a single text among it."""
+    """A list of texts; raises InvalidInputError for anything else, also for a single text."""
     good = isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes)
     if not good or not all(isinstance(one, str) for one in value):
         raise InvalidInputError(
@@ -248,12 +247,12 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _LAMBDA = "AWS_LAMBDA_FUNCTION_NAME"
 _KEPT_IN_LAMBDA = "/mnt/"
-"""Where file systems are mounted that outlive a function's sandbox."""
+"""The folder of file systems that outlive a function's sandbox."""
 
 
 @reading("The table's address")
 def parse_address(uri: object) -> Address:
-    """Understand a table's address; spellings of one table become one (A15).
+    """Parse a table's address; spellings of one table become one (A15).
 
     A text that could be a slip (``s3:/bucket``, ``bucket/path`` without its scheme) is no local path: rows would go
     to a disk where nobody looks for them.

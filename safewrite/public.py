@@ -28,7 +28,7 @@ class Turn:
         self._lock = threading.RLock()
 
     def is_anothers(self) -> bool:
-        """Whether this is the copy that a forked child has; True once."""
+        """Whether this is a forked child's copy; True once."""
         if self._process == os.getpid():
             return False
         self.__init__()  # type: ignore[misc]
@@ -60,7 +60,7 @@ def public(call: Callable[P, T]) -> Callable[P, T]:
     """Let a function raise nothing but SafewriteErrors.
 
     Raises:
-        InternalError: what a library raised, and safewrite did not expect.
+        InternalError: for what a library raised and safewrite did not expect.
     """
 
     @wraps(call)
@@ -78,7 +78,7 @@ def public(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def verb(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """As :func:`public`, for a method of a table, which the threads of a process call one after the other."""
+    """As :func:`public`, for a method of a table: the threads of a process call it one after the other."""
     checked = public(call)
 
     @wraps(call)
@@ -93,12 +93,12 @@ def verb(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]
 
 @contextmanager
 def after_ack(uri: str) -> Iterator[None]:
-    """What is done once rows are in the table: whatever it raises is logged, and unmakes no ack."""
+    """Log, and do not raise, what goes wrong once rows are in the table: nothing takes an ack back."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the rows are in the table, whatever comes after
         kind = error.kind if isinstance(error, SafewriteError) else Kind.INTERNAL
-        with suppress(Exception):  # handlers and filters of logs are the user's, and may be what raised
+        with suppress(Exception):  # handlers and filters of logs are the user's, and may have raised it
             log.warning("after the commit: %s", said(error), extra={"table": uri, "kind": kind.value})
 
 

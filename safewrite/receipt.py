@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Outcome(StrEnum):
-    """How an acknowledged write came to be in the table."""
+    """How an acknowledged write came into the table."""
 
     COMMITTED = "committed"
     ALREADY_COMMITTED = "already_committed"
@@ -86,7 +86,7 @@ class Done:
     contended: bool = field(default=False, kw_only=True)
 
     def receipt(self, table: str, write: Named, elapsed_s: float) -> Receipt:
-        """What the caller is given."""
+        """Make the caller's receipt."""
         return Receipt(
             outcome=Outcome.ALREADY_COMMITTED if self.already else Outcome.COMMITTED,
             table=table,

@@ -20,7 +20,7 @@ log = logging.getLogger("safewrite")
 
 
 class _Table(Protocol):
-    """What a sink asks of a table."""
+    """The table that a sink needs."""
 
     def append(self, data: Any, *, txn: tuple[str, int], **settings: Any) -> Receipt: ...
 
@@ -29,7 +29,7 @@ class _Table(Protocol):
 
 @dataclass
 class _Live:
-    """What a sink has opened and done in this process; it does not travel with it."""
+    """What a sink has opened and done in this process; it is not sent to others."""
 
     table: _Table | None = None
     receipt: Receipt | None = None
@@ -39,8 +39,8 @@ class _Live:
 class Sink:
     """Writes the batches of one stream: ``stream.writeStream.foreachBatch(sink)``.
 
-    Spark calls it again with a batch that it is not sure of; ``(app_id, epoch_id)`` in the commit itself
-    makes the second call find the first.  It holds no connection: each process that it is sent to opens the
+    Spark calls it again with a batch that it is not sure of; by ``(app_id, epoch_id)`` in the commit itself
+    the second call finds the first.  A sink holds no connection: each process that receives it opens the
     table for itself, as ``safewrite.open`` did.
     """
 
@@ -90,10 +90,10 @@ class Sink:
 
 
 def portable(reopen: Callable[[], Any] | None) -> Callable[[], Any]:
-    """What opens a table again in another process.
+    """The opener of a table for another process.
 
     Raises:
-        InvalidInputError: it was made of something that does not travel.
+        InvalidInputError: the table was made of something that cannot be sent.
     """
     if reopen is None:
         raise InvalidInputError(
@@ -117,7 +117,7 @@ def sink(
     schema_mode: Literal["merge"] | None,
     extra: Mapping[str, Any] | None = None,
 ) -> Sink:
-    """A sink whose arguments were looked at.
+    """A sink with checked arguments.
 
     Raises:
         InvalidInputError: one of them cannot be.

@@ -32,11 +32,11 @@ else:
 log = logging.getLogger("safewrite")
 
 QUEUE_MEMORY = 20
-"""After a contended write, so many further writes queue at once instead of trying their luck first."""
+"""After a contended write, this many further writes queue at once instead of trying first."""
 PLANS_MAX = 5
-"""A write is planned so many times when other writers change what its plan stood on."""
+"""How often a write is planned when other writers change what its plan depends on."""
 FRESH_S = 1.0
-"""What was read or committed within this time is tried upon without another look; a guess, for speed only."""
+"""A version read or committed within this time is written on without another look; a guess, for speed only."""
 
 
 if TYPE_CHECKING:  # defaults (PEP 696) let users write ``safewrite.Table`` alone
@@ -54,9 +54,9 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
     """
 
     world: Performer
-    """What the effects of a write are performed on; tests put their own in its place."""
+    """The world that performs the effects of a write; tests replace it."""
     _REPLANNED: ClassVar[frozenset[Kind]] = frozenset()
-    """Conflicts after which every write is planned again, beside those of its verb."""
+    """Conflicts after which every write is planned again, besides those of its verb."""
 
     def __init__(self, limits: Limits | None) -> None:
         self.limits = limits or Limits()
@@ -82,7 +82,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
     @property
     @abstractmethod
     def version(self) -> int:
-        """The newest Delta version or Iceberg snapshot id this object has seen; -1 before there is one."""
+        """The newest Delta version or Iceberg snapshot id that this object has seen; -1 before there is one."""
 
     @property
     @abstractmethod
@@ -101,7 +101,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
 
     @abstractmethod
     def after_fork(self) -> None:
-        """In a forked child: connections and clocks of the parent are not used again."""
+        """Stop using the parent's connections and clocks in a forked child."""
 
     @verb
     def refresh(self) -> Self:
@@ -131,19 +131,20 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
         Args:
             data: pandas, Arrow or polars frame, a list of dicts, or a Spark DataFrame of a session that
                 was set up with ``safewrite.spark``; columns are matched by name.
-            key: what names this write, such as an event id: a repeat with the same key and rows
+            key: the name of this write, such as an event id: a repeat with the same key and rows
                 returns the first receipt (``already_committed``), with other rows it raises.
             txn: ``(app_id, version)`` of a stream's batch, instead of a key.
             schema_mode: ``"merge"`` to add new columns to the table and leave missing ones NULL.
-            spark_catalog: Iceberg only, for a Spark DataFrame: what its session calls the table's catalog,
-                where several of the session's catalogs know the table.
+            spark_catalog: Iceberg only, for a Spark DataFrame: its session's name for the table's catalog,
+            where several of the session's catalogs know the table.
 
         Raises:
             WouldAlterError, InvalidInputError: before anything was uploaded.
             ReplayMismatchError: the key or batch was committed before with other rows.
             NotCommittedError: its other subclasses; none of the rows is or will be in the table.
             CommitUnknownError: the same call again, or ``resolve(error.key)``, decides.
-            ForeignWriterError: someone replaced our commit, or the catalog acknowledged it and it is not there.
+            ForeignWriterError: another writer replaced our commit, or the catalog acknowledged it and it is
+            not there.
         """
         return self._write(
             data,
@@ -165,8 +166,8 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
         """Replace the rows for which ``where`` is true (all rows without it) by ``data``, in one commit.
 
         Rows that other writers append meanwhile and that match are replaced too, as if they had come
-        just before (C9).  Where Spark writes a Delta table, Delta decides that: without ``where`` they may stay,
-        as if they had come just after.
+        just before (C9).  Where Spark writes a Delta table, Delta decides this: without ``where`` they may
+        stay, as if they had come just after.
 
         Args:
             data: as for :meth:`append`; every row must satisfy ``where``, as in Delta's replaceWhere.
@@ -198,9 +199,9 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
     ) -> Receipt:
         """Remove the rows for which ``where`` is true, in one commit; rows for which it is NULL stay.
 
-        Rows that other writers append meanwhile are treated as by :meth:`overwrite`.  A delete that
-        finds no rows commits all the same, so that a repeat is known as one.  Files that hold other rows too
-        are rewritten (copy-on-write).
+        Rows that other writers append meanwhile are treated as by :meth:`overwrite`.  A delete that finds no
+        rows commits all the same, so that a repeat is recognized.  Files that hold other rows too are
+        rewritten (copy-on-write).
 
         Args:
             where: as for :meth:`overwrite`; ``"true"`` removes all rows.
@@ -218,9 +219,9 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
     def resolve(self, key: str) -> Receipt | None:
         """Find out, without writing, whether a write landed: its receipt, or None if it did not.
 
-        Iceberg: that an attempt ended in doubt is known from the ledger (``lock_table=``, SQL catalogs); without
-        one only the object that made the attempt knows of it, and another one may answer None while a lost
-        request is still on its way.
+        Iceberg: the ledger (``lock_table=``, SQL catalogs) knows that an attempt ended in doubt.  Without one
+        only the object that made the attempt knows it, and another may answer None while a lost request is
+        still on its way.
 
         Raises:
             CommitUnknownError: it may still land; write again with the same key to decide.
@@ -244,11 +245,11 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
     ) -> Sink:
         """What ``foreachBatch`` of a Spark stream calls: ``stream.writeStream.foreachBatch(table.sink(app_id="orders"))``.
 
-        Each batch is one commit, in the table exactly once: a replay is known by ``app_id`` and its epoch, and
-        by the offsets of the stream's sources or its rows.
+        Each batch is one commit, in the table exactly once: a replay is recognized by ``app_id`` and its
+        epoch, and by the offsets of the stream's sources or its rows.
 
         Args:
-            mode: ``"append"``, or ``"overwrite"`` to put each batch in the place of all rows.
+            mode: ``"append"``, or ``"overwrite"`` to replace all rows by each batch.
             app_id: names the stream, as long as its checkpoint lives.  It has no default: two streams must not
                 share one, and a stream whose checkpoint was deleted counts from 0 again and needs a new one.
             schema_mode, spark_catalog: as for :meth:`append`.
@@ -258,7 +259,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
 
     # --- what a format does -----------------------------------------------------------------------
     def _in_session(self, catalog: str | None) -> str | None:
-        """Check what a Spark session calls the table's catalog."""
+        """Check a Spark session's name for the table's catalog."""
         return catalog
 
     @abstractmethod
@@ -267,7 +268,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
 
     @abstractmethod
     def _create(self, schema: pa.Schema) -> None:
-        """Make the table, empty."""
+        """Create the table, empty."""
 
     @abstractmethod
     def _refresh(self) -> VersionT | None:
@@ -275,21 +276,21 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
 
     @abstractmethod
     def _look_again(self) -> None:
-        """Load the newest version without a word of what was known, after a conflict."""
+        """Load the newest version after a conflict, without use of what was known."""
 
     @abstractmethod
     def _planned_on(self, operation: Operation, data: Any) -> VersionT | None:
-        """The version that a write is planned on; None where the write makes the table."""
+        """The version that a write is planned on; None where the write creates the table."""
 
     @abstractmethod
     def _plan(
         self, data: Any, operation: Operation, name: Identity, on: VersionT | None
     ) -> tuple[PlanT, Callable[[], Any]]:
-        """Check the data and plan its write; what encodes its files comes with the plan."""
+        """Check the data and plan its write; the plan brings the encoder of its files."""
 
     @abstractmethod
     def _commit(self, plan: PlanT, operation: Operation, encode: Callable[[], Any]) -> DoneT:
-        """Upload and commit what was planned."""
+        """Upload and commit a plan."""
 
     @abstractmethod
     def _write_spark(self, frame: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
@@ -297,7 +298,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
 
     @abstractmethod
     def _count(self, data: Any, on: VersionT | None) -> Counted:
-        """The rows under the table's schema, where it may have more columns than they."""
+        """The rows under the table's schema, which may have more columns than they."""
 
     @abstractmethod
     def _name(self, counted: Counted, on: VersionT | None, name: Identity) -> Named:
@@ -305,11 +306,11 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
 
     @abstractmethod
     def _resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
-        """The version that holds a write, and what its history says of it; None if it did not land."""
+        """The version that holds a write, and the history's entry of it; None if it did not land."""
 
     @abstractmethod
     def _after(self, done: DoneT, started_s: float) -> None:
-        """Keep what was learnt of the table, and look after its metadata."""
+        """Keep what the commit showed of the table, and maintain its metadata."""
 
     # --- the loop around a write --------------------------------------------------------------------
     def _write(self, data: Any, operation: Operation, name: Identity) -> Receipt:
@@ -338,13 +339,13 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
         return self._receipt(self._commit(plan, operation, encode), plan.write, started_s)
 
     def _replanned(self, attempt: Callable[[], Receipt], kinds: set[Kind]) -> Receipt:
-        """Plan and stage again when another writer changed what the plan stood on (H9, C9)."""
+        """Plan and stage again when another writer changed what the plan depends on (H9, C9)."""
         for turn in range(1, PLANS_MAX + 1):
             known = self._mark()
             try:
                 return attempt()
             except WouldAlterError:
-                # What was seen a moment ago may be older than a column that came since.
+                # The version of a moment ago may lack a column that came since.
                 if turn == PLANS_MAX or not self._has_changed(known):
                     raise
             except ConflictError as error:
@@ -355,7 +356,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
         raise AssertionError("unreachable")
 
     def _has_changed(self, known: object) -> bool:
-        """Whether the table is at another version than it was; that one is known afterwards."""
+        """Whether the table has moved to another version, which is known afterwards."""
         if known is None:
             return False
         with suppress(StorageError):
@@ -364,7 +365,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
 
     @abstractmethod
     def _mark(self) -> object:
-        """What tells one known state of the table from another; None before there is a table."""
+        """The mark that tells one known version of the table from another; None before there is a table."""
 
     def _repeated(
         self, count: Callable[[], Counted], operation: Operation, name: Identity, on: VersionT | None
@@ -402,7 +403,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
         return answer.value
 
     def _since(self, started_s: float) -> float:
-        """Seconds since then; 0 where the clock raises, for a receipt does not hang on it."""
+        """Seconds since then; 0 where the clock raises, for a receipt does not depend on it."""
         with suppress(Exception):
             return self._now_s() - started_s
         return 0.0

@@ -113,7 +113,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             themselves, or where an Iceberg table may forget keys.
         attempts_max, timeout_s: limits of one write; beyond them it is NotCommitted.
         lease_s: how long an unmoving queue is watched before its holder is passed over.
-        target_file_size: bytes of a data file from which another one is begun (default 128 MiB; for
+        target_file_size: bytes after which another data file is begun (default 128 MiB; for
             Iceberg the table's ``write.target-file-size-bytes`` goes first).
         checkpoints: Delta only: make a checkpoint every ``delta.checkpointInterval`` versions, after the
             commit.
@@ -252,7 +252,7 @@ class OpenSettings:
     on_event: Listener | None
 
     def reopen(self, uri: Any, **changed: Any) -> Callable[[], Any] | None:
-        """Opens the same table in the same way, here or in another process; None where that does not travel."""
+        """Opens the same table in the same way, here or in another process; None where it cannot be sent there."""
         if self.boto3_session is not None:
             return None
         settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "limits"}

@@ -1,10 +1,10 @@
-"""Words what others made: a caller's object, or a library's error, which may itself raise."""
+"""Renders what others made as text: a caller's object, or a library's error, which may itself raise."""
 
 from __future__ import annotations
 
 
 def shown(value: object, most: int = 80) -> str:
-    """How an object looks, in at most so many letters; of one that cannot be shown its type."""
+    """An object as text, in at most this many letters; its type where it cannot be shown."""
     try:
         return _plain(repr(value))[:most]
     except Exception:  # noqa: BLE001 - whatever its repr raises: the message is about something else
@@ -12,7 +12,7 @@ def shown(value: object, most: int = 80) -> str:
 
 
 def said(error: BaseException) -> str:
-    """What an error says; an error may have no text, or raise when it is asked for it."""
+    """The text of an error, which may have none, or raise when asked for it."""
     try:
         return _plain(str(error))
     except Exception:  # noqa: BLE001 - as above

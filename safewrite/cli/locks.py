@@ -36,7 +36,7 @@ locks = typer.Typer(
 
 
 KEYS_MAX = 10_000
-"""Keys of an Iceberg table that are read from its catalog's database."""
+"""How many keys of an Iceberg table are read from its catalog's database."""
 
 
 def _look_at_locks(target: Target) -> Inspection:
@@ -58,7 +58,7 @@ def _look_at_locks(target: Target) -> Inspection:
 
 # --- Iceberg --------------------------------------------------------------------------------------
 def _look_at_uuid(target: Target) -> dict[str, Any]:
-    """What a lock table holds of the Iceberg table with this UUID."""
+    """Read what a lock table holds of the Iceberg table with this UUID."""
     from safewrite.stores.dynamodb import ICEBERG
 
     client = shared_client("dynamodb", None, target.options)
@@ -67,7 +67,7 @@ def _look_at_uuid(target: Target) -> dict[str, Any]:
 
 
 def _look_at_catalog(target: Target) -> dict[str, Any]:
-    """What is kept beside the catalog of an Iceberg table: in the lock table, or in the catalog's own database."""
+    """Read ledger and queue of an Iceberg table: in the lock table, or in the catalog's own database."""
     connection = target.look()
     from safewrite.iceberg.maintenance.verify import read_head
 
@@ -234,7 +234,7 @@ def clear_locks(
 ) -> None:
     """Remove entries that a dropped Delta table left; entries of versions that the log holds stay.
 
-    Of an Iceberg table there is nothing to clear: its keys expire by themselves.
+    An Iceberg table has nothing to clear: its keys expire by themselves.
     """
     with screen.errors():
         if target.catalog is not None:

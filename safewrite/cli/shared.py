@@ -67,7 +67,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 
 
 class Screen:
-    """Where answers go: rich text, or one JSON document."""
+    """Shows answers as rich text, or as one JSON document."""
 
     def __init__(self, context: typer.Context, output: Output | None) -> None:
         self.json = (output or context.find_root().obj or Output.TEXT) is Output.JSON

@@ -28,7 +28,7 @@ def stress(context: typer.Context) -> None:
 
 
 def _bench() -> Callable[..., Any]:
-    """The stress run's own command: of the wheel's package, or of the checkout that safewrite runs from."""
+    """The stress run's own command, from the wheel's package or from the checkout that safewrite runs from."""
     checkout = Path(safewrite.__file__).resolve().parent.parent / "bench" / "stress" / "__main__.py"
     name = "bench" if checkout.exists() else "safewrite_bench"
     if name == "safewrite_bench" and importlib.util.find_spec(name) is None:

@@ -48,7 +48,7 @@ def doctor(
         ),
     ] = False,
 ) -> None:
-    """Find what is unsafe about a table, and how to mend it.  Exits with 1 if there is a danger."""
+    """Find what is unsafe about a table, and how to repair it.  Exits with 1 if there is a danger."""
     examine = _examine_delta if target.catalog is None else _examine_iceberg
     with screen.errors():
         answer, findings = examine(target, deep=deep, probe_store=probe_store)
@@ -92,7 +92,7 @@ def _examine_iceberg(
 
 
 def _looked_at(target: Target, *, deep: bool, probe_store: bool) -> list[str]:
-    """What a look at a table covers, in words."""
+    """Say in words what a look at a table covers."""
     files = "all data files" if deep else "the newest 64 data files (all with --deep)"
     if target.catalog is not None:
         looked = [
@@ -123,7 +123,7 @@ def _print_findings(console: Console, findings: list[Finding]) -> None:
         console.print("[green]Nothing unsafe was found.[/green]")
         return
     colours = {Severity.DANGER: "bold red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
-    grid = grid_of("severity", "code", "what was found", "how to mend it")
+    grid = grid_of("severity", "code", "what was found", "how to repair it")
     for finding in findings:
         level = f"[{colours[finding.severity]}]{finding.severity}[/]"
         grid.add_row(level, finding.code, plain(finding.message), plain(finding.mend))
@@ -199,15 +199,10 @@ def repair(
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Mend what is safe to mend.
-
-    Delta: finish commits that somebody left unfinished; on demand rescue vanished ones, sweep temp files, and let
-    the log remember writes for long enough.
-
-    Iceberg: on demand let the table keep snapshots for long enough, and nothing else; doctor says how to
-    mend the rest.
-
-    Exits with 1 if something that should be mended could not be.
+    """Repair what is safe to repair.  Delta: finish commits that a writer left unfinished; on demand rescue
+    vanished ones, sweep temp files, and let the log remember writes for long enough.  Iceberg: on demand let
+    the table keep snapshots for long enough, and nothing else; doctor says how to repair the rest.  Exits
+    with 1 if something that should be repaired could not be.
     """
     with screen.errors():
         if target.catalog is None:
@@ -218,13 +213,13 @@ def repair(
             given = {"--rescue": rescue, "--sweep": sweep}
             target.refuse(*(name for name, wanted in given.items() if wanted))
             place, steps = _repair_iceberg(target, set_retention, dry_run)
-            nothing = "Nothing to repair. Of an Iceberg table it mends the retention only; doctor says what else is wrong."
+            nothing = "Nothing to repair. Of an Iceberg table it repairs the retention only; doctor says what else is wrong."
     show_steps(screen, place, steps, nothing)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a repair of a Delta table is asked to do."""
+    """The parts of a Delta table's repair that were asked for."""
 
     rescue: bool
     sweep: bool

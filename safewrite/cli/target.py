@@ -100,7 +100,7 @@ def _shared(
     storage_option: StorageOption = None,
     output: OutputOption = None,
 ) -> tuple[Screen, Target]:
-    """What every table command is given; its parameters become theirs."""
+    """Stand for every table command; its parameters become theirs."""
     screen = Screen(context, output)
     named = None
     if catalog or catalog_property:

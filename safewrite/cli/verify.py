@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Auditor:
-    """One state of a table, of either format, that can be asked for keys and for rows."""
+    """One version of a table, of either format, that can be asked for keys and for rows."""
 
     table: str
     version: int

@@ -36,7 +36,8 @@ def choose(
     storage_options: Mapping[str, str] | None,
     otherwise: ArbiterName = "dynamodb",
 ) -> Choice:
-    """The arbiter as it is given, else as the table's properties record it, else as settings name a lock table.
+    """Choose the arbiter that is given, else the one that the table's properties record, else one with the
+    lock table that settings name.
 
     Raises:
         InvalidInputError: the arguments contradict each other, or name no arbiter.
@@ -75,7 +76,7 @@ def _recorded_table(recorded: Mapping[str, str]) -> str | None:
 
 
 def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
-    """Two writers must not disagree about who arbitrates (A12, A16).
+    """Refuse two writers that disagree about who arbitrates (A12, A16).
 
     Raises:
         UnsafeConfigError: kind ARBITER_MISMATCH.
@@ -98,7 +99,7 @@ def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
 
 
 def _as_recorded(arbiter: str, recorded: Mapping[str, str]) -> str:
-    """The arguments that name the arbiter which a table has on record."""
+    """The arguments that name the arbiter recorded in a table."""
     if arbiter != "dynamodb":
         return f"arbiter={arbiter!r}"
     region, _, rest = recorded.get(PROPERTY_LOCK_TABLE, "").partition("/")
@@ -112,12 +113,12 @@ def choose_spelling(
     """Claim versions where the table's other lock-table writers do (A15).
 
     Spark spells a table ``s3a://...``; deltalake before 1.6 as its user does, mostly ``s3://...``, and its
-    copy overwrites ``N.json``: a writer that claims under another spelling is not seen by it.  ``ours`` and
+    copy overwrites ``N.json``: it does not see a writer that claims under another spelling.  ``ours`` and
     ``others`` say whether there are entries under the connection's spelling and under the other one.
     Returns the connection, respelled where the other spelling is the one in use.
 
     Raises:
-        UnsafeConfigError: kind MIXED_WRITERS; both spellings are in use, so nobody is safe.
+        UnsafeConfigError: kind MIXED_WRITERS; both spellings are in use, so no writer is safe.
     """
     locks = connection.world.locks
     other_path = str(getattr(locks, "other_path", ""))

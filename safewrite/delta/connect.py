@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A table's world and who arbitrates in it.
+    """A table's world and its arbiter.
 
     ``lock_table_id`` names one lock table of one DynamoDB: two with the same name are told apart (A16).
     ``endpoint`` is where the object store was probed.
@@ -45,7 +45,7 @@ class Connection:
 
     @property
     def lock_path(self) -> str:
-        """The spelling of the table's path under which versions are claimed; '' without a lock table."""
+        """The spelling of the table's path that claims use; '' without a lock table."""
         return str(getattr(self.world.locks, "table_path", ""))
 
     def properties(self) -> dict[str, str]:
@@ -71,7 +71,7 @@ def connect(
     create_lock_table: bool = False,
     queue: bool = True,
 ) -> Connection:
-    """Build the world of a table; nothing is written but, where asked, the lock table itself.
+    """Build the world of a table; writes nothing but, where asked, the lock table itself.
 
     Raises:
         UnsafeConfigError: a setting allows silent loss.
@@ -122,7 +122,7 @@ def connect(
 def probe(connection: Connection, recorded: Mapping[str, str]) -> None:
     """Refuse a store that does not keep conditional creates exclusive, once per process and endpoint.
 
-    A table whose properties record that this endpoint was probed is taken at its word.
+    A table whose properties record that this endpoint was probed is believed.
     """
     if not connection.address.is_s3 or recorded.get(PROPERTY_PROBED) == connection.endpoint:
         return

@@ -32,7 +32,8 @@ _remembered: OrderedDict[tuple[str, str], Snapshot] = OrderedDict()
 
 
 def remember(connection: Connection, state: Snapshot) -> None:
-    """Keep a state for the next open in this process: a Lambda container opens the same table for each event.
+    """Keep a snapshot for the next open in this process: a Lambda container opens the same table for each
+    event.
 
     Its anchor proves, before it is used, that the log is still the same one.
     """
@@ -80,9 +81,10 @@ def connect_as_recorded(
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A table's state (None: there is no table), and what is known of its other writers.
+    """A table's snapshot (None: there is no table), and what is known of its other writers.
 
-    ``settled``: nothing is unfinished.  ``mixed``: some commit by conditional PUT, past the lock table.
+    ``settled``: nothing is unfinished.  ``mixed``: some writers bypass the lock table and commit by
+    conditional PUT.
     """
 
     state: Snapshot | None
@@ -117,16 +119,16 @@ def open_state(
         _warn_of_mix(connection, version, newest, strict=strict)
     probe(connection, recorded)
     if newest is not None and not newest.settled and newest.version <= version:
-        world.perform(complete(newest))  # its commit stands in the log: nobody need repair it (A6)
+        world.perform(complete(newest))  # its commit stands in the log and needs no repair (A6)
     settled = newest is None or (newest.settled and newest.version == version)
     return Opened(state, settled, mixed)
 
 
 def check_same(uri: str, known: Snapshot | None, newest: Snapshot | None) -> None:
-    """Refuse to go on with another table than the one that was opened (A17).
+    """Refuse a table other than the one that was opened (A17).
 
     Raises:
-        TableNotFoundError: there is none any more.
+        TableNotFoundError: the table is gone.
         ConflictError: kind TABLE_REPLACED.
     """
     if known is None:
@@ -154,7 +156,7 @@ def check_table(state: Snapshot) -> None:
 def _read(
     connection: Connection, limits: Limits
 ) -> Generator[Effect, Outcome, tuple[Snapshot | None, Entry | None, Entry | None]]:
-    """The state, and the newest lock-table entries under our spelling of the path and the other one."""
+    """The snapshot, and the newest lock-table entries under our spelling of the path and the other one."""
     state, newest, other = yield from side_by_side(
         load(_remembered.get(_mark(connection)), limits=limits),
         _get_newest(connection, limits),
@@ -180,7 +182,7 @@ def _get_newest(
 
 
 def _warn_of_mix(connection: Connection, version: int, newest: Entry, *, strict: bool) -> None:
-    """Versions without an entry were written past the lock table (A12)."""
+    """Warn of versions without an entry: their writers bypassed the lock table (A12)."""
     uri = connection.address.uri
     message = (
         f"{uri} has commits without an entry in the lock table (version {version}; newest entry "
@@ -212,7 +214,7 @@ def _mark(connection: Connection) -> tuple[str, str]:
 
 
 def already_there(uri: str) -> ConflictError:
-    """What is raised where a table was to be created and another is there."""
+    """The error where a table was to be created and another is there."""
     return ConflictError(
         f"There is a Delta table at {uri} already; it was left as it is. Open it with safewrite.open().",
         kind=Kind.TABLE_EXISTS,
@@ -220,7 +222,7 @@ def already_there(uri: str) -> ConflictError:
 
 
 def not_there(uri: str) -> TableNotFoundError:
-    """What is raised where a table was to be opened and there is none."""
+    """The error where a table was to be opened and there is none."""
     return TableNotFoundError(
         f"There is no Delta table at {uri}. Nothing was written. Create it with safewrite.create(), "
         "or open it with create=True to let the first append make it."

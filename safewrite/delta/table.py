@@ -67,7 +67,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         self._mixed = False
 
     def after_fork(self) -> None:
-        """In a forked child: what the parent saw a moment ago is old."""
+        """Distrust, in a forked child, what the parent saw a moment ago."""
         self._known_s = None
 
     # --- what it is -------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
 
     @property
     def version(self) -> int:
-        """The newest version this object has seen; -1 before the table exists."""
+        """The newest version that this object has seen; -1 before the table exists."""
         return self._state.version if self._state is not None else -1
 
     @property
@@ -144,11 +144,11 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         self._see(self._run(load(None, limits=self.limits)))
 
     def _see(self, state: Snapshot | None) -> None:
-        """Take a newer state: the one door for all of them, whoever read it.
+        """Take a newer snapshot: every one enters here, whoever read it.
 
         Raises:
-            ConflictError, TableNotFoundError: it is not a state of the table that was opened.
-            UnsupportedTableError, UnsafeConfigError: as for ``safewrite.open``; the state that was known stays.
+            ConflictError, TableNotFoundError: it is not a snapshot of the table that was opened.
+            UnsupportedTableError, UnsafeConfigError: as for ``safewrite.open``; the known snapshot stays.
         """
         check_same(self.uri, self._state, state)
         if state is not None:
@@ -250,7 +250,9 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         return self._receipt(done, candidate.write, started_s)
 
     def _ready_for_spark(self, schema: Callable[[], pa.Schema]) -> Snapshot:
-        """The table as it is now, made if it may be, with its arbiter on record: Delta's commits record none."""
+        """The table as it is now, created if it may be, with its arbiter recorded: Delta's commits record
+        none.
+        """
         if self._state is None:
             try:
                 self._create(schema())
@@ -272,7 +274,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         return made is not None
 
     def _arbiter(self) -> Arbiter:
-        """The arbiter, sealing claims once writers were met that know no lock table."""
+        """The arbiter; it seals claims once writers were met that know no lock table."""
         return replace(self.connection.arbiter, sealed=self._mixed)
 
     def _is_fresh(self) -> bool:

@@ -109,7 +109,7 @@ def _to_float(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _check_integers_kept(whole: npt.NDArray[Any], real: npt.NDArray[Any], target: object) -> None:
     wide = real.astype(np.float64)
     limit = 2.0**64 if whole.dtype == np.uint64 else 2.0**63
-    if (wide >= limit).any():  # rounded up beyond what the cast back below may see
+    if (wide >= limit).any():  # rounded up beyond what the cast back below can hold
         raise NotExactError(f"the integer is no {target}")
     if (wide.astype(whole.dtype) != whole).any():
         raise NotExactError(f"the integer has more digits than a {target}")
@@ -150,7 +150,7 @@ def _within_a_day(values: pa.Array) -> pa.Array:
 
 
 def _in_years_1_to_9999(values: pa.Array, *, unit_s: float) -> pa.Array:
-    """Refuse what Python, Spark and the file statistics cannot name: years below 1 or above 9999."""
+    """Refuse years that Python, Spark and the file statistics cannot name: below 1 or above 9999."""
     width = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
     span = pc.min_max(values.view(width)).as_py()
     per_unit = round(1 / unit_s) if unit_s < 1 else 1 / round(unit_s)

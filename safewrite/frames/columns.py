@@ -15,7 +15,7 @@ from safewrite.frames.inference import Shape
 Indices = npt.NDArray[np.int64]
 
 _UNREADABLE = (pa.ArrowException, ValueError, TypeError, OverflowError)
-"""What pyarrow raises where it has no array for values; a text that is no Unicode is a ValueError."""
+"""What pyarrow raises where it has no array for values; a text that is not Unicode is a ValueError."""
 
 
 class Column(Protocol):
@@ -83,7 +83,7 @@ class NumpyColumn:
 class ExtensionColumn:
     """A pandas Series of an extension dtype (Int64, string, category, Arrow, time zones).
 
-    Not of one that holds Python objects: pyarrow would infer their type by rules of its own.
+    Not for one that holds Python objects: pyarrow would infer their type by rules of its own.
     """
 
     nullable = True
@@ -187,7 +187,7 @@ def is_sparse(dtype: Any) -> bool:
 
 
 def _holds_objects(dtype: Any) -> bool:
-    """Whether a polars dtype is Object, or has it inside."""
+    """Whether a polars dtype is Object, or contains it."""
     inner = [dtype.inner] if hasattr(dtype, "inner") else [f.dtype for f in getattr(dtype, "fields", ())]
     return str(dtype) == "Object" or any(map(_holds_objects, inner))
 

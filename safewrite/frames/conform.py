@@ -5,10 +5,10 @@ unless ``allow_missing`` says so.
 
 Integers go to other integers, floats and decimals, and floats and decimals to integers, if every
 value stays equal; decimals are rescaled, times change their unit, if nothing is cut off.  Texts,
-bytes, booleans, numbers, dates and times never become each other, nor do floats and decimals.  A
-time with a zone keeps its instant; a time without one is none.  NaN for an integer column is
-refused: whether NULL is meant cannot be told.  Years are 1 to 9999.  A UUID is its 16
-bytes; bytes go to a column of fixed length if every value has that length; times of day are from 00:00 to before 24:00.
+bytes, booleans, numbers, dates and times never become each other, nor do floats and decimals.  A time with a
+zone keeps its instant; a time without one is not an instant.  NaN for an integer column is refused: whether
+NULL is meant cannot be told.  Years are 1 to 9999.  A UUID is its 16 bytes; bytes go to a column of fixed
+length if every value has that length; times of day are from 00:00 to before 24:00.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def _conformed(piece: pa.Table, target: pa.Schema, *, allow_missing: bool, first
 
 
 _TOLD_MAX = 100
-"""Columns of which one message speaks."""
+"""How many columns one message names."""
 
 
 def _differences(piece: pa.Table, target: pa.Schema, *, allow_missing: bool) -> list[str]:
-    """What names and types alone say against a piece, by column."""
+    """What is wrong with a piece by names and types alone, by column."""
     wanted = {field.name: field for field in target}
     folded = {name.casefold(): name for name in wanted}
     found, misspelled = [], set()
@@ -88,7 +88,7 @@ def _differences(piece: pa.Table, target: pa.Schema, *, allow_missing: bool) -> 
 
 
 def _goes(source: pa.DataType, field: pa.Field, allow_missing: bool) -> bool:
-    """Whether values of a type can be values of a field at all."""
+    """Whether values of a type can become values of a field at all."""
     try:
         _Caster(field.name, allow_missing, lambda row: row).field(
             _single(pa.chunked_array([], type=source)), field
@@ -227,7 +227,7 @@ class _Caster:
             if field.name not in names:
                 children.append(pa.nulls(len(values), field.type))
                 continue
-            # flattened: NULL where the struct is NULL, whatever lies beneath it in memory
+            # flattened: NULL where the struct is NULL, whatever memory holds beneath it
             child = values.flatten()[names.index(field.name)]
             if not field.nullable and values.null_count:
                 inner = _Caster(caster._path, self._allow_missing, lambda i: self._rows(int(present[i])))
@@ -262,7 +262,7 @@ class _Caster:
 
 
 def _exactly(source: pa.DataType, target: pa.DataType) -> str:
-    """What to do about values that a type cannot hold."""
+    """Advice on values that a type cannot hold."""
     if pa.types.is_timestamp(source) and pa.types.is_timestamp(target) and source.unit == "ns":
         return "Round the column yourself, so that it is your doing: frame[column].dt.floor('us')."
     return "Correct the value, or change the type of the column."

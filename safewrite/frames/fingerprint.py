@@ -1,7 +1,7 @@
 """Fingerprints rows by their values alone: order, chunks and kind of frame do not matter.
 
-It is what a repeat of a key is compared with (promise 6, E2), so it must be equal for
-equal rows and differ otherwise.  Version 1:
+A repeat of a key is compared by it (promise 6, E2), so it must be equal for equal rows and differ otherwise.
+Version 1:
 
 * cell: two 64-bit hashes of the value's canonical bits (integers, dates, timestamps as int64; floats
   as float64 with one NaN and one zero, so that -0.0 equals 0.0 and NaN equals NaN as they do in Delta;
@@ -12,7 +12,7 @@ equal rows and differ otherwise.  Version 1:
 * rows: the sum of the row hashes in each of the two lanes, modulo 2^64, and the number of rows.
 
 A list adds its elements by position, a map its entries without regard to order, a struct its fields
-by name.  This guards against mistakes, not against someone who makes collisions on purpose.
+by name.  This guards against mistakes, not against collisions made on purpose.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _TEXT = re.compile(r"(v1|spark1|offsets1):(\d+):([0-9a-f]{32})")
 class Fingerprint:
     """Number of rows and 128-bit digest; ``str()`` gives ``v1:<rows>:<hex>``.
 
-    ``kind`` says what the digest is of: ``v1``, the rows, by this module; ``spark1``, the rows, by Spark;
-    ``offsets1``, where a stream's batch comes from.  Those of two kinds are never equal.
+    ``kind`` says what the digest covers: ``v1``, the rows, by this module; ``spark1``, the rows, by Spark;
+    ``offsets1``, the origin of a stream's batch.  Fingerprints of two kinds are never equal.
     """
 
     rows: int
@@ -133,7 +133,7 @@ def _fields(columns: list[tuple[str, pa.Array]], rows: int, kind: str) -> Pair:
 
 
 def _values(values: pa.Array, name: str) -> Pair:
-    """The hashes of a column's values; what stands where NULL is does not matter."""
+    """The hashes of a column's values; bytes beneath a NULL do not matter."""
     kind = values.type
     if pa.types.is_fixed_size_binary(kind):
         values, kind = values.cast(pa.binary()), pa.binary()

@@ -1,8 +1,8 @@
 """Infers Arrow types and arrays of plain Python objects where pyarrow's inference would alter values.
 
-Left to itself pyarrow truncates a ``datetime`` to a date when the first value is a date, reads a
-naive time as UTC beside an aware one, drops the nanoseconds of a ``pandas.Timestamp``, and drops
-dict keys that a given struct type does not have (H1, H4).  So the Python types are looked at first.
+Left to itself pyarrow truncates a ``datetime`` to a date when the first value is a date, and reads a naive
+time as UTC next to an aware one.  It also drops the nanoseconds of a ``pandas.Timestamp``, and dict keys that
+a given struct type does not have (H1, H4).  So the Python types are looked at first.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Values: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 
 _MISSING_NAMES = ("NAType", "NaTType")
 _INT_BITS = 128
-"""No more have 38 decimal digits, the most that a column holds; far greater numbers have no text in Python."""
+"""38 decimal digits, the most that a column holds, have no more bits; far greater numbers have no text in Python."""
 _SIMPLE: tuple[tuple[Any, str], ...] = (
     ((bool, np.bool_), "bool"),
     (str, "str"),
     ((bytes, bytearray), "bytes"),
     (uuid.UUID, "uuid"),
 )
-"""Types of which every value is one of a column's type, with what they are called here."""
+"""Types whose every value is one of a column's type, with their names here."""
 
 
 def is_missing(value: object) -> bool:
@@ -46,7 +46,7 @@ def is_missing(value: object) -> bool:
 
 @dataclass
 class Shape:
-    """What the Python values of one column (or one nested place) are."""
+    """The kinds of Python values in one column (or one nested place)."""
 
     where: str
     hint: pa.DataType | None = None
@@ -305,7 +305,7 @@ class Shape:
 
 
 def _moment(value: np.datetime64, where: str) -> dt.date | dt.datetime:
-    """What a time of numpy stands for: a date where it counts days or longer, else a time of day without a zone.
+    """The Python value of a numpy time: a date where it counts days or longer, else a time without a zone.
 
     Raises:
         InvalidInputError: it is finer than microseconds, or beyond the years 1 to 9999.

@@ -27,7 +27,7 @@ class Draft(Protocol[T_co]):
         """Append rows."""
 
     def close(self) -> T_co:
-        """What the file has become."""
+        """Finish the file, and return it."""
 
 
 def rolled(tables: Iterable[pa.Table], target: int, begin: Callable[[], Draft[T]]) -> Iterator[T]:
@@ -57,10 +57,10 @@ def _parts(table: pa.Table, target: int) -> Iterator[pa.Table]:
 class ParquetDraft:
     """One Parquet file in memory: microseconds, standard list names, no Arrow schema of its own.
 
-    Columns of floats have no statistics and no dictionary there: Spark leaves out row groups by them as if
-    NaN were in none and as if -0.0 were not 0.0, and so loses rows of ``WHERE x > 5`` and ``WHERE x = 0``
-    (H7).  Nor have UUIDs statistics, which Java compares as signed numbers.  Bounds for whole files are in
-    the table's log or manifests, where they are right.
+    Columns of floats have no statistics and no dictionary there: Spark skips row groups by them as if none
+    had NaN and as if -0.0 were not 0.0, and so loses rows of ``WHERE x > 5`` and ``WHERE x = 0`` (H7).  UUIDs
+    have no statistics either: Java compares them as signed numbers.  Bounds for whole files are in the
+    table's log or manifests, where they are right.
     """
 
     def __init__(self, schema: pa.Schema, compression: str, **options: Any) -> None:
@@ -91,7 +91,9 @@ class ParquetDraft:
         self._rows += table.num_rows
 
     def close(self) -> tuple[bytes, pq.FileMetaData]:
-        """The file and its footer, after that was read back; raises InternalError if rows are missing."""
+        """Finish the file; return it with its footer, which was read back.  Raises InternalError if rows are
+        missing.
+        """
         self._writer.close()
         footer = pq.read_metadata(self._sink)
         if footer.num_rows != self._rows:

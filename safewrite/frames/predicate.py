@@ -1,6 +1,6 @@
 """Evaluates row predicates in SQL's three-valued logic, over partition values or over rows.
 
-A predicate is TRUE, FALSE or NULL (unknown) for a row; only where it is TRUE is a row replaced.
+A predicate is TRUE, FALSE or NULL (unknown) for a row; a row is replaced only where it is TRUE.
 NaN is greater than every number, as in Spark and DuckDB.  ``safewrite.frames.where`` makes predicates
 from SQL text and from lists of tuples; their values are already of the columns' types.
 """
@@ -106,7 +106,7 @@ def _literal(value: Any) -> str:
 
 
 def columns(predicate: Predicate) -> frozenset[str]:
-    """Names of the columns that a predicate speaks of."""
+    """Names of the columns in a predicate."""
     match predicate:
         case Compare(column=name) | IsNull(column=name):
             return frozenset({name})
@@ -120,7 +120,7 @@ def columns(predicate: Predicate) -> frozenset[str]:
 
 # --- over the values that are known of all rows of a file -----------------------------------------------
 def possible(predicate: Predicate, known: Mapping[str, Any]) -> frozenset[Truth]:
-    """What the predicate may be for rows of which only the columns in ``known`` are known.
+    """The possible outcomes for rows where only the columns in ``known`` are known.
 
     Too many outcomes only cost the reading of a file; none is ever left out.
     """
@@ -230,7 +230,7 @@ def partition_value(text: str | None, field: pa.Field[Any]) -> Any:
     Source: PROTOCOL.md, "Partition Value Serialization".
 
     Raises:
-        InvalidInputError: it cannot be told what the text means.
+        InvalidInputError: the text is ambiguous or means nothing.
     """
     if text is None or text == "":
         return None
@@ -261,6 +261,6 @@ def partition_value(text: str | None, field: pa.Field[Any]) -> Any:
 def _moment(text: str, *, utc: bool) -> dt.datetime:
     moment = dt.datetime.fromisoformat(text)
     if (moment.tzinfo is not None) is not utc:
-        # An instant without an offset was spelled in the local time of a writer that nobody knows.
+        # An instant without an offset was spelled in the local time of an unknown writer.
         raise ValueError(text)
     return moment

@@ -27,7 +27,7 @@ _SLICE_BYTES_MIN = 8 * 2**20
 _SLICE_ROWS = 2**20
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""How directory names, and some readers of partition values, spell NULL."""
+"""The spelling of NULL in directory names, and for some readers of partition values."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def prepare(
 
 
 def _checked(draft: Prepared, *, keep: bool, empty: bool) -> Prepared:
-    """The draft with its fingerprint, after a look at every row."""
+    """Look at every row, and give the draft its fingerprint."""
     prints = Fingerprinter()
     kept: list[pa.Table] = []
     if draft.rows == 0 and not empty:
@@ -154,7 +154,7 @@ def _refuse_ragged(frame: Frame, *, merge: bool) -> None:
 
 
 def _target(frame: Frame, target: pa.Schema | None, *, merge: bool) -> tuple[pa.Schema, tuple[pa.Field, ...]]:
-    """The schema to write under, and the fields of it that are new."""
+    """The schema to write under, and its new fields."""
     if target is None:
         if not frame.column_names:
             raise InvalidInputError(

@@ -17,12 +17,12 @@ EVERYTHING: Predicate = Constant(True)
 
 
 def digest(predicate: Predicate, operation: str) -> bytes:
-    """Eight bytes that stand for what is removed, so that a repeat can be told from another operation."""
+    """Eight bytes that identify what is removed, so that a repeat can be told from another operation."""
     return hashlib.blake2b(f"{operation} {predicate}".encode(), digest_size=8).digest()
 
 
 def check_rows(prepared: Prepared, predicate: Predicate) -> None:
-    """Make sure that every new row is one that the overwrite would replace (as Delta's replaceWhere does).
+    """Make sure that the overwrite would replace every new row (as Delta's replaceWhere does).
 
     Raises:
         InvalidInputError: for some row the predicate is not TRUE.

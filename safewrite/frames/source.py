@@ -1,7 +1,7 @@
 """Turns what users hold (pandas, Arrow, polars, dicts) into columns that can be read again and again.
 
-A write may have to be repeated, so its rows must be there a second time: generators, iterators and
-Arrow streams are refused, because a drained stream appends nothing on a retry and nobody notices.
+A write may have to be repeated, so its rows must be there a second time: generators, iterators and Arrow
+streams are refused, because a drained stream appends nothing on a retry, unnoticed.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
     Missing values: None, pandas.NA, NaT and masks are NULL.  NaN is a number and stays NaN among
     floats; among Python objects of other kinds (texts, dates, booleans) it can only mean NULL.  A
     pandas index is left out as deltalake and PyIceberg leave it out, but a *named* one is refused,
-    since it holds data.  Names go by case; names that differ in nothing else are refused.
+    since it holds data.  Names are case-sensitive; names that differ in case alone are refused.
 
     ``target`` only tells how to read Python objects that can be
     two things (a dict is a struct or a map).  Raises InvalidInputError for anything else.
@@ -149,7 +149,7 @@ def _from_arrow(table: pa.Table) -> Frame:
 
 
 def _from_stream(data: Any) -> Frame:
-    """A foreign table; it is exported twice, to see that the second time gives the rows again."""
+    """Columns of a foreign table; it is exported twice, to check that the second export gives the rows again."""
     try:
         table = pa.table(data)
     except (pa.ArrowException, RuntimeError, ValueError, TypeError, OSError) as error:
@@ -259,7 +259,7 @@ def _from_columns(data: Mapping[Any, Any], target: pa.Schema | None) -> Frame:
 
 
 def _refuse_other_index(data: Mapping[Any, Any]) -> None:
-    """Series of one index go together by position; of several, pandas itself would go by label."""
+    """Refuse Series of several indexes, which pandas would join by label; those of one index go by position."""
     labels = [v.index for v in data.values() if _is_series(v, "pandas")]
     if not all(labels[0].equals(other) for other in labels[1:]):
         raise InvalidInputError(

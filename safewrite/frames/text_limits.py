@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
-"""Name of the metadata that holds the type as it was declared."""
+"""The metadata key of the declared type."""
 _SIMPLE = re.compile(r"(char|varchar)\((\d+)\)", re.IGNORECASE)
 _INSIDE = re.compile(r"\b(char|varchar)\s*\(", re.IGNORECASE)
 

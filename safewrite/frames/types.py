@@ -14,7 +14,7 @@ Leaf = Callable[[pa.DataType], pa.DataType | None]
 """The type of a new table column for a frame's type without others in it; None where a format has none."""
 
 DEPTH_MAX = 32
-"""deltalake reads no schema of 128 levels of JSON, of which a struct takes three."""
+"""deltalake reads no schema of 128 levels of JSON; a struct takes three."""
 
 UTC_TIMESTAMP = pa.timestamp("us", tz="UTC")
 NAIVE_TIMESTAMP = pa.timestamp("us")
@@ -44,7 +44,7 @@ def is_uuid(kind: pa.DataType) -> bool:
 
 
 def without_uuids(kind: pa.DataType) -> pa.DataType:
-    """``kind`` with what is stored for UUIDs in their place: byte strings of 16."""
+    """``kind`` with UUIDs replaced by what is stored for them: byte strings of 16."""
     if is_uuid(kind):
         return kind.storage_type
     if pa.types.is_struct(kind):
@@ -184,7 +184,7 @@ def check_names(names: Iterable[object], *, where: str) -> None:
 
 
 def _collision(one: str, other: str, where: str) -> str:
-    how = "twice" if one == other else f"beside {one!r}, which differs only in case"
+    how = "twice" if one == other else f"next to {one!r}, which differs only in case"
     return (
         f"Column {other!r} occurs {how} in {where}; tables match names without regard to case. "
         "Nothing was written. Rename or drop one of them."

@@ -1,7 +1,7 @@
 """Parses ``where=``, SQL text or lists of tuples, to a predicate over a table's columns.
 
-Values must fit the column's type exactly: a comparison that some engine would make by casting the
-column is refused, because engines cast differently and rows hang on it.
+Values must fit the column's type exactly: a comparison that some engine would make by casting the column is
+refused, because engines cast differently and rows depend on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from safewrite.texts import shown
 
 Condition: TypeAlias = tuple[str, str, Any]
 Where: TypeAlias = str | Sequence[Condition] | Sequence[Sequence[Condition]]
-"""SQL text; or conditions that must all hold; or lists of such, of which one must hold."""
+"""SQL text; or conditions that must all hold; or lists of such, one of which must hold."""
 
 DEPTH_MAX = 100
 DIGITS_MAX = 400
@@ -48,7 +48,7 @@ def parse(where: Where, schema: pa.Schema) -> Predicate:
 
 
 def _shallow(predicate: Predicate) -> Predicate:
-    """Refuse what is nested so deeply that an engine could fail on it in the middle of a write."""
+    """Refuse a condition nested so deeply that an engine could fail on it in the middle of a write."""
     level: list[Predicate] = [predicate]
     for _ in range(DEPTH_MAX):
         level = [part for one in level for part in _parts(one)]
@@ -128,7 +128,7 @@ def _in(field: pa.Field[Any], values: Sequence[Any], *, negated: bool) -> Predic
 
 
 def _field(name: str, schema: pa.Schema) -> pa.Field[Any]:
-    """The column of this name, else of this name in another case, of which Iceberg may have several."""
+    """The column of this name, else of this name in another case; Iceberg may have several."""
     found = [field for field in schema if field.name == name]
     found = found or [field for field in schema if field.name.casefold() == name.casefold()]
     if len(found) == 1:

@@ -35,12 +35,12 @@ _SETTINGS = {
 }
 GLUE_RESENDS = 2
 _RIVALS = 4
-"""How often others may make a table of a SQL catalog just before us; it has two."""
+"""How often others may create a table of a SQL catalog just before us; it has two."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A catalog, and what keeps ledger and queue of its tables.
+    """A catalog, and the keeper of ledger and queue of its tables.
 
     ``kind`` is ``rest``, ``glue``, ``sql`` or ``other``.  ``bare`` says that a SQL catalog's database has no
     ledger and queue yet.
@@ -61,13 +61,13 @@ class Connection:
         return ".".join(self.identifier)
 
     def drop_old_metadata(self, before: TableVersion, after: TableVersion) -> None:
-        """What PyIceberg does after its own commits, where the table asks for it."""
+        """Drop old metadata as PyIceberg does after its own commits, where the table asks for it."""
         if str(after.properties.get("write.metadata.delete-after-commit.enabled")).lower() == "true":
             old, new = table_of(before), table_of(after)
             self.catalog._delete_old_metadata(new.io, old.metadata, new.metadata)  # noqa: SLF001
 
     def after_fork(self) -> Connection:
-        """The same for a forked child, by a catalog of its own.
+        """Connect in a forked child, through a catalog of its own.
 
         Raises:
             InvalidInputError: the catalog lives in the memory of one process, or cannot be made of its properties.
@@ -124,7 +124,7 @@ def connect(
     """Find the catalog, and the ledger where there is one.
 
     Raises:
-        InvalidInputError: no catalog can be made of what was given, or the identifier is none.
+        InvalidInputError: no catalog can be made of what was given, or the identifier is not valid.
         UnsafeConfigError: a catalog or a setting that allows silent loss.
         StorageError: the lock table cannot be used.
         MissingExtraError: PyIceberg is not installed.
@@ -154,7 +154,7 @@ def connect(
 
 
 def is_in_memory(catalog: Any) -> bool:
-    """Whether a SQL catalog lives in SQLite's memory, which every thread has its own of: no ledger can be there."""
+    """Whether a SQL catalog lives in SQLite's memory: every thread has its own, so no ledger can be there."""
     url = getattr(getattr(catalog, "engine", None), "url", None)
     return url is not None and url.drivername.startswith("sqlite") and url.database in (None, "", ":memory:")
 
@@ -166,7 +166,9 @@ def look(
     lock_table: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Connection:
-    """As :func:`connect`, for who only reads: nothing is made, and a catalog that is unsafe to write to is fine."""
+    """Connect for reading only, as :func:`connect`: create nothing, and accept a catalog that is unsafe to
+    write to.
+    """
     name = _identifier(identifier)
     found = _catalog(catalog, storage_options or {})
     try:
@@ -239,7 +241,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
 
 
 def _resends(name: str) -> dict[str, Any]:
-    """How often Glue's client sends a request again by itself, where the user does not say so.
+    """How often Glue's client repeats a request by itself, where the user does not say so.
 
     PyIceberg's default is ten times: at a wrong address, 22 s for each of the repeats that the protocol makes anyway.
     """
@@ -252,7 +254,7 @@ def _resends(name: str) -> dict[str, Any]:
 def _loaded(load: Callable[[], Catalog]) -> Catalog:
     """The catalog, loaded again where others of a fleet loaded it first.
 
-    PyIceberg looks for its tables in a SQL database, and then creates them: of many that come to a fresh
+    PyIceberg looks for its tables in a SQL database, and then creates them.  Where many come to a fresh
     database at once, all but one are refused.
     """
     for _ in range(_RIVALS):
@@ -265,7 +267,9 @@ def _loaded(load: Callable[[], Catalog]) -> Catalog:
 
 
 def _refuse_unguarded(name: str, given: Mapping[str, Any]) -> None:
-    """A catalog that is only files has no compare-and-set on S3 (C6); Hive's holds by a lock alone."""
+    """Refuse a catalog of files only, which has no compare-and-set on S3 (C6), and Hive's, which rests on a
+    lock alone.
+    """
     from pyiceberg.utils.config import Config
 
     configured = Config().get_catalog_config(name) or {}
@@ -287,7 +291,7 @@ def _refuse_unguarded(name: str, given: Mapping[str, Any]) -> None:
 
 
 def kind_of(catalog: Catalog) -> str:
-    """What kind of compare-and-set the catalog has; refuses those that have none.
+    """The kind of the catalog's compare-and-set; refuses catalogs without one.
 
     Raises:
         UnsafeConfigError: its commits are guarded by a lock that a paused holder outlives, or by nothing.

@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 class CachedTable:
-    """The table as it was seen last; ``head`` is None before it was there.
+    """The table version that was loaded last; ``head`` is None before the table was there.
 
-    ``seen_s`` is when, by the world's clock; None asks for another look before the next write.
+    ``seen_s`` is when it was loaded, by the world's clock; None asks for a reload before the next write.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -36,7 +36,7 @@ class CachedTable:
         self._connection = connection
 
     def existing(self) -> TableVersion:
-        """The table as it was seen last.
+        """The table version that was loaded last.
 
         Raises:
             TableNotFoundError: it was not there.
@@ -46,13 +46,13 @@ class CachedTable:
         return self.head
 
     def fresh(self, limits: Limits) -> TableVersion:
-        """The table as it was a moment ago, looked at again if the last time was longer ago."""
+        """The table as it was a moment ago, loaded again if the last load is older."""
         if self.seen_s is None or self.now_s() - self.seen_s > FRESH_S:
             return self.look(limits)
         return self.existing()
 
     def look(self, limits: Limits) -> TableVersion:
-        """Load the table anew.
+        """Load the table again.
 
         Raises:
             TableNotFoundError: it is not there.
@@ -63,7 +63,7 @@ class CachedTable:
         return head
 
     def see(self, head: TableVersion) -> None:
-        """Know this head from now on; another table of the same name has a world of its own."""
+        """Keep this table version from now on; another table of the same name has a world of its own."""
         if self.head is None or self.head.table_id != head.table_id:
             world = self._connection.world(head.table_id)
             world.table = table_of(head)
@@ -72,7 +72,7 @@ class CachedTable:
         self.seen_s = self.now_s()
 
     def resolve(self, key: str, limits: Limits) -> tuple[Resolved | None, TableVersion]:
-        """What became of a key, in the table that is there now: its ledger is asked, not that of one before it.
+        """Resolve a key in the table that is there now: ask its ledger, not that of a table before it.
 
         Raises:
             CommitUnknownError, StorageError, TableNotFoundError: as ``safewrite.iceberg.write.write.resolve``.
@@ -90,7 +90,7 @@ class CachedTable:
         return answer.value
 
     def since(self, started_s: float) -> float:
-        """Seconds since then; 0 where the clock raises, for a receipt does not hang on it."""
+        """Seconds since then; 0 where the clock raises, for a receipt does not depend on it."""
         with suppress(Exception):
             return self.now_s() - started_s
         return 0.0

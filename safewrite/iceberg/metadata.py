@@ -19,7 +19,7 @@ _NOTHING: dict[str, str] = {}
 
 
 def head_of(table: Table, branch: str = MAIN) -> TableVersion:
-    """What a table shows of a branch."""
+    """The table version of a branch, from PyIceberg's table object."""
     metadata = table.metadata
     ref = metadata.refs.get(branch)
     summaries = {s.snapshot_id: _summary(s) for s in metadata.snapshots}
@@ -39,7 +39,7 @@ def head_of(table: Table, branch: str = MAIN) -> TableVersion:
 
 
 def table_of(head: TableVersion) -> Table:
-    """The table object that a head was made from."""
+    """The table object that a table version was made from."""
     table: Table = head.raw  # type: ignore[assignment]
     assert table is not None
     return table

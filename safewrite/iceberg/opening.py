@@ -46,7 +46,7 @@ def check_table(connection: Connection, head: TableVersion, *, strict: bool) -> 
 
 
 def check_state(connection: Connection, head: TableVersion, *, strict: bool) -> None:
-    """Refuse what a table must not be, or not become: each state that a write is planned on passes this.
+    """Refuse what a table must not be or become: each table version that a write is planned on passes this.
 
     Raises:
         UnsupportedTableError: a format version that PyIceberg does not write, encryption, or partition values
@@ -71,7 +71,7 @@ def check_new(
     order: SortOrder,
     properties: dict[str, str],
 ) -> None:
-    """Refuse to make a table that every later write would be refused by.
+    """Refuse to create a table that would refuse every later write.
 
     Raises:
         InvalidInputError: a property that PyIceberg cannot read.
@@ -104,7 +104,7 @@ def check_format(head: TableVersion) -> None:
 
 
 def _check_retention(connection: Connection, head: TableVersion, *, strict: bool) -> None:
-    """Keys are remembered by snapshots, unless there is a ledger (E4)."""
+    """Check how long snapshots remember keys, unless there is a ledger (E4)."""
     if connection.helpers.ledger:
         return
     kept = retention.of(table_of(head).metadata, connection.branch)
@@ -134,8 +134,8 @@ def _warn_of_retention(connection: Connection, head: TableVersion) -> None:
 def probe(catalog: Catalog, kind: str, head: TableVersion) -> None:
     """Ask the catalog for a commit that must be refused, once per process (A13, C4, C5).
 
-    The commit would change nothing.  A SQL catalog compares in its own UPDATE statement; AWS's own
-    Glue is known to compare version ids, stand-ins are tried on a table made for the purpose.
+    The commit would change nothing.  A SQL catalog compares in its own UPDATE statement; AWS's own Glue is
+    known to compare version ids; stand-ins are tried on a table made for the purpose.
 
     Raises:
         UnsafeConfigError: kind DISHONEST_STORE.

@@ -17,14 +17,14 @@ HORIZON_MS = LEDGER_TTL_S * 1000
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long snapshots are kept: ``text`` as it is written (None: nowhere), by the branch or by the table."""
+    """How long snapshots are kept: ``text`` as the branch or the table has it (None: neither has)."""
 
     text: str | None
     by_branch: bool = False
 
     @property
     def kept_ms(self) -> int | None:
-        """The time; None if it is not said, or is no number."""
+        """The time; None if it is not set, or is no number."""
         return int(self.text) if self.text is not None and self.text.isdigit() else None
 
     @property
@@ -34,7 +34,7 @@ class Retention:
 
 
 def of(metadata: TableMetadata, branch: str) -> Retention:
-    """What a branch says, else its table."""
+    """The retention that a branch sets, else its table."""
     ref = metadata.refs.get(branch)
     if ref is not None and ref.max_snapshot_age_ms is not None:
         return Retention(str(ref.max_snapshot_age_ms), by_branch=True)

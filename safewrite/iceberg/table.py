@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class IcebergTable(Table[TableVersion, WritePlan, Done]):
     """An Iceberg table that many writers share; its verbs are those of :class:`safewrite.Table`.
 
-    An overwrite or delete decides what goes on the very snapshot that the new one follows (C9).
+    An overwrite or delete decides what goes on the same snapshot that the new one follows (C9).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         """Keys of attempts that ended in doubt, with the base that they waited for."""
 
     def after_fork(self) -> None:
-        """In a forked child: load the catalog again, for it talks over its parent's connections.
+        """Load the catalog again in a forked child, for it talks over its parent's connections.
 
         Raises:
             InvalidInputError: the catalog cannot be loaded again.
@@ -92,7 +92,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
 
     @property
     def version(self) -> int:
-        """The newest snapshot id this object has seen; -1 before there is one."""
+        """The newest snapshot id that this object has seen; -1 before there is one."""
         head = self._cached.head
         return -1 if head is None or head.current is None else head.current
 
@@ -129,7 +129,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
 
     @property
     def world(self) -> Performer:
-        """What the effects of a write are performed on; tests put their own in its place."""
+        """The world that performs the effects of a write; tests replace it."""
         return self._cached.world
 
     @world.setter
@@ -169,7 +169,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         self._cached.look(self.limits)
 
     def _admit(self, head: TableVersion) -> TableVersion:
-        """The one door for states that a write is planned on: each passes the checks of ``safewrite.open``."""
+        """Check a table version before a write is planned on it: each passes the checks of ``safewrite.open``."""
         if head.location != self._admitted:
             check_state(self.connection, head, strict=self._strict)
             self._admitted = head.location
@@ -191,7 +191,9 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         return self._fresh_head() if operation.verb == "delete" else self._fresh_head(data)
 
     def _fresh_head(self, *of: Any) -> TableVersion:
-        """The table as it was a moment ago, made first for the data ``of`` a write if it is not there and may be."""
+        """The table version of a moment ago; where there is no table, created for the data ``of`` a write if
+        it may be.
+        """
         if self._cached.head is not None:
             return self._admit(self._cached.fresh(self.limits))
         if self._first is not None and of:

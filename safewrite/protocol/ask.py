@@ -11,12 +11,12 @@ from safewrite.protocol.effects import Backoff, Busy, Effect, Failed, Now, Ok, O
 
 @dataclass(frozen=True)
 class Limits:
-    """How patient a write is; none of these decides what is true, only when to give up asking.
+    """Limits the patience of a write: they decide when to give up asking, never what is true.
 
-    ``attempts`` counts tries at a version number, ``asks`` repeats of one request of which the
-    answer was lost or refused for now, ``timeout_s`` the whole commit, ``lease_s`` how long an
-    unmoving queue is watched before its holder is passed over, ``recheck_s`` how old the check of
-    the data files may be at a commit.
+    ``attempts`` counts tries at a version number.  ``asks`` counts repeats of one request whose answer was
+    lost or refused for now.  ``timeout_s`` limits the whole commit.  ``lease_s`` is how long an unmoving
+    queue is watched before its holder is passed over.  ``recheck_s`` is how old the check of the data files
+    may be at a commit.
     """
 
     attempts: int = 200
@@ -30,8 +30,8 @@ def ask(effect: Effect, limits: Limits) -> Generator[Effect, Outcome, Outcome]:
     """Ask until the answer is clear.
 
     Only for reads and for writes that may be performed twice (unique names, idempotent updates).
-    Returns the last answer; ``Busy`` or ``Unknown`` only after ``limits.asks`` tries, or where no other answer
-    is to be expected.
+    Returns the last answer.  It is ``Busy`` or ``Unknown`` only after ``limits.asks`` tries, or where no
+    other answer can come.
     """
     outcome: Outcome = Unknown("never asked")
     for attempt in range(1, limits.asks + 1):
@@ -56,7 +56,7 @@ def overdue(limits: Limits, started_s: float) -> Generator[Effect, Outcome, bool
 def side_by_side(
     *steps: Generator[Effect, Outcome, object],
 ) -> Generator[Effect, Outcome, tuple[object, ...]]:
-    """Run independent generators in step: what they ask for in one round is asked for together.
+    """Run independent generators in step, and ask for each round's effects together.
 
     Returns their results in order; if one raises, the others are closed where they stand.
     """
@@ -86,7 +86,7 @@ def side_by_side(
 def _unflatten(
     asking: dict[int, Effect], flat: list[tuple[Effect, ...]], joined: Outcome
 ) -> tuple[Outcome, ...]:
-    """Deal the answers of one round back to those who asked."""
+    """Deal the answers of one round back to the generators that asked."""
     assert isinstance(joined, Ok)
     assert isinstance(joined.value, tuple)
     pending = iter(joined.value)

@@ -1,9 +1,9 @@
 """Names the effects that a protocol asks for, and the outcomes that answer them.
 
 A protocol is a generator: it *yields* an :class:`Effect` and is *sent* an outcome.  Nothing in
-``safewrite.protocol`` does I/O, sleeps, reads a clock or draws a random number, so the very same
-code runs on S3 and DynamoDB, on local files and SQLite, in memory under Hypothesis, and under an
-exhaustive explorer of interleavings and faults.
+``safewrite.protocol`` does I/O, sleeps, reads a clock or draws a random number, so the same code runs on S3
+and DynamoDB, on local files and SQLite, in memory under Hypothesis, and under an exhaustive explorer of
+interleavings and faults.
 
 Paths are relative to the table's root, with ``/`` between parts.  ``name`` labels the step
 (``"commit.put_commit"``): kill points, fault plans and traces go by it.
@@ -78,7 +78,7 @@ Outcome: TypeAlias = Ok | Exists | Missing | Busy | Failed | Unknown
 # --- effects ----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Something asked of the world."""
+    """One request of a protocol."""
 
     name: str = ""
 
@@ -232,7 +232,7 @@ class CompleteEntry(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LedgerGet(Effect):
-    """What is remembered of a key, read consistently: ``Ok(LedgerRecord) | Missing | Unknown``."""
+    """Read the record of a key, consistently: ``Ok(LedgerRecord) | Missing | Unknown``."""
 
     key: str
 

@@ -23,7 +23,7 @@ def fetch(
     for first in range(0, len(effects), BATCH):
         batch = tuple(effects[first : first + BATCH])
         together: Outcome = Ok(((yield batch[0]),)) if len(batch) == 1 else (yield Together(batch, name=name))
-        # A world may also lose the answer to the whole batch.
+        # The answer to the whole batch may be lost as well.
         outcomes = together.value if isinstance(together, Ok) else (together,) * len(batch)
         assert isinstance(outcomes, tuple)
         for effect, outcome in zip(batch, outcomes, strict=True):

@@ -2,7 +2,7 @@
 
 The log is the truth.  The ledger holds INTENT {base version} from before the first attempt: any
 commit under the key comes after it, so a retry that has examined everything since finds it.
-COMMITTED {version} is put after the commit and only saves a repeat the reading.
+COMMITTED {version} is put after the commit, and only saves a repeat from reading.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ log = logging.getLogger("safewrite")
 
 KEY_LENGTH_MAX = 1024
 RESERVED = "safewrite:"
-"""How app ids begin under which a table keeps what is known of a stream's last batch."""
+"""The beginning of the app ids under which a table keeps its record of a stream's last batch."""
 OFFSETS = "offsets1"
-"""The kind of fingerprint of a stream's batch that is known by where it comes from."""
+"""The kind of fingerprint that names a stream's batch by its source offsets."""
 _GENERATED = re.compile(r"sw~(\d+)~[0-9a-f-]{36}")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What its caller names a write by: a key, or a stream's batch ``(app_id, version)``, or neither."""
+    """How the caller names a write: by a key, by a stream's batch ``(app_id, version)``, or not at all."""
 
     key: str | None = None
     txn: tuple[str, int] | None = None
 
     @property
     def is_given(self) -> bool:
-        """Whether a repeat can be known as one."""
+        """Whether a repeat can be recognized."""
         return self.key is not None or self.txn is not None
 
     def key_for(self, draw: Callable[[], str], base_version: int) -> str:
@@ -151,7 +151,7 @@ def recall(key: str, limits: Limits) -> Generator[Effect, Outcome, LedgerRecord 
 
 
 def remember(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
-    """Put COMMITTED; losing it only makes a repeat read the log, so nothing here can unmake the commit."""
+    """Put COMMITTED.  Losing it only makes a repeat read the log: nothing here can undo the commit."""
     done = replace(record, version=version, in_doubt_at=None)
     try:
         yield from ask(LedgerCommit(done, name="ledger.commit"), limits)
@@ -160,7 +160,9 @@ def remember(record: LedgerRecord, version: int, limits: Limits) -> Generator[Ef
 
 
 def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
-    """Note at which version an attempt ended in doubt, so that ``resolve`` can tell when it is settled."""
+    """Record the version at which an attempt ended in doubt, so that ``resolve`` can tell when it is
+    settled.
+    """
     yield from ask(LedgerCommit(replace(record, in_doubt_at=version), name="ledger.doubt"), limits)
 
 

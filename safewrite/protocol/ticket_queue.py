@@ -1,10 +1,10 @@
 """Orders writers of a table by a queue of tickets, which protects nothing.
 
 Writers that take turns do not collide, so each commits at its first try.  A turn is only a
-courtesy: what makes a commit safe is the conditional create of its version, so a holder that was
-paused past its turn (D1), or two that both think it is theirs (D2), cost an attempt and no row.
-A holder that does not move is passed over by whoever watched it for ``lease_s`` of its own
-monotonic time; no clock of one machine is compared with another's (D8).
+courtesy: what makes a commit safe is the conditional create of its version, so a holder that was paused past
+its turn (D1) costs an attempt and no row.  So do two holders that both think the turn is theirs (D2).  A
+writer that watched an unmoving holder for ``lease_s`` of its own monotonic time passes it over; no clock of
+one machine is compared with another's (D8).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLL_S_MIN, POLL_S_MAX = 0.01, 1.0
 NEXT_S_MAX = 0.05
 """How long the writer that is next may sleep between two looks."""
 QUICKEST_S = 0.1
-"""Nobody sleeps for so long that turns of this length would come to ours meanwhile, whatever the pace was."""
+"""No writer sleeps so long that turns of this length would reach its own meanwhile, whatever the pace was."""
 
 
 def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
@@ -58,9 +58,8 @@ def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
 def _pause_s(ahead: int, pace_s: float, unmoved_s: float) -> float:
     """How long to sleep with so many turns ahead of ours.
 
-    A turn that is overslept keeps everybody waiting, and makes the pace that it is guessed from slower
-    yet.  So whoever is next takes short naps, as the only one; the others sleep most of the time until
-    they are next.
+    A writer that oversleeps its turn keeps all others waiting, and slows the pace that they guess from. So
+    only the next writer takes short naps; the others sleep most of the time until they are next.
     """
     nap_s = max(POLL_S_MIN, 0.15 * pace_s)
     if ahead <= 1:

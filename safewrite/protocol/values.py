@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Listed:
     """One object of a listing; ``modified_ms`` is the store's own clock, epoch milliseconds.
 
-    ``etag`` is the MD5 of the content in hexadecimal digits where the store says so, else whatever is another
-    one for another object.
+    ``etag`` is the MD5 of the content in hexadecimal digits where the store says so, else any text that
+    differs between objects.
     """
 
     path: str
@@ -62,7 +62,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """What is remembered of an idempotency key: INTENT, and COMMITTED once ``version`` is set.
+    """What the ledger holds of an idempotency key: INTENT, and COMMITTED once ``version`` is set.
 
     ``in_doubt_at`` is the version at which an attempt ended without knowing whether it landed.
     ``table_id`` is the Delta table id that the versions count in (None in records of before 0.1): a ledger
@@ -79,7 +79,7 @@ class LedgerRecord:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The lease of a table as a ticket queue: ``serving`` is whose turn it is, ``next`` the next ticket."""
+    """The ticket queue of a table: ``serving`` is the ticket whose turn it is, ``next`` the next ticket."""
 
     serving: int
     next: int

@@ -1,7 +1,7 @@
 """Makes Spark sessions commit to Delta tables through safewrite.
 
 Plain Delta code (``df.write``, ``MERGE INTO``, ``OPTIMIZE``) is then as safe as safewrite's own writers, and
-beside them::
+works with them::
 
     builder = safewrite.spark.configure(SparkSession.builder, lock_table="delta_log", jars="jars/spark")
     spark = safewrite.spark.attach(builder.getOrCreate())

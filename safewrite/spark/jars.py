@@ -12,7 +12,7 @@ from pathlib import Path
 from safewrite.errors import Kind, MissingExtraError, UnsafeConfigError
 
 HOOK_VERSION = "1"
-"""What the jar says of itself; it changes when Java and Python must change together."""
+"""The jar's statement of its version; it changes when Java and Python must change together."""
 
 _HERE = Path(__file__).parent
 _TITLE = "safewrite-logstore"
@@ -20,7 +20,7 @@ _TITLE = "safewrite-logstore"
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One jar at one version, with its digest: ``part`` is what of a session needs it."""
+    """One jar at one version, with its digest: ``part`` names the part of a session that needs it."""
 
     spark: str
     part: str
@@ -37,7 +37,7 @@ def logstore_jar() -> Path:
     """The jar with safewrite's log store.
 
     Raises:
-        MissingExtraError: it is not there, or is not of this safewrite.
+        MissingExtraError: it is missing, or belongs to another safewrite.
     """
     path = _HERE / "jars" / f"{_TITLE}.jar"
     mend = "Reinstall safewrite from its wheel; in a checkout run `make jars`."
@@ -93,8 +93,8 @@ def jars_from(
     """The pinned jars in a folder, or in its ``spark`` folder as ``make jars`` leaves them, each checked by its digest.
 
     Raises:
-        MissingExtraError: one is not there; the message holds the command that fetches it.
-        UnsafeConfigError: one is there with other bytes.
+        MissingExtraError: one is missing; the message holds the command that fetches it. UnsafeConfigError:
+        one has other bytes.
     """
     wanted = pins(delta=delta, iceberg=iceberg, s3=s3, kafka=kafka)
     folder = _spark_folder(Path(folder), wanted)

@@ -68,7 +68,7 @@ def conf(
 
 
 def configure(builder: SparkSession.Builder, **settings: Any) -> SparkSession.Builder:
-    """Put ``conf(**settings)`` into a session's builder; jars and extensions named there before stay.
+    """Put ``conf(**settings)`` into a session's builder; keep jars and extensions that are named there.
 
     Raises:
         MissingExtraError: Java or a jar is missing.

@@ -59,7 +59,7 @@ class LockTable(Protocol):
 
 
 class Ledger(Protocol):
-    """What is remembered of idempotency keys of one table."""
+    """The records of one table's idempotency keys."""
 
     def get(self, key: str) -> Outcome:
         """``Ok(LedgerRecord) | Missing | Unknown``."""

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 UNREACHED_ASKS_MAX = 3
-"""How often an address is asked that never answered in this process: it may be a wrong one."""
+"""How often to ask an address that never answered in this process: it may be a wrong one."""
 
 _RENEWED_ASKS_MAX = 3
 """A credential that renews itself has done so by the second request."""
@@ -91,7 +91,7 @@ def _cause_of(error: BaseException) -> Cause | None:
 
 
 def _refusal(error: BaseException) -> Cause | None:
-    """What an answer of the service means."""
+    """The cause behind an answer of the service."""
     response: dict[str, Any] = getattr(error, "response", None) or {}
     code = str(response.get("Error", {}).get("Code", ""))
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
@@ -145,7 +145,7 @@ _noting = threading.Lock()
 
 
 def note_answer(http_response: Any = None, **_: Any) -> None:
-    """Remember that somebody answers at an address: a handler of botocore's event ``after-call``."""
+    """Remember that an address answers: a handler of botocore's event ``after-call``."""
     host = _host(getattr(http_response, "url", None))
     if host and host not in _answered:
         with _noting:
@@ -153,7 +153,7 @@ def note_answer(http_response: Any = None, **_: Any) -> None:
 
 
 def _unreached(error: BaseException) -> Cause:
-    """Nobody listens at an address, which may pass where somebody did before."""
+    """The cause where nothing listens at an address; it may pass where something did before."""
     url = str(getattr(error, "kwargs", {}).get("endpoint_url") or "")
     host = _host(url)
     advice = (

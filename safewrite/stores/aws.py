@@ -28,7 +28,7 @@ _THROTTLED = frozenset(
         "TransactionInProgressException",
     }
 )
-# Refused before anything was stored, and worth another try (damaged on the way, token renewed by then).
+# Refused before anything was stored, and worth another try (body damaged on the way, token renewed by then).
 _REFUSED_FOR_NOW = frozenset({"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "ExpiredToken"})
 _CONDITION = frozenset({"PreconditionFailed", "ConditionalCheckFailedException", "412"})
 
@@ -60,7 +60,7 @@ def client(
     options: Mapping[str, str] | None = None,
     connections: int = 16,
 ) -> Any:
-    """A boto3 client whose requests are sent once: repeating is the protocol's business (A3, C3).
+    """A boto3 client that sends each request once: the protocol repeats (A3, C3).
 
     ``options`` are deltalake's keys (``AWS_ENDPOINT_URL``, ``AWS_REGION``, ...), upper or lower case.
     """
@@ -110,7 +110,7 @@ def is_empty(error: Exception) -> bool:
 
 
 def classify_error(error: Exception, *, write: bool) -> Outcome:
-    """What a client exception says about whether the request was performed.
+    """Classify a client exception: was the request performed?
 
     Any answer but a clear refusal is ``Unknown``: a proxy or a resend may have turned "performed"
     into an error (A2).  409 is "ask again", not "exists" (A18); 403 on a read is not "absent" (G10).
@@ -156,7 +156,7 @@ os.register_at_fork(after_in_child=_clients.__init__)  # type: ignore[misc]
 def shared_client(service: str, session: boto3.Session | None, options: Mapping[str, str] | None) -> Any:
     """One client per service and settings in a process: making one costs more than a small append.
 
-    What is returned may be kept over a fork: the child talks by a client of its own.
+    The result may be kept over a fork: the child uses a client of its own.
 
     Raises:
         StorageError: no client can be made of these settings.
@@ -173,7 +173,7 @@ def _has_none(made: Any) -> bool:
 
 
 class _SharedClient:
-    """The client of whichever process asks: two that talk over one connection get each other's answers."""
+    """The client of the process that asks: two processes on one connection get each other's answers."""
 
     def __init__(
         self, service: str, session: boto3.Session | None, options: tuple[tuple[str, str], ...]

@@ -3,8 +3,8 @@
 Entries have the schema of Delta's ``S3DynamoDBLogStore`` (``tablePath`` HASH, ``fileName`` RANGE,
 ``tempPath``, ``complete`` as text, ``expireTime``), under the table path as Spark spells it
 (``s3a://bucket/path``): another spelling would be another lock domain (A15).  Ledger and queue live
-in the same DynamoDB table under hash keys of their own, where no Spark query looks.  An Iceberg
-table has these two only, under ``iceberg:`` and its UUID: its catalog is what arbitrates.
+in the same DynamoDB table under hash keys of their own, where no Spark query looks.  An Iceberg table has
+these two only, under ``iceberg:`` and its UUID: its catalog arbitrates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from safewrite.stores.aws import classify_error
 Item = dict[str, Any]
 
 ICEBERG = "iceberg:"
-"""What the path of an Iceberg table starts with in a lock table; no Delta table's does."""
+"""The start of an Iceberg table's path in a lock table; no Delta table's path has it."""
 
 
 def aws_ledger(client: Any, lock_table_name: str, table_id: object) -> tuple[DynamoDBLedger, DynamoDBQueue]:
@@ -170,7 +170,7 @@ class DynamoDBLedger:
         return self._put(record, expire_time_s, {})
 
     def records(self, pages_max: int) -> tuple[list[LedgerRecord], bool]:
-        """All that is remembered, and whether it is all: for ``locks list``.  Raises botocore errors.
+        """The remembered keys, and whether these are all: for ``locks list``.  Raises botocore errors.
 
         Each key has a hash key of its own, so the whole lock table is read, at most ``pages_max`` pages of it.
         """

@@ -34,11 +34,12 @@ _DETAIL_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that a call did beside its work.
+    """Something that a call did besides its work.
 
     ``kind`` is ``"retry"`` (a request or a commit is tried again), ``"wait"`` (a turn in the queue of writers is waited
-    for) or ``"repair"`` (what another writer left unfinished was finished, or its turn was passed over); more kinds may
-    come.  ``table`` is the table's address or name, ``text`` a sentence, ``details`` its numbers by name.
+    for) or ``"repair"`` (another writer's unfinished commit was finished, or its turn was passed over); more
+    kinds may come.  ``table`` is the table's address or name, ``text`` a sentence, ``details`` its numbers by
+    name.
     """
 
     kind: Kind
@@ -48,9 +49,10 @@ class Event:
 
 
 class Listener:
-    """Whoever is told of events; what it raises is logged, and stops no write.
+    """The receiver of events; what it raises is logged, and stops no write.
 
-    Pickled, it is the same callable where that can be pickled, and nobody where it cannot: a table travels without it.
+    Pickled, it is the same callable where that can be pickled, and none where it cannot: the table is sent
+    without it.
     """
 
     def __init__(self, call: Callable[[Event], object] | None) -> None:
@@ -70,13 +72,13 @@ class Listener:
     def __reduce__(self) -> tuple[Any, ...]:
         try:
             pickle.dumps(self.call)
-        except Exception:  # noqa: BLE001 - whatever it raises: it cannot travel
+        except Exception:  # noqa: BLE001 - whatever it raises: it cannot be sent
             return (Listener, (None,))
         return (Listener, (self.call,))
 
 
 def listener(call: object) -> Listener | None:
-    """What ``on_event=`` is given, checked.
+    """The listener given as ``on_event=``, checked.
 
     Raises:
         InvalidInputError: it cannot be called.
@@ -91,7 +93,7 @@ def listener(call: object) -> Listener | None:
 
 
 class Watch:
-    """Sees the effects of one call, and makes events of them."""
+    """Watches the effects of one call, and makes events of them."""
 
     def __init__(self, world: object) -> None:
         self._tell = getattr(world, "listener", None)
@@ -100,7 +102,7 @@ class Watch:
         self._last: tuple[Effect, Outcome] | None = None
 
     def asked(self, effect: Effect) -> None:
-        """An effect is about to be performed."""
+        """Note an effect that is about to be performed."""
         for part in effect.effects if isinstance(effect, Together) else (effect,):
             failing = self._failing.pop(part.name.removesuffix(".backoff"), None)
             if isinstance(part, Backoff):
@@ -109,7 +111,7 @@ class Watch:
                 self._retry(Backoff(1, name=part.name), failing)
 
     def answered(self, effect: Effect, outcome: Outcome) -> None:
-        """An effect was performed."""
+        """Note an effect that was performed."""
         if isinstance(effect, Together):
             parts = outcome.value if isinstance(outcome, Ok) else (outcome,) * len(effect.effects)
             for one, own in zip(effect.effects, parts, strict=True):  # type: ignore[call-overload]

@@ -16,7 +16,7 @@ FOLDER = "_safewrite/ledger/"
 
 
 class ObjectLedger:
-    """INTENT is created with ``If-None-Match``; COMMITTED is an object of its own beside it."""
+    """INTENT is created with ``If-None-Match``; COMMITTED is an object of its own next to it."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self.objects = objects

@@ -15,7 +15,7 @@ from safewrite.protocol.values import LedgerRecord, Listed, Tail
 
 
 class LocalObjects:
-    """Files under a folder.  A create is a hard link: whole or not there, and never over another."""
+    """Files under a folder.  A create is a hard link: whole or absent, and never over another file."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder).absolute()
@@ -108,7 +108,7 @@ class LocalObjects:
 
 
 def _unread(error: OSError) -> Unknown:
-    """A file or folder that is there, and could not be read."""
+    """The outcome for a file or folder that exists and could not be read."""
     if isinstance(error, PermissionError):
         return Unknown(str(error), "Allow this user to read the table's folder.", asks_max=1)
     if isinstance(error, NotADirectoryError | IsADirectoryError):
@@ -119,13 +119,13 @@ def _unread(error: OSError) -> Unknown:
 
 
 def _raise(error: OSError) -> None:
-    """A folder that cannot be listed is not an empty one (G10); one that is not there is."""
+    """Raise for a folder that cannot be listed, which is not an empty one (G10); a missing folder is."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
 
 class SqliteLedger:
-    """Idempotency keys of one local table, in ``_safewrite/ledger.sqlite`` beside its data."""
+    """Idempotency keys of one local table, in ``_safewrite/ledger.sqlite`` next to its data."""
 
     def __init__(self, file: Path | str, *, busy_timeout_s: float = 30.0) -> None:
         self.file = Path(file)

@@ -16,12 +16,12 @@ _KEYS = {"HASH": "tablePath", "RANGE": "fileName"}
 
 
 DELTA_WITHOUT = "open the table with arbiter='object-store' if no lock table guards it"
-"""What else a user of a Delta table without a lock table can do."""
+"""What a user of a Delta table without a lock table can do instead."""
 ICEBERG_WITHOUT = "leave lock_table= out: an Iceberg table's catalog arbitrates"
 
 
 def ensure(client: Any, name: str, *, wait_s: float = 60.0) -> bool:
-    """Make the lock table if it is not there: on-demand billing, TTL on ``expireTime``.
+    """Create the lock table if it does not exist: on-demand billing, TTL on ``expireTime``.
 
     The schema is the one that Delta's ``S3DynamoDBLogStore`` expects.  Returns True if it was made.
     """
@@ -47,7 +47,7 @@ def ensure(client: Any, name: str, *, wait_s: float = 60.0) -> bool:
 
 
 def describe(client: Any, name: str) -> dict[str, Any] | None:
-    """What DynamoDB says of the table; None if there is none.  Raises botocore errors."""
+    """DynamoDB's description of the table; None if there is none.  Raises botocore errors."""
     try:
         described: dict[str, Any] = client.describe_table(TableName=name)["Table"]
     except client.exceptions.ResourceNotFoundException:
@@ -115,7 +115,7 @@ _identities: dict[tuple[int, str], tuple[Any, str]] = {}
 def identity(client: Any, name: str, *, without: str = DELTA_WITHOUT) -> str:
     """The identity of a lock table, read once per client and process: it never changes (A16).
 
-    ``without`` says what else can be done where there is no such table.
+    ``without`` says what to do instead where there is no such table.
     """
     mark = (id(client), name)
     if mark not in _identities:
@@ -166,8 +166,8 @@ def _wait_active(client: Any, name: str, wait_s: float) -> None:
 def _unusable(client: Any, name: str, why: object, without: str = DELTA_WITHOUT) -> StorageError:
     """The error for a lock table that cannot be used.
 
-    Another arbiter is proposed only where the table is not there: writers that go round a table which guards theirs,
-    because their credentials or network failed, would lose rows.
+    It proposes another arbiter only where the table does not exist.  Writers that bypass an existing one
+    because their credentials or network failed would lose rows.
     """
     cause = cause_of(why) if isinstance(why, BaseException) else None
     text = said(why) if isinstance(why, BaseException) else str(why)

@@ -13,8 +13,8 @@ from safewrite.stores.aws import ServerClock, classify_error, is_empty
 class S3Objects:
     """Objects under ``s3://bucket/prefix``; conditional creates go by ``If-None-Match: *``.
 
-    Every upload carries its MD5: S3 refuses a damaged body, and where a store ignores it, the ETag
-    that comes back tells (G5).  Once an upload has shown that the store's ETags are MD5s, whole reads
+    Every upload carries its MD5: S3 refuses a damaged body, and where a store ignores the MD5, the ETag that
+    comes back shows the damage (G5).  Once an upload has shown that the store's ETags are MD5s, whole reads
     are checked by them too.
     """
 
@@ -40,7 +40,7 @@ class S3Objects:
             )
             data = answer["Body"].read()
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            # Of an empty object no range can be had: there is nothing at its end.
+            # An empty object has no range: there is nothing at its end.
             return Ok(Tail(0, b"")) if is_empty(error) else classify_error(error, write=False)
         # A store that ignores the range answers with everything and no Content-Range.
         total = answer.get("ContentRange", "").rpartition("/")[2]
@@ -105,13 +105,13 @@ class S3Objects:
         etag = _md5_of(answer)
         self._etags_are_md5 = self._etags_are_md5 or etag == digest.hexdigest()
         if etag not in (None, digest.hexdigest()):
-            # What stands there is not what was sent: a data file is sent again, a commit is read back.
+            # The object is not what was sent: a data file is sent again, a commit is read back.
             return Unknown(f"{path} was damaged on its way") if condition else Busy(f"{path} was damaged")
         return Ok()
 
 
 def _md5_of(answer: dict[str, Any]) -> str | None:
-    """The MD5 that the ETag of a plain upload is; None for a multipart or a KMS-encrypted one."""
+    """The MD5 in the ETag of a plain upload; None for a multipart or a KMS-encrypted one."""
     etag = str(answer.get("ETag", "")).strip('"')
     plain = len(etag) == 32 and "aws:kms" not in str(answer.get("ServerSideEncryption", ""))
     return etag if plain else None

@@ -29,7 +29,7 @@ _USED = frozenset(
         "DELTA_DYNAMO_TABLE_NAME",
     }
 )
-# Other names of the same, which deltalake's object_store takes.
+# Other names of the same settings, which deltalake's object_store takes.
 _ALIASES = {
     "ACCESS_KEY_ID": "AWS_ACCESS_KEY_ID",
     "SECRET_ACCESS_KEY": "AWS_SECRET_ACCESS_KEY",
@@ -42,7 +42,7 @@ _ALIASES = {
     "ENDPOINT_URL": "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT": "AWS_ENDPOINT_URL",
 }
-# Keys of object_store and deltalake that change nothing of what safewrite does, or that it decides itself.
+# Keys of object_store and deltalake that change nothing that safewrite does, or that it decides itself.
 _HARMLESS = _keys(
     """
     ALLOW_HTTP ALLOW_INVALID_CERTIFICATES AWS_ALLOW_HTTP AWS_BUCKET AWS_BUCKET_NAME AWS_CHECKSUM_ALGORITHM
@@ -59,7 +59,7 @@ _HARMLESS = _keys(
     UNSIGNED_PAYLOAD USER_AGENT VIRTUAL_HOSTED_STYLE_REQUEST
     """
 )
-# Keys of object_store and deltalake that mean something, and that safewrite's own requests do not follow.
+# Keys of object_store and deltalake that have a meaning, and that safewrite's own requests do not follow.
 _NOT_FOLLOWED = _keys(
     """
     AWS_ACCESS_KEY_ID_DYNAMODB AWS_CONTAINER_CREDENTIALS_RELATIVE_URI AWS_CONTAINER_CREDENTIALS_FULL_URI
@@ -70,7 +70,7 @@ _NOT_FOLLOWED = _keys(
     PROXY_CA_CERTIFICATE PROXY_EXCLUDES PROXY_URL REQUEST_PAYER SKIP_SIGNATURE
     """
 )
-# Keys of s3fs and pandas; their values would be left out in silence.
+# Keys of s3fs and pandas; their values would be ignored in silence.
 _OTHERS = {
     "key": "AWS_ACCESS_KEY_ID",
     "secret": "AWS_SECRET_ACCESS_KEY",
@@ -82,7 +82,7 @@ _OTHERS = {
     "aws_secret_key": "AWS_SECRET_ACCESS_KEY",
 }
 ICEBERG = ("s3.", "glue.", "client.")
-"""How the properties of PyIceberg begin that are about its clients."""
+"""The prefixes of PyIceberg's properties that set its clients."""
 _DEFAULTS = {
     "s3.endpoint": "AWS_ENDPOINT_URL_S3",
     "s3.access-key-id": "AWS_ACCESS_KEY_ID",
@@ -130,7 +130,7 @@ def storage_options(given: Mapping[str, str] | None) -> dict[str, str] | None:
     """The options under one spelling of each key; None stays None.
 
     Raises:
-        InvalidInputError: a key that is a slip, or of another library, so that its value would be left out in silence.
+        InvalidInputError: a key that is a slip, or another library's, so that its value would be ignored in silence.
     """
     if given is None:
         return None
@@ -149,7 +149,7 @@ def storage_options(given: Mapping[str, str] | None) -> dict[str, str] | None:
 
 
 def _canonical(key: str) -> str:
-    """How safewrite spells a key."""
+    """A key in safewrite's spelling."""
     upper = key.upper()
     if upper in _USED or upper in _HARMLESS:
         return upper

@@ -32,11 +32,11 @@ except ImportError as missing:
     ) from missing
 
 TRIES = 5
-"""How often a row is updated, else inserted, before rivals that do the same are called too many."""
+"""How often a row is updated, else inserted, before too many rivals doing the same are reported."""
 PURGE_GRACE_S = 7 * 24 * 3600
 """How long an expired row is kept: a writer's clock may be days slow, and its keys must not vanish."""
 PURGE_ONE_IN = 256
-"""One key in so many sweeps expired rows out, of all tables."""
+"""One key in this many sweeps out expired rows, of all tables."""
 PURGE_ROWS = 1000
 
 _metadata = sa.MetaData()
@@ -90,7 +90,7 @@ class SqlLedger:
 
         outcome = _perform(self._engine, create, write=True)
         if isinstance(outcome, Ok) and int(row["key_digest"], 16) % PURGE_ONE_IN == 0:
-            _perform(self._engine, _purge, write=True)  # whatever comes of it: the next sweep is not far
+            _perform(self._engine, _purge, write=True)  # in any case the next sweep is not far
         return outcome
 
     def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
@@ -109,7 +109,7 @@ class SqlLedger:
         return _perform(self._engine, put, write=True)
 
     def records(self, limit: int) -> Outcome:
-        """``Ok`` of at most so many of the keys that are remembered, and whether that is all: for ``locks list``."""
+        """``Ok`` of at most this many of the remembered keys, and whether these are all: for ``locks list``."""
         columns = [
             ledger_table.c[name] for name in ("key", "base_version", "fingerprint", "version", "in_doubt_at")
         ]
@@ -185,7 +185,7 @@ class SqlQueue:
 
 # --- the two tables -----------------------------------------------------------------------------
 def ensure(engine: sa.Engine) -> bool:
-    """Make the two tables if they are not there, and check that they can be written.
+    """Create the two tables if they do not exist, and check that they can be written.
 
     Returns True if some were made.  Many may do this at once.
 
@@ -211,7 +211,7 @@ def ensure(engine: sa.Engine) -> bool:
 
 
 def there(engine: sa.Engine) -> bool:
-    """Whether the two tables are there; nothing is made.
+    """Whether the two tables exist; creates nothing.
 
     Raises:
         StorageError: kind LOCK_TABLE_UNUSABLE; the database does not answer.
@@ -229,7 +229,7 @@ def _find(connection: sa.Connection) -> Outcome:
 
 
 def _check(connection: sa.Connection) -> Outcome:
-    """Whether the tables are there; if so no row at all is written, which needs the rights to write one."""
+    """Check whether the tables exist; if so write no row at all, which needs the rights to write one."""
     if isinstance(_find(connection), Missing):
         return Missing()
     for table in (ledger_table, queue_table):
@@ -285,7 +285,7 @@ def _purge(connection: sa.Connection) -> Outcome:
         sa.select(ledger_table.c.table_id, ledger_table.c.key_digest).where(expired).limit(PURGE_ROWS)
     ).all()
     if old:
-        # `expired` again: a row that was put anew in between stays.
+        # `expired` again: a row that was put again in between stays.
         connection.execute(sa.delete(ledger_table).where(name.in_([tuple(row) for row in old]), expired))
     return Ok()
 
@@ -301,9 +301,8 @@ def _one_statement_at_a_time(engine: sa.Engine) -> sa.Engine:
 
 
 def _leave_the_parents_connections() -> None:
-    """In a forked child: two processes on one socket would read each other's answers.
-
-    The catalog's own commits go through the same engine and are helped as well.
+    """Drop the parent's connections in a forked child: two processes on one socket would read each other's
+    answers.  This helps the catalog's own commits too, which go through the same engine.
     """
     for engine in _engines:
         engine.dispose(close=False)
@@ -335,7 +334,7 @@ _SQLITE_BROKEN = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_I
 
 
 def classify_error(error: Exception, *, write: bool) -> Outcome:
-    """What an exception says about a statement that was sent.
+    """Classify an exception by what it says about a statement that was sent.
 
     An error with a code is the database's own answer: the statement was rolled back.  Without one, the
     answer was lost and the statement may have been committed.

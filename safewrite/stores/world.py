@@ -29,14 +29,14 @@ class Performer(Protocol):
     """Anything that answers effects; tests wrap one to kill, delay or lie at a named effect."""
 
     def perform(self, effect: Effect) -> Outcome:
-        """Perform one effect and return what came of it."""
+        """Perform one effect and return its outcome."""
 
 
 def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
     """Drive a generator of effects to its end on a world.
 
-    What a world raises is raised where the effect was asked for: a protocol knows whether a commit is in doubt.
-    Retries, waits and repairs are logged, and told to the world's ``listener``.
+    What a world raises is raised where the effect was asked for: a protocol knows whether a commit is in
+    doubt. Retries, waits and repairs are logged, and sent to the world's ``listener``.
     """
     watch = Watch(world)
     try:
@@ -106,7 +106,7 @@ class World:
         self.listener: Listener | None = None
 
     def perform(self, effect: Effect) -> Outcome:
-        """Perform one effect on the stores and return what came of it."""
+        """Perform one effect on the stores and return its outcome."""
         match effect:
             case fx.Together(effects):
                 return Ok(self._together(effects))

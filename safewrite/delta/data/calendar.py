@@ -1,8 +1,8 @@
 """Refuses data files whose days are those of the calendar before 1582, which only Spark translates.
 
-Spark 2, and later ones in a session that is told to, write dates and times in the hybrid Julian calendar and say so
-in the footer; Spark translates them when it reads (DataSourceUtils.datetimeRebaseSpec).  Arrow does not: rows that
-were rewritten by it would be other days for good.
+Spark 2, and later ones in a session that is set to, write dates and times in the hybrid Julian calendar and
+say so in the footer.  Spark translates them when it reads (DataSourceUtils.datetimeRebaseSpec).  Arrow does
+not: rows that it rewrote would be other days for good.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIRST_US = -2_208_988_800_000_000
 
 
 def check_calendar(footer: pq.FileMetaData, kept: pa.Table, path: str) -> None:
-    """Refuse to write rows of a file anew whose days some engine reads otherwise.
+    """Refuse to rewrite rows of a file whose days some engine reads otherwise.
 
     Raises:
         UnsupportedTableError: the file is in the old calendar, and a row with an old day is to stay.
@@ -38,13 +38,13 @@ def check_calendar(footer: pq.FileMetaData, kept: pa.Table, path: str) -> None:
     if is_old(footer) and any(_has_old_day(leaf) for column in kept.columns for leaf in leaves(column)):
         raise UnsupportedTableError(
             f"{path} has days in the calendar before 1582 (Spark 2, or a session with datetimeRebaseModeInWrite=LEGACY), "
-            "and rows with such days are to stay: written anew they would be other days. Nothing was committed. Remove "
+            "and rows with such days are to stay: rewritten they would be other days. Nothing was committed. Remove "
             "whole files or partitions, or delete these rows with Spark."
         )
 
 
 def is_old(footer: pq.FileMetaData) -> bool:
-    """Whether a file says that its days are in the old calendar, or is of a Spark that wrote no others."""
+    """Whether a file says that its days are in the old calendar, or comes from a Spark that wrote no others."""
     said = footer.metadata or {}
     version = re.match(rb"(\d+)\.(\d+)", said.get(_VERSION, b""))
     early = version is not None and (int(version[1]), int(version[2])) < _FIRST_WITHOUT

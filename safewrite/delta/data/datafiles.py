@@ -39,7 +39,7 @@ class DataFile:
         return len(self.body)
 
     def add_action(self, modification_time_ms: int) -> dict[str, Any]:
-        """The ``add`` action of the log; there the path is a URL, so it is encoded once more."""
+        """The ``add`` action of the log, where the path is a URL and so is encoded once more."""
         return {
             "add": {
                 "path": quote(self.path, safe="/="),

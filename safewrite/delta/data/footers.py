@@ -71,7 +71,7 @@ class Footer:
     file: RangedFile = field(repr=False)
 
     def unknown(self) -> list[Leaf]:
-        """INT96 columns, which have no statistics in Parquet, of which the log tells no range either."""
+        """INT96 columns whose range neither Parquet's statistics nor the log tell."""
         return [leaf for leaf in self.leaves if leaf.int96 and not leaf.known]
 
 
@@ -104,9 +104,9 @@ def footer(world: Performer, path: str, tail: Tail, add: Action) -> Footer | Non
 
 
 def read_instants(world: Performer, found: Footer, bytes_max: int) -> int:
-    """Read the INT96 columns whose ranges nobody tells; returns how many bytes that took.
+    """Read the INT96 columns whose ranges are unknown; returns how many bytes that took.
 
-    0 says that they stay unknown: too many bytes, no answer, or unreadable.
+    0: they stay unknown, for too many bytes, no answer, or an unreadable column.
     """
     import pyarrow.parquet as pq
 

@@ -41,9 +41,8 @@ class Group:
 def spell(value: Any, *, utc: bool = False) -> str:
     """A partition value (not None) as a string of the Delta log.
 
-    ``utc``: a time is an instant, given as its UTC clock; it is spelled in ISO 8601 with a ``Z``,
-    which no reader takes for its local time.  Floats are spelled so that Java and Rust read back the
-    same bits.
+    ``utc``: a time is an instant, given as its UTC clock; it is spelled in ISO 8601 with a ``Z``, so that no
+    reader takes it for its local time.  Floats are spelled so that Java and Rust read back the same bits.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -65,7 +64,7 @@ def directory(values: dict[str, str | None], partition_by: Sequence[str]) -> str
 
     All but unreserved ASCII characters of a value are percent-encoded, so that no store or file system
     can take one value for another.  Long values are named by a hash, since names of files are limited.
-    Columns stand as they are called, as deltalake writes them: polars looks for a partition column by
+    Column names stand unencoded, as deltalake writes them: polars looks for a partition column by
     its directory, and would not find ``w%20w`` in the schema.
     """
     parts = []

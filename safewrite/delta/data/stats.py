@@ -1,9 +1,9 @@
 """Computes statistics by which Delta readers skip files: never narrower than the truth (H7).
 
-Source: Delta PROTOCOL.md, "Per-file Statistics".  A bound that cannot be given exactly, or rounded to
-the safe side, is left out: a missing bound costs a reader time, a wrong one costs it rows.  Few are left
-out, for deltalake (1.6.6) takes a bound that is missing for NULL, and its PyArrow dataset then passes over
-the file whatever is asked of that column: a column with a NaN is what remains (delta-io/delta-rs #1496).
+Source: Delta PROTOCOL.md, "Per-file Statistics".  A bound that can neither be exact nor rounded to the safe
+side is left out: a missing bound costs a reader time, a wrong one costs it rows.  Few are left out, for
+deltalake (1.6.6) takes a missing bound for NULL, and its PyArrow dataset then skips the file whatever is
+asked of that column.  Only columns with a NaN remain (delta-io/delta-rs #1496).
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _most(value: Any, kind: pa.DataType) -> str | None:
             return _time(value + dt.timedelta(microseconds=1000 - over) if over else value, kind)
         except (
             OverflowError
-        ):  # the last millisecond of the year 9999: readers add the one that a bound was cut by
+        ):  # the last millisecond of the year 9999: readers add back the one that a bound was cut by
             return _time(value, kind)
     if isinstance(value, decimal.Decimal):
         return _rounded(value, kind, decimal.ROUND_CEILING)
@@ -154,7 +154,7 @@ def _time(value: dt.datetime, kind: pa.DataType) -> str:
 
 
 def _rounded(value: decimal.Decimal, kind: pa.DataType, rounding: str) -> str | None:
-    """A decimal of so few digits that a double has them all; None where the type has no such number."""
+    """A decimal with no more digits than a double keeps; None where the type has no such number."""
     with decimal.localcontext(prec=_DECIMAL_DIGITS_MAX, rounding=rounding) as context:
         found = context.plus(value)
     if found.adjusted() >= kind.precision - kind.scale:

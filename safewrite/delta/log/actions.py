@@ -101,8 +101,8 @@ def vector_id(vector: Mapping[str, Any]) -> str:
 class Commit:
     """One entry of the log.
 
-    ``actions`` are all actions but most ``add``s, each ``{name: content}``; ``raw_adds`` are lines
-    of ``add`` actions that nobody has had to read yet.  ``digest`` is the MD5 of its bytes in hexadecimal digits.
+    ``actions`` are all actions but most ``add``s, each ``{name: content}``; ``raw_adds`` are lines of ``add``
+    actions that are not parsed yet.  ``digest`` is the MD5 of its bytes in hexadecimal digits.
     """
 
     version: int
@@ -135,7 +135,7 @@ class Commit:
 
     @property
     def commit_info(self) -> Action | None:
-        """The ``commitInfo`` action: who wrote this, and under which key."""
+        """The ``commitInfo`` action: its writer, and the key."""
         return self._last("commitInfo")
 
     @property
@@ -165,8 +165,8 @@ class Commit:
 def parse(body: bytes, version: int) -> Commit:
     """Read a commit file: newline-delimited JSON, one action a line.
 
-    Lines of ``add`` actions are kept unread, which is what makes examining a foreign append cheap;
-    the last line is always read, because that is where a torn entry (A19) ends.
+    Lines of ``add`` actions are kept unread, which makes it cheap to examine a foreign append.  The last line
+    is always read, because a torn entry (A19) ends there.
 
     Raises:
         StorageError: CORRUPT_LOG; the body is empty, or a line is no JSON object.

@@ -1,7 +1,7 @@
 """Writes checkpoints in the classic V1 form: one Parquet file (PROTOCOL.md, "Checkpoint Schema").
 
-Written beside the commits and never in their way: created under a condition, so that no checkpoint
-is ever replaced or mixed of two (B2), with ``_last_checkpoint`` as a hint only (B3).
+Checkpoints never stand in the way of commits.  They are created under a condition, so that no checkpoint is
+ever replaced or mixed of two (B2); ``_last_checkpoint`` is a hint only (B3).
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ log_ = logging.getLogger("safewrite")
 
 INTERVAL_DEFAULT = 10
 BEHIND = 2
-"""So many intervals without a checkpoint, and writers between two due versions make one."""
+"""After this many intervals without a checkpoint, writers between two due versions make one."""
 LEAST_S, BYTES_PER_S = 0.1, 5e6
-"""What a checkpoint takes: at least, and for each byte of the one before it (measured on two busy cores)."""
+"""The time that a checkpoint takes: at least, and for each byte of the one before it (measured on two busy
+cores).
+"""
 SHARE, LONGEST_S = 0.1, 5.0
-"""Of the time that a caller has left, a checkpoint may take so much, and never more seconds than this."""
+"""The share of a caller's time left that a checkpoint may take, and the most seconds."""
 
 
 def maintain(
     state: Snapshot | None, version: int, left_s: float, *, limits: Limits
 ) -> Generator[Effect, Outcome, Checkpoint | None]:
-    """Make the checkpoint that is due at ``version``, as its writer, who has ``left_s`` left for it.
+    """Make the checkpoint that is due at ``version``; its writer has ``left_s`` left for it.
 
-    Its commit is the lease: nobody else makes this one.  Where no time is left, a later writer makes one.
+    Only the version's writer makes this one.  Where no time is left, a later writer makes one.
 
     Raises:
         As :func:`write_checkpoint`.
@@ -66,8 +68,8 @@ def maintain(
 def due(state: Snapshot, version: int) -> bool:
     """Whether a checkpoint is due at ``version``: at each multiple of ``delta.checkpointInterval``.
 
-    Each version has one writer, so each checkpoint has one natural maintainer.  Where that one had no time for
-    it, it is due between two multiples as well.
+    Each version has one writer, so each checkpoint has one natural maintainer.  Where its maintainer had no
+    time for it, it is due between two multiples as well.
     """
     interval = _interval(state)
     if version <= 0 or version % interval == 0:
@@ -77,9 +79,9 @@ def due(state: Snapshot, version: int) -> bool:
 
 
 def is_affordable(state: Snapshot, left_s: float) -> bool:
-    """Whether its checkpoint may be made by a caller who has ``left_s`` left: a tenth of that, and seconds at most.
+    """Whether a caller with ``left_s`` left may make the checkpoint: in a tenth of that, and seconds at most.
 
-    How long it takes is guessed from the size of the one before.
+    The size of the checkpoint before gives a guess of how long it takes.
     """
     size = state.checkpoint.size if state.checkpoint is not None else 0
     return LEAST_S + size / BYTES_PER_S <= min(LONGEST_S, left_s * SHARE)

@@ -109,7 +109,7 @@ def encoded(found: LogFiles) -> Encoded:
         try:
             return _encoded_by_columns(found)
         except columns.NotPlainError as error:
-            # Of another engine, with a form of its own: action by action.
+            # Another engine's checkpoint has a form of its own: action by action.
             log.info("the checkpoint before is read action by action: %s", said(error))
     return encode(found.replayed())
 
@@ -190,7 +190,7 @@ def _unexpired(files: LogReplay) -> Iterator[Action]:
 
 
 def _oldest_ms(files: LogReplay) -> float:
-    """The time from which tombstones are kept, by the log's own newest time: no clock is asked."""
+    """The time from which tombstones are kept, by the log's own newest time, not by a clock."""
     text = files.state.properties.get("delta.deletedFileRetentionDuration", TOMBSTONE_RETENTION_DEFAULT)
     try:
         return files.newest_ms - interval_s(text) * 1000
@@ -243,7 +243,7 @@ def _table(columns: Mapping[str, Sequence[Action | None]]) -> pa.Table:
 
 
 def _column(actions: Sequence[Action | None], field: pa.Field) -> pa.Array:
-    """Actions as a column; where another engine was loose with a type, as Java's readers would take it.
+    """Actions as a column; a value of another type becomes what Java's readers would take it for.
 
     Raises:
         UnsupportedTableError: an action has a value that no checkpoint can hold.

@@ -1,7 +1,7 @@
 """Holds the file actions of a checkpoint as Arrow columns, and applies later commits to them.
 
-A table of many files has a checkpoint every few commits, and hardly any of its files changes in between: to make
-a Python object of each would take the writer whose turn it is longer than its own write.
+A table of many files has a checkpoint every few commits, and hardly any of its files changes in between:
+making a Python object of each would take the writer longer than its own write.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def kept(
 
 
 def since(rows: pa.StructArray, field: str, oldest_ms: float) -> pa.StructArray:
-    """Those whose time is not before ``oldest_ms``, or that have none."""
+    """Actions whose time is not before ``oldest_ms``, or that have none."""
     times = rows.field(field)
     stays = pc.or_kleene(pc.is_null(times), pc.fill_null(pc.greater_equal(times, oldest_ms), False))
     return rows.filter(stays)

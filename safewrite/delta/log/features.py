@@ -1,9 +1,9 @@
 """Decides which tables safewrite may write to: protocol versions, table features, log retention.
 
-A feature is honoured, or the table is refused by the feature's name; nothing is ignored
+Each feature is honoured, or the table is refused by the feature's name; none is ignored
 (PROTOCOL.md, "Table Features"; B6).  Rules that rest on the metadata (constraints, invariants,
-generated columns) are applied whether or not the protocol lists their feature: refusing too much
-loses no rows.
+generated columns) are applied whether or not the protocol lists their feature.  Refusing too much loses no
+rows.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def check_append(state: Snapshot) -> None:
 
 
 def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
-    """Make sure that files may be removed, and with ``rewrites`` that files may be written anew.
+    """Make sure that files may be removed, and with ``rewrites`` that files may be rewritten.
 
     Raises:
         UnsupportedTableError: as ``check_append``; also for append-only tables, and for ``rewrites``
@@ -171,7 +171,9 @@ def _column_mapping(state: Snapshot) -> str | None:
 
 
 def _row_tracking(state: Snapshot) -> str | None:
-    """A table that supports row tracking wants row ids even where it is not enabled, unless suspended."""
+    """Refuse a table that supports row tracking: it wants row ids even where that is not enabled, unless
+    suspended.
+    """
     enabled = _true(state, "delta.enableRowTracking")
     supported = "rowTracking" in features(state) and not _true(state, "delta.rowTrackingSuspended")
     return "every added row would need a row id" if enabled or supported else None
@@ -187,7 +189,7 @@ def _in_commit_timestamps(state: Snapshot) -> str | None:
 
 
 def _text_limits(state: Snapshot) -> str | None:
-    """Limits of columns themselves are checked where frames are; those inside of other types are not."""
+    """Refuse text limits inside of other types; those of whole columns are checked where frames are."""
     nested = [path for path, metadata in _columns(state) if is_nested(str(metadata.get(DECLARED, "")))]
     return (
         f"texts inside of {', '.join(nested)} have a length that would have to be checked" if nested else None
@@ -223,12 +225,12 @@ RULES: Mapping[str, Rule] = {
     "coordinatedCommits": _coordinator,
     "char and varchar": _text_limits,
 }
-"""Features that are honoured as long as the table makes no use of them, and what use looks like."""
+"""Features that are honoured as long as the table does not use them, and how use is found."""
 
 HONOURED = frozenset(
     {
         "appendOnly",  # appends are what it allows; overwrites are refused
-        "changeDataFeed",  # commits that only add, or only swap whole files, need no change files
+        "changeDataFeed",  # commits that only add files, or only replace whole files, need no change files
         "deletionVectors",  # whole files are removed with their vector recorded; none is written
         "domainMetadata",  # domains are kept in checkpoints, and none is touched
         "inCommitTimestamp-preview",

@@ -42,7 +42,7 @@ class HoleError(Exception):
 
 
 class RangedFile(io.RawIOBase):
-    """A read-only file of ``size`` bytes of which some ranges are present."""
+    """A read-only file of ``size`` bytes with some ranges present."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def groups_with(metadata: pq.FileMetaData, root: str) -> list[int]:
 
 
 def ranges(metadata: pq.FileMetaData, roots: Collection[str]) -> list[tuple[int, int]]:
-    """``(start, length)`` of the column chunks that hold anything of ``roots``, neighbours joined."""
+    """``(start, length)`` of the column chunks that hold anything of ``roots``, adjacent ones joined."""
     spans = [
         _span(chunk)
         for root in roots

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 FAR = 10
-"""From so many commits on, to look for a newer checkpoint costs less than to read them."""
+"""From this many commits on, looking for a newer checkpoint costs less than reading them."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class LogReplay:
     """Everything that a checkpoint of ``state.version`` holds, reconciled.
 
     ``adds`` are the live files and ``tombstones`` the ``remove`` actions of files that are not, by
-    logical file; ``txns`` and ``domains`` are raw actions by app id and by domain; ``newest_ms`` is
-    the newest time that the replayed commits speak of (0 if none did).
+    logical file; ``txns`` and ``domains`` are raw actions by app id and by domain; ``newest_ms`` is the
+    newest time that the replayed commits name (0 if none did).
     """
 
     state: Snapshot
@@ -128,7 +128,7 @@ def read_log(state: Snapshot, *, limits: Limits | None = None) -> Generator[Effe
     for restart in range(1, RESTARTS + 1):
         based = state
         if restart > 1 or state.version - (state.checkpoint.version if state.checkpoint else -1) > FAR:
-            # Perhaps there is a newer checkpoint than the one this state was made from.
+            # Perhaps there is a newer checkpoint than the one this snapshot was made from.
             based = (yield from load(at=state.version, limits=limits)) or state
         bodies = yield from _read(based, limits)
         if bodies is not None:

@@ -181,7 +181,7 @@ def _has_naive_time(kind: pa.DataType) -> bool:
 
 
 def add_fields(schema_string: str, added: Iterable[pa.Field]) -> str:
-    """``schema_string`` with new columns at its end, nullable; what it has stays to the letter of its JSON.
+    """``schema_string`` with new columns at its end, nullable; its own JSON stays as it is.
 
     Raises InvalidInputError for names that exist (but for case) and types that Delta lacks.
     """

@@ -89,9 +89,9 @@ def _checkpoint(version: int, parts: int, files: Mapping[str, Listed]) -> Checkp
 
 
 def hint(body: bytes) -> Checkpoint | None:
-    """The checkpoint that ``_last_checkpoint`` names; None if it cannot be made sense of (B3).
+    """The checkpoint that ``_last_checkpoint`` names; None if it cannot be read (B3).
 
-    It is a hint only: torn, moved back or pointing at nothing, it costs a listing and no more.
+    It is a hint only: a torn, old or dangling one costs a listing and no more.
     """
     try:
         said = json.loads(body)

@@ -31,9 +31,9 @@ T = TypeVar("T")
 Reading = Generator[Effect, Outcome, T]
 
 RESTARTS = 5
-"""How often a read starts anew when log clean-up takes files from under it."""
+"""How often a read starts again when log clean-up removes its files."""
 STALE = 64
-"""From so many new commits on, a newer checkpoint is cheaper than replaying them."""
+"""From this many new commits on, a newer checkpoint is cheaper than replaying them."""
 
 
 class _VanishedError(Exception):
@@ -45,8 +45,8 @@ class Snapshot:
     """Protocol, metadata and transactions of a table at one version.
 
     ``protocol`` and ``metadata`` are the raw actions; ``txns`` maps app id to its last version;
-    ``checkpoint`` is the newest checkpoint that this state knows of; ``anchor`` proves that a log is still the
-    one that the state was read from.
+    ``checkpoint`` is the newest checkpoint that this snapshot knows of; ``anchor`` proves that a log is still
+    the one that the snapshot was read from.
     """
 
     version: int
@@ -86,7 +86,7 @@ class Snapshot:
         return unique
 
     def advance(self, version: int, commit: Commit) -> Snapshot:
-        """The state after one more commit.  Raises StorageError (CORRUPT_LOG) if versions are skipped."""
+        """The snapshot after one more commit.  Raises StorageError (CORRUPT_LOG) if versions are skipped."""
         if version != self.version + 1:
             raise actions.corrupt(f"Version {version} of the log does not follow version {self.version}.")
         anchor = _anchor(version, commit.digest)
@@ -98,7 +98,7 @@ class Snapshot:
         return draft.state(version, self.checkpoint, anchor)
 
     def with_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
-        """The same state, read from a newer checkpoint next time."""
+        """The same snapshot, read from a newer checkpoint next time."""
         return self._moved(checkpoint=checkpoint)
 
     def _moved(self, **changes: Any) -> Snapshot:
@@ -111,7 +111,7 @@ class Snapshot:
 
 @dataclass
 class _Draft:
-    """A state in the making."""
+    """A snapshot in the making."""
 
     protocol: Action | None = None
     metadata: Action | None = None
@@ -148,9 +148,9 @@ def _complete(action: Action | None, *required: str) -> bool:
 def load(
     known: Snapshot | None = None, *, at: int | None = None, limits: Limits | None = None
 ) -> Reading[Snapshot | None]:
-    """Read the state at the newest version (or at version ``at``); None if there is no table.
+    """Read the snapshot of the newest version (or of version ``at``); None if there is no table.
 
-    ``known`` is an earlier state of the same table: only what came after it is read.
+    ``known`` is an earlier snapshot of the same table: only what came after it is read.
 
     Raises:
         StorageError: the store gave no answer; kind CORRUPT_LOG if the log has a hole or a torn
@@ -183,11 +183,11 @@ def load(
 
 # --- warm -------------------------------------------------------------------------------------------
 def _warm(known: Snapshot, at: int | None, limits: Limits) -> Reading[Snapshot | None]:
-    """Read on from a known state; None if that cannot be done and all must be read anew."""
+    """Read on from a known snapshot; None if that cannot be done and all must be read again."""
     found = yield from _list(known.version, limits)
     new = [v for v in found.commits if v > known.version]
     if (new and new[0] != known.version + 1) or not (yield from _is_same_log(known, found, limits)):
-        return None  # the table was dropped, created anew, or its log cleaned up to here
+        return None  # the table was dropped, created again, or its log cleaned up to here
     newest = found.newest_checkpoint(at, ())
     if newest is not None and len(new) > STALE and newest.version > known.version:
         return None
@@ -208,7 +208,7 @@ def _replay(
 
 
 def _is_same_log(known: Snapshot, found: LogSegment, limits: Limits) -> Reading[bool]:
-    """Whether the log still holds what the state was read from (A17)."""
+    """Whether the log still holds what the snapshot was read from (A17)."""
     anchor = known.anchor
     item = found.files.get(anchor.path) if anchor is not None else None
     if anchor is None or item is None:
@@ -347,7 +347,7 @@ def _from_checkpoint(
         draft.apply(actions.parse(body, version))
     if versions:
         return draft.state(versions[-1], base, _anchor(versions[-1], digest_of(bodies[-1])))
-    # Nobody has read the commit of that version, and it may be cleaned up: how it was listed is the proof.
+    # Nobody has read the commit of that version, and it may be cleaned up: its listing is the proof.
     listed = found.files.get(actions.commit_path(base.version)) or found.files[base.paths[0]]
     return draft.state(base.version, base, Anchor(base.version, listed.path, listed=listed))
 

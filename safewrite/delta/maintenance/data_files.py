@@ -21,7 +21,7 @@ from safewrite.protocol.values import Tail
 from safewrite.stores.world import run
 
 SAMPLE = 64
-"""Data files that are looked at, newest first, unless ``deep`` asks for all."""
+"""How many data files are looked at, newest first, unless ``deep`` asks for all."""
 FOOTERS_MAX = 10_000
 """Most data files whose footers ``deep`` reads, newest first."""
 READ_BYTES, READ_BYTES_DEEP = 32 * 1024 * 1024, 1024 * 1024 * 1024
@@ -68,7 +68,7 @@ def _sizes(ends: Iterable[tuple[str, Outcome]]) -> dict[str, int]:
         if isinstance(answer, Ok) and isinstance(answer.value, Tail):
             sizes[path] = answer.value.size
         elif not isinstance(answer, Missing):
-            sizes[path] = -1  # no clear answer: seen as changed, not as missing
+            sizes[path] = -1  # no clear answer: taken for changed, not for missing
     return sizes
 
 
@@ -130,7 +130,7 @@ class _Seen:
 def _footers(
     found: Inspection, live: Mapping[str, Action], ends: Iterable[tuple[str, Outcome]], *, deep: bool
 ) -> Findings:
-    """Read the footers, and the INT96 columns of whose values nothing else tells, up to a limit."""
+    """Read the footers, and the INT96 columns whose values nothing else tells, up to a limit."""
     seen, names = _Seen(len(live)), _Names(found)
     left = READ_BYTES_DEEP if deep else READ_BYTES
     for path, answer in ends:
@@ -242,7 +242,7 @@ class _Names:
         return {end.path: names} if names else {}
 
     def lacking(self, end: Footer, add: Action) -> dict[str, list[str]]:
-        """Columns of which the log says that a file has values, and which it does not have."""
+        """Columns that a file lacks though the log says that it has values of them."""
         stats = footers.stats_of(add)
         rows, nulls = stats.get("numRecords"), stats.get("nullCount")
         has = {name.casefold() for name in (*end.columns, *(add.get("partitionValues") or {}))}

@@ -1,7 +1,7 @@
 """Reports what is unsafe about a Delta table, and how to repair it.
 
-Each check takes a survey and yields findings; those about other writers are in ``neighbours``, those about data
-files in ``damage``.
+Each check takes an inspection and yields findings; those about other writers are in ``other_writers``, those
+about data files in ``data_files``.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def examine(
     deep: bool = False,
     probe: bool = False,
 ) -> list[Finding]:
-    """Judge a survey; dangers come first.
+    """Judge an inspection; dangers come first.
 
-    ``deep`` looks for every data file and into it, and for data files that no commit names; ``probe``
-    writes scratch objects beside the table, to see whether the store keeps conditional creates exclusive.
+    ``deep`` looks for every data file and into it, and for data files that no commit names; ``probe`` writes
+    scratch objects next to the table, to see whether the store keeps conditional creates exclusive.
     """
     findings = [*_settings(storage_options, environment or os.environ), *_clock(found)]
     if found.head < 0 and found.state_error is None:

@@ -1,7 +1,7 @@
 """Inspects a table without writing: its log, its temp files, and its entries in the lock table.
 
-``doctor`` judges what is found here and ``mend`` works from it.  Nothing is refused at this stage:
-a table that safewrite will not write to is the one that most needs looking at.
+``doctor`` judges what is found here and ``repair`` works from it.  Nothing is refused here: a table that
+safewrite will not write to most needs an inspection.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 TEMPS: Final = f"{actions.LOG}.tmp/"
 SCAN_PAGES_MAX = 200
-"""Pages (of 1 MB) of the lock table that are searched for other spellings of the path."""
+"""How many pages (of 1 MB) of the lock table are searched for other spellings of the path."""
 ASKS = Limits(asks=6)
 
 
@@ -77,7 +77,7 @@ class Inspection:
     digests: dict[int, bytes] = field(default_factory=dict)
     torn: dict[int, str] = field(default_factory=dict)
     head_later: int = -1
-    """The end of the log after the entries were read: a commit in between is no stale entry."""
+    """The end of the log after the entries were read: a commit in between leaves no stale entry."""
     entries: tuple[Entry, ...] = ()
     entries_error: str | None = None
     spellings: dict[str, int] = field(default_factory=dict)
@@ -152,10 +152,10 @@ def inspect_table(
     storage_options: Mapping[str, str] | None = None,
     clock: ServerClock | None = None,
 ) -> Inspection:
-    """Look at a table; nothing is written.
+    """Look at a table; write nothing.
 
-    Where neither ``lock_table`` nor ``arbiter`` is given, they are those that the table records, or
-    that the files of a lock table's writers give away.
+    Where neither ``lock_table`` nor ``arbiter`` is given, the table's record names them, or the files of a
+    lock table's writers do.
 
     Raises:
         InvalidInputError: no address of a table.
@@ -184,9 +184,7 @@ def settle(
 ) -> tuple[str | None, str | None, Mapping[str, str]]:
     """The ``arbiter`` and ``lock_table`` to connect with, and the table's properties.
 
-    The user need not say again what the table records.
-
-    Reads the table's properties, and no more of it.
+    The user need not repeat what the table records.  Reads the table's properties, and no more of it.
     """
     address = parse_address(uri)
     if not address.is_s3:
@@ -196,7 +194,7 @@ def settle(
     try:
         state = run(load(limits=ASKS), world)
     except NotCommittedError:
-        state = None  # what is wrong with the log is said by whoever needs it
+        state = None  # whoever needs the log says what is wrong with it
     temps = world.perform(List(TEMPS, limit=1, name="survey.list_temp"))
     recorded = state.properties if state is not None else {}
     traces = isinstance(temps, Ok) and bool(temps.value)
@@ -298,7 +296,7 @@ def _observe_clock(found: Inspection) -> None:
 
 
 def now_ms(found: Inspection) -> int:
-    """The store's time, as far as it tells it."""
+    """The store's time, if it tells it."""
     return found.clock() if found.s3 is not None else time.time_ns() // 1_000_000
 
 

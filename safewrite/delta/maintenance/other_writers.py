@@ -11,11 +11,11 @@ from safewrite.protocol.values import Entry
 
 DAY_MS = 24 * 3600 * 1000
 TEMPS_MAX = 2_000
-"""Temp files that are read, newest versions first; ``repair --sweep`` reads all that are old enough."""
+"""How many temp files are read, newest versions first; ``repair --sweep`` reads all that are old enough."""
 
 
 def lock_table(found: Inspection) -> Findings:
-    """The lock table itself, its entries, and who goes past it."""
+    """Judge the lock table itself, its entries, and the writers that bypass it."""
     if found.lock_table is None:
         if found.temps and found.address.is_s3:
             yield Finding(
@@ -47,10 +47,10 @@ def _lock_table_itself(found: Inspection) -> Findings:
 
 
 def _mixed(found: Inspection) -> Findings:
-    """Recent versions without an entry: somebody goes past the lock table (A12).
+    """Find recent versions without an entry: some writer bypasses the lock table (A12).
 
-    Entries expire a day after their commit at the earliest, so only commits of the last day by the
-    store's own times are judged.
+    Entries expire a day after their commit at the earliest, so only commits of the last day, by the store's
+    times, are judged.
     """
     entries = {found.version(entry) for entry in found.entries}
     times = {v: found.listed[actions.commit_path(v)].modified_ms for v in found.listing.commits}
@@ -67,7 +67,7 @@ def _mixed(found: Inspection) -> Findings:
             f"Versions {some(past)} have no entry in the lock table {found.lock_table!r}: written by "
             f"{', '.join(engines) or 'unknown'} past it. Rows of safewrite are safe; Spark's and old deltalake's "
             "writers and these overwrite each other.",
-            "Move every writer to safewrite, which is safe beside either kind; until then stop one kind.",
+            "Move every writer to safewrite, which is safe with either kind; until then stop one kind.",
             {"versions": past[:EXAMPLES], "count": len(past), "engines": engines},
         )  # fmt: skip
 
@@ -129,7 +129,7 @@ def _spellings(found: Inspection) -> Findings:
 
 
 def attempts(found: Inspection) -> Findings:
-    """Temp files: commits that were acknowledged and vanished, and what nobody needs any more."""
+    """Judge temp files: commits that were acknowledged and vanished, and files that nobody needs any more."""
     if found.lock_table is None or found.entries_error is not None:
         return  # without the entries, nothing can be said of temp files
     temps = found.temps[:TEMPS_MAX]

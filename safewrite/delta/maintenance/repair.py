@@ -1,7 +1,7 @@
 """Repairs a table: finishes claims, commits vanished versions again, deletes old temp files.
 
-Each part decides from a survey what to do, and does it by the ordinary commit protocol, so it may
-run beside writers, twice, or on several machines at once.
+Each part decides from an inspection what to do, and does it by the ordinary commit protocol.  So it may run
+while others write, twice, or on several machines at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SWEPT = frozenset(
         CommitStatus.EXPIRED,
     }
 )
-"""Fates whose temp file nobody can need: it holds no row that is not in the log and was acknowledged."""
+"""Commit statuses whose temp file nobody can need: it holds no acknowledged row that is not in the log."""
 
 
 # --- finish -----------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class RescueCandidate(Transaction):
         return [{"txn": txn} for txn in self.carried] + super().file_actions()
 
     def check_conflict(self, version: int, commit: Commit) -> None:
-        """As for any append; besides, nobody else may have brought the rows back meanwhile."""
+        """Check as for any append; besides, nobody else may have brought the rows back meanwhile."""
         super().check_conflict(version, commit)
         ours = {file.mark.path for file in self.files}
         batches = {(txn["appId"], txn["version"]) for txn in self.carried}
@@ -107,11 +107,11 @@ def rescue(
     engine_version: str = "",
     dry_run: bool = False,
 ) -> Steps:
-    """Commit again, once, the blind appends that were acknowledged and vanished (A12).
+    """Commit the blind appends that were acknowledged and vanished again, once (A12).
 
-    The key of each is derived from its temp file, so any number of rescues commits it once.  ``leave``
-    holds temp paths of entries that were open a moment ago: a repair has closed them since, which says
-    nothing about whether their writer lived to acknowledge.
+    The key of each is derived from its temp file, so any number of rescues commits it once.  ``leave`` holds
+    temp paths of entries that were open a moment ago.  A repair has closed them since, which does not tell
+    whether their writer lived to acknowledge.
     """
     entries = {actions.LOG + entry.temp_path for entry in found.entries}
     attempts = found.attempts([item for item in found.temps if item.path in entries])
@@ -155,7 +155,7 @@ def _not_blind(commit: Commit) -> str | None:
 
 
 def _moved_on(found: Inspection, world: World, one: Lost) -> str | None:
-    """Why the table of today cannot take the commit, or None."""
+    """Why the table as it is now cannot take the commit, or None."""
     if found.state is None:
         return "the table's log cannot be read"
     try:
@@ -212,7 +212,7 @@ def _tail(world: World, path: str, length: int) -> Tail | None:
 def _rescue(candidate: RescueCandidate, world: World, arbiter: Arbiter, one: Lost) -> Step:
     target, rows = one.attempt.temp_path, candidate.write.rows
     try:
-        # Any earlier rescue stands after the vanished version: each commit since is looked at for the key.
+        # Any earlier rescue stands after the vanished version: each commit since is searched for the key.
         landed = run(commit(candidate, one.attempt.version, arbiter=arbiter, limits=candidate.limits), world)
     except NotCommittedError as error:
         return Step("rescue", target, "failed", error.message, rows=rows)
@@ -249,11 +249,11 @@ def _candidate(
 def sweep(found: Inspection, world: World, *, older_than_days: float = 7, dry_run: bool = False) -> Steps:
     """Remove temp files that no entry names and that are older by the store's own times.
 
-    A temp file that holds another engine's rows which are nowhere in the log stays: it may be the only
-    trace of an acknowledged commit.
+    A temp file with another engine's rows that are nowhere in the log stays: it may be the only trace of an
+    acknowledged commit.
 
     Raises:
-        InvalidInputError: less than a day, in which a slow writer may still claim its temp file.
+        InvalidInputError: less than a day; a slow writer may still claim its temp file.
     """
     if older_than_days < SWEEP_DAYS_MIN:
         raise InvalidInputError(
@@ -284,8 +284,8 @@ def sweep(found: Inspection, world: World, *, older_than_days: float = 7, dry_ru
 def clear(found: Inspection, *, force: bool = False, dry_run: bool = False) -> Steps:
     """Remove entries that a dropped table left in the lock table (A17).
 
-    An entry whose version the log holds stays; so does the next version's, which may be a writer at
-    work, unless ``force`` is given and its temp file is gone, so that nobody can finish it.
+    An entry whose version the log holds stays.  So does the next version's, which may be a writer's at work,
+    unless ``force`` is given and its temp file is gone, so that nobody can finish it.
     """
     head = max(found.head, found.head_later)
     for entry in sorted(found.entries, key=found.version):
@@ -309,7 +309,7 @@ def clear(found: Inspection, *, force: bool = False, dry_run: bool = False) -> S
 def clear_spelling(found: Inspection, spelling: str, *, dry_run: bool = False) -> Steps:
     """Remove finished entries that stopped writers left under another spelling of the path (A15).
 
-    An open one stays: its commit may be nowhere else.
+    An open entry stays: its commit may be nowhere else.
 
     Raises:
         InvalidInputError: not another spelling of this table's path.

@@ -1,8 +1,8 @@
 """Finds commits that were claimed in the lock table and are not in the log, and which were acknowledged.
 
 Spark's ``S3DynamoDBLogStore`` claims version N in DynamoDB and then copies its temp file to
-``N.json``.  If a conditional-PUT writer was there first, it takes the refusal for its own earlier
-success and acknowledges: the commit has vanished, and the temp file is the proof (A12).
+``N.json``.  If a conditional-PUT writer was there first, the LogStore takes the refusal for its own earlier
+success and acknowledges.  The commit has vanished, and the temp file is the proof (A12).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class CommitStatus(StrEnum):
     UNFINISHED = "unfinished"  # as VANISHED, but its entry is open: perhaps nobody acknowledged it
     UNCLAIMED = "unclaimed"  # no entry names it (any more), and none of its rows is in the log
     REFUSED = "refused"  # a safewrite attempt that lost its version; it was not acknowledged there
-    EXPIRED = "expired"  # the log was cleaned up past its version: nothing can be said any more
+    EXPIRED = "expired"  # the log was cleaned up past its version: its status is lost
     UNREADABLE = "unreadable"  # no whole commit
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """An attempt with its fate.  ``rows`` counts what its files hold, as far as statistics tell."""
+    """An attempt with its commit status.  ``rows`` counts what its files hold, as far as statistics tell."""
 
     attempt: Attempt
     fate: CommitStatus
@@ -94,7 +94,7 @@ class LogIndex:
 
 
 def judge(found: Inspection, attempts: Sequence[Attempt]) -> list[Lost]:
-    """The fate of every attempt."""
+    """The commit status of every attempt."""
     index = LogIndex(found.commits.values())
     return [Lost(attempt, _fate(found, index, attempt)) for attempt in attempts]
 
@@ -130,7 +130,7 @@ def keys_of(commit: Commit) -> list[str]:
 
 
 def engine(commit: Commit) -> str:
-    """Who wrote a commit, as it says itself."""
+    """The engine that wrote a commit, as the commit says."""
     info = commit.commit_info or {}
     return str(info.get("engineInfo") or info.get("clientVersion") or "unknown")
 

@@ -28,7 +28,7 @@ class CommitHook:
         except SafewriteError as error:
             return f"{type(error).__name__}: {error.message}"
         except Exception as error:
-            # Whatever it was, Spark must hear that the outcome is open.
+            # Whatever the error was, Spark must hear that the outcome is open.
             log.exception("The commit of %s ended in an error that safewrite does not know.", path)
             return _in_doubt(path, body, f"{type(error).__name__}: {said(error)}")
 
@@ -39,7 +39,9 @@ class CommitHook:
 
 
 def _in_doubt(path: str, body: str, why: str) -> str:
-    """Delta's own error would not say it: this commit may be there, and doing it again may double its rows."""
+    """What Delta's own error would not say: this commit may be there, and doing it again may double its
+    rows.
+    """
     _, version = parse_commit_path(path)
     transaction = transaction_of(body.encode())
     return (

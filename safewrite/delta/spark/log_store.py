@@ -32,7 +32,7 @@ TURN_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Who arbitrates, and how the stores are reached; None leaves it to what the table records."""
+    """The arbiter, and how the stores are reached; None leaves it to what the table records."""
 
     lock_table: str | None = None
     arbiter: str | None = None
@@ -71,11 +71,11 @@ class SparkTable:
                 known, self._state = self._state, None
             if error.kind is not Kind.TABLE_REPLACED or known is None:
                 raise
-        # What we knew was of another table at this address; Delta itself has read the one that is there.
+        # Our snapshot was of another table at this address; Delta itself has read the one that is there.
         return self._place_after(version, body)
 
     def _place_after(self, version: int, body: bytes) -> bool:
-        commit = actions.parse(body, version)  # an error of ours must come before the commit, not after it
+        commit = actions.parse(body, version)  # our error must come before the commit, not after it
         transaction = (commit.commit_info or {}).get("txnId")
         with self._guard:
             fresh = self._know_up_to(version - 1)
@@ -83,7 +83,7 @@ class SparkTable:
             at = self._state is not None and self._state.version == version - 1
             anchor = self._state.anchor if self._state is not None and at else None
             ticket = self._kept_turn(transaction)
-        # Without the id of the transaction nobody knows whose turn is kept; then nobody queues.
+        # Without the transaction's id nobody knows whose turn is kept, so nobody queues.
         arbiter = Arbiter(
             self.connection.arbiter.lock_table,
             lease=self.connection.arbiter.lease and transaction is not None,
@@ -109,14 +109,14 @@ class SparkTable:
         return placed.landed
 
     def _move_on(self, version: int, commit: actions.Commit) -> None:
-        """Take our own commit into account, so that the next look need not read it."""
+        """Take our own commit into account, so that the next look does not read it."""
         state = self._state
         if state is not None and state.version == version - 1:
             state = state.advance(version, commit)
         elif version == 0 and commit.protocol and commit.metadata:
             state = Snapshot(-1, commit.protocol, commit.metadata).advance(0, commit)
         else:
-            return  # another thread of the session has looked meanwhile
+            return  # another thread of the session looked meanwhile
         self._state = state
         remember(self.connection, state)
 
@@ -172,13 +172,13 @@ class Commits:
             return self._tables[address.uri]
 
     def know(self, connection: Connection) -> None:
-        """Reach a table as who opened it does, unless it was reached before."""
+        """Reach a table as its opener does, unless it was reached before."""
         with self._guard:
             known = SparkTable(connection, self.settings.limits)
             self._tables.setdefault(connection.address.uri, known)
 
     def _connect(self, address: Address) -> Connection:
-        """With the arbiter that the session names, else with the one that the table records."""
+        """Connect with the arbiter that the session names, else with the one that the table records."""
         settings = self.settings
         return connect_as_recorded(
             address.uri,
@@ -200,7 +200,7 @@ def parse_commit_path(path: str) -> tuple[str, int]:
 
 
 def transaction_of(body: bytes) -> str | None:
-    """The id of a Delta transaction, which stays the same from try to try; None where the commit has none."""
+    """The id of a Delta transaction, the same from try to try; None where the commit has none."""
     for line in body.splitlines():
         if line.startswith(b'{"commitInfo"'):
             name = json.loads(line)["commitInfo"].get("txnId")

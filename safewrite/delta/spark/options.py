@@ -18,7 +18,7 @@ _AMAZON = ".amazonaws.com"
 
 
 def from_hadoop(conf: HadoopConf, bucket: str) -> dict[str, str]:
-    """What S3A is told about a bucket: commits must go to the store that the data goes to.
+    """S3A's settings for a bucket: commits must go to the store that the data goes to.
 
     Amazon's own addresses are left out: their region says the same, and is right for DynamoDB too.
     """
@@ -32,10 +32,10 @@ def from_hadoop(conf: HadoopConf, bucket: str) -> dict[str, str]:
 
 
 def joined(conf: HadoopConf, bucket: str, given: Mapping[str, str] | None) -> dict[str, str]:
-    """The session's own settings, and over them what the caller named.
+    """The session's settings, overridden by what the caller named.
 
-    A caller that names credentials or an endpoint means them whole: a session token of other
-    credentials, or another way to the same store, is not kept beside them.
+    A caller that names credentials or an endpoint means them whole: neither a session token of other
+    credentials nor another way to the same store is kept.
     """
     named = {key.upper(): value for key, value in (given or {}).items()}
     found = from_hadoop(conf, bucket)

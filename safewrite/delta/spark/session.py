@@ -38,14 +38,14 @@ def attach(
 ) -> SparkSession:
     """Give a session its commit protocol; call it in the driver before the first write.
 
-    A second call without settings changes nothing.  What is not given here is taken from the session:
-    ``spark.safewrite.*``, and S3A's endpoint, region and credentials; what it does not say, from the
-    environment.
+    A second call without settings changes nothing.  What is not given here comes from the session:
+    ``spark.safewrite.*``, and S3A's endpoint, region and credentials.  What the session does not say comes
+    from the environment.
 
     Raises:
         InvalidInputError: this is a Spark Connect session.
         MissingExtraError: the session runs without safewrite's jar.
-        UnsafeConfigError: the session's Delta commits would go past safewrite.
+        UnsafeConfigError: the session's Delta commits would bypass safewrite.
     """
     jvm = _jvm(session)
     _check_log_store(session)
@@ -69,7 +69,7 @@ def landed(session: SparkSession, table: str, version: int, transaction: str) ->
     """Whether a Delta commit that ended in doubt became ``version`` of a table; the error names all three.
 
     A commit that was left half-way is finished.  None: nobody has that version yet, so a late request may
-    still take it; ask again, or let anybody commit to the table, which decides it.
+    still take it.  Ask again; any commit to the table decides it.
     """
     return hook_of(session).commits.table(table).settle(version, transaction)
 
@@ -96,7 +96,7 @@ def _jvm(session: SparkSession) -> Any:
 
 
 def _check_log_store(session: SparkSession) -> None:
-    """A session whose commits go elsewhere would seem safe and not be."""
+    """Refuse a session whose commits go elsewhere: it would seem safe and not be."""
     said = session.sparkContext.getConf()
     everywhere = said.get("spark.delta.logStore.class")
     past = {

@@ -1,8 +1,8 @@
 """Has Spark's Delta library write key, fingerprint and stream's batch into its commit.
 
-Delta makes the commit and knows nothing of keys; on its way to the log it passes our hook.  There the
-commits that others made meanwhile are searched for the key, and the name is put beside Delta's own
-actions.  Delta's ``txnAppId`` is never used: it skips a batch by its number alone (E2).
+Delta makes the commit and knows nothing of keys; the commit passes our hook on its way to the log.  The hook
+searches the commits that others made meanwhile for the key, and adds the name to Delta's own actions.
+Delta's ``txnAppId`` is never used: it skips a batch by its number alone (E2).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SparkTransaction(Transaction):
     exact: bool = False
     """Delta's files hold the rows of the batch and no others."""
     named_by: Callable[[int], Write] | None = None
-    """Names the write by the number of its rows, where nobody counts them before Delta writes them."""
+    """Names the write by the number of its rows, where they are not counted before Delta writes them."""
     _made: dict[int, bytes] = field(default_factory=dict, repr=False)
 
     def body(self, version: int) -> bytes:
@@ -52,11 +52,11 @@ class SparkTransaction(Transaction):
         return self._find(version, body, actions.parse(body, version))
 
     def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
-        """Of some commits the body is examined, of others the summary: neither moves the state on."""
+        """Examine a commit by its body or by its summary: neither moves the snapshot on."""
         return self._find(version, b"", summed_up(version, summary, digest))
 
     def landed(self, version: int) -> Snapshot | None:
-        """Unknown: what others committed meanwhile was not read."""
+        """None: what others committed meanwhile was not read."""
         return None
 
     def name(self, version: int, body: bytes) -> bytes:
@@ -82,7 +82,7 @@ class SparkTransaction(Transaction):
         self.write = replace(self.write, files=len(adds))
 
     def _take(self, counts: list[int | None]) -> None:
-        """What is committed is what was counted (E5, H10), or counts as it was written."""
+        """Take what is committed for what was counted (E5, H10), or name the write by it."""
         known = [count for count in counts if count is not None]
         rows = sum(known) if len(known) == len(counts) else None
         if self.named_by is None:
@@ -103,7 +103,7 @@ class SparkTransaction(Transaction):
 
 
 class NamedTransaction:
-    """One named write on its way through Delta, and what came of it."""
+    """One named write on its way through Delta, and its result."""
 
     def __init__(self, candidate: SparkTransaction, seen: int, arbiter: Arbiter) -> None:
         self.candidate = candidate
@@ -141,7 +141,7 @@ class NamedTransaction:
         return placed
 
     def _look(self, version: int, run: Run[Any]) -> None:
-        """Search what was committed since we looked last: a zombie and its retry must not both land (E7)."""
+        """Search what was committed since the last look: a zombie and its retry must not both land (E7)."""
         self.found, self.seen = run(
             look(self.candidate, self.seen, arbiter=self._arbiter, limits=self.candidate.limits)
         )
@@ -162,7 +162,7 @@ _guard = threading.Lock()
 
 @contextmanager
 def pending(candidate: SparkTransaction, seen: int, arbiter: Arbiter) -> Iterator[NamedTransaction]:
-    """Let the hook know a write, for as long as Delta may commit it."""
+    """Register a write with the hook, for as long as Delta may commit it."""
     mine = NamedTransaction(candidate, seen, arbiter)
     with _guard:
         _pending[candidate.commit_id] = mine
@@ -174,7 +174,9 @@ def pending(candidate: SparkTransaction, seen: int, arbiter: Arbiter) -> Iterato
 
 
 def user_metadata(candidate: SparkTransaction) -> str:
-    """What Delta's option ``userMetadata`` is told, by which the hook knows the commit; history shows it too."""
+    """The value of Delta's option ``userMetadata``, by which the hook knows the commit; history shows it
+    too.
+    """
     write = candidate.write
     shown: dict[str, Any] = {"token": candidate.commit_id, "key": write.key}
     if candidate.named_by is None:
@@ -186,7 +188,7 @@ def commit(version: int, body: bytes, place: Place, run: Run[Any]) -> bool:
     """Place a commit of Delta's, under its name where it has one; True if it landed.
 
     Raises:
-        SafewriteError: as ``place`` does; or the commit has a name that nobody waits for.
+        SafewriteError: as ``place`` does; or the commit has a name that no write waits for.
     """
     token = _token(body)
     if token is None:

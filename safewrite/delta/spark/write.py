@@ -78,7 +78,7 @@ _TXN_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delt
 
 @dataclass(frozen=True)
 class Place:
-    """The table to be written, as the caller knows it now, and how the caller names its writes."""
+    """The table to be written, as the caller knows it, and how the caller names its writes."""
 
     connection: Connection
     world: Performer
@@ -97,7 +97,7 @@ def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, S
         WouldAlterError, InvalidInputError: before anything was uploaded.
         NotCommittedError: its other subclasses; none of the rows is or will be in the table.
         CommitUnknownError: the same call again, or ``resolve``, decides.
-        ForeignWriterError: someone replaced our commit.
+        ForeignWriterError: another writer replaced our commit.
     """
     _check_session(frame.sparkSession, place.connection)
     job = _job(frame, place, operation)
@@ -130,7 +130,7 @@ class _Job:
     checks: Sequence[Check]
 
     def candidate(self, batch: Batch, place: Place) -> SparkTransaction:
-        """What Delta's commit is named as."""
+        """The transaction that names Delta's commit."""
         return SparkTransaction(
             commit_id=place.new_id(),
             write=self.named(batch, place),
@@ -183,7 +183,7 @@ def _write_once(job: _Job, place: Place, origin: Origin) -> tuple[Done, SparkTra
 
 
 def counted(frame: DataFrame, state: Snapshot) -> Batch:
-    """The frame's fingerprint with NULL in the columns that it lacks; its rows are not kept."""
+    """The frame's fingerprint, with NULL in the columns that the frame lacks; its rows are not kept."""
     shaped = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode="merge")
     with computed(shaped.frame) as batch:
         return batch
@@ -206,7 +206,7 @@ def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: _Job
 
 
 def _save(writer: DataFrameWriter, session: SparkSession, place: Place) -> Exception | None:
-    """Let Delta write; what it says of its failure is of use only where the hook has not said more."""
+    """Let Delta write; its error is used only where the hook has not said more."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -243,7 +243,7 @@ def _whole_microseconds(session: SparkSession) -> Iterator[None]:
 
 
 def _settled(waiting: NamedTransaction, recalled: Recalled, failure: Exception | None, place: Place) -> Done:
-    """What the hook saw decides, not what Delta says: it may fail after a commit, too."""
+    """Decide by what the hook saw, not by what Delta says: Delta may fail after a commit, too."""
     candidate, limits = waiting.candidate, place.limits
     record = replace(recalled.record, fingerprint=candidate.write.fingerprint)
     if waiting.landed is not None:
@@ -261,7 +261,8 @@ def _settled(waiting: NamedTransaction, recalled: Recalled, failure: Exception |
             run(keys.doubt(record, error.version, limits), place.world)
         raise error from failure
     if failure is None and candidate.write.rows == 0:
-        # Delta makes no commit where nothing changes; the name of the write must be in the log all the same.
+        # Delta makes no commit where nothing changes, and the name of the write must be in the log all the
+        # same.
         empty = Transaction(
             commit_id=candidate.commit_id,
             write=candidate.write,
@@ -304,7 +305,7 @@ def spark_path(connection: Connection) -> str:
 
 
 def _check_session(session: SparkSession, connection: Connection) -> None:
-    """Refuse a session whose commits would not come past us, or would be skipped by their number."""
+    """Refuse a session whose commits would bypass us, or would be skipped by their number."""
     hook_of(attach(session)).commits.know(connection)
     scheme = "s3a" if connection.address.is_s3 else "file"
     if session.sparkContext.getConf().get(f"spark.delta.logStore.{scheme}.impl") != LOG_STORE:

@@ -22,7 +22,7 @@ log = logging.getLogger("safewrite")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a table is to be made by its first write."""
+    """How a first write creates its table."""
 
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)

@@ -20,5 +20,5 @@ class DeleteTransaction(OverwriteTransaction):
         return {"predicate": json.dumps([str(self.predicate)], ensure_ascii=False)}
 
     def metrics(self) -> dict[str, int]:
-        """``operationMetrics`` as Spark names them, without numbers that nobody counted."""
+        """``operationMetrics`` as Spark names them, without numbers that were not counted."""
         return {"numRemovedFiles": len(self.replaced()), "numAddedFiles": len(self.rewritten)}

@@ -1,9 +1,9 @@
 """Replaces the rows that match ``where`` by the rows of a frame, in one commit.
 
-Where the partition values decide, files are removed whole.  Otherwise affected files are written
-anew with the rows for which the predicate is not TRUE.  On a concurrent commit the plan is made
-again for the new snapshot: rows that others appended meanwhile and that match are replaced too, as
-if they had been appended just before; a file whose rows nobody has looked at yet is a conflict.
+Where the partition values decide, files are removed whole.  Otherwise affected files are rewritten with the
+rows for which the predicate is not TRUE.  On a concurrent commit the plan is made again for the new snapshot.
+Matching rows that others appended meanwhile are replaced too, as if they had been appended just before.  A
+file whose rows were not looked at yet is a conflict.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class OverwriteTransaction(Transaction):
 
     # --- the plan ---------------------------------------------------------------------------------
     def plan(self) -> Generator[Effect, Outcome, None]:
-        """Decide about every live file; read, and write anew, those that the partition values leave open.
+        """Decide about every live file; read, and rewrite, those that the partition values leave open.
 
         Raises:
             UnsupportedTableError: append-only, or a file that cannot be rewritten without loss.
@@ -121,7 +121,7 @@ class OverwriteTransaction(Transaction):
         self.rewritten = tuple(staged)
 
     def _undecided(self) -> list[FileKey]:
-        """Decide what partition values decide; returns the files whose rows must be looked at."""
+        """Decide by partition values; returns the files whose rows must be looked at."""
         open_files: list[FileKey] = []
         for key, add in self._planned().adds.items():
             if key in self.verdicts:
@@ -195,7 +195,7 @@ class OverwriteTransaction(Transaction):
         """Plan again for the snapshot that another commit made (C9's rule for Delta).
 
         Raises:
-            ConflictError: CONFLICT if files must be read and written anew; SCHEMA_CHANGED as for appends.
+            ConflictError: CONFLICT if files must be read and rewritten; SCHEMA_CHANGED as for appends.
         """
         super().check_conflict(version, commit)
         self.active = self._planned().advance(version, commit)
@@ -309,10 +309,10 @@ def overwrite(
 ) -> Generator[Effect, Outcome, Done]:
     """Plan and commit an overwrite once, whatever happened to earlier calls with the same key.
 
-    A candidate that creates the table is an append, and needs no plan.
+    A transaction that creates the table is an append, and needs no plan.
 
     Raises:
-        ConflictError: kind CONFLICT or SCHEMA_CHANGED; make a new candidate from the newest state.
+        ConflictError: kind CONFLICT or SCHEMA_CHANGED; make a new transaction from the newest snapshot.
         NotCommittedError, CommitUnknownError, ForeignWriterError: as ``write`` does.
     """
     try:
@@ -325,7 +325,7 @@ def overwrite(
 
 
 def _known(candidate: OverwriteTransaction, limits: Limits) -> Generator[Effect, Outcome, bool]:
-    """Whether this write was settled before, so that nothing need be planned: ``write`` will say how."""
+    """Whether this write was settled before, so that no plan is needed: ``write`` will say how."""
     wanted = candidate.write
     if wanted.txn is not None:
         app_id, app_version = wanted.txn

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Planner:
-    """Makes candidates for one table.
+    """Makes transactions for one table.
 
     ``first`` is how a first write would create the table (None: it must exist); ``target_file_size`` is
     in bytes.
@@ -45,7 +45,7 @@ class Planner:
     def plan(
         self, data: Any, operation: Operation, name: Identity, state: Snapshot | None
     ) -> tuple[Transaction, Callable[[], Iterable[DataFile]]]:
-        """Check the data and plan its write; what encodes its files comes with the plan."""
+        """Check the data and plan its write; the plan brings the encoder of its files."""
         if operation.verb == "delete":
             if state is None:
                 raise InternalError("A delete needs a table. Nothing was written. Please report it.")
@@ -79,7 +79,7 @@ class Planner:
         return Write(key, str(fingerprint), fingerprint.int63, prepared.rows, txn=name.txn)
 
     def append(self, prepared: Prepared, named: Write, state: Snapshot | None) -> Transaction:
-        """A candidate that adds the rows, and creates the table where ``state`` is None."""
+        """A transaction that adds the rows, and creates the table where ``state`` is None."""
         return Transaction(**self._common(prepared, named, state))
 
     def overwrite(
@@ -89,7 +89,9 @@ class Planner:
         state: Snapshot | None,
         name: Identity,
     ) -> Transaction:
-        """A candidate that replaces the rows for which ``where`` is true; an append where there is no table."""
+        """A transaction that replaces the rows for which ``where`` is true; an append where there is no
+        table.
+        """
         from safewrite.delta.write.overwrite import OverwriteTransaction, named
         from safewrite.frames.replace_where import EVERYTHING, check_rows
         from safewrite.frames.where import parse
@@ -106,7 +108,7 @@ class Planner:
         )
 
     def delete(self, where: Any, state: Snapshot, name: Identity) -> OverwriteTransaction:
-        """A candidate that removes the rows for which ``where`` is true."""
+        """A transaction that removes the rows for which ``where`` is true."""
         from safewrite.delta.write.delete import DeleteTransaction
         from safewrite.delta.write.overwrite import named
         from safewrite.frames.where import parse

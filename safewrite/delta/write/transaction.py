@@ -58,8 +58,8 @@ class Write:
 class Transaction:
     """A blind append: it reads nothing, so only changes of schema, protocol or arbiter can stop it.
 
-    ``state`` moves on with every commit that is examined.  ``metadata`` and ``protocol`` are set when
-    this commit creates the table, adds columns, or records the arbiter.
+    ``state`` moves on with every commit that is examined.  ``metadata`` and ``protocol`` are set where this
+    commit creates the table, adds columns, or records the arbiter.
     """
 
     commit_id: str
@@ -221,7 +221,7 @@ class Transaction:
         return None
 
     def _check_txn(self, version: int, commit: Commit) -> None:
-        """Another batch of our app has landed: ours must not follow it (E3, E7)."""
+        """Refuse to follow another batch of our app that has landed (E3, E7)."""
         if self.write.txn is None or version <= self.accounted:
             return
         app_id, app_version = self.write.txn
@@ -268,7 +268,7 @@ class Transaction:
             )
 
     def landed(self, version: int) -> Snapshot | None:
-        """The table's state once this commit is ``version``; None if the commit created the table."""
+        """The table's snapshot once this commit is ``version``; None if the commit created the table."""
         if self.state is None:
             return None
         return self.state.advance(version, actions.parse(self.body(version), version))
@@ -279,7 +279,7 @@ class Transaction:
 
 
 def summed_up(version: int, summary: str, digest: str) -> Commit:
-    """What a summary tells of a commit: its keys and transactions."""
+    """The keys and transactions of a commit, as its summary tells them."""
     known = json.loads(summary)
     txns = [{"txn": {"appId": name, "version": number}} for name, number in known["txns"].items()]
     return Commit(version, ({"commitInfo": {ENGINE: known}}, *txns), digest=digest)

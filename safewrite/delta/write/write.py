@@ -37,7 +37,7 @@ log = logging.getLogger("safewrite")
 
 @dataclass(frozen=True, slots=True)
 class Done(receipt.Done):
-    """A write that is in the log; ``mixed``: other writers go past the lock table."""
+    """A write that is in the log; ``mixed``: other writers bypass the lock table."""
 
     state: Snapshot | None
     mixed: bool = field(default=False, kw_only=True)
@@ -60,7 +60,7 @@ def write(
     Raises:
         NotCommittedError: a subclass; nothing of this write is or will be in the table.
         CommitUnknownError: carries the key that decides it.
-        ForeignWriterError: someone replaced our commit.
+        ForeignWriterError: another writer replaced our commit.
     """
     try:
         done = yield from _write(candidate, encode, arbiter, limits, queue_first, fresh)
@@ -109,10 +109,10 @@ def _write(  # noqa: PLR0917 - one caller, just above
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What is known of a write before anything of it is uploaded.
+    """What is known of a write before its first upload.
 
-    ``done`` says that it was written before.  Else every commit after ``seen`` may still be it; ``looked``
-    says that ``seen`` was the newest version a moment ago.
+    ``done`` says that it was written before.  Else any commit after ``seen`` may still be it; ``looked`` says
+    that ``seen`` was the newest version a moment ago.
     """
 
     record: LedgerRecord
@@ -124,7 +124,7 @@ class Recalled:
 def recall(
     candidate: Transaction, *, arbiter: Arbiter, limits: Limits
 ) -> Generator[Effect, Outcome, Recalled]:
-    """Find out whether an earlier call wrote this, and say in the ledger that this one is about to."""
+    """Find out whether an earlier call wrote this, and record in the ledger that this one is about to."""
     named = candidate.write
     generated_base = keys.base_of_generated(named.key)
     seen = candidate.accounted if generated_base is None else min(generated_base, candidate.accounted)
@@ -153,7 +153,7 @@ def recall(
 
 
 def is_of_another(record: LedgerRecord, table_id: str | None) -> bool:
-    """Whether a record tells of a table that was dropped: its versions are none of this table's (A17)."""
+    """Whether a record tells of a table that was dropped: its versions are not this table's (A17)."""
     return record.table_id is not None and table_id is not None and record.table_id != table_id
 
 
@@ -166,7 +166,7 @@ def _from_the_start(candidate: Transaction) -> LedgerRecord:
 def committed(
     candidate: Transaction, landed: Landed, record: LedgerRecord, limits: Limits
 ) -> Generator[Effect, Outcome, Done]:
-    """What there is to do and to say once this call's commit stands."""
+    """Record this call's commit, which stands, and describe it."""
     named = candidate.write
     if _in_ledger(named):
         yield from keys.remember(record, landed.version, limits)
@@ -186,9 +186,9 @@ def committed(
 def found_again(
     candidate: Transaction, found: Found, record: LedgerRecord, limits: Limits, *, attempts: int
 ) -> Generator[Effect, Outcome, Done]:
-    """What there is to do and to say where an earlier call's commit stands."""
+    """Record an earlier call's commit, which stands, and describe it."""
     if _in_ledger(candidate.write):
-        # The intent may be of an earlier call with other rows, which never landed; the log bears out ours.
+        # The intent may be an earlier call's with other rows, which never landed; the log confirms ours.
         landed = replace(record, fingerprint=candidate.write.fingerprint)
         yield from keys.remember(landed, found.version, limits)
     rows = int(candidate.found.get("rows", candidate.write.rows))
@@ -197,9 +197,10 @@ def found_again(
 
 
 def stands(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, bool]:
-    """False if the ledger speaks of a table that was dropped: the log is the truth, and does not bear it out (A17).
+    """False if the ledger speaks of a table that was dropped: the log is the truth, and does not confirm it
+    (A17).
 
-    A version that is gone while later ones stand was removed by log clean-up; the ledger is believed then.
+    Where a version is gone and later ones stand, log clean-up removed it, and the ledger is believed.
     """
     found = yield from fetch_one(Get(commit_path(version), name="recall.get_commit"), limits)
     if isinstance(found, Ok):

@@ -2,7 +2,7 @@
 
 A plan that is run again may give other rows (``rand()``, a source that changed), so what is counted must
 be what is written (E5).  There are two ways.  ``computed`` keeps the rows with their lineage cut: where an
-executor takes some of them with it, the write fails and is repeated, and nothing is computed anew unnoticed.
+executor takes some of them with it, the write fails and is repeated, and nothing is computed again unnoticed.
 ``observed`` counts them on their way into files, in the one pass that writes these.
 
 The hash is Spark's own, so a fingerprint cannot be compared with that of a pandas or Arrow frame, and says
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KIND = "spark1"
 ANSWER_S = 60.0
-"""So long is waited for Spark's listeners to tell what was observed; then the rows are counted anew."""
+"""How long to wait for Spark's listeners to tell what was observed; then the rows are counted again."""
 _LAST_ATTEMPTS = "spark.sql.legacy.observeMetricsAggregateAllAttempts"
 _LOW_BITS = 0xFFFFFFFF
 _COUNT, _HIGH, _LOW = _METRICS = ("count", "high", "low")
@@ -38,7 +38,7 @@ log = logging.getLogger("safewrite")
 
 @dataclass(frozen=True)
 class Check:
-    """A condition, in Spark's SQL, that no row may satisfy; ``refusal`` is told how many of how many do."""
+    """A condition, in Spark's SQL, that no row may satisfy; ``refusal`` gets how many of how many do."""
 
     condition: str
     refusal: Callable[[int, int], SafewriteError]
@@ -46,13 +46,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a batch is known by instead of a hash of its rows: where they came from."""
+    """The origin that names a batch instead of a hash of its rows."""
 
     kind: str
     digest: str
 
     def fingerprint(self, rows: int) -> Fingerprint:
-        """Of a batch of so many rows."""
+        """The fingerprint of a batch with this many rows."""
         return Fingerprint(rows, self.digest, self.kind)
 
 
@@ -78,12 +78,12 @@ def computed(frame: DataFrame, checks: Sequence[Check] = (), origin: Origin | No
     try:
         yield _counted(kept, checks, origin)
     finally:
-        # Freed now: Spark itself would wait until the collectors of both languages have come round.
+        # Freed now: Spark itself would wait until the garbage collectors of both languages have run.
         quietly(lambda: kept._jdf.logicalPlan().rdd().unpersist(False))  # noqa: SLF001 - PySpark has no other way
 
 
 def quietly(act: Callable[[], object]) -> None:
-    """Tidy up in Spark; what it raises is logged, for it cannot unmake a commit that landed meanwhile."""
+    """Tidy up in Spark; what it raises is logged, for it cannot undo a commit that landed meanwhile."""
     try:
         act()
     except Exception as error:  # noqa: BLE001 - a session that stopped, for one
@@ -118,16 +118,16 @@ class Observed:
         """The fingerprint of the rows that the action wrote, by its own count ``rows``; None if it cannot be told.
 
         Every row that was written had been counted, for Spark adds up what every finished task has seen.
-        So where the two numbers are equal, it is these rows that were hashed; where a stage was run again
-        below a shuffle, more were counted than written.  Not to be asked after an action that failed:
-        Spark may never answer.
+        So where the two numbers are equal, these rows were hashed; where a stage was run again below a
+        shuffle, more were counted than written.  Do not call it after an action that failed: Spark may never
+        answer.
         """
-        if rows == 0:  # of which Spark may have optimized the count away
+        if rows == 0:  # Spark may have optimized their count away
             return _fingerprint({})
         found = self._answer()
         if not found or found[_COUNT] != rows:
             log.warning(
-                "%d rows were written, and %s counted on the way: they are counted anew",
+                "%d rows were written, and %s counted on the way: they are counted again",
                 rows,
                 found.get(_COUNT, "none") if found else "none",
             )
@@ -135,16 +135,16 @@ class Observed:
         return _fingerprint(found)
 
     def _answer(self) -> dict[str, Any] | None:
-        """What Spark's listener was told; it is on its way when the action returns, and lost where events are dropped."""
+        """What Spark's listener got; it is on its way when the action returns, and lost where events are dropped."""
         answers: list[dict[str, Any]] = []
 
         def ask() -> None:
             try:
                 answers.append(self._observation.get)
-            except Exception as error:  # noqa: BLE001 - whatever it was, the rows can be counted anew
+            except Exception as error:  # noqa: BLE001 - whatever it was, the rows can be counted again
                 log.warning("Spark does not tell what it observed: %s", said(error))
 
-        # The wait in Java has no end of its own.
+        # The wait in Java has no limit of its own.
         asking = threading.Thread(target=ask, name="safewrite-observation", daemon=True)
         asking.start()
         asking.join(ANSWER_S)
@@ -164,7 +164,7 @@ def observed(frame: DataFrame) -> Observed:
 
 
 def counts_every_attempt(session: SparkSession) -> bool:
-    """Whether Spark observes all that finished tasks have seen, on which ``Observed.fingerprint`` stands.
+    """Whether Spark observes all that finished tasks have seen, as ``Observed.fingerprint`` needs.
 
     Spark after 4.1 leaves out what a stage saw before it was run again, unless this setting says otherwise.
     """

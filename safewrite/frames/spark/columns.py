@@ -1,8 +1,8 @@
 """Conforms a Spark DataFrame to a table's schema: by name, by casts that cannot lose, or not at all (H1 to H4).
 
-Spark itself goes by position in some places, casts in others, and finds out about values when half of
-the files are written.  Names are checked by the rules, and with the messages, of pandas and Arrow frames;
-types by themselves: a cast that may lose some value is refused before any value is computed.
+Spark itself matches by position in some places, casts in others, and notices values when half of the files
+are written.  Names are checked by the rules, and with the messages, of pandas and Arrow frames; types by
+themselves: a cast that may lose some value is refused before any value is computed.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _EXACT_IN = {
 
 @dataclass(frozen=True)
 class Conformed:
-    """A frame with exactly the table's columns, and those that the table does not have yet at its end."""
+    """A frame with exactly the table's columns, then those that the table does not have yet."""
 
     frame: DataFrame
     schema: pa.Schema
     added: tuple[pa.Field, ...]
 
     def checks(self, partition_by: Sequence[str] = ()) -> list[Check]:
-        """What its rows must be checked for: NULL, and partition values that some reader misreads (H5)."""
+        """The checks of its rows: for NULL, and for partition values that some reader misreads (H5)."""
         may_be_null = {field.name for field in self.frame.schema.fields if field.nullable}
         found = [
             _null(field.name) for field in self.schema if not field.nullable and field.name in may_be_null
@@ -104,7 +104,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def new_schema(frame: DataFrame) -> pa.Schema:
-    """The schema of a table that is made for this frame; NULL is allowed everywhere, as Spark itself makes tables.
+    """The schema of a table that is made for this frame; NULL is allowed everywhere, as in tables that Spark makes.
 
     Raises:
         InvalidInputError: names or types that no table has.
@@ -122,12 +122,12 @@ def _column(name: str, kind: DataType, present: DataType | None) -> Column:
 
 
 def _same(present: DataType, kind: DataType) -> bool:
-    """Whether they are one type, of which NULL is no part."""
+    """Whether two types are one, whether or not they allow NULL."""
     return present.simpleString() == kind.simpleString()
 
 
 def _nullable(kind: Any) -> Any:
-    """The type with NULL allowed at every depth: a cast that forbids it is none of Spark's."""
+    """The type with NULL allowed at every depth: Spark has no cast that forbids it."""
     from pyspark.sql import types as t
 
     match kind:

@@ -1,8 +1,8 @@
 """Hashes a row of a Spark DataFrame in Spark: equal for equal values, whatever their width.
 
 The rules are those of ``safewrite.frames.fingerprint``: integers of all widths are alike, -0.0 is 0.0, NaN
-is NaN, NULL adds nothing, a map has no order.  All is said in Spark's SQL: a text is one call into Java,
-where a column built piece by piece is a hundred.
+is NaN, NULL adds nothing, a map has no order.  All is written in Spark's SQL: a text is one call into Java, a
+column built piece by piece a hundred.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONG_DIGITS = 18
 
 
 def quoted(name: str) -> str:
-    """A column's very name in Spark's SQL, dots and all."""
+    """A column's exact name in Spark's SQL, with its dots."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -39,7 +39,7 @@ def row_hash(schema: StructType) -> str:
 def _hash(cells: Sequence[Cell], depth: int) -> str:
     """One hash over the values in the order of their names, and over the names of those that are not NULL.
 
-    Spark's hash passes over NULL together with its place, so the names are what tells the place.
+    Spark's hash skips NULL together with its place, so the names tell the place.
     """
     ordered = sorted(cells, key=lambda cell: cell[0])
     marks = [f"IF({values} IS NULL, 0L, {_mark(name, kind)}L)" for name, values, kind in ordered]
@@ -83,7 +83,7 @@ def _meaning(kind: DataType) -> str:
 
 
 def _plain(values: str, kind: DataType, depth: int) -> Sequence[str]:
-    """What stands for a value: equal for equal values, of whatever width; NULL, all of it, for NULL."""
+    """The expressions that stand for a value: equal for equal values of any width; all NULL for NULL."""
     from pyspark.sql import types as t
 
     match kind:
@@ -109,7 +109,7 @@ def _plain(values: str, kind: DataType, depth: int) -> Sequence[str]:
 
 
 def _digits(values: str, kind: Any) -> Sequence[str]:
-    """Spark hashes a decimal of up to 18 digits as the long that it is; a wider one goes so too where it fits."""
+    """Spark hashes a decimal of up to 18 digits as a long; a wider one is hashed so too where it fits."""
     if kind.precision <= _LONG_DIGITS:
         return (values,)
     wide = f"CAST({values} AS DECIMAL(38, {kind.scale}))"
@@ -124,7 +124,7 @@ def _listed(values: str, hashes: str) -> Sequence[str]:
 
 
 def _each(kind: DataType, depth: int) -> str:
-    """The hash of an element; a name of its own for each depth, for an element may be an array."""
+    """The hash of an element; each depth has a name of its own, for an element may be an array."""
     return f"e{depth} -> {_hash([('', f'e{depth}', kind)], depth + 1)}"
 
 

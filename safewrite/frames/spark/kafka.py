@@ -1,7 +1,7 @@
 """Finds what Kafka's offsets leave out: their topic, and whether its records were all read.
 
-They count from 0 again in a topic that was deleted and made anew, and in another cluster's of the same name.
-But a controller draws an id at random for each topic that it makes, and no other topic has that one.
+Offsets count from 0 again in a topic that was deleted and created again, and in another cluster's of the same
+name.  But a controller draws a random id for each topic that it creates, and no other topic has it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 SOURCE = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
-"""The class of Spark's stream of Kafka; its private parts are looked at, so all of this may be an error of Py4J's."""
+"""The class of Spark's stream of Kafka; this module reads its private parts, so any of this may be an error
+of Py4J's.
+"""
 
 
 def piece(source: Any, start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> list[Any] | None:
@@ -23,7 +25,7 @@ def piece(source: Any, start: Mapping[str, Any] | None, end: Mapping[str, Any] |
     if end is None:  # nothing so far
         return [SOURCE, start, end]
     if start is None:
-        # Where the first batch begins is not in the offsets that Spark noted, but in a file of the source's.
+        # The offsets that Spark noted do not hold where the first batch begins; a file of the source does.
         start = json.loads(source.initialOffset().json())
     topics = _topic_ids(source, sorted(end))
     return None if topics is None else [SOURCE, start, end, topics]
@@ -39,8 +41,8 @@ def _all_or_nothing(source: Any) -> bool:
 def _topic_ids(source: Any, names: list[str]) -> dict[str, str] | None:
     """The ids of topics as they are now; None if the cluster gives none, or none that is drawn at random.
 
-    Asked for by the source's own client, as Spark asks with each batch for their partitions: it has the
-    rights, and its limit (``default.api.timeout.ms``).
+    The source's own client asks, as Spark asks with each batch for their partitions: it has the rights, and
+    its limit (``default.api.timeout.ms``).
     """
     described = source.kafkaOffsetReader().admin().describeTopics(names).allTopicNames().get()
     ids = {name: str(described[name].topicId().toString()) for name in names}

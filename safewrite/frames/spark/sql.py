@@ -30,7 +30,7 @@ def to_sql(predicate: Predicate) -> str:
 
 
 def inside(predicate: Predicate) -> Check:
-    """That every row is one which the overwrite would replace; see ``safewrite.frames.replace_where.check_rows``."""
+    """A check that the overwrite would replace every row; see ``safewrite.frames.replace_where.check_rows``."""
 
     def refusal(outside: int, rows: int) -> InvalidInputError:
         return InvalidInputError(
@@ -46,7 +46,7 @@ def _literal(value: Any) -> str:
         case bool():
             return str(value).upper()
         case str() if "'" in value or "\\" in value:
-            # How a quoted one is read hangs on the session (spark.sql.parser.escapedStringLiterals).
+            # The session decides how a quoted one is read (spark.sql.parser.escapedStringLiterals).
             return f"CAST(X'{value.encode().hex()}' AS STRING)"
         case str():
             return f"'{value}'"

@@ -1,9 +1,9 @@
 """Reads the offsets that a stream's batch was made of, as Spark noted them before it began.
 
-A batch that is computed anew may have other values (``uuid()``, ``rand()``, the time), so its rows cannot
-always say that it is the same batch.  The checkpoint can: it holds which piece of each source the batch
-is, from before the first attempt.  Those offsets name a batch only where they determine its rows, and
-only as long as the checkpoint lives: decision 0016.
+A batch that is computed again may have other values (``uuid()``, ``rand()``, the time), so its rows cannot
+always show that it is the same batch.  The checkpoint can: since before the first attempt, it holds which
+piece of each source the batch is.  Those offsets name a batch only where they determine its rows, and only as
+long as the checkpoint lives: decision 0016.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _TRUSTED: Mapping[str, frozenset[str]] = {
     "org.apache.iceberg.spark.source.SparkMicroBatchStream": frozenset(
         ("snapshot_id", "position")  # a snapshot's id is drawn at random, so no other table has it
     ),
-    kafka.SOURCE: frozenset(),  # by topic and partition; what they do not say is asked of the cluster
+    kafka.SOURCE: frozenset(),  # by topic and partition; the cluster tells what they do not
 }
-"""Sources whose offsets determine rows, and what their offsets must say for that.
+"""Sources whose offsets determine rows, and the fields that their offsets need for that.
 
 Not so: files (their offset is a number in the checkpoint's own list), sockets, rates, memory, and what is unknown.
 """
@@ -56,10 +56,10 @@ class StreamBatch:
 
 
 def batch_of(frame: DataFrame, epoch: int) -> StreamBatch | None:
-    """The stream's batch that this thread is at work on, if it has this number and its offsets tell its rows.
+    """The stream's batch that this thread works on, if it has this number and its offsets tell its rows.
 
     None in any doubt: outside ``foreachBatch``, for a frame of another session than the batch's, for a
-    source that is not known to be safe.  Then the rows must speak for themselves.
+    source that is not known to be safe.  Then the rows name the batch.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
@@ -102,7 +102,7 @@ def _pieces(query: Any, epoch: int) -> list[Any] | None:
 
 
 def _offsets(query: Any, epoch: int, kinds: list[str]) -> list[dict[str, Any] | None] | None:
-    """What the checkpoint says of a batch, for each source; None for a source that had nothing yet."""
+    """The checkpoint's offsets of a batch, for each source; None for a source that had nothing yet."""
     noted = query.offsetLog().get(epoch)
     if not noted.isDefined():
         return None
@@ -162,7 +162,7 @@ def written(
 
 
 def _must_be_unchanged(frame: DataFrame, batch: StreamBatch) -> None:
-    """A repeat was compared by what its source was before its rows were counted; it must be that still."""
+    """The source must not have changed while the rows were counted."""
     if batch_of(frame, batch.epoch) != batch:
         raise ReplayMismatchError(
             f"The source of batch {batch.epoch} was made anew while its rows were counted, or does not say what it is. "
@@ -174,13 +174,13 @@ def _must_be_unchanged(frame: DataFrame, batch: StreamBatch) -> None:
 # --- one frame for each batch and app id ----------------------------------------------------------------
 @dataclass
 class _Slot:
-    """What was given last for a table, an app id and a query, and to which run and batch of it."""
+    """The last frame for a table, an app id and a query, and its run and batch."""
 
     turn: threading.Lock = field(default_factory=threading.Lock)
     given: tuple[str, int, DataFrame] | None = None
 
     def frame_of(self, batch: StreamBatch) -> DataFrame | None:
-        """The frame that this run gave of the batch before."""
+        """The frame of the batch that this run gave before."""
         if self.given is None or self.given[:2] != (batch.run_id, batch.epoch):
             return None
         return self.given[2]
@@ -192,10 +192,10 @@ _guard = threading.Lock()
 
 @contextmanager
 def only_frame(frame: DataFrame, batch: StreamBatch, table_id: str, app_id: str) -> Iterator[None]:
-    """Let one frame of a batch be written under an app id, and the same again, but no other (E3).
+    """Allow one frame of a batch under an app id, and the same again, but no other (E3).
 
     The offsets of two halves are the same.  Spark runs a batch once in each run of its query and notes it as
-    done when all calls have returned, so whoever writes both halves comes by here twice.
+    done when all calls have returned, so a writer of both halves comes here twice.
 
     Raises:
         ReplayMismatchError: this run gave another frame of the batch before.

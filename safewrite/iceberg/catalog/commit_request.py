@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.typedef import Identifier, Properties
 
 MARK = "safewrite.change"
-"""Table property that carries the id of the last change without a snapshot."""
+"""The table property that carries the id of the last change without a snapshot."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,19 @@ class MetadataCommit:
         return True
 
     def may_land_on(self, head: TableVersion) -> bool:
-        """The base's own mark must still be there, beside what the change requires."""
+        """Whether the base's own mark is still there, and what the change requires holds."""
         return holds(self.requirements, head) and head.properties.get(MARK) == self.base.properties.get(MARK)
 
     def accounted_in(self, head: TableVersion) -> bool:
-        """A later change overwrites the mark, so only the base itself shows that it did not land."""
+        """Whether that metadata is the base: a later change overwrites the mark, so nothing else shows that
+        it did not land.
+        """
         return head.location == self.base.location
 
 
 @dataclass(frozen=True)
 class Creation:
-    """A table that is to be made, known by the UUID that was drawn for it."""
+    """A table to be created, known by the UUID that was drawn for it."""
 
     staged: Table
     table_id: str
@@ -120,7 +122,7 @@ def staged(  # noqa: PLR0917 - PyIceberg's own signature
     sort_order: SortOrder,
     properties: Properties,
 ) -> StagedTable:
-    """A table that is to be made in a namespace of several levels.
+    """A table to be created in a namespace of several levels.
 
     PyIceberg's catalogs on databases make such tables, and have no transaction that does (0.12.0).
     """
@@ -146,7 +148,7 @@ def staged(  # noqa: PLR0917 - PyIceberg's own signature
 
 
 def unmet(requirements: Sequence[TableRequirement], head: TableVersion) -> str:
-    """What PyIceberg says of the first requirement that does not hold, as a sentence; "" if all do."""
+    """PyIceberg's sentence about the first requirement that does not hold; "" if all do."""
     from pyiceberg.exceptions import CommitFailedException
 
     metadata = table_of(head).metadata
@@ -170,7 +172,7 @@ def bind(
     *,
     mark: str,
 ) -> CommitRequest | MetadataCommit:
-    """A change of someone else's making, with what it takes to tell whether it landed.
+    """A commit request for another caller's change, with what tells whether it landed.
 
     ``mark`` becomes a table property where the change adds no snapshot.
     """

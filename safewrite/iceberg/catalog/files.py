@@ -1,6 +1,6 @@
 """Reads and writes a table's files through its catalog's FileIO, and holds files for Avro in memory.
 
-Every file has a name of its own, so whatever a file system repeats behind our back is harmless.
+Every file has a name of its own, so it is harmless whatever a file system repeats behind our back.
 """
 
 from __future__ import annotations

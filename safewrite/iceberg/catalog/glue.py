@@ -13,7 +13,7 @@ _EVENT = "provide-client-params.glue.UpdateTable"
 def guard(catalog: Any) -> None:
     """Let a Glue catalog's client refuse updates that would set without comparing; other catalogs pass.
 
-    All that makes a commit on Glue a compare-and-set is one argument that PyIceberg hands over, so it is
+    One argument that PyIceberg hands over is all that makes a commit on Glue a compare-and-set, so it is
     checked on its way out.  May be called again for the same catalog.
     """
     events = getattr(getattr(getattr(catalog, "glue", None), "meta", None), "events", None)

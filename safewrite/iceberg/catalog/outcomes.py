@@ -29,8 +29,8 @@ _BUSY_TEXTS = ("database is locked", "deadlock detected", "could not serialize a
 def classify_error(error: Exception) -> Outcome:
     """The outcome that an exception of a catalog call stands for.
 
-    A refusal says nothing of earlier requests: if the client sent the call more than once by itself (botocore
-    does, ten times for PyIceberg's Glue catalog), one without an answer may still be on its way.
+    A refusal says nothing of earlier requests.  A client may send the call more than once by itself (botocore
+    does, ten times for PyIceberg's Glue catalog), and one without an answer may still be on its way.
     """
     outcome = _meaning(error)
     if isinstance(outcome, Exists | Busy | Failed) and _metadata(error).get("RetryAttempts", 0):
@@ -77,7 +77,7 @@ def _meaning(error: Exception) -> Outcome:
 
 
 def _login(error: Exception) -> str:
-    """Advice where a REST catalog refused who asks, or what."""
+    """Advice where a REST catalog refused the credentials or the request."""
     from pyiceberg import exceptions as iceberg
 
     if isinstance(error, iceberg.UnauthorizedError | iceberg.OAuthError):
@@ -86,7 +86,7 @@ def _login(error: Exception) -> str:
 
 
 def _unreached(error: Exception) -> str:
-    """Advice where nobody listens at the catalog's address; it may pass."""
+    """Advice where nothing listens at the catalog's address; that may pass."""
     if not any(cls.__name__ in ("ConnectionError", "ConnectTimeout") for cls in type(error).__mro__):
         return ""
     return "Check the catalog's address (uri) and the network; if it passes, call again with the same key."
@@ -111,7 +111,7 @@ def _aws_code(error: Exception) -> str:
 
 
 def _metadata(error: Exception) -> dict[str, Any]:
-    """How botocore came by a response, if it is an error of its."""
+    """How botocore got a response, if the error is botocore's."""
     found: dict[str, Any] = _response(error).get("ResponseMetadata", {})
     return found
 

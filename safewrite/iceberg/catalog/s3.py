@@ -1,9 +1,9 @@
 """Reaches S3 without the detour over a FileIO, where the FileIO only says how to reach it.
 
 PyArrow's file system uploads even a small file in three requests (it begins a multipart upload), asks
-for a file's size before it reads, and sends no checksum.  Where the catalog's settings are plain, the
-same S3 is asked by one client of our own: one request each, checksums both ways.  Everything else
-(signers, roles, profiles, proxies, encryption settings, other FileIOs) goes through the FileIO.
+for a file's size before it reads, and sends no checksum.  Where the catalog's settings are plain, a client of
+our own asks the same S3: one request each, checksums both ways.  Everything else (signers, roles, profiles,
+proxies, encryption settings, other FileIOs) goes through the FileIO.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HARMLESS = {
 
 
 def direct(file_io: FileIO, location: str) -> tuple[S3Objects, str] | None:
-    """The bucket of a file and its key there; None where the FileIO must do it."""
+    """The bucket of a file and its key there; None where the FileIO must be used."""
     scheme, _, rest = location.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in ("s3", "s3a", "s3n") or not key or type(file_io).__name__ != "PyArrowFileIO":
@@ -85,7 +85,7 @@ class _Lent:
         self.client = client("s3", session=boto3.Session(botocore_session=session), options=settings)
 
     def renew(self, key_id: str, secret: str, token: str) -> None:
-        """Sign with these from now on."""
+        """Sign with these credentials from now on."""
         self._credentials.access_key = key_id
         self._credentials.secret_key = secret
         self._credentials.token = token
@@ -93,7 +93,7 @@ class _Lent:
 
 @lru_cache(maxsize=16)
 def _lent(process: int, settings: tuple[tuple[str, str], ...]) -> _Lent:
-    """One for each process: a forked child must not talk over its parent's connections."""
+    """A client for each process: a forked child must not talk over its parent's connections."""
     return _Lent(dict(settings))
 
 

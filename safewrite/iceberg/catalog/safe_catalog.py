@@ -1,11 +1,11 @@
 """Wraps a PyIceberg catalog so that it knows whether its commits landed.
 
 ``SafeCatalog`` decorates any catalog.  Tables that it hands out commit through it, so PyIceberg's own
-calls on them (``table.append``, ``delete``, ``update_schema()``, transactions) are safe as well: a commit
-that landed is reported as landed, one that certainly did not is a ``CommitFailedException``, which
-PyIceberg may retry and clean up after, and all else is a :class:`CommitStateUnknownError`, after which
-PyIceberg deletes nothing (apache/iceberg #2317; PyIceberg 0.12 deletes files after the last of its
-attempts even if that one landed and was reported as a conflict).
+calls on them (``table.append``, ``delete``, ``update_schema()``, transactions) are safe as well.  A commit
+that landed is reported as landed.  One that certainly did not is a ``CommitFailedException``, which PyIceberg
+may retry and clean up after.  All else is a :class:`CommitStateUnknownError`, after which PyIceberg deletes
+nothing (apache/iceberg #2317; PyIceberg 0.12 deletes files after the last of its attempts even if that one
+landed and was reported as a conflict).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _delegate(name: str) -> Callable[..., Any]:
 
 
 def _makes_locations(catalog: Any, identifier: str | Identifier) -> bool:
-    """Whether a Glue database is one of S3 Tables, which gives a table its place when it is made."""
+    """Whether a Glue database is one of S3 Tables, which gives a table its place when it is created."""
     is_s3tables = getattr(catalog, "_is_s3tables_database", None)
     return is_s3tables is not None and bool(is_s3tables(Catalog.identifier_to_tuple(identifier)[0]))
 
@@ -90,7 +90,7 @@ class SafeCatalog(_Base):  # type: ignore[misc]
 
     Args:
         inner: the catalog to decorate; it does the work.
-        limits: how patient a commit is.
+        limits: the limits of a commit's patience.
     """
 
     def __init__(self, inner: Catalog, *, limits: Limits | None = None) -> None:
@@ -110,7 +110,7 @@ class SafeCatalog(_Base):  # type: ignore[misc]
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Commit updates, and know whether they landed.
+        """Commit updates, and find out whether they landed.
 
         Raises:
             NotLandedError: a ``CommitFailedException``; it did not land and never will.
@@ -132,7 +132,7 @@ class SafeCatalog(_Base):  # type: ignore[misc]
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> Table:
-        """As of the decorated catalog, and known to have been made or not.
+        """Create a table as the decorated catalog does, and find out whether it was made.
 
         Raises:
             TableAlreadyExistsError: another made it first.
@@ -161,7 +161,7 @@ class SafeCatalog(_Base):  # type: ignore[misc]
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
         properties: Properties = EMPTY_DICT,
     ) -> CreateTableTransaction:
-        """As of the decorated catalog; the transaction commits through the decorator."""
+        """Begin a transaction of the decorated catalog that commits through the decorator."""
         from pyiceberg.table import CreateTableTransaction
 
         given = (identifier, schema, location, partition_spec, sort_order, properties)

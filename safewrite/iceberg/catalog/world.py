@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Locks:
-    """A lock for each catalog object, which all tables share that were opened with it."""
+    """A lock for each catalog object, shared by all tables that were opened with it."""
 
     def __init__(self) -> None:
         self._making = threading.Lock()
@@ -41,15 +41,15 @@ class _Locks:
 
 
 _locks = _Locks()
-# A forked child has none of the threads that may hold them.
+# A forked child has none of the threads that may hold the locks.
 os.register_at_fork(after_in_child=_locks.__init__)  # type: ignore[misc]
 
 
 class CatalogWorld(World):
     """Performs effects on one table of one catalog.
 
-    The catalog must be the plain one, not the decorator.  Its clients are not all made for threads, so
-    it is asked by one thread at a time, whatever table it is about; files are read and written side by side.
+    The catalog must be the plain one, not the decorator.  Its clients are not all made for threads, so one
+    thread at a time asks it, whatever the table; files are read and written in parallel.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class CatalogWorld(World):
             metadata = FromInputFile.table_metadata(file_io.new_input(location))
         except Exception as error:  # noqa: BLE001 - as above
             return classify_file_error(error)
-        # A plan examines earlier states as it does the current one, so they are tables too.
+        # A plan examines earlier table versions as it does the current one, so they are tables too.
         return Ok(head_of(Table(self.identifier, metadata, location, file_io, self.catalog), self.branch))
 
     def _swap(self, table: Table, change: CommitRequest | MetadataCommit | Creation) -> Outcome:
@@ -155,7 +155,7 @@ def _scan_meaning(error: Exception) -> Outcome:
 
 
 class _NoLedger:
-    """Where there is no ledger the snapshots are the only index: nothing is found, all is accepted."""
+    """Stands in for a ledger where snapshots are the only index: finds nothing, accepts all."""
 
     def get(self, key: str) -> Outcome:
         return Missing()

@@ -42,7 +42,7 @@ TARGET_FILE_BYTES = 128 * 2**20
 
 @dataclass(frozen=True)
 class StagedFile:
-    """One encoded file: where it goes, its bytes, and what a manifest says of it."""
+    """One encoded file: its location, its bytes, and what a manifest says of it."""
 
     path: str
     body: bytes = field(repr=False)
@@ -63,8 +63,8 @@ def encode(
     ``metadata`` gives the partition spec, the sort order and the properties; ``schema`` is the schema to write
     if it is not the table's current one (new columns in the same commit).  ``write_id`` makes the paths
     unique (B1, C10).  One file and one slice of rows are in memory, if the caller drops each file before it
-    asks for the next; sorted tables need the values that they are sorted by besides.  A frame without rows
-    gives no file.
+    asks for the next; sorted tables also need the values that they are sorted by.  A frame without rows gives
+    no file.
 
     Raises, before the first file: UnsupportedTableError for a table that cannot be written by these rules,
     WouldAlterError for a value without a partition value.  At the end: InternalError if the rows in the
@@ -202,7 +202,7 @@ def check_layout(metadata: TableMetadata) -> None:
 
 
 def target_file_size(properties: Mapping[str, str]) -> int:
-    """From how many bytes on another data file is begun; raises UnsupportedTableError."""
+    """The bytes after which another data file begins; raises UnsupportedTableError."""
     text = str(properties.get(_TARGET, TARGET_FILE_BYTES))
     if not text.isdecimal() or not int(text):
         raise UnsupportedTableError(
@@ -238,7 +238,7 @@ class _Draft:
 def _with_ids(schema: Schema) -> pa.Schema:
     """The Arrow schema of the file: field ids at every level, by which Iceberg's readers find columns.
 
-    Names of columns are those of Iceberg's own writers: engines take a dot in one for a path.
+    Column names are those of Iceberg's own writers: engines take a dot in a name for a path.
     """
     fields: list[pa.Field] = []
     taken: set[str] = set()

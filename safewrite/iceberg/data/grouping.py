@@ -79,7 +79,7 @@ def sorted_rows(prepared: Prepared, order: SortOrder, schema: Schema) -> Indices
         values = pa.chunked_array([columns[i] for columns in pieces])
         if pa.types.is_null(values.type):
             continue
-        # Arrow puts NaN beside NULL, and all NULLs to one side: so NULLs have a key of their own
+        # Arrow puts NaN next to NULL, and all NULLs to one side: so NULLs have a key of their own
         keys[f"null{i}"] = pc.is_null(values).cast(pa.int8())
         ways.append((f"null{i}", "descending" if field.null_order == NullOrder.NULLS_FIRST else "ascending"))
         keys[f"value{i}"] = _in_total_order(values)
@@ -155,7 +155,7 @@ def _codes(column: pa.Array, known: dict[Any, int]) -> Codes:
 
 
 def _canonical(value: Any) -> Any:
-    """One NaN, and one zero: engines that take -0.0 for 0.0 compare partition values bit by bit (H7)."""
+    """Reduce to one NaN and one zero: engines that take -0.0 for 0.0 compare partition values bit by bit (H7)."""
     if isinstance(value, float):
         return _NAN if math.isnan(value) else value + 0.0
     return value

@@ -1,7 +1,7 @@
 """Computes metrics by which Iceberg readers skip files: never narrower than the truth (H7).
 
-Source: Iceberg table specification, "Manifests" and Appendix D.  A bound that cannot be given exactly, or
-rounded to the safe side, is left out: a missing bound costs a reader time, a wrong one costs it rows.
+Source: Iceberg table specification, "Manifests" and Appendix D.  A bound that can neither be exact nor
+rounded to the safe side is left out: a missing bound costs a reader time, a wrong one costs it rows.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class _Leaf:
         return None if high is None else _to_bytes(self.kind, high)
 
     def _usable(self) -> bool:
-        """Engines order NaN differently; Java orders UUIDs as two signed numbers, others as bytes."""
+        """Whether a bound is kept: engines order NaN differently, and Java orders UUIDs as two signed
+        numbers, others as bytes.
+        """
         return self.low is not None and not self.nans and len(self.sides) <= 1
 
 
@@ -108,7 +110,7 @@ class FileMetrics:
     """Gathers the metrics of one file from the rows written to it.
 
     NULLs, NaNs and bounds are found in the rows, since Parquet's statistics know no NaN (and are not written
-    for floats); only those of columns outside of lists and maps, for no reader asks for others.
+    for floats).  Columns inside of lists and maps are left out, for no reader asks for them.
     """
 
     def __init__(self, schema: Schema, modes: Plan) -> None:
@@ -170,7 +172,9 @@ class FileMetrics:
 
 
 def _sides(values: pa.Array) -> set[tuple[int, int]]:
-    """The signs that occur among UUIDs, taken as two signed numbers: of all of one side, order is no question."""
+    """The signs that occur among UUIDs, taken as two signed numbers: where all have one sign, engines agree
+    on the order.
+    """
     raw = np.frombuffer(b"".join(values.drop_null().to_pylist()), np.uint8).reshape(-1, 16)
     signs = np.unique(raw[:, [0, 8]] >> 7, axis=0)
     return {(int(one), int(two)) for one, two in signs}

@@ -50,7 +50,7 @@ _NUMBERED: dict[str, Callable[[int], Transform[Any, Any]]] = {
 }
 _NUMBER_MAX = 2**31 - 1  # Java holds it in an int
 _MISREAD: dict[type[IcebergType], str] = {
-    # iceberg-python #3808; what rewrites a manifest would store the rounded value
+    # iceberg-python #3808; rewriting a manifest would store the rounded value
     DoubleType: "PyIceberg up to 0.12 reads such partition values rounded to 32 bits",
     UUIDType: "PyIceberg up to 0.12 finds no row by such a partition value",
     FixedType: "PyIceberg up to 0.12 stores such a partition value without its length, so that Java reads other bytes",
@@ -63,8 +63,8 @@ def spec(partition_by: Sequence[str] | PartitionSpec, schema: Schema) -> Partiti
 
     A text is the name of a column (nested ones with dots) or a transform of one: ``day(ts)``,
     ``bucket(16, id)``, ``truncate(4, s)``, ``year(ts)``, ``month(ts)``, ``hour(ts)``, ``void(x)``.  Spark's
-    plurals (``days(ts)``) do as well.  A spec is checked against the schema and returned as it is.
-    Raises InvalidInputError for anything else.
+    plurals (``days(ts)``) work as well.  A spec is checked against the schema and returned as it is.  Raises
+    InvalidInputError for anything else.
     """
     if isinstance(partition_by, PartitionSpec):
         _check(lambda: partition_by.check_compatible(schema), "The partition spec")
@@ -91,7 +91,7 @@ def spec(partition_by: Sequence[str] | PartitionSpec, schema: Schema) -> Partiti
 
 
 def check(specs: Iterable[PartitionSpec], schema: Schema) -> None:
-    """Raise UnsupportedTableError for a table some of whose partition values are not read as they are."""
+    """Raise UnsupportedTableError for a table with partition values that are not read as they are."""
     for field, _, misread in misread_fields(specs, schema):
         raise UnsupportedTableError(
             f"The table is partitioned by the values of {field.name!r}, and {misread}. Nothing was "
@@ -130,8 +130,8 @@ class _TypedSpec(PartitionSpec):
 def typed(found: PartitionSpec, metadata: TableMetadata) -> PartitionSpec:
     """The spec with the types that its fields had before their columns were dropped.
 
-    PyIceberg (0.12.0) gives such a field the type "unknown", and writes a manifest of it that no engine can read:
-    the whole table is lost then.  What the table's earlier schemas say is what its older manifests have.
+    PyIceberg (0.12.0) gives such a field the type "unknown", and writes a manifest of it that no engine can
+    read: then the whole table is lost.  The table's earlier schemas know the types in its older manifests.
 
     Raises:
         UnsupportedTableError: no schema knows the column.
@@ -299,7 +299,7 @@ def _refuse_redundant(
     for field in fields:
         if field.source_id == source.field_id and field.transform.dedup_name == transform.dedup_name:
             raise _invalid(
-                f"partition_by holds {shown(text)} beside {field.name!r}, which already divides that column"
+                f"partition_by holds {shown(text)} next to {field.name!r}, which already divides that column"
             )
 
 

@@ -84,7 +84,7 @@ _WIDENED = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 def arrow_schema(iceberg: Schema) -> pa.Schema:
     """The Arrow schema that frames are conformed to, without metadata.
 
-    A UUID is a byte string of 16; nullable is what is not required.  Raises UnsupportedTableError naming
+    A UUID is a byte string of 16; columns that are not required are nullable.  Raises UnsupportedTableError naming
     the column of a type that is not known (variant, geometry, unknown, ...).
     """
     return pa.schema([_arrow_field(field, "") for field in iceberg.fields])
@@ -163,7 +163,7 @@ def iceberg_schema(arrow: pa.Schema) -> Schema:
     """
     check_names(arrow.names, where="the data")
     ids = count(1)
-    own = [next(ids) for _ in arrow]  # as catalogs number them: a struct's fields before what is in them
+    own = [next(ids) for _ in arrow]  # as catalogs number them: a struct's fields before their contents
     return Schema(*(_iceberg_field(field, field.name, i, ids) for field, i in zip(arrow, own, strict=True)))
 
 

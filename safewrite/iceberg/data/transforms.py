@@ -2,7 +2,7 @@
 
 Source: Iceberg table specification, "Partition Transforms" and Appendix B.  PyIceberg has them by value,
 and by array only where ``pyiceberg-core`` is installed.  So arrays are transformed by arithmetic where that
-is plain, and otherwise value by value, each distinct value once.
+is plain, otherwise by value, each distinct value once.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _truncated(values: pa.Array, width: int, column: str) -> pa.Array:
 
 
 def _numbers(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The integers as numpy, 0 where NULL, and where that is."""
+    """The integers as numpy, 0 where NULL, and the NULLs' places."""
     mask: npt.NDArray[np.bool_] = pc.is_null(values).to_numpy(zero_copy_only=False)
     filled = pc.fill_null(values, 0) if values.null_count else values
     return filled.to_numpy(zero_copy_only=False).astype(np.int64), mask
@@ -122,7 +122,7 @@ def _by_value(
 
 
 def decimal_bytes(value: decimal.Decimal) -> bytes:
-    """The shortest two's complement of the unscaled value; PyIceberg 0.11 takes a byte too many for -1.28."""
+    """The shortest two's complement of the unscaled value; PyIceberg 0.11 uses a byte too many for -1.28."""
     unscaled = decimal_to_unscaled(value)
     bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
     return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)

@@ -1,6 +1,6 @@
 """Reports what is unsafe about an Iceberg table, and how to repair it.
 
-Findings about its files are in ``damage``, those about its snapshots in ``history``.
+Findings about its files are in ``missing_files``, those about its snapshots in ``history``.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 DELETE_METADATA = "write.metadata.delete-after-commit.enabled"
 PREVIOUS_MAX = "write.metadata.previous-versions-max"
 BACK_MS_MAX = 60 * 1000
-"""How far times in a table's logs may go back before Iceberg's Java library refuses to read it."""
+"""How far times in a table's logs may go back before Iceberg's Java library refuses the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found of a table; ``version`` is its snapshot, -1 if it has none."""
+    """The findings about a table; ``version`` is its snapshot, -1 if it has none."""
 
     version: int
     findings: list[Finding]
@@ -171,7 +171,9 @@ def _times(metadata: TableMetadata) -> Findings:
 
 
 def _retention(connection: Connection, metadata: TableMetadata) -> Findings:
-    """Keys are remembered by snapshots, unless there is a ledger (E4); SQL catalogs get theirs at the first open."""
+    """Judge how long snapshots remember keys, unless there is a ledger (E4); SQL catalogs get theirs at the
+    first open.
+    """
     if connection.helpers.ledger or connection.kind == "sql":
         return
     found = retention.of(metadata, connection.branch)

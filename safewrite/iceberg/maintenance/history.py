@@ -20,7 +20,7 @@ WAP_ID, PUBLISHED = "wap.id", "published-wap-id"
 
 
 def examine(connection: Connection, metadata: TableMetadata, head: TableVersion) -> Findings:
-    """Judge the snapshots of the branch, and those that no branch leads to."""
+    """Judge the snapshots of the branch, and snapshots that no branch leads to."""
     reached = _reached(metadata, head)
     yield from _doubled_keys(connection, head)
     yield from _taken_back(head, reached)
@@ -30,7 +30,7 @@ def examine(connection: Connection, metadata: TableMetadata, head: TableVersion)
 
 
 def _reached(metadata: TableMetadata, head: TableVersion) -> set[int]:
-    """Snapshots that a branch or tag leads to, and those whose rows came to one by a cherry-pick."""
+    """Snapshots that a branch or tag leads to, and snapshots whose rows a cherry-pick brought to one."""
     reached: set[int] = set()
     for ref in metadata.refs.values():
         at: int | None = ref.snapshot_id
@@ -42,7 +42,9 @@ def _reached(metadata: TableMetadata, head: TableVersion) -> set[int]:
 
 # --- keys ---------------------------------------------------------------------------------------------
 def _doubled_keys(connection: Connection, head: TableVersion) -> Findings:
-    """A cherry-pick has no key of its own, and brings the rows of the snapshot that it names."""
+    """Find keys that stand twice.  A cherry-pick has no key of its own, and brings the rows of the snapshot
+    that it names.
+    """
     by_key: dict[str, list[int]] = {}
     for at in head.ancestors():
         key = _key(head, at)
@@ -81,7 +83,7 @@ def _of_keys(keys: Mapping[str, list[int]]) -> dict[str, Any]:
 
 
 def _taken_back(head: TableVersion, reached: set[int]) -> Findings:
-    """Keyed snapshots that no branch or tag leads to: somebody rolled the table back past them."""
+    """Keyed snapshots that no branch or tag leads to: the table was rolled back past them."""
     keys = [summary[KEY] for at, summary in head.summaries.items() if at not in reached and KEY in summary]
     standing = {head.summaries[at].get(KEY) for at in reached if at in head.summaries}
     gone = [key for key in keys if key not in standing]
@@ -97,7 +99,7 @@ def _taken_back(head: TableVersion, reached: set[int]) -> Findings:
 
 # --- other writers ------------------------------------------------------------------------------------
 def _others(head: TableVersion) -> Findings:
-    """Writers that carry no key; to them a lost answer may mean rows twice or a destroyed table (C1)."""
+    """Find writers that carry no key; a lost answer may cost them rows twice or a destroyed table (C1)."""
     unkeyed = Counter(engine(head.summaries[at]) for at in head.ancestors() if _key(head, at) is None)
     if unkeyed:
         names = ", ".join(f"{name} ({count})" for name, count in unkeyed.most_common())
@@ -112,7 +114,7 @@ def _others(head: TableVersion) -> Findings:
 
 
 def engine(summary: Mapping[str, Any]) -> str:
-    """Who made a snapshot, as its summary tells it."""
+    """The engine that made a snapshot, as its summary tells it."""
     named = " ".join(str(summary[name]) for name in ("engine-name", "engine-version") if name in summary)
     if named:
         return named
@@ -125,7 +127,7 @@ def engine(summary: Mapping[str, Any]) -> str:
 
 # --- write, audit, publish ----------------------------------------------------------------------------
 def _staged(connection: Connection, head: TableVersion, reached: set[int]) -> Findings:
-    """Snapshots that a session staged for an audit, and that nobody published."""
+    """Snapshots that a session staged for an audit, and that were never published."""
     published = {summary[PUBLISHED] for summary in head.summaries.values() if PUBLISHED in summary}
     waiting = {
         at: summary[WAP_ID]

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 SAMPLE = 64
-"""Data files that are looked for, newest first, unless ``deep`` asks for all."""
+"""How many data files are looked for, newest first, unless ``deep`` asks for all."""
 SNAPSHOTS_MAX = 20
-"""Earlier snapshots that are searched for a whole one to roll back to."""
+"""How many earlier snapshots are searched for a whole one to roll back to."""
 MANIFESTS = 100
 SMALL_BYTES = 1024 * 1024
-"""So many manifests of less than this size on average make every plan of a scan slow."""
+"""This many manifests of less than this size on average make every plan of a scan slow."""
 
 
 def examine(connection: Connection, table: Table, head: TableVersion, *, deep: bool) -> Findings:
@@ -79,7 +79,7 @@ def _destroyed(  # noqa: PLR0917 - one caller, just above
 
 
 def _last_whole(table: Table, head: TableVersion, stock: SnapshotFiles) -> tuple[int | None, list[str]]:
-    """The newest ancestor of which every file is there, and the keys that were committed after it."""
+    """The newest ancestor that has all its files, and the keys that were committed after it."""
     keys: list[str] = []
     for number, at in enumerate(head.ancestors()):
         if number > SNAPSHOTS_MAX:
@@ -118,7 +118,7 @@ def _way_back(connection: Connection, whole: int | None, keys: list[str]) -> str
 
 
 def _twice(found: Inventory) -> Findings:
-    """The same data file added by two commits: a writer that took its own commit for a lost one (C10)."""
+    """Find data files that two commits added: a writer took its own commit for a lost one (C10)."""
     paths = found.twice
     if not paths:
         return

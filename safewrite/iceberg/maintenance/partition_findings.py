@@ -26,7 +26,7 @@ _UNNAMED = engine({})
 def examine(
     connection: Connection, metadata: TableMetadata, head: TableVersion, found: Inventory | None
 ) -> Findings:
-    """Judge the table's partition specs by the manifests that its current snapshot has of each."""
+    """Judge each of the table's partition specs by its manifests in the current snapshot."""
     manifests = found.manifests if found is not None else []
     yield from _misread(connection, metadata, head, manifests)
     yield from _untyped(connection, metadata, manifests, found.garbled if found is not None else [])
@@ -93,7 +93,7 @@ def _without_java(summary: Mapping[str, str] | None) -> bool:
 def _untyped(
     connection: Connection, metadata: TableMetadata, manifests: Iterable[ManifestFile], garbled: list[str]
 ) -> Findings:
-    """Manifests of a partition field whose column was dropped: without its type nobody can read them."""
+    """Find manifests of a partition field whose column was dropped: without its type nobody can read them."""
     dropped = {number: names for number, names in _dropped(metadata).items() if names}
     broken = [m for m in manifests if m.manifest_path in garbled and m.partition_spec_id in dropped]
     if broken:

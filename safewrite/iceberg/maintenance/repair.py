@@ -15,7 +15,7 @@ def set_retention(connection: Connection) -> Step:
     """Set the table's property to 15 days.
 
     Raises:
-        UnsafeConfigError: the catalog does not compare before it sets: this commit could undo another's.
+        UnsafeConfigError: the catalog does not compare before it sets, so this commit could undo another's.
         CommitUnknownError: it may have been set, or may still be; set it again.
     """
     table = SafeCatalog(connection.catalog).load_table(connection.identifier)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ASKS = Limits(asks=6)
 BATCH = 64
-"""Manifests that are held in memory at once."""
+"""How many manifests are held in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ class Named:
 
 @dataclass
 class Inventory:
-    """What one snapshot names.  ``missing`` and ``garbled`` are its manifest list and manifests that cannot be read."""
+    """The files that one snapshot names.  ``missing`` and ``garbled`` are its manifest list and manifests
+    that cannot be read.
+    """
 
     snapshot_id: int
     manifests: list[ManifestFile] = field(default_factory=list)
@@ -55,7 +57,7 @@ class Inventory:
 
 
 class SnapshotFiles:
-    """The files of a table's snapshots; what was read or looked for once is not asked for again."""
+    """The files of a table's snapshots; each is read or looked for once."""
 
     def __init__(self, world: Performer) -> None:
         self._world = world
@@ -79,7 +81,7 @@ class SnapshotFiles:
         assert isinstance(answer.value, bytes)
         try:
             found.manifests = list(live_manifests(answer.value, snapshot.manifest_list))
-        except Exception:  # noqa: BLE001 - Avro that is cut or garbled fails in many ways
+        except Exception:  # noqa: BLE001 - cut or garbled Avro fails in many ways
             found.garbled.append(snapshot.manifest_list)
             return found
         self._read([m for m in found.manifests if m.manifest_path not in self._entries])
@@ -93,7 +95,7 @@ class SnapshotFiles:
         return found
 
     def damaged(self, files: Iterable[Named]) -> tuple[list[str], list[str]]:
-        """Which of these files the store does not have, and which have another size than the manifests say.
+        """The files that the store does not have, and those with another size than the manifests say.
 
         Raises:
             StorageError: the store gave no answer.

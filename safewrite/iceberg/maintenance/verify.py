@@ -58,7 +58,7 @@ def audit_keys(connection: Connection, head: TableVersion, sent: Iterable[str]) 
 
 
 def _rows_agree(head: TableVersion, at: int) -> bool:
-    """Whether an append added as many rows as its write had; other writes also add rows that they kept."""
+    """Whether an append added as many rows as its write had; other writes also add rows that they keep."""
     snapshot = table_of(head).metadata.snapshot_by_id(at)
     assert snapshot is not None
     assert snapshot.summary is not None

@@ -1,8 +1,8 @@
 """Has Iceberg's own Java library write data files in Spark, and commits none of them.
 
 Iceberg rewrites files (compaction) in two halves: Spark writes new ones and leaves their list with a
-coordinator in the driver, and someone else commits them.  We are that someone: the first half is used as
-it is, by its public classes, so a batch costs the table no commit, branch or snapshot beside its own.
+coordinator in the driver, and another party commits them.  Safewrite is that party.  It uses the first half
+as it is, by its public classes, so a batch costs the table no commit, branch or snapshot besides its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OF_ICEBERG = "default_iceberg"
 """A catalog in the Hive metastore that Iceberg's library adds to a session by itself; few have such a store."""
 _MANIFEST_VERSION = 2
 _PIECE_BYTES = 5 * 1024
-"""As text, with a third more, it is less than py4j sends at once."""
+"""The size of a piece: as text, with a third more, it is less than py4j sends at once."""
 
 log = logging.getLogger("safewrite")
 
@@ -43,8 +43,8 @@ Layout: TypeAlias = tuple[str, int, int, int]
 class SparkIceberg:
     """A table as the session's Iceberg library has loaded it.
 
-    ``metadata`` is the state that was looked at: it stays as it is, while ``table`` is shared with the
-    session's other readers and writers, any of whom may let it see a later one.
+    ``metadata`` is the table version that was looked at.  It stays as it is, while the session's other
+    readers and writers share ``table``, and any of them may refresh it to a later version.
     """
 
     session: SparkSession
@@ -63,12 +63,12 @@ class SparkIceberg:
 
     @cached_property
     def layout(self) -> Layout:
-        """Of which table, and by which schema, partitioning and sort order files are written."""
+        """The table that files are written for, and the schema, partitioning and sort order."""
         return _layout(self.metadata)
 
     @cached_property
     def location(self) -> str:
-        """Of the metadata file that was looked at."""
+        """The location of the metadata file that was looked at."""
         return _location(self.metadata)
 
     def layout_now(self) -> Layout:
@@ -77,14 +77,16 @@ class SparkIceberg:
         return self.layout if _location(metadata) == self.location else _layout(metadata)
 
     def is_of(self, session: SparkSession) -> bool:
-        """Whether it is this session's; each batch of a stream comes with another Python object for it."""
+        """Whether the table is this session's; each batch of a stream comes with another Python object for
+        the session.
+        """
         known = self.session
         if known.sparkContext is not session.sparkContext:
             return False
         return bool(known._jsparkSession.equals(session._jsparkSession))  # noqa: SLF001 - Java knows
 
     def forget(self) -> None:
-        """Let the session's next reader ask the catalog: what it remembers is from before the commit."""
+        """Let the session's next reader ask the catalog: the session's cache is from before the commit."""
         session = self.session._jsparkSession  # noqa: SLF001 - as safewrite.delta.spark.session
         try:
             found = self._java("spark.Spark3Util").catalogAndIdentifier(session, self.name)
@@ -114,9 +116,9 @@ class SparkIceberg:
         make_active(self.session)
         with self._group() as (group, coordinator):
             writer = frame.write.format("iceberg").mode("append")
-            # Iceberg before 1.12 goes by this option, later ones by the group's place in the cache.
+            # Iceberg before 1.12 goes by this option, later versions by the group's place in the cache.
             writer = writer.option("rewritten-file-scan-task-set-id", group)
-            # NULL was looked for in the rows; what their plan says of it does not matter.
+            # The rows were searched for NULL; what their plan says of it does not matter.
             writer = writer.option("check-nullability", str(self._nested_required()).lower())
             try:
                 writer.save(group)
@@ -170,9 +172,8 @@ def find(
     named: str | None,
     likely: str,
 ) -> SparkIceberg:
-    """The table in the session's catalog ``named``, or in the first that knows a table of this very UUID.
-
-    Its state is that of the metadata file at ``location``, or a later one.
+    """The table in the session's catalog ``named``, or in the first that knows a table of this UUID.  Its
+    version is that of the metadata file at ``location``, or a later one.
 
     Raises:
         InvalidInputError: there is none.
@@ -192,16 +193,15 @@ def find(
 
 
 def make_active(session: SparkSession) -> None:
-    """Let Java's thread know the session: in a thread of a pool, Iceberg's library looks for its catalogs there.
-
-    A thread of Python's own has one of Java's, which Spark has told nothing of (inside foreachBatch, for one).
+    """Set the session in Java's thread: in a thread of a pool, Iceberg's library looks for its catalogs
+    there.  The Java thread of a Python thread knows no session (inside foreachBatch, for one).
     """
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - as safewrite.delta.spark.session
     jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
 
 
 def _catalogs(session: SparkSession, named: str | None, likely: str) -> Iterator[str]:
-    """The catalogs to look in, the likely one first: to list them all takes Java a while."""
+    """The catalogs to look in, the likely one first: listing them all takes Java a while."""
     if named is not None:
         yield named
         return
@@ -230,20 +230,22 @@ def _load(
     try:
         table = util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
         if _location(_metadata(table)) != location:
-            table.refresh()  # the session may remember an older state
+            table.refresh()  # the session may remember an older version
         return SparkIceberg(session, table, _metadata(table), name, catalog)
     except (PySparkException, Py4JError) as error:
         return _said(error)
 
 
 def _pieces(stream: Any) -> Iterator[bytes]:
-    """What Java's stream holds: what py4j answers beyond 8 KB waits for TCP's delayed acknowledgement, 40 ms."""
+    """The content of Java's stream, in pieces: a py4j answer beyond 8 KB waits for TCP's delayed
+    acknowledgement, 40 ms.
+    """
     while piece := bytes(stream.readNBytes(_PIECE_BYTES)):
         yield piece
 
 
 def _metadata(table: Any) -> Any:
-    """The state that Java has seen last."""
+    """The metadata that Java has loaded last."""
     return table.operations().current()
 
 
@@ -263,7 +265,7 @@ def _class(session: SparkSession, name: str) -> Any:
 
 
 def _settings(session: SparkSession) -> dict[str, str]:
-    """All of them; PySpark 3.5 has no ``conf.getAll`` yet, and its Scala is older."""
+    """All settings of the session; PySpark 3.5 has no ``conf.getAll`` yet, and its Scala is older."""
     found = session._jsparkSession.conf().getAll()  # noqa: SLF001
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001
     return dict(jvm.scala.collection.JavaConverters.mapAsJavaMap(found))

@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 TAIL_BYTES = 64
 _WAP = "write.wap.enabled"
 KNOWN_S = 30.0
-"""So long a loaded table serves, as in Iceberg's own cache: what a catalog lends with it (credentials) runs out."""
+"""How long a loaded table serves, as in Iceberg's own cache: the credentials that a catalog lends with it run
+out.
+"""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Job:
     origin: Origin | None
 
     def plan(self, batch: Batch, head: TableVersion, drafts: Planner, name: Identity) -> WritePlan:
-        """What commits the batch; its files are those that Spark writes."""
+        """The plan that commits the batch, with the files that Spark writes."""
         named = drafts.name(batch, head, name)
         plan: WritePlan
         if self.predicate is None:
@@ -76,10 +78,9 @@ class Job:
     def batch(
         self, head: TableVersion, name: Identity
     ) -> Iterator[tuple[Batch, Callable[[], list[StagedFile]]]]:
-        """The rows, counted, and what gives their files.
-
-        Where it can be, Spark writes the files at once and counts the rows on the way.  Not where they must
-        be looked at before anything is uploaded, or where the table seems to have them already.
+        """The rows, counted, and what gives their files.  Where possible, Spark writes the files at once and
+        counts the rows on the way.  It does not where rows must be looked at before anything is uploaded, or
+        where the table seems to have them already.
 
         Raises:
             ConflictError, StorageError: as :meth:`files`.
@@ -94,7 +95,9 @@ class Job:
             yield batch, lambda: self.files(batch, head)
 
     def _in_one_pass(self, head: TableVersion) -> tuple[Batch, list[StagedFile]] | None:
-        """None where Spark does not tell what it saw; files that it wrote are left over then, named by nobody."""
+        """Write and count in one pass; None where Spark does not tell what it saw, and its files then stay
+        unnamed.
+        """
         frame = self.rows.frame
         if self.origin is not None:
             made = self._write(frame, head)
@@ -140,10 +143,10 @@ def empty_like(frame: DataFrame) -> pa.Table:
 
 
 class CachedSparkTable:
-    """The table as a session's Iceberg library knows it, from one write to the next: to load it takes a request.
+    """The table as a session's Iceberg library knows it, kept from write to write: loading it takes a request.
 
-    Files are written by the schema, partitioning, sort order and properties of that state; it serves as
-    long as those are the table's.
+    Files are written by its schema, partitioning, sort order and properties; it serves as long as those are
+    the table's.
     """
 
     def __init__(self, identifier: tuple[str, ...], likely: str) -> None:
@@ -174,7 +177,7 @@ class CachedSparkTable:
 
 
 def _alike(seen: TableVersion, head: TableVersion) -> bool:
-    """Whether files are written for both states in the same way."""
+    """Whether files are written for both table versions in the same way."""
     return _layout(seen) == _layout(head) and _settings(seen) == _settings(head)
 
 
@@ -183,7 +186,7 @@ def _settings(head: TableVersion) -> dict[str, str]:
 
 
 def check_session(session: SparkSession, head: TableVersion) -> None:
-    """Refuse a session that stages its writes for an audit (write-audit-publish): ours would go past that.
+    """Refuse a session that stages its writes for an audit (write-audit-publish): ours would bypass that.
 
     Raises:
         UnsafeConfigError: the table asks for it, and the session names a branch or an id.
@@ -221,13 +224,13 @@ def job(
 
 
 def counted(frame: DataFrame, spark: SparkIceberg, origin: Origin | None = None) -> Batch:
-    """The frame's fingerprint with NULL in the columns that it lacks; its rows are not kept."""
+    """The frame's fingerprint, with NULL in the columns that the frame lacks; its rows are not kept."""
     with computed(conformed(frame, spark.schema, schema_mode="merge").frame, origin=origin) as batch:
         return batch
 
 
 def _check_layout(spark: SparkIceberg, layout: files.Layout, head: TableVersion) -> None:
-    """Refuse to write files by another schema, partitioning or sort order than the one they are committed to (H9)."""
+    """Refuse to write files by a schema, partitioning or sort order other than that they are committed to (H9)."""
     if layout != _layout(head):
         raise ConflictError(
             f"Another writer changed the schema, partitioning or sort order of {spark.name} meanwhile. Nothing was "
@@ -261,7 +264,7 @@ def data_files(manifest: bytes, spec_id: int) -> list[DataFile]:
 
 @dataclass
 class Written(Staging):
-    """Data files that were uploaded by Spark: before the first commit they are looked at, as all are."""
+    """Data files that Spark uploaded: they are checked before the first commit, as all are."""
 
     def upload(self, files: Iterable[StagedFile]) -> Generator[Effect, Outcome, None]:
         """Take the files over."""

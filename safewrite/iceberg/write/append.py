@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class LastList:
-    """The manifest list that a writer uploaded last; where nobody came between, its next commit starts from it."""
+    """The manifest list that a writer uploaded last; where no other commit came between, its next commit
+    starts from it.
+    """
 
     location: str = ""
     body: bytes = b""
@@ -44,7 +46,7 @@ class LastList:
 class AppendPlan:
     """A blind append: it reads nothing, so only changes of schema or partitioning can stop it.
 
-    ``snapshot_id`` is drawn before and stays the same through all attempts.  ``planned`` is the state
+    ``snapshot_id`` is drawn before and stays the same through all attempts.  ``planned`` is the table version
     that the data files were made for; ``last_list`` is shared by the plans of one table.
     """
 
@@ -72,8 +74,8 @@ class AppendPlan:
 
         Raises:
             ReplayMismatchError: the key is there with other rows.
-            ConflictError: kind SCHEMA_CHANGED; the files must be made anew (H9).
-            UnsupportedTableError: the table has become of a format version that is not written.
+            ConflictError: kind SCHEMA_CHANGED; the files must be made again (H9).
+            UnsupportedTableError: the table now has a format version that is not written.
         """
         found = find(head, self.write)
         if found is None:
@@ -107,7 +109,7 @@ class AppendPlan:
         return [*added, *kept], puts
 
     def kept_manifests(self, head: TableVersion) -> Generator[Effect, Outcome, list[ManifestFile]]:
-        """The manifests of the current snapshot that go on into the next one."""
+        """The manifests of the current snapshot that the next one keeps."""
         if head.current is None:
             return []
         current = table_of(head).metadata.snapshot_by_id(head.current)
@@ -133,7 +135,7 @@ class AppendPlan:
 
     @property
     def operation(self) -> Operation:
-        """How the snapshot calls itself."""
+        """The snapshot's ``operation``."""
         from pyiceberg.table.snapshots import Operation
 
         return Operation.APPEND
@@ -171,12 +173,12 @@ class AppendPlan:
         return CommitRequest(head, (self.snapshot_id,), requirements, updates, (location,))
 
     def new_location(self, head: TableVersion, name: str) -> str:
-        """Where a file of the table's metadata goes."""
+        """The location of a new file of the table's metadata."""
         return table_of(head).location_provider().new_metadata_location(name)
 
 
 def check_unchanged(planned: TableVersion, head: TableVersion) -> None:
-    """Refuse a head whose schema or partitioning is not the one that the files were made for (H9)."""
+    """Refuse a table version whose schema or partitioning is not the one that the files were made for (H9)."""
     if planned.table_id != head.table_id:
         raise replaced(in_doubt=False)
     then, now = table_of(planned).metadata, table_of(head).metadata
@@ -196,7 +198,7 @@ def check_unchanged(planned: TableVersion, head: TableVersion) -> None:
 def snapshot_updates(
     head: TableVersion, made: object, write: Write, branch: str
 ) -> tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]:
-    """What a commit of a snapshot requires of its base, and what it changes there.
+    """The requirements and the updates of a snapshot's commit.
 
     Requiring the schema as well makes a schema change between plan and commit a conflict (H9).
     """

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from safewrite.iceberg.connect import Connection
 
 KEPT_MS = 15 * 24 * 3600 * 1000
-"""How long a table of ours keeps snapshots unless told otherwise: a day more than writes are repeated."""
+"""How long a table of ours keeps snapshots unless set otherwise: a day more than writes are repeated."""
 KEEP = "history.expire.max-snapshot-age-ms"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a table is made that is not there."""
+    """How a missing table is created."""
 
     partition_by: Sequence[str] | PartitionSpec = ()
     sort_by: Sequence[str] | SortOrder = ()
@@ -35,7 +35,7 @@ class Plan:
 
 
 def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog: Any) -> bool:
-    """Make the table with a schema in Arrow; False if another made it first.
+    """Create the table with a schema in Arrow; False if another made it first.
 
     ``catalog`` is the decorated catalog.
 
@@ -80,7 +80,7 @@ def _make_namespace(connection: Connection, catalog: Any) -> None:
     try:
         catalog.create_namespace_if_not_exists(namespace)
     except Exception as error:
-        # A SQL catalog looks and then inserts, so a rival's insertion in between is an error of its database.
+        # A SQL catalog looks and then inserts, so a rival's insert in between is an error of its database.
         if not _is_there(catalog, namespace):
             raise _failed(connection, error) from error
 
@@ -88,7 +88,7 @@ def _make_namespace(connection: Connection, catalog: Any) -> None:
 def _is_there(catalog: Any, namespace: tuple[str, ...]) -> bool:
     try:
         catalog.load_namespace_properties(namespace)
-    except Exception:  # noqa: BLE001 - what is told is why the namespace could not be made
+    except Exception:  # noqa: BLE001 - the error that is raised says why the namespace could not be made
         return False
     return True
 
@@ -105,7 +105,7 @@ def _failed(connection: Connection, error: Exception) -> Exception:
 
 
 def exists(name: str) -> ConflictError:
-    """The refusal to make a table that is there."""
+    """The refusal to create a table that exists."""
     return ConflictError(
         f"There is a table {name} in the catalog already; it was left as it is. Open it with safewrite.open().",
         kind=Kind.TABLE_EXISTS,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evolution:
-    """A schema with new columns, and what makes it the table's."""
+    """A schema with new columns, and the updates that make it the table's."""
 
     schema: Schema
     schema_id: int

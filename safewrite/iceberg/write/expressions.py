@@ -1,10 +1,10 @@
 """Translates predicates to Iceberg expressions that are safe for file pruning.
 
 Iceberg judges a file by its counts and bounds, and by rules that are not SQL's: ``x != 1`` holds for
-NULL, bounds leave out NaN, and a count that nobody took counts as none.  So one predicate becomes two
+NULL, bounds leave out NaN, and a missing count counts as zero.  So one predicate becomes two
 expressions: ``may_match`` for inclusive judgement (no file with a matching row is left out) and
-``must_match`` for strict judgement (a file said to match whole does).  Neither is for judging rows:
-that is what the predicate itself is for.
+``must_match`` for strict judgement (a file said to match whole does).  Neither judges rows: the predicate
+itself does.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Translation:
     wide: bool
 
     def of(self, predicate: Predicate, *, negated: bool = False) -> BooleanExpression:
-        """NOT is carried down to the columns: Iceberg's own would turn a NULL into a match."""
+        """Translate, and carry NOT down to the columns: Iceberg's own would turn a NULL into a match."""
         match predicate:
             case Constant(value=value):
                 return AlwaysFalse() if value is negated else AlwaysTrue()
@@ -96,7 +96,7 @@ class _Translation:
         if not pa.types.is_floating(kind):
             return found
         if not self.wide and op not in (">", ">="):
-            # Bounds tell nothing of NaN, so that somebody must have counted that there is none.
+            # Bounds tell nothing of NaN, so a count must show that there is none.
             found = And(NotNaN(term=Reference(name)), found)
         return Or(found, IsNaN(term=Reference(name))) if op in (">", ">=", "!=") else found
 
@@ -117,7 +117,7 @@ class _Translation:
         return self.checked(name, _LITERAL[op](name, value))
 
     def between_floats(self, name: str, op: Op, single: float) -> BooleanExpression:
-        """A comparison with a number that lies beside ``single``, where no value of the column can lie."""
+        """A comparison with a number next to ``single``, where no value of the column can lie."""
         if op == "=":
             return AlwaysFalse()
         if op == "!=":
@@ -125,16 +125,16 @@ class _Translation:
         return self.checked(name, _LITERAL[(_WIDER if self.wide else _NARROWER)[op]](name, single))
 
     def checked(self, name: str, found: BooleanExpression) -> BooleanExpression:
-        """Narrow: with a count that says that none is NULL."""
+        """The comparison; where narrow, with a count that shows that no value is NULL."""
         return found if self.wide else And(NotNull(term=Reference(name)), found)
 
     def unknown(self, name: str) -> BooleanExpression:
-        """What Iceberg cannot judge."""
+        """The answer where Iceberg cannot judge."""
         return NotNull(term=Reference(name)) if self.wide else AlwaysFalse()
 
 
 def _within_calendar(value: dt.date, *, step: bool) -> bool:
-    """Whether Python has the UTC time, and with ``step`` those beside it, to which PyIceberg goes for < and >."""
+    """Whether Python has the UTC time, and with ``step`` its adjacent ones, to which PyIceberg goes for < and >."""
     try:
         if isinstance(value, dt.datetime) and value.tzinfo is not None:
             value = value.astimezone(dt.UTC)

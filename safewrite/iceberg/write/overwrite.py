@@ -1,8 +1,8 @@
 """Replaces the rows for which ``where`` is true by the rows of a frame, in one snapshot.
 
-The plan is made on the very snapshot that the new one follows: a catalog that accepts the commit
-attests that nothing happened in between, and after a conflict the plan is made anew (C9, M16).
-Copy-on-write: a file all of whose rows match is removed, one with some is written anew without them.
+The plan is made on the same snapshot that the new one follows: a catalog that accepts the commit attests that
+nothing happened in between.  After a conflict the plan is made again (C9, M16).  Copy-on-write: a file with
+only matching rows is removed, a file with some is rewritten without them.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class _RewrittenFile:
 class ReplacePlan(AppendPlan):
     """A write that removes rows as well.
 
-    ``deletes`` says that no rows come.  What became of a data file is remembered over attempts, for data
-    files never change: only files that came since the last attempt are looked at.
+    ``deletes`` says that no rows come.  Decisions about data files are kept over attempts, for data files
+    never change: only files that came since the last attempt are looked at.
     """
 
     predicate: Predicate = EVERYTHING
@@ -84,14 +84,14 @@ class ReplacePlan(AppendPlan):
 
     @property
     def operation(self) -> Operation:
-        """How the snapshot calls itself."""
+        """The snapshot's ``operation``."""
         from pyiceberg.table.snapshots import Operation
 
         return Operation.DELETE if self.deletes and not self._rewritten else Operation.OVERWRITE
 
     # --- what goes ------------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
-        """Decide for every file of the base what becomes of it."""
+        """Decide about every file of the base."""
         schema = arrow_schema(table_of(head).metadata.schema())
         effect = PlanFiles(head, may_match(self.predicate, schema), name="replace.plan_files")
         outcome = yield from ask(effect, self.limits)
@@ -113,7 +113,7 @@ class ReplacePlan(AppendPlan):
     def _rest(
         self, head: TableVersion, task: FileScanTask, schema: pa.Schema, pruning: Pruning
     ) -> Generator[Effect, Outcome, _RewrittenFile]:
-        """What one data file becomes; its remaining rows are uploaded here."""
+        """Decide what one data file becomes, and upload its remaining rows."""
         if pruning.must_match(task.file):
             return _RewrittenFile(removed=True)
         effect = ReadRows(head, task, name="replace.read_rows")
@@ -153,7 +153,7 @@ class ReplacePlan(AppendPlan):
     def _without_removed(
         self, head: TableVersion, manifests: list[ManifestFile]
     ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
-        """The base's manifests, those with removed files written anew, and a record of what was removed."""
+        """The base's manifests, those with removed files rewritten, and a record of what was removed."""
         from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 
         gone = {file.file_path for file in self._removed}
@@ -207,7 +207,7 @@ class ReplacePlan(AppendPlan):
         return found
 
     def _restated(self, one: ManifestEntry, status: Any) -> ManifestEntry:
-        """An entry of an older manifest in a new one; a removal is signed by the snapshot that makes it."""
+        """An entry of an older manifest in a new one; a removal names the snapshot that makes it."""
         from pyiceberg.manifest import ManifestEntryStatus
 
         signed = self.snapshot_id if status == ManifestEntryStatus.DELETED else one.snapshot_id
@@ -220,10 +220,10 @@ def named_replace(named: Write, predicate: Predicate, operation: str = "overwrit
 
 
 def _refuse_misread(task: FileScanTask, schema: pa.Schema) -> None:
-    """PyIceberg (0.12.0) reads a list or map of structs that is NULL as an empty one (H5).
+    """Refuse what PyIceberg (0.12.0) misreads: a list or map of structs that is NULL, as an empty one (H5).
 
     Raises:
-        UnsupportedTableError: rows of a file would be written anew with such a change.
+        UnsupportedTableError: rows of a file would be rewritten with such a change.
     """
     names = [field.name for field in schema if _holds_structs(field.type)]
     if names:

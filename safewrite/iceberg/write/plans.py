@@ -46,7 +46,7 @@ class Planner:
     def plan(
         self, data: Any, operation: Operation, name: Identity, head: TableVersion
     ) -> tuple[AppendPlan, Callable[[], Iterable[StagedFile]]]:
-        """Check the data and plan its write; what encodes its files comes with the plan."""
+        """Check the data and plan its write; the plan brings the encoder of its files."""
         if operation.verb == "delete":
             return self.delete(operation.where, name, head), tuple
         prepared, evolution = self.prepare(data, head, operation.schema_mode)
@@ -86,7 +86,7 @@ class Planner:
     def prepare(
         self, data: Any, head: TableVersion, schema_mode: Literal["merge"] | None = None
     ) -> tuple[Prepared, Evolution | None]:
-        """Check the data against the table's schema, or against what it becomes with the new columns."""
+        """Check the data against the table's schema, or against that schema with the new columns."""
         target = arrow_schema(table_of(head).metadata.schema())
         if schema_mode is None:
             return prepare(data, target), None
@@ -159,10 +159,10 @@ class Planner:
 
 @reading("The data")
 def inferred_schema(data: Any) -> pa.Schema:
-    """The schema that a table made for this data gets, in Arrow.
+    """The Arrow schema of a table made for this data.
 
     Raises:
-        InvalidInputError: a column has a type that no table has.
+        InvalidInputError: a column has a type that no table can have.
     """
     found = as_frame(data, target=None).arrow_schema()
     if not found.names:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Pruning:
     """One predicate over one version of a table; ``schema`` is the table's, in Arrow.
 
-    Delete files only take rows away, so what holds for all rows of a file holds beside them too.
+    Delete files only take rows away, so what holds for all rows of a file holds with them too.
     """
 
     def __init__(self, predicate: Predicate, metadata: TableMetadata, schema: pa.Schema) -> None:
@@ -59,7 +59,7 @@ class Pruning:
         return strict(file.partition) or self._strict.eval(file)
 
     def _of_partitions(self, spec_id: int) -> tuple[Judge, Judge]:
-        """How values of the partition fields of one spec are judged: inclusively, and strictly."""
+        """The evaluators of one spec's partition values: inclusive, and strict."""
         if spec_id not in self._partitions:
             spec = self._specs[spec_id]
             fields = Schema(*spec.partition_type(self._schema).fields)
@@ -74,6 +74,6 @@ class Pruning:
         return self._partitions[spec_id]
 
     def _decides(self, field: PartitionField, fields: Schema) -> bool:
-        """Whether a partition field says anything of a predicate: not of a column that was dropped since."""
+        """Whether a partition field can decide a predicate: not where its column was dropped since."""
         known = field.source_id in self._schema._lazy_id_to_field  # noqa: SLF001 - find_field raises instead
         return known and not isinstance(fields.find_type(field.field_id), DoubleType)

@@ -59,7 +59,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The last batch of an app, as a table property tells it."""
+    """The last batch of an app, from a table property."""
 
     version: int
     fingerprint: str
@@ -92,7 +92,9 @@ def find(head: TableVersion, write: Write) -> int | None:
 
 
 def carries(head: TableVersion, name: Identity) -> bool:
-    """Whether a head may know a write by its name, so that its rows should be compared before any are uploaded."""
+    """Whether a table version may hold a write of that name, so that rows should be compared before any are
+    uploaded.
+    """
     if name.txn is None:
         return name.key is not None and head.find(KEY, name.key) is not None
     app_id, version = name.txn
@@ -103,7 +105,7 @@ def carries(head: TableVersion, name: Identity) -> bool:
 
 
 def _find_batch(head: TableVersion, write: Write, app_id: str, version: int) -> int | None:
-    """What the table's properties say of a batch whose snapshot is not in sight."""
+    """What the table's properties say of a batch whose snapshot is not in the metadata."""
     last = last_batch(head.properties, app_id)
     if last is None or last.version < version:
         return None

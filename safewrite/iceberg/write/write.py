@@ -36,7 +36,7 @@ class WritePlan(Plan, Protocol):
     write: Write
     snapshot_id: int
     planned: TableVersion
-    """The state that it was planned on."""
+    """The table version that it was planned on."""
     staging: Staging
     bound: TableVersion | None
     """The base of the last attempt."""
@@ -44,7 +44,7 @@ class WritePlan(Plan, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ledgers:
-    """What a table has beside its catalog: a ledger of keys, a queue of writers."""
+    """What a table may have besides its catalog: a ledger of keys, a queue of writers."""
 
     ledger: bool = False
     queue: bool = False
@@ -68,7 +68,7 @@ def write(
 ) -> Generator[Effect, Outcome, Done]:
     """Write once, whatever happened to earlier calls with the same key.
 
-    ``head`` is what is known of the table; ``encode`` is called only if there is something to upload.
+    ``head`` is the known table version; ``encode`` is called only if there is something to upload.
 
     Raises:
         NotCommittedError: a subclass; nothing of this write is or will be in the table.
@@ -100,8 +100,8 @@ def _write(  # noqa: PLR0917 - one caller, just above
     head = known
     found = plan.examine(head)
     if found is not None:
-        # The head may be a moment old: a table that was dropped or rolled back since does not answer for its rows.
-        # One whose snapshot was expired since does.
+        # The table version may be a moment old: a table that was dropped or rolled back since does not answer
+        # for its rows.  One whose snapshot was expired since does.
         newest = yield from _newest(head, limits)
         if stands(found, newest):
             done = yield from _already(plan, found, head, record, limits, attempts=0)
@@ -150,7 +150,7 @@ def _committed(
 
 
 def _clean_up(lost: list[Delete]) -> Generator[Effect, Outcome, None]:
-    """Delete files that nobody names; what is left over harms nobody, and cannot unmake the commit."""
+    """Delete files that nobody names; files left over are harmless, and a failure cannot undo the commit."""
     try:
         yield Together(tuple(lost), name="write.clean_up")
     except Exception:
@@ -178,7 +178,7 @@ def _already(
 def _recall(
     named: Write, head: TableVersion, helpers: Ledgers, limits: Limits
 ) -> Generator[Effect, Outcome, tuple[LedgerRecord | None, Done | TableVersion]]:
-    """The ledger's record of the key, and either the write's place or a head that would show it.
+    """The ledger's record of the key, and either the write's place or a table version that would show it.
 
     Raises:
         CommitUnknownError: an earlier call may have committed, and the snapshots since were expired.
@@ -211,7 +211,7 @@ def _recall(
 
 
 def _newest(known: TableVersion, limits: Limits) -> Generator[Effect, Outcome, TableVersion]:
-    """The table as it is now, if it is the one that the ledger belongs to: another has snapshots of its own.
+    """The table as it is now; it must be the one that the ledger belongs to, for another has snapshots of its own.
 
     Raises:
         ConflictError: kind TABLE_REPLACED.
@@ -223,19 +223,19 @@ def _newest(known: TableVersion, limits: Limits) -> Generator[Effect, Outcome, T
 
 
 def stands(snapshot_id: int, head: TableVersion) -> bool:
-    """Whether a remembered snapshot counts: unless it is there and was rolled back, it does."""
+    """Whether a remembered snapshot counts: it does, unless it is there and was rolled back."""
     return snapshot_id not in head.parents or head.is_current(snapshot_id)
 
 
 def _landed_and_expired(
     key: str, base: int, head: TableVersion
 ) -> Generator[Effect, Outcome, Resolved | None]:
-    """A commit under the key that an earlier state shows, where its snapshot was expired since (E2, C1).
+    """A commit under the key that an earlier table version shows, where its snapshot was expired since (E2, C1).
 
     None where there is none, or where ``head`` itself shows it.  One that was rolled back is none.
 
     Raises:
-        CommitUnknownError: the states that would show it are not to be had.
+        CommitUnknownError: the table versions that would show it cannot be read.
     """
     if head.find(names.KEY, key) is not None or reaches(head, base):
         return None
@@ -260,7 +260,7 @@ def _as_done(earlier: Resolved, named: Write, head: TableVersion) -> Done:
 
 
 def reaches(head: TableVersion, base: int) -> bool:
-    """Whether every snapshot since ``base`` is in sight."""
+    """Whether the metadata holds every snapshot since ``base``."""
     if base == EMPTY:
         line = list(head.ancestors())
         return not line or head.sequences[line[-1]] == 1  # v1 tables have no sequence numbers
@@ -292,14 +292,14 @@ class Resolved:
     files: int
 
     def entry(self, key: str) -> dict[str, Any]:
-        """What a receipt is made of."""
+        """The entry that a receipt is made from."""
         return {"key": key, "fingerprint": self.fingerprint, "rows": self.rows, "files": self.files}
 
 
 def resolve(
     key: str, *, helpers: Ledgers, limits: Limits
 ) -> Generator[Effect, Outcome, tuple[Resolved | None, TableVersion]]:
-    """Find out, without writing, whether a key was committed; and the head that shows it.
+    """Find out, without writing, whether a key was committed; returns the table version that shows it.
 
     Raises:
         CommitUnknownError: an attempt ended in doubt, and its base still is the table.
@@ -324,7 +324,7 @@ def resolve(
 
 
 def _carried(head: TableVersion, snapshot_id: int) -> Resolved:
-    """What a snapshot says of the write that it carries."""
+    """The write that a snapshot carries, as its summary tells it."""
     summary = head.summaries[snapshot_id]
     rows, files = int(summary.get(names.ROWS, 0)), int(summary.get(names.FILES, 0))
     return Resolved(snapshot_id, summary.get(names.FINGERPRINT, ""), rows, files)
@@ -345,7 +345,7 @@ def _may_land(key: str) -> CommitUnknownError:
 
 
 def batch_under(key: str, head: TableVersion) -> Resolved | None:
-    """The batch that a key of a stream names, where it is the app's last: the table's properties tell of it."""
+    """The batch that a stream's key names, where it is the app's last: the table's properties tell it."""
     app_id, _, version = key.rpartition("/")
     last = names.last_batch(head.properties, app_id) if app_id else None
     if last is None or str(last.version) != version or not stands(last.snapshot_id, head):

@@ -15,14 +15,14 @@ Steps = Generator[Effect, Outcome, None]
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A file of the log that proves that the log is still the same one (A17).
+    """A log file that proves that the log is still the same one (A17).
 
     Delta numbers versions from 0 in every table, so a table that was dropped and created again at one address
     has the same names with other contents.
 
     ``path`` is the commit file of ``version``, or its checkpoint where the commit file was cleaned up.
-    ``digest`` is the MD5 of its bytes in hexadecimal digits ("" if they were not read), ``listed`` what a
-    listing showed of it.
+    ``digest`` is the MD5 of its bytes in hexadecimal digits ("" if they were not read), and ``listed`` is
+    what a listing showed of it.
     """
 
     version: int
@@ -45,11 +45,13 @@ class Found:
 
 
 class Candidate(Protocol):
-    """What wants to become the next version: staged writes with their actions and keys."""
+    """A candidate for the next version: staged writes with their actions and keys."""
 
     table_id: str | None
     accounted: int
-    """The version whose state the candidate was made from; earlier commits are examined for its key only."""
+    """The version of the snapshot that the candidate was made from; earlier commits are examined for its key
+    only.
+    """
 
     @property
     def anchor(self) -> Anchor | None:
@@ -66,10 +68,10 @@ class Candidate(Protocol):
         """
 
     def summary(self, version: int) -> str | None:
-        """What other writers must know of this commit, if that is little; None if they must read it."""
+        """What other writers must know of this commit; None if they must read it."""
 
     def suffices(self, summary: str) -> bool:
-        """Whether another commit's summary tells all that this candidate must know of it."""
+        """Whether another commit's summary tells this candidate all that it needs."""
 
     def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         """As ``examine``, for a commit whose summary suffices; ``digest`` is the MD5 of its bytes."""
@@ -95,7 +97,7 @@ class Arbiter:
 
 @dataclass(slots=True)
 class Try:
-    """What one commit knows while it goes on."""
+    """The state of one commit attempt."""
 
     candidate: Candidate
     seen: int
@@ -111,7 +113,7 @@ class Try:
     tried: int = -1
     anchor: Anchor | None = None
     in_doubt_at: int | None = None
-    """The version that is being tried: from its first request on, only an answer says whose it is."""
+    """The version being tried: from the first request on, only an answer says whose it is."""
     mixed: bool = False
     """A version was met that nobody claimed in the lock table: others commit by conditional PUT."""
 

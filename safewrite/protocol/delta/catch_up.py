@@ -31,7 +31,7 @@ from safewrite.protocol.values import Entry, Listed
 
 # --- the queue ----------------------------------------------------------------------------------
 def queue(state: Try) -> Generator[Effect, Outcome, bool]:
-    """Wait for our turn, if there is a queue and we have none; True if we have one since now."""
+    """Wait for our turn, if there is a queue and we hold none; True if we just got it."""
     if state.arbiter.lease and state.ticket is None:
         state.ticket = yield from ticket_queue.wait_turn(state.limits)
         return state.ticket is not None
@@ -59,7 +59,7 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
         return (yield from _examine_new(state, entries, listed))
     if not newest.settled:
         state.contended = True
-        # Someone is in the middle of a commit, or died there: wait for our turn before repairing.
+        # Another writer is in the middle of a commit, or died there: wait for our turn before repairing.
         if (yield from queue(state)):
             return (yield from catch_up(state))
     if newest.version > _head(state, listed):
@@ -83,7 +83,7 @@ def _some_unclaimed(state: Try, entries: tuple[Entry, ...], listed: tuple[Listed
 def _repair(
     state: Try, newest: Entry, listed: tuple[Listed, ...]
 ) -> Generator[Effect, Outcome, tuple[Listed, ...]]:
-    # Who creates a table meets the ids of its other creators (A20): only a table that is there has one id.
+    # A creator of a table meets the ids of its other creators (A20): only a table that exists has one id.
     ours = state.candidate.table_id if state.candidate.accounted >= 0 else None
     foreign = ours is not None and newest.table_id not in (None, ours)
     if newest.version > _head(state, listed) + 1 or foreign:
@@ -110,7 +110,7 @@ def _look_around(state: Try) -> Generator[Effect, Outcome, tuple[tuple[Entry, ..
 
 
 def _list_effect(state: Try) -> List:
-    """Files of the log from ``state.seen`` on, that version included: it proves whose log this is."""
+    """Files of the log from ``state.seen`` on, that version included: it proves which table's log this is."""
     # "/" sorts after ".tmp" and before every digit: a new table's listing skips its temp files.
     after = f"{claims.LOG}{state.seen:020d}" if state.seen >= 0 else claims.LOG + "/"
     return List(claims.LOG, start_after=after, name="commit.list")
@@ -128,7 +128,7 @@ def _list(state: Try) -> Generator[Effect, Outcome, tuple[Listed, ...]]:
 def prove(state: Try) -> Steps:
     """Make sure that the log still is the one that the candidate was made for (A17).
 
-    For a try that nothing else looks at the log before.
+    For a try before which nothing else looks at the log.
 
     Raises:
         ConflictError: kind TABLE_REPLACED.
@@ -140,8 +140,8 @@ def prove(state: Try) -> Steps:
 def _prove(state: Try, listed: tuple[Listed, ...]) -> Steps:
     """As ``prove``, by a listing from ``state.seen`` on.
 
-    The next version is only tried where the one before it stands, and is the one that was examined: versions
-    of another table, or a hole in the log, would hide the commit from readers, or break the log for all.
+    The next version is tried only where the one before it stands and is the one that was examined.  Versions
+    of another table, or a hole in the log, would hide the commit from readers or break the log for all.
     """
     anchor = state.anchor
     if anchor is None or anchor.version < state.seen:
@@ -188,8 +188,8 @@ def _examine_new(
 ) -> Generator[Effect, Outcome, Found | None]:
     """Examine commits in order: by summary where the log proves that it is the commit's, else by reading.
 
-    The proof is the digest: a listing that shows ``N.json`` with the MD5 that E(N) names shows that
-    the commit at N is the one that E(N) sums up, whoever copied it there.
+    The proof is the digest.  Where a listing shows ``N.json`` with the MD5 that E(N) names, the commit at N
+    is the one that E(N) sums up, whoever copied it there.
     """
     new = range(state.seen + 1, _head(state, listed) + 1)
     summaries = _summaries(state, entries, listed)
@@ -218,7 +218,7 @@ def _examine_new(
 def _summaries(
     state: Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]
 ) -> dict[int, tuple[str, str]]:
-    """Summary and digest of the commits that are proved to be those that their entries sum up."""
+    """Summary and digest of the commits that are proved to match their entries."""
     etags = {item.path: item.etag for item in listed}
     return {
         entry.version: (entry.summary, entry.digest)

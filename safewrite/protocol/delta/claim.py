@@ -35,7 +35,9 @@ from safewrite.protocol.values import Entry
 
 LOG = "_delta_log/"
 ENTRY_TTL_S = 2 * 24 * 3600
-"""Completed entries outlive any pause that a lease-less Spark writer may take (A9: a day at least)."""
+"""Completed entries outlive any pause of a Spark writer, which takes no turn in the queue (A9: a day at
+least).
+"""
 
 
 class Claim(Enum):
@@ -114,8 +116,8 @@ def complete(entry: Entry) -> CompleteEntry:
 def finish(entry: Entry, limits: Limits) -> Generator[Effect, Outcome, None]:
     """REPAIR: bring an incomplete entry to its end, whoever made it (A5 to A8).
 
-    Idempotent: any number of repairers may run it, also beside the entry's owner.  ``N.json`` is
-    never overwritten: if another commit stands there, the entry has lost and is only closed.
+    Idempotent: any number of repairers may run it, also at the same time as the entry's owner.  ``N.json`` is
+    never overwritten: where another commit stands, the entry has lost and is only closed.
     """
     temp = yield from ask(Get(LOG + entry.temp_path, name="repair.get_temp"), limits)
     if isinstance(temp, Ok):

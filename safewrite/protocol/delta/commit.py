@@ -14,7 +14,7 @@ ACKNOWLEDGE complete E(N)                                            harmless
 
 REPAIR, PREPARE and ACKNOWLEDGE exist only where the arbiter is a lock table.  Every attempt at N
 has examined every commit between the candidate's base and N-1, so a paused writer and its retry
-can never both land.  An attempt at N is never left for N+1 while N is in doubt.
+can never both land.  No attempt leaves N for N+1 while N is in doubt.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Landed:
     attempts: int
     already: bool
     contended: bool
-    """Other writers were met on the way: the next write had better queue at once."""
+    """Other writers were met on the way: the next write should queue at once."""
     mixed: bool = False
     """Writers that know no lock table were met: from now on claims must be sealed."""
 
@@ -126,7 +126,9 @@ def commit(
 
 
 def _interrupted(version: int, error: Exception) -> CommitUnknownError:
-    """What a library raises while a version is being tried leaves that in doubt."""
+    """The error for an exception of a library while a version is being tried, which leaves that version in
+    doubt.
+    """
     return CommitUnknownError(
         f"The commit of version {version} ended in {type(error).__name__}: {said(error)}. The rows may be, or become, "
         "part of the table. Call again with the same key, or resolve(key), to decide.",
@@ -224,14 +226,16 @@ def try_version(state: Try, version: int, now_s: float) -> Generator[Effect, Out
     try:
         yield from side_by_side(_recheck(state, now_s), _prove_unseen(state), temp)
     except ConflictError:
-        # No entry names it, and in another table it would look like a claim of somebody's.
+        # No entry names it, and in another table it would look like another writer's claim.
         yield Delete(claims.LOG + entry.temp_path, name="commit.delete_temp")
         raise
     return (yield from _decided(state, version, _claim_and_put(state, version, body, entry)))
 
 
 def _prove_unseen(state: Try) -> Steps:
-    """Nobody has looked at the log since ``fresh`` was guessed: it may be another table's by now."""
+    """Prove the log, which nobody has looked at since ``fresh`` was guessed: it may be another table's by
+    now.
+    """
     if state.fresh:
         yield from prove(state)
 

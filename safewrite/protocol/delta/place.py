@@ -1,10 +1,10 @@
 """Commits what another engine made: exactly these bytes at exactly this version, or not at all.
 
-Spark's Delta library decides what a commit holds and at which version it is valid.  What is left to
-decide is whose the version is, and that goes the way of every commit: REPAIR, PREPARE, COMMIT, VERIFY,
-ACKNOWLEDGE (``safewrite.protocol.delta.commit``).  An engine that was outrun reads what came before it and
-asks for a later version; between its two tries it keeps its turn in the queue, or pandas writers that
-commit ten times as often would outrun it for ever.
+Spark's Delta library decides what a commit holds and at which version it is valid.  Safewrite decides whose
+the version is, by the steps of every commit: REPAIR, PREPARE, COMMIT, VERIFY, ACKNOWLEDGE
+(``safewrite.protocol.delta.commit``).  An engine that was outrun reads what came before it and asks for a
+later version.  Between its two tries it keeps its turn in the queue: pandas writers commit ten times as often
+and would outrun it for ever.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """A candidate of one body and one version; other commits mean nothing to it, and nothing of it changes."""
+    """A candidate of one body and one version, which no other commit affects."""
 
     fixed: bytes
     version: int
@@ -63,13 +63,13 @@ class _Fixed:
         return None
 
     def suffices(self, summary: str) -> bool:
-        return True  # ours has none, so what has one is another's
+        return True  # ours has none, so a commit with one is another's
 
     def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         return None
 
     def recheck(self) -> Steps:
-        """The files are the engine's, which has just written them."""
+        """Do nothing: the engine has just written its files."""
         yield from ()
 
 
@@ -86,8 +86,8 @@ def place(
 ) -> Generator[Effect, Outcome, Placed]:
     """Make ``body`` the commit of ``version``.  The caller has read every version before it.
 
-    ``fresh`` guesses that nobody else is about: the first try is made without reading entries and commits.
-    ``anchor`` proves the log that the caller has read.
+    ``fresh`` guesses that no other writer is active: the first try is made without reading entries and
+    commits.  ``anchor`` proves the log that the caller has read.
 
     ``body`` must be unlike any other commit's (it holds a transaction's id).  ``table_id`` is None where
     it is not known.  If the version is another's, that commit stands in the log when this returns.
@@ -110,7 +110,7 @@ def place(
     try:
         landed = yield from _place(state, version)
         if landed or ticket is not None:
-            # Outrun in our own turn: by someone who does not queue, or because it was over.
+            # Outrun in our own turn: by a writer that does not queue, or because the turn was over.
             yield from leave_queue(state)
         if not landed:
             yield from queue(state)
@@ -123,10 +123,9 @@ def place(
 def settle(
     version: int, is_ours: Callable[[bytes], bool], *, arbiter: Arbiter, limits: Limits
 ) -> Generator[Effect, Outcome, bool | None]:
-    """Whether a commit of which the answer was lost became ``version``; finishes it if it was left half-way.
+    """Whether a commit whose answer was lost became ``version``; finishes it if it was left half-way.
 
-    None while nobody has that version: a request that is still under way may take it, and the next
-    commit of anybody decides.
+    None while nobody has that version: a request still under way may take it, and the next commit decides.
     """
     candidate = _Fixed(b"", version, None, is_ours)
     found, seen = yield from look(candidate, version - 1, arbiter=arbiter, limits=limits)  # type: ignore[arg-type]

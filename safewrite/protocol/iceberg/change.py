@@ -33,7 +33,7 @@ class ReadMetadata(Effect):
 class SwapTable(Effect):
     """Apply a change if its base still is the table: ``Ok | Exists | Missing | Busy | Failed | Unknown``.
 
-    ``Exists``: refused, the base is not the table any more, or someone else is just changing it.
+    ``Exists``: refused, because the base is not the table any more or another writer is just changing it.
     """
 
     change: Change
@@ -54,7 +54,7 @@ class CreateTable(Effect):
 
 # --- what is committed -----------------------------------------------------------------------------
 class Change(Protocol):
-    """A change of a table's metadata, bound to one base, complete but for the catalog's consent."""
+    """A change of a table's metadata, bound to one base and ready for the catalog."""
 
     @property
     def base(self) -> TableVersion:
@@ -65,33 +65,33 @@ class Change(Protocol):
         """Files that only this change names, besides data files."""
 
     def landed_in(self, head: TableVersion) -> bool:
-        """Whether this very change is part of that metadata."""
+        """Whether this change is part of that metadata."""
 
     def stands_in(self, head: TableVersion) -> bool:
-        """Whether what it brought is still in force there (a snapshot was not rolled back)."""
+        """Whether the change is still in force there (its snapshot was not rolled back)."""
 
     def may_land_on(self, head: TableVersion) -> bool:
         """Whether the catalog could still apply it to that metadata."""
 
     def accounted_in(self, head: TableVersion) -> bool:
-        """Whether that metadata would show the change, had it landed at any time since its base."""
+        """Whether that metadata would show the change if it had landed at any time since its base."""
 
 
 class Creation(Protocol):
-    """A table that is to be made."""
+    """A table to be created."""
 
     def landed_in(self, head: TableVersion) -> bool:
         """Whether the table that is there is this one."""
 
 
 class Plan(Protocol):
-    """What wants to be committed, on whatever base it takes."""
+    """A write to be committed, on any base."""
 
     def examine(self, head: TableVersion) -> int | None:
         """The snapshot that already carries this write, if there is one.
 
-        Raises a ``NotCommittedError`` if the head makes the write impossible.
+        Raises a ``NotCommittedError`` if that table version makes the write impossible.
         """
 
     def stage(self, head: TableVersion) -> Generator[Effect, Outcome, Change]:
-        """Bind the plan to a base: whatever the change will name is uploaded when this returns."""
+        """Bind the plan to a base, and upload whatever the change will name."""

@@ -1,20 +1,20 @@
 """Commits to an Iceberg catalog by compare-and-set, and finds out whether the commit landed.
 
-A change is asked for under a snapshot id that was drawn before, so that the table's own metadata
-says afterwards whether it landed, whatever the answer was:
+Each change carries a snapshot id that was drawn before it is asked for.  So the table's own metadata says
+afterwards whether it landed, whatever the answer was:
 
 ==============  ==================================================================================
 the metadata    what it means
 ==============  ==================================================================================
 has the id      landed; acknowledged once the snapshot is seen to be an ancestor of the current one
 has moved on    the change requires its base, so it has not landed and cannot land any more
-is the base     nothing is known yet: a request may still be on its way (C2).  The very same change is
+is the base     nothing is known yet: a request may still be on its way (C2).  The same change is
                 asked for again; it lands at most once, for each landing takes the base away
 ==============  ==================================================================================
 
-Only from "has moved on" is a new attempt made, on the new base.  Nothing is deleted on any other
-ground (C1).  Sources: Iceberg spec, "Optimistic Concurrency" and "Commit Conflict Resolution and
-Retry"; apache/iceberg #2317, #3717, #7151.
+A new attempt, on the new base, is made only from "has moved on".  Nothing is deleted on any other ground
+(C1).  Sources: Iceberg spec, "Optimistic Concurrency" and "Commit Conflict Resolution and Retry";
+apache/iceberg #2317, #3717, #7151.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.texts import said
 
 METADATA_READ_MAX = 100
-"""Earlier metadata files that are read to account for expired snapshots."""
+"""How many earlier metadata files are read to account for expired snapshots."""
 
 
 @dataclass(slots=True)
 class Swapped:
     """Where the plan's rows are.
 
-    ``lost`` are changes that were refused in so many words.  One that got no answer is not among them: it
-    cannot land on the table as it is, but were the table rolled back to its base, a request that is still
-    on its way could, so its files stay.
+    ``lost`` are changes that the catalog refused clearly.  A change without an answer is not among them.  It
+    cannot land on the table as it is, but a request on its way could, if the table were rolled back to its
+    base: so its files stay.
     """
 
     head: TableVersion
@@ -93,9 +93,9 @@ class Settled:
     landed: bool
     head: TableVersion
     closed: bool = False
-    """Whether the effects were performed that were to come with the acceptance."""
+    """Whether the closing effects were performed after the acceptance."""
     in_doubt: bool = False
-    """Whether some answer stayed out, so that a request may still be on its way somewhere."""
+    """Whether some answer was lost, so that a request may still be on its way."""
 
 
 def settle(
@@ -103,7 +103,7 @@ def settle(
 ) -> Generator[Effect, Outcome, Settled]:
     """Ask for one compare-and-set until it is known whether it landed.
 
-    ``closing`` is performed beside the look that follows an acceptance.
+    ``closing`` is performed together with the look that follows an acceptance.
 
     Raises:
         CommitUnknownError: neither a clear answer nor the metadata decided it in time.
@@ -167,7 +167,7 @@ def _look(accepted: bool, closing: tuple[Effect, ...]) -> Generator[Effect, Outc
 
 
 def _answer(effect: Effect) -> Generator[Effect, Outcome, Outcome]:
-    """What became of an effect; whatever a library raises says nothing of that."""
+    """The outcome of an effect; an exception of a library says nothing of it."""
     try:
         return (yield effect)
     except Exception as error:  # noqa: BLE001 - the next look decides
@@ -175,7 +175,7 @@ def _answer(effect: Effect) -> Generator[Effect, Outcome, Outcome]:
 
 
 def _is_base(change: Change, looked: Outcome) -> bool:
-    """Whether a look that decided nothing showed what the change waits for."""
+    """Whether an undecided look showed the base of the change."""
     return (
         isinstance(looked, Ok) and isinstance(looked.value, TableVersion) and change.may_land_on(looked.value)
     )
@@ -184,7 +184,7 @@ def _is_base(change: Change, looked: Outcome) -> bool:
 def _judge(
     change: Change, looked: Outcome, accepted: bool, in_doubt: bool
 ) -> Generator[Effect, Outcome, Settled | None]:
-    """What a look at the table says of the change; None if it does not decide."""
+    """Judge the change by a look at the table; None if that does not decide."""
     if isinstance(looked, Missing):
         raise gone(accepted or in_doubt)
     if not isinstance(looked, Ok):
@@ -218,7 +218,7 @@ def _landed_before(change: Change, head: TableVersion) -> Generator[Effect, Outc
 
 
 def _between(base: TableVersion, head: TableVersion) -> Generator[Effect, Outcome, list[TableVersion] | None]:
-    """All that the table was after ``base`` and before ``head``; None if that cannot be read any more."""
+    """Every table version after ``base`` and before ``head``; None if one cannot be read any more."""
     if base.location not in head.previous:
         return None
     since = head.previous[head.previous.index(base.location) + 1 :]
@@ -237,7 +237,7 @@ def _between(base: TableVersion, head: TableVersion) -> Generator[Effect, Outcom
 def settle_creation(
     creation: Creation, limits: Limits, started_s: float
 ) -> Generator[Effect, Outcome, Settled]:
-    """Make a table, and know whether it is ours; not landed means that another made it first (A20).
+    """Create a table, and find out whether it is ours; not landed means that another made it first (A20).
 
     Raises:
         StorageError: the catalog refused; nothing was made.
@@ -276,11 +276,11 @@ def commit(
     lease_queue: bool = False,
     queue_first: bool = False,
 ) -> Generator[Effect, Outcome, Swapped]:
-    """Commit a plan, on ``head`` first and then on whatever other writers made of the table.
+    """Commit a plan, on ``head`` first and then on the table versions that other writers made.
 
-    ``head`` may be old: a change is examined against its base and lands only there, so nothing that
-    happened in between is passed over.  ``lease_queue`` says that there is a queue to wait in after a
-    lost attempt; ``queue_first`` waits before the first.
+    ``head``, a table version, may be old: a change is examined against its base and lands only there, so
+    nothing in between is passed over.  ``lease_queue`` says that there is a queue to wait in after a lost
+    attempt; ``queue_first`` waits before the first.
 
     Raises:
         NotCommittedError: a subclass; nothing landed and nothing can land later.
@@ -300,7 +300,7 @@ def commit(
 
 @dataclass(slots=True)
 class _Turn:
-    """The place in the queue of one commit, if it has one."""
+    """One commit's place in the queue, if it has one."""
 
     limits: Limits
     lease_queue: bool
@@ -315,11 +315,11 @@ class _Turn:
         return True
 
     def closing(self) -> tuple[Effect, ...]:
-        """What ends our turn, to be done once."""
+        """The effects that end our turn, to be performed once."""
         return () if self.ticket is None else (ticket_queue.pass_turn(self.ticket),)
 
     def close(self) -> Generator[Effect, Outcome, None]:
-        """End our turn, where no answer of the catalog was there to end it with."""
+        """End our turn, where no answer of the catalog came to end it with."""
         if self.ticket is not None:
             yield from _answer(ticket_queue.pass_turn(self.ticket))
 
@@ -363,7 +363,7 @@ def _spread(done: Swapped, tried: TableVersion, lost_s: float) -> Backoff:
 
 
 def _examine(plan: Plan, seen: TableVersion, head: TableVersion) -> Generator[Effect, Outcome, int | None]:
-    """The snapshot that carries the write in a head, or in any state since the last one that was examined.
+    """The snapshot that carries the write in a table version, or in any one since the last that was examined.
 
     Another attempt under the same key may have landed in between, and been expired.
     """

@@ -15,7 +15,7 @@ from safewrite.protocol.effects import Busy, Effect, Exists, Outcome
 
 
 def undecided(swap: Effect, outcome: Outcome, in_doubt: bool) -> Exception:
-    """Why one change was given up, with its base still the table."""
+    """The error for a change that was given up while its base still was the table."""
     if in_doubt:
         return CommitUnknownError(
             "The catalog did not say whether the commit landed, and its metadata does not tell. The rows "
@@ -32,7 +32,7 @@ def undecided(swap: Effect, outcome: Outcome, in_doubt: bool) -> Exception:
 
 
 def unaccounted() -> Exception:
-    """Snapshots that came since the last look are gone from every metadata that can be read."""
+    """The error for snapshots since the last look that are gone from every metadata that can be read."""
     return CommitUnknownError(
         "Snapshots were expired while this write was under way, and the metadata that would show them is gone: "
         "another attempt with the same key may have landed among them. No file was deleted. Call again with the "
@@ -41,7 +41,7 @@ def unaccounted() -> Exception:
 
 
 def gone(in_doubt: bool) -> Exception:
-    """The table is not there under its name any more."""
+    """The error for a table that is not there under its name any more."""
     if in_doubt:
         return CommitUnknownError(
             "The catalog did not say whether the commit landed, and the table is not there under its name any "
@@ -55,7 +55,7 @@ def gone(in_doubt: bool) -> Exception:
 
 
 def replaced(*, in_doubt: bool) -> Exception:
-    """Another table has the name now."""
+    """The error for a name that another table has now."""
     text = (
         "The table was dropped and created anew while this write was under way: the rows are not in the new "
         "table. Open it again and call with the same key."
@@ -66,16 +66,16 @@ def replaced(*, in_doubt: bool) -> Exception:
 
 
 def rolled_back() -> Exception:
-    """The change landed, and was taken back."""
+    """The error for a change that landed and was taken back."""
     return ForeignWriterError(
         "The commit landed, and another writer rolled the table back past it before it could be "
         "acknowledged. The rows are not in the current table. Find out who rolled it back; call again with "
-        "the same key to write them anew."
+        "the same key to write them again."
     )
 
 
 def clobbered() -> Exception:
-    """The catalog's word does not hold."""
+    """The catalog acknowledged a commit that is not in the table."""
     return ForeignWriterError(
         "The catalog accepted the commit, and its snapshot is not in the table's history: the catalog does "
         "not compare before it sets, or another writer replaces metadata without it. The rows of this write "

@@ -1,7 +1,7 @@
 """Describes one table version: its snapshots, how they descend, what they carry.
 
-A head says of a snapshot "landed" if it is there, and "cannot have landed" only if every snapshot
-since the base is accounted for: expiry takes snapshots out of the metadata, and a snapshot that
+A table version shows that a snapshot landed if it holds it.  It shows that one cannot have landed only if
+every snapshot since the base is accounted for.  Expiry takes snapshots out of the metadata, and one that
 landed and was expired must not pass for one that never landed.
 """
 
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class TableVersion:
-    """One state of a table's metadata.
+    """One version of a table's metadata.
 
-    ``table_id`` is the table's UUID, ``location`` the metadata file, which is new with every state.
+    ``table_id`` is the table's UUID, ``location`` the metadata file, which is new with every table version.
     ``current`` is the newest snapshot of the branch that is written to (None: an empty table).
     ``parents`` and ``sequences`` hold every snapshot that the metadata still knows, ``summaries`` what
-    each carries, ``previous`` the locations of earlier metadata, oldest first.  ``picked`` says of which
-    snapshot another one is a cherry-pick: that one's rows are in the branch too.  ``raw`` is the catalog
-    client's own object.
+    each carries, ``previous`` the locations of earlier metadata, oldest first.  ``picked`` maps a cherry-pick
+    to its source snapshot: the source's rows are in the branch too.  ``raw`` is the catalog client's own
+    object.
     """
 
     table_id: str
