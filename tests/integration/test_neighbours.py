@@ -124,6 +124,21 @@ def test_two_arbiters_for_one_table_are_refused(
         other.open(create=True)
 
 
+@pytest.mark.parametrize("arbiter", ["dynamodb", "object-store"])
+def test_a_table_opened_without_settings_has_the_arbiter_that_it_records(
+    new_place: Callable[[str], Place], arbiter: str
+) -> None:
+    """A12: also where the settings name a lock table by default, as Spark and the command line do."""
+    place = new_place(arbiter)
+    place.open(create=True).append(rows(0), key="event-0")
+    options = {**place.storage_options, "DELTA_DYNAMO_TABLE_NAME": "another_log"}
+    table = sw.open(place.uri, storage_options=options)
+    assert (table.arbiter, table.version) == (arbiter, 0)
+    assert table.append(rows(0), key="event-0").outcome == "already_committed"
+    table.append(rows(1), key="event-1")
+    assert place.ids() == once(0, 1)
+
+
 def test_the_object_store_arbiter_refuses_a_table_with_a_lock_tables_temp_files(guarded: Place) -> None:
     """A12: made by deltalake, written by Spark: nothing is recorded in the table, but the temps tell."""
     by_deltalake(guarded, 0)
