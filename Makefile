@@ -93,11 +93,11 @@ crosscheck: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTOR
 	@$(PY) -W ignore -m bench.crosscheck $(CROSSCHECK_ARGS)
 
 .PHONY: test-long
-test-long: install arms jars ## The tests that need minutes: Spark beside others, whole stress runs on each catalog; needs what test needs
+test-long: install arms jars ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
 	@$(PY) -m pytest $(PYTEST_ARGS) -m long
 
 .PHONY: stress
-stress: install arms $(if $(JAVA),$(JARS)/iceberg-rest/.copied) ## Many writer processes under faults, naive writers beside them; report in out/ (STRESS_ARGS; Java and Maven only for --catalog rest and Spark)
+stress: install arms $(if $(JAVA),$(JARS)/iceberg-rest/.copied) ## Many writer processes under faults, naive writers under the same load; report in out/ (STRESS_ARGS; Java and Maven only for --catalog rest and Spark)
 	@$(PY) -m bench.stress $(STRESS_ARGS)
 
 .PHONY: soak
@@ -117,7 +117,7 @@ bench: install arms ## Latency and throughput side by side with deltalake, or Py
 	@$(PY) -m bench.perf $(BENCH_ARGS)
 
 .PHONY: bench-spark
-bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Appends of Spark through safewrite beside the same without it; needs Java 17 and Maven (BENCH_ARGS)
+bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Appends of Spark through safewrite, against the same without it; needs Java 17 and Maven (BENCH_ARGS)
 	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
 
 .PHONY: build

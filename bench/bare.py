@@ -1,4 +1,4 @@
-"""``python -m bench.bare MODULE ARGUMENTS``: run a module that wants of safewrite some names alone.
+"""``python -m bench.bare MODULE ARGUMENTS`` runs a module that needs only some names of safewrite.
 
 ``import safewrite`` brings boto3 and PyArrow along, a second of CPU and more.  A proxy has no use for
 them, and the tests start hundreds of proxies.
@@ -13,7 +13,7 @@ from importlib.util import find_spec, module_from_spec
 
 
 def main() -> None:
-    """Put a package without its ``__init__`` in place of safewrite, and run the module as a program."""
+    """Replace safewrite by a package without its ``__init__``, and run the module as a program."""
     found = find_spec("safewrite")
     assert found is not None
     bare = ModuleSpec("safewrite", None, is_package=True)

@@ -26,7 +26,7 @@ from .servers import catalogs, servers
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 CHUNK = 20
-"""So many seeds are one task of a process."""
+"""This many seeds are one task of a process."""
 
 
 @app.command()
@@ -109,7 +109,7 @@ def _task(task: tuple[Format, int, int, int, bool]) -> tuple[int, Tally, list[Fa
 # --- Spark ---------------------------------------------------------------------------------------------
 @contextmanager
 def with_spark() -> Iterator[Callable[[str], Any]]:
-    """Homes that Spark reaches: a store and a REST catalog are started, and a session."""
+    """Homes that Spark reaches: starts a store, a REST catalog and a session."""
     with ExitStack() as stack:
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="crosscheck-", ignore_cleanup_errors=True))
@@ -130,7 +130,7 @@ def with_spark() -> Iterator[Callable[[str], Any]]:
 def homes_of(
     session: Any, bucket: str, store: servers.Endpoint, properties: dict[str, str], *, name: str = "lab"
 ) -> Callable[[str], Any]:
-    """Homes in a bucket and a catalog that a session reaches; ``name`` is what it calls the catalog."""
+    """Homes in a bucket and a catalog that a session reaches; ``name`` is the session's name for the catalog."""
     from safewrite.spark import attach
     from safewrite.stores import lock_table as lock_tables
     from safewrite.testing.crosscheck.spark import SparkDeltaHome, SparkIcebergHome
@@ -178,7 +178,7 @@ def _session(folder: Path, properties: dict[str, str], store: servers.Endpoint) 
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # What Spark writes by itself is not what is judged: its INT96 is misread by most other readers.
+        # Spark's own files are not judged: most other readers misread its INT96.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     builder = SparkSession.builder.master("local[1]").appName("crosscheck")

@@ -36,14 +36,14 @@ ICEBERG: dict[str, Callable[[Scale, Path, Contest], Scenario]] = {
 
 
 class Format(StrEnum):
-    """Whose tables are written."""
+    """The format of the tables."""
 
     DELTA = "delta"
     ICEBERG = "iceberg"
 
 
 class CatalogKind(StrEnum):
-    """What keeps the Iceberg tables."""
+    """The catalog of the Iceberg tables."""
 
     SQL = "sql"
     REST = "rest"

@@ -27,7 +27,7 @@ ERRORS_MAX = 1_000
 
 
 def main() -> None:
-    """Fork the writers, start them together, and collect what they were told."""
+    """Fork the writers, start them together, and collect their answers."""
     _end_with_parent(os.getppid())
     config = json.load(sys.stdin)
     frame = _import_and_make_frame(config)
@@ -93,7 +93,7 @@ def _be_a_writer(
         traceback.print_exc()
         code = 1
     sys.stderr.flush()
-    os._exit(code)  # deltalake's runtime is not ended by the interpreter's way out
+    os._exit(code)  # the interpreter's exit does not end deltalake's runtime
 
 
 def _append_until(append: Append, frame: Any, start_at: float, window_s: float) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def _extra(cells: list[dict[str, Any]], attempt_step: str) -> dict[str, Any]:
 
 
 def _broken(case: str, found: dict[str, list[dict[str, Any]]], contest: Contest) -> list[str]:
-    """Where safewrite did not ack an append, or its acked rows are not the table's rows."""
+    """The appends that safewrite did not ack, and where its acked rows are not the table's rows."""
     said = []
     for arm in contest.safe:
         for cell in found[arm]:

@@ -34,9 +34,9 @@ class Ground(Protocol):
 class Contest:
     """The arms of one format.
 
-    ``writers`` is the name of the module beside this one that calls them.  ``beside`` says what the peer
-    does warm and cold, ``attempt_step`` which request each of its attempts makes once; ``queued`` are the
-    arms whose writers take turns, which alone are held to few attempts per ack.
+    ``writers`` is the name of the module in this folder that calls them.  ``beside`` says what the peer does
+    warm and cold, ``attempt_step`` which request each of its attempts makes once.  ``queued`` are the arms
+    whose writers take turns; only they are held to few attempts per ack.
     """
 
     writers: str

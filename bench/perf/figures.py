@@ -46,12 +46,12 @@ class Line:
 
     @property
     def spread(self) -> Spread:
-        """Of the values."""
+        """The spread of the values."""
         return Spread.of(self.values)
 
     @property
     def ratio(self) -> Spread | None:
-        """Of the ratios; None where there is no peer."""
+        """The spread of the ratios; None where there is no peer."""
         return Spread.of(self.ratios) if self.ratios else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What was aimed at, and what was measured; ``bound`` is a limit from above or from below."""
+    """An aim, and what was measured; ``bound`` is a limit from above or from below."""
 
     text: str
     bound: str
@@ -116,7 +116,7 @@ def at_least(text: str, limit: float, measured: float) -> Aim:
 
 
 def paired(values: Sequence[float], others: Sequence[float]) -> tuple[float, ...]:
-    """Ratios round by round; nothing beside nothing is alike, and no aim is met by it."""
+    """Ratios round by round; nothing against nothing is alike, and meets no aim."""
     return tuple(_ratio(value, other) for value, other in zip(values, others, strict=True))
 
 
@@ -129,7 +129,7 @@ def _ratio(value: float, other: float) -> float:
 def interleave(arms: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
     """Call every arm once per round; what each gave, round by round.
 
-    So a drift of the machine meets all alike.
+    So a drift of the machine affects all alike.
     """
     found: dict[str, list[T]] = {name: [] for name in arms}
     for turn in range(rounds):
@@ -139,7 +139,7 @@ def interleave(arms: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, li
 
 
 def in_turn(arms: Mapping[str, Callable[[], T]], turn: int) -> dict[str, T]:
-    """Call every arm once, A B C, then B C A: nobody always runs behind the same neighbour."""
+    """Call every arm once, A B C, then B C A: no arm always runs after the same other one."""
     names = list(arms)
     first = turn % len(names)
     return {name: arms[name]() for name in names[first:] + names[:first]}

@@ -25,8 +25,8 @@ _NAMESPACE, _BUCKET, _LOCK_TABLE = "bench", "iceberg", "locks"
 class IcebergLab:
     """One catalog on loopback with S3 and DynamoDB; a context manager.
 
-    ``delay_s`` is held back before each request of the slow way, a statement to PostgreSQL being one.
-    What the REST catalog itself asks of S3 is not slowed down: such a service lives beside its store.
+    ``delay_s`` is held back before each request of the slow way; a statement to PostgreSQL is one. The REST
+    catalog's own requests to S3 are not slowed down: such a service lives next to its store.
     """
 
     def __init__(self, folder: Path | str, catalog: Catalog, *, delay_s: float = 0.03) -> None:
@@ -88,7 +88,7 @@ class IcebergLab:
             return self._stack.enter_context(Postgres(self.folder)).database()
         if self.catalog == "rest":
             warehouse = f"s3://{_BUCKET}/rest"
-            # On PostgreSQL, for the catalog's own SQLite refuses commits that come side by side.
+            # On PostgreSQL, for the catalog's own SQLite refuses concurrent commits.
             database = self._stack.enter_context(Postgres(self.folder)).jdbc_database()
             rest = IcebergRest(self.folder, s3=self._cloud, warehouse=warehouse, jdbc_uri=database)
             return self._stack.enter_context(rest).uri

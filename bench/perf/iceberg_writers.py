@@ -89,7 +89,7 @@ def opened(arm: str, place: Place) -> Append:
 
 
 def opening(arm: str, place: Place) -> Append:
-    """Connect and open the table anew at each append, as a function does that keeps nothing between two events."""
+    """Connect and open the table again at each append, as a function does that keeps nothing between two events."""
     return lambda frame, key=None: opened(arm, place)(frame, key)
 
 
@@ -100,7 +100,7 @@ def rows_in(place: Place) -> int:
 
 
 def settings(arm: str, place: Place) -> dict[str, Any]:
-    """What safewrite is opened with."""
+    """The settings that safewrite opens the table with."""
     found: dict[str, Any] = {"catalog": {"name": _CATALOG, **place.properties}}
     if arm == LEASED:
         found |= {"lock_table": place.lock_table, "storage_options": dict(place.dynamodb_options)}

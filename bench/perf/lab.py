@@ -41,7 +41,7 @@ class Lab:
         self.cloud: servers.Cloud | None = None
 
     def place(self, name: str, *, slow: bool = False) -> Place:
-        """A place for a new table; in a bucket of its own, for the listings of ministack's sake."""
+        """A place for a new table, in a bucket of its own: ministack's listings sort the whole bucket."""
         assert self.cloud is not None
         name = f"{name.replace(' ', '-')}-{uuid.uuid4().hex[:8]}"
         if self._seaweed:
@@ -106,5 +106,5 @@ def child(command: list[str], config: dict[str, Any], *, timeout_s: float) -> di
 
 
 def module(name: str) -> list[str]:
-    """The command that runs a module beside this one."""
+    """The command that runs a module of this folder."""
     return [sys.executable, "-m", f"{__package__}.{name}"]

@@ -98,7 +98,7 @@ def _copied(body: bytes, version: int) -> bytes:
 
 
 def _forget_entries(lab: Lab, place: writers.Place) -> None:
-    """Entries for versions before the copies would show that others wrote beside the lock table."""
+    """Remove entries for versions before the copies: they would show writers that bypass the lock table."""
     from safewrite.stores.dynamodb import DynamoDBLocks, spark_path
 
     assert lab.cloud is not None

@@ -53,7 +53,7 @@ def _case(
     counts: dict[str, list[Counter[str]]] = {}
     arms: dict[str, Callable[[], float]] = {}
     for name, (arm, keyed) in named.items():
-        # A table each: on a shared one, the checkpoints that are due would all fall to the same arm.
+        # A table for each arm: on a shared one, the checkpoints that are due would all fall to the same arm.
         place = lab.place(arm, slow=slow)
         writers.create(arm, place, writers.schema())
         append = (writers.opened if temperature == "warm" else writers.opening)(arm, place)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ROW_BYTES = 73
-"""Of the frame below: five numbers and times of 8 bytes, and a text of 25 with its offset of 8."""
+"""Bytes of a row of the frame below: five numbers and times of 8 bytes, and a text of 25 with its offset of 8."""
 
 
 def large_frame(size: int) -> pd.DataFrame:
@@ -51,7 +51,7 @@ def main() -> None:
 
     writers.create(config["arm"], place, pa.Schema.from_pandas(small, preserve_index=False).remove_metadata())
     append = writers.opened(config["arm"], place)
-    append(small)  # what libraries load and allocate once is no part of the frame's cost
+    append(small)  # libraries load and allocate once, which is no part of the frame's cost
     _release(pa.default_memory_pool())
     before = _status("VmRSS")
     frame = large_frame(config["bytes"])

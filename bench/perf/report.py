@@ -17,7 +17,7 @@ _HEAD = ("case", "arm", "min", "median", "max", "n", "to its peer: min / median 
 
 
 def number(value: float | None) -> str:
-    """Three digits that matter; nothing for what was not measured."""
+    """A number in three significant digits; nothing for what was not measured."""
     if value is None:
         return ""
     if isinstance(value, int) or not math.isfinite(value):
@@ -67,12 +67,12 @@ def show_aims(scenarios: Sequence[Scenario], console: Console) -> None:
 
 
 def bound(aim: Aim) -> str:
-    """Such as ``<= 1.1``."""
+    """The bound of an aim, such as ``<= 1.1``."""
     return f"{aim.bound} {aim.limit:g}"
 
 
 def extras(scenario: Scenario) -> list[str]:
-    """Names of what else was counted and fits into a column."""
+    """Names of other counts that fit into a column."""
     found = dict.fromkeys(name for line in scenario.lines for name in line.extra)
     return [
         name for name in found if not any(isinstance(line.extra.get(name), dict) for line in scenario.lines)

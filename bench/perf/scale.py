@@ -25,7 +25,7 @@ class Scale:
     import_rounds: int = 7
 
     def window_of(self, processes: int) -> float:
-        """Seconds for which so many writers contend: longer for more, or nobody gets past the first append."""
+        """Seconds for which this many writers contend: longer for more, or none gets past the first append."""
         return self.window_s + self.window_s_per_process * processes
 
 

@@ -1,8 +1,8 @@
 """``python -m bench.perf.spark`` times Spark's appends through safewrite, each against the same without it.
 
-Plain Delta writes go through safewrite's log store and through Delta's own for a single driver; batches of
-an Iceberg sink stand beside ``writeTo().append()``, once of a frame whose rows must be hashed, once of a
-stream that is known by its offsets.  One session, one S3, tables of their own, in turn.
+Plain Delta writes go through safewrite's log store and through Delta's own for a single driver; batches of an
+Iceberg sink stand against ``writeTo().append()``, once of a frame whose rows must be hashed, once of a stream
+that is recognized by its offsets.  One session, one S3, tables of their own, in turn.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _session(lab: Lab, folder: Path, catalog: Mapping[str, str]) -> Any:
         "spark.hadoop.fs.s3a.secret.key": options["AWS_SECRET_ACCESS_KEY"],
         "spark.hadoop.fs.s3a.path.style.access": "true",
         **catalog_settings(CATALOG, catalog),
-        f"spark.sql.catalog.{CATALOG}.cache-enabled": "true",  # as it is where nobody asks for less
+        f"spark.sql.catalog.{CATALOG}.cache-enabled": "true",  # the default
     }
     builder = SparkSession.builder.master("local[2]").appName("safewrite-bench")
     for name, value in settings.items():

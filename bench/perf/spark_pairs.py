@@ -21,9 +21,9 @@ from .lab import Lab
 
 RATIO_MAX = 1.05
 CATALOG = "lake"
-"""What the session calls the Iceberg catalog."""
+"""The session's name for the Iceberg catalog."""
 Feed: TypeAlias = Callable[[Callable[[Any, int], None], int], None]
-"""Gives so many frames, with their numbers, to who takes them."""
+"""Gives this many frames, with their numbers, to a consumer."""
 _NAMESPACE = "bench"
 _SCHEMES = {"safewrite": "s3a", "delta": "plain"}
 """One bucket under two schemes: the log store goes by the scheme."""
@@ -49,7 +49,7 @@ class Clocked:
 class Pair:
     """Two arms, ours first, each given a frame and its number.
 
-    ``clocked`` has seen the steps of ours, and ``inside_s`` all that Python did for it.
+    ``clocked`` has timed the steps of ours, and ``inside_s`` all that Python did for it.
     """
 
     name: str
@@ -59,14 +59,14 @@ class Pair:
     inside_s: list[float]
 
     def parts(self) -> dict[str, float]:
-        """Seconds of one of our appends, on average, by step; what is no step is Python's own work, or Spark's."""
+        """Seconds of one of our appends, on average, by step; the rest is Python's own work, or Spark's."""
         appends = len(self.inside_s)
         steps = {name: took_s / appends for name, took_s in self.clocked.took_s.items()}
         within_s = sum(self.inside_s) / appends
         return {"all": within_s, "no step": within_s - sum(steps.values()), **steps}
 
     def forget(self) -> None:
-        """Begin anew: so far it was a warm-up."""
+        """Begin again: so far it was a warm-up."""
         self.inside_s.clear()
         self.clocked.took_s.clear()
 
@@ -74,7 +74,7 @@ class Pair:
 def delta(session: Any, lab: Lab, frame: Any) -> Pair:
     """Plain Delta appends, by safewrite's log store and by Delta's for a single driver.
 
-    ``S3SingleDriverLogStore`` asks nobody, so it is the least that a commit can cost.
+    ``S3SingleDriverLogStore`` asks no arbiter, so it is the least that a commit can cost.
     """
     uris = {arm: lab.place(arm).uri.replace("s3://", f"{scheme}://") for arm, scheme in _SCHEMES.items()}
     commits, inside_s = hook_of(session).commits, list[float]()
@@ -82,7 +82,7 @@ def delta(session: Any, lab: Lab, frame: Any) -> Pair:
         arm: lambda rows, _, uri=uri: rows.write.format("delta").mode("append").save(uri)
         for arm, uri in uris.items()
     }
-    frame.limit(0).write.format("delta").save(uris["safewrite"])  # the table is there to be looked at
+    frame.limit(0).write.format("delta").save(uris["safewrite"])  # so that there is a table to look at
     table = commits.table(uris["safewrite"])
     table.world = clocked = Clocked(table.world)
     commits.commit = _timed(commits.commit, inside_s)  # type: ignore[method-assign]
@@ -96,7 +96,7 @@ def delta(session: Any, lab: Lab, frame: Any) -> Pair:
 
 
 def iceberg(session: Any, catalog: Mapping[str, str], frame: Any, name: str) -> Pair:
-    """Batches of a sink beside plain appends, of tables in one REST catalog."""
+    """Batches of a sink, and plain appends, to tables in one REST catalog."""
     names = {arm: f"{_NAMESPACE}.{arm}_{uuid.uuid4().hex[:8]}" for arm in ("sink", "append")}
     session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{_NAMESPACE}")
     for table_name in names.values():

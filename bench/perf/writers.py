@@ -78,7 +78,7 @@ def opened(arm: str, place: Place) -> Append:
 
 
 def opening(arm: str, place: Place) -> Append:
-    """Open the table anew at each append, as a function does that keeps nothing between two events."""
+    """Open the table again at each append, as a function does that keeps nothing between two events."""
     if arm.startswith(DELTALAKE):
         from deltalake import write_deltalake
 
@@ -100,7 +100,7 @@ def rows_in(place: Place) -> int:
 
 
 def settings(arm: str, place: Place) -> dict[str, Any]:
-    """What safewrite is opened with."""
+    """The settings that safewrite opens the table with."""
     if arm == LOCAL:
         return {}
     chosen = {"lock_table": place.lock_table} if arm == DYNAMODB else {"arbiter": "object-store"}
@@ -108,7 +108,7 @@ def settings(arm: str, place: Place) -> dict[str, Any]:
 
 
 def schema() -> pa.Schema:
-    """Of the tables that are appended to: readings of sensors."""
+    """The schema of the tables that are appended to: readings of sensors."""
     import pyarrow as pa
 
     return pa.schema(
@@ -123,7 +123,7 @@ def schema() -> pa.Schema:
 
 
 def frame_of(rows: int) -> pd.DataFrame:
-    """What the writers are given."""
+    """The frame that the writers append."""
     return make_frame(rows)
 
 

@@ -50,7 +50,7 @@ class Postgres(Server):
 
     @property
     def uri(self) -> str:
-        """The database that is there from the start, for SQLAlchemy and so for PyIceberg's ``SqlCatalog``."""
+        """The URI of the first database, for SQLAlchemy and so for PyIceberg's ``SqlCatalog``."""
         return self._uri("postgres")
 
     def database(self) -> str:
@@ -68,7 +68,7 @@ class Postgres(Server):
     def stop(self) -> None:
         """End the server, whoever is connected, and remove what it stored in a temporary folder."""
         if self._process is not None and self._process.poll() is None:
-            # What everybody else's SIGTERM means waits here until the last client has left.
+            # PostgreSQL takes SIGTERM for a request to wait until the last client has left.
             self._process.send_signal(signal.SIGINT)
         super().stop()
         if self._data is not None and not self._data.is_relative_to(self.run_dir):
@@ -149,14 +149,14 @@ def _unprivileged_user() -> pwd.struct_passwd:
 
 
 def _unprivileged() -> list[str]:
-    """What to put before a command so that it does not run as root; nothing where we are not root."""
+    """The prefix of a command that must not run as root; nothing where we are not root."""
     if os.geteuid() != 0:
         return []
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         raise ServerError("PostgreSQL does not run as root, and setpriv (util-linux) was not found")
     user = _unprivileged_user()
-    # A change of user clears the wish to die with the parent, so it is repeated; on SIGQUIT
+    # A change of user clears the setting to die with the parent, so it is set again; on SIGQUIT
     # PostgreSQL ends at once and yet takes its children and its shared memory along.
     return [setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--pdeathsig=QUIT"]
 
@@ -203,7 +203,7 @@ class IcebergRest(JvmServer):
 
     @property
     def uri(self) -> str:
-        """What a REST client takes for its ``uri``."""
+        """The ``uri`` of a REST client."""
         return self.endpoint_url
 
     def _arguments(self) -> tuple[list[str], list[str]]:
@@ -217,7 +217,7 @@ class IcebergRest(JvmServer):
             reply.read()
 
 
-# --- what PyIceberg is told -------------------------------------------------------------------
+# --- PyIceberg's properties -------------------------------------------------------------------
 def catalog_properties(kind: CatalogKind, *, uri: str, s3_url: str, warehouse: str) -> dict[str, str]:
     """PyIceberg's properties for the catalog at ``uri`` with tables under ``warehouse``, an ``s3://`` URI."""
     common = {

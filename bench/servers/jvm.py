@@ -16,7 +16,7 @@ _JAVA_DIR = Path(__file__).resolve().parents[1] / "java"
 class JvmServer(Server):
     """A server in a Java virtual machine; needs Java 17, and Maven the first time.
 
-    ``jars_dir`` keeps its jars; by default ``jars/NAME`` beside this package, or under the folder
+    ``jars_dir`` keeps its jars; by default ``jars/NAME`` next to this package, or under the folder
     that the environment variable ``SAFEWRITE_JARS`` names.
     """
 
@@ -25,7 +25,9 @@ class JvmServer(Server):
     main_jar: str
     """A pattern of the jar without which the others are of no use."""
     main: str
-    """What starts the server: a class of its jars, or a Java source of ours, which Java compiles as it runs it."""
+    """The program of the server: a class of its jars, or a Java source of ours, which Java compiles as it
+    runs it.
+    """
 
     def __init__(
         self, run_dir: Path | str, *, jars_dir: Path | str | None = None, start_timeout_s: float = 120.0

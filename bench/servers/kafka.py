@@ -10,7 +10,7 @@ from .jvm import JvmServer
 from .servers import free_port
 
 CLUSTER_ID = "c2FmZXdyaXRlLXRlc3RzIQ"
-"""The same in every cluster, as it is wherever clusters are started from one compose file."""
+"""The same id in every cluster, as where clusters are started from one compose file."""
 
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """Length, API key, its version, correlation id, no client id."""
@@ -19,7 +19,7 @@ _ANSWER = struct.Struct(">iih")
 
 
 class Kafka(JvmServer):
-    """A cluster of one node with its log in ``run_dir``; topics are made by whoever wants them."""
+    """A cluster of one node with its log in ``run_dir``; its users create the topics."""
 
     name = "kafka"
     services = frozenset({"kafka"})
@@ -30,7 +30,7 @@ class Kafka(JvmServer):
 
     @property
     def endpoint_url(self) -> str:
-        """What a client takes for ``bootstrap.servers``."""
+        """A client's ``bootstrap.servers``."""
         return f"127.0.0.1:{self.port}"
 
     def _arguments(self) -> tuple[list[str], list[str]]:
@@ -43,10 +43,10 @@ class Kafka(JvmServer):
         return [*for_java, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"], [str(self._settings())]
 
     def _settings(self) -> Path:
-        """The file of settings, beside a formatted log folder."""
+        """The file of settings, next to a formatted log folder."""
         logs = self.run_dir / f"kafka-{self.port}"
         logs.mkdir()
-        # What Kafka's tool for it writes, for which it would start a Java of its own.
+        # The content that Kafka's own tool writes, which would start another Java.
         logs.joinpath("meta.properties").write_text(f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=1\n")
         controller = f"127.0.0.1:{free_port()}"
         settings = {

@@ -1,8 +1,8 @@
 """Starts real servers on loopback, each on a free port, and ends them by process id.
 
-Every server writes its log to a file in the run directory it was given, is waited for until its
-API answers (an open port is not enough), and dies with the process that started it: at exit, and
-on Linux also when that process is killed.
+Every server writes its log to a file in its run directory.  Its start waits until its API answers (an open
+port is not enough).  It dies with the process that started it: at exit, and on Linux also when that process
+is killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACCESS_KEY_ID = "safewrite"
 SECRET_ACCESS_KEY = "safewrite-secret"
 REGION = "us-east-1"
 SEAWEED_BUCKET = "lab"
-"""SeaweedFS spends several volumes on each bucket, so everybody shares one and takes a prefix."""
+"""SeaweedFS spends several volumes on each bucket, so all users share one and take a prefix."""
 
 _START_ATTEMPTS = 3
 _STOP_WAIT_S = 3.0
@@ -50,7 +50,7 @@ class ServerError(RuntimeError):
 
 
 class Endpoint(Protocol):
-    """Something that speaks AWS's HTTP APIs at one address."""
+    """A server that speaks AWS's HTTP APIs at one address."""
 
     @property
     def endpoint_url(self) -> str: ...
@@ -236,7 +236,7 @@ class Server(ABC):
         raise ServerError(f"{self.name} gave no answer in {self._start_timeout_s} s; see {self.log_path}")
 
     def _ask(self) -> None:
-        """One call to each data service, which also loads the server's lazy parts; raises until ready."""
+        """Call each data service once, which also loads the server's lazy parts; raises until ready."""
         if "s3" in self.services:
             self.boto3_client("s3").list_buckets()
         if "dynamodb" in self.services:
@@ -276,7 +276,7 @@ class Ministack(Server):
 
 
 class SeaweedFS(Server):
-    """A real object store, all its parts in one process; ``bucket`` exists and is for everybody."""
+    """A real object store, all its parts in one process; ``bucket`` exists and is shared."""
 
     name = "seaweedfs"
     services = frozenset({"s3"})
@@ -312,7 +312,7 @@ class SeaweedFS(Server):
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """S3 of one server beside DynamoDB of another, or of the same."""
+    """S3 of one server with DynamoDB of another, or of the same."""
 
     s3: Endpoint
     dynamodb: Endpoint

@@ -20,8 +20,8 @@ from ..servers import catalogs, servers
 from ..servers.catalogs import CatalogKind
 from .plans import menu, plan
 
-# What runs the load and reads it back (report, run, stage, progress) is imported once it is known what to do:
-# `--help` and wrong usage need none of it.
+# The modules that run the load and read it back (report, run, stage, progress) are imported once it is known
+# what to do: `--help` and wrong usage need none of it.
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

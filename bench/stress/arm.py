@@ -31,7 +31,7 @@ class StoppedError(RuntimeError):
 
 @dataclass(slots=True)
 class ArmResult:
-    """What became of one arm."""
+    """The result of one arm."""
 
     plan: ArmPlan
     table: str
@@ -74,7 +74,7 @@ class ArmResult:
 
     @property
     def label(self) -> str:
-        """One word: a naive arm is to be bitten, the others are judged."""
+        """One word for the arm: a naive arm is to be bitten, the others are judged."""
         if self.plan.naive and self.destroyed:
             return "table destroyed"
         if self.plan.naive:
@@ -190,7 +190,7 @@ class ArmRun:
         try:
             final = self.ground.read_all(self.folder / "files")
         except UnreadableTableError as error:
-            # What cannot be read is lost: an empty read says so, row by row.
+            # Rows that cannot be read are lost: an empty read says so, row by row.
             destroyed = str(error)
             errors.append(f"the table is unreadable: {error}")
             final = FinalReads([Read("unreadable", (), (), ())])
@@ -198,7 +198,7 @@ class ArmRun:
         said = [event for path in fleet.histories for event in read_events(path)]
         marked = [event for event in said if event["event"] in _MARKED]
         chores = [event for event in said if event["event"] == Event.CHORE]
-        # What was said on a pipe may be cut by the kill; the ledger is not.
+        # The kill may cut what came through a pipe; it does not cut the ledger.
         for kind, counter in ((Event.KILL, fleet.tally.kills), (Event.PAUSE, fleet.tally.pauses)):
             counter.clear()
             counter.update(f"{e['step']}:{e['when']}" for e in marked if e["event"] == kind)
@@ -219,7 +219,7 @@ class ArmRun:
         )  # fmt: skip
 
     def _strange(self, writes: list[Write]) -> list[str]:
-        """Errors of safewrite that are none of its own: it has one of its kind for every answer."""
+        """Errors of safewrite's writers that are not SafewriteErrors: safewrite has one for every answer."""
         judged = {writer.number for writer in self.arm.writers if writer.judged}
         return [
             f"writer {write.writer}, append {write.seq}: {error}"
@@ -230,9 +230,9 @@ class ArmRun:
         ]
 
     def _lost_by_us(self, verdict: Verdict) -> list[str]:
-        """Acked rows of PyIceberg beside us: it loses none by itself, so the loss would be ours.
+        """Acked rows that a PyIceberg peer lost: it loses none by itself, so the loss would be ours.
 
-        What a peer doubles by a blind retry is its own affair, and so is what deltalake's peers do.
+        Rows that a peer doubles by a blind retry are its own affair, and so is what deltalake's peers do.
         """
         if self.arm.catalog is None or self.arm.naive:
             return []

@@ -48,7 +48,7 @@ class DeltaGround:
         self._create(self.table)
 
     def _create(self, uri: str) -> None:
-        """By safewrite where safewrite is judged, else by deltalake."""
+        """Create the table by safewrite where safewrite is judged, else by deltalake."""
         schema = common.to_arrow(make_rows(0, 0, 0, 1)).schema
         options = self.stage.cloud.storage_options()
         if self.arm.arbiter is None:

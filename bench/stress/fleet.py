@@ -22,7 +22,7 @@ from ..servers import servers
 PROGRAMS = Path(__file__).resolve().parent / "writers"
 RESTARTS_MAX = 60
 READY_LIMIT_S = 300.0
-"""Twenty writers that each import PyIceberg and pandas are a minute of CPU before the first is at work."""
+"""Twenty writers that each import PyIceberg and pandas need a minute of CPU before the first is at work."""
 STARTING, RUNNING, READING = "starting", "running", "reading back"
 
 
@@ -88,7 +88,9 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
-    """The parent's environment without what could redirect or weaken a writer; Spark's jars may be elsewhere."""
+    """The parent's environment without variables that could redirect or weaken a writer; Spark's jars may be
+    elsewhere.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()

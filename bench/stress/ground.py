@@ -23,7 +23,7 @@ Counts: TypeAlias = Counter[tuple[str, str]]
 
 
 class UnreadableTableError(RuntimeError):
-    """A reader cannot make sense of the table: every acked row counts as lost."""
+    """A reader cannot read the table: every acked row counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,8 @@ class Way:
 
 @dataclass(slots=True)
 class FinalReads:
-    """What the readers found when the writers had ended.
-
-    ``flaws`` are of the table itself, in nobody's rows; ``versions`` is how many states it went through.
+    """What the readers found when the writers had ended.  ``flaws`` are of the table itself, in nobody's
+    rows; ``versions`` is how many versions it went through.
     """
 
     reads: list[Read]
@@ -66,7 +65,7 @@ class Ground(Protocol):
         """The table's name, for the report."""
 
     def rehearse(self) -> dict[str, tuple[str, ...]]:
-        """The names of the effects of one lone append, by how it is identified: these are the kill points."""
+        """The names of the effects of one lone append, by its kind of identity: these are the kill points."""
 
     def create(self) -> None:
         """Make the table, empty."""
@@ -75,7 +74,7 @@ class Ground(Protocol):
         """A way to the table on which these faults happen; proxies end with ``stack``."""
 
     def config(self, writer: WriterPlan, way: Way) -> dict[str, Any]:
-        """What a writer of this format must know, beside what all must."""
+        """The configuration of a writer of this format, besides that of all."""
 
     def read_now(self) -> Read:
         """Read while writers are at work."""

@@ -58,7 +58,7 @@ class IcebergGround:
 
     @property
     def _lock_table(self) -> dict[str, str]:
-        """A SQL catalog's ledger and queue are in its own database."""
+        """The lock table; none for a SQL catalog, whose ledger and queue are in its own database."""
         return {} if self.kind == "sql" else {"lock_table": self.settings.lock_table}
 
     # --- making ---------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class IcebergGround:
         self._create(self.table)
 
     def _create(self, name: str) -> None:
-        """By safewrite where safewrite is judged, else as a user of PyIceberg does."""
+        """Create the table by safewrite where safewrite is judged, else as a user of PyIceberg does."""
         schema = common.to_arrow(make_rows(0, 0, 0, 1)).schema
         if self.arm.arbiter is None:
             self.catalog.create_namespace_if_not_exists(NAMESPACE)
@@ -136,12 +136,12 @@ def _of_database(rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
 
 def _of_http(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """The rules that are left for the store's proxy, where the catalog has one of its own."""
+    """The rules left for the store's proxy, where the catalog has a proxy of its own."""
     return _narrowed(rules, database=False)
 
 
 def _narrowed(rules: Sequence[Rule], *, database: bool) -> tuple[Rule, ...]:
-    """Rules of the steps of one proxy; those of all steps are of both."""
+    """The rules for one proxy's steps; rules for all steps go to both proxies."""
     return tuple(
         replace(rule, steps=steps)
         for rule in rules

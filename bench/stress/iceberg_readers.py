@@ -77,7 +77,7 @@ class Objects:
 
 @dataclass(slots=True)
 class Lineage:
-    """All that a table's metadata has ever said.
+    """All that a table's metadata ever held.
 
     ``live`` are the data files of the current snapshot, as often as it lists them; ``added`` those that
     snapshots of appends brought, with their snapshot's id.
@@ -93,12 +93,12 @@ def follow(objects: Objects, location: str) -> Lineage:
     """Read the metadata at ``location`` and all that came before it.
 
     Raises:
-        UnreadableTableError: a file that the metadata names is missing, or is none of the specification's.
+        UnreadableTableError: a file that the metadata names is missing, or does not follow the specification.
     """
     lineage = Lineage()
     current = _metadata(objects, location)
     names = [*_earlier(current), location]
-    while True:  # a state names a limited number of those before it, the oldest of them names more
+    while True:  # metadata names a limited number of earlier files, the oldest of them names more
         older = _earlier(_metadata(objects, names[0]))
         if not older:
             break

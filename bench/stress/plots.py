@@ -124,7 +124,7 @@ def latency(arm: ArmResult) -> Markup:
 
 
 def tries(arm: ArmResult) -> Markup:
-    """How many versions an acked append had to try for."""
+    """How many versions an acked append had to try."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(4.8, 2.7))
         axes = figure.subplots()

@@ -18,7 +18,7 @@ LINE_EVERY_S = 5.0
 
 
 class Progress:
-    """Told of the fleet many times a second, shows it a few times; a context manager."""
+    """Looks at the fleet many times a second, shows it a few times; a context manager."""
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self.console = console

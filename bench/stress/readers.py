@@ -82,7 +82,7 @@ def read_spark(place: Place) -> Read:
 
 
 def read_change_feed(place: Place) -> Read:
-    """Read the whole change feed by delta-rs: what a downstream job is fed."""
+    """Read the whole change feed by delta-rs: the input of a downstream job."""
     table = DeltaTable(place.uri, storage_options=dict(place.storage_options))
     feed = pa.table(table.load_cdf(starting_version=0).read_all())
     return Read.of("change feed", _columns(feed.select(list(COLUMNS))))

@@ -117,7 +117,7 @@ def _by_end(item: tuple[tuple[str, str, str], int]) -> tuple[int, str, str]:
 
 
 def _chores(arm: ArmResult) -> list[dict[str, Any]]:
-    """What looked after the table: how often each chore was done, and how often rivals or faults prevented it."""
+    """The table's chores: how often each was done, and how often rivals or faults prevented it."""
     rounds: dict[str, list[bool]] = {}
     for event in arm.chores:
         rounds.setdefault(event["chore"], []).append(event["done"])
@@ -190,7 +190,7 @@ def render(result: Result, summary: dict[str, Any]) -> str:
 
 
 def _bar(arm: dict[str, Any]) -> dict[str, Any]:
-    """Of an arm's acked rows the percentages that are there once, lost, and doubled."""
+    """The percentages of an arm's acked rows that are there once, lost, and doubled."""
     rows = arm["rows"]
     acked, twice = max(1, rows["acked_rows"]), words.doubled(rows)
     lost = 100 * rows["lost"] / acked

@@ -100,7 +100,8 @@ def run(settings: Settings, folder: Path, tick: Callable[[ArmPlan, Fleet], None]
     stop = threading.Event()
     with open_stage(settings, folder / "servers") as stage:
         runs = [ArmRun(name, settings, stage, folder, stop) for name in settings.arms]
-        # Two lanes: while safewrite's writers wait for a lease of a killed one, the naive ones use the CPU.
+        # Two lanes: while safewrite's writers wait for a killed one's turn to be passed over, the naive ones
+        # use the CPU.
         lanes = [[run for run in runs if run.arm.naive is naive] for naive in (False, True)]
         results = _run_lanes(lanes, tick, stop)
     by_name = {result.plan.name: result for result in results}
@@ -126,7 +127,7 @@ def _run_lanes(
     with ThreadPoolExecutor(len(lanes)) as pool:
         futures = [pool.submit(run_lane, number) for number in range(len(lanes))]
         try:
-            # In short waits: a signal that another thread received is looked at between them.
+            # In short waits: a signal that another thread received is handled between them.
             while True:
                 ended, others = wait(futures, timeout=0.5, return_when=FIRST_EXCEPTION)
                 if not others or any(future.exception() for future in ended):

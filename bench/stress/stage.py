@@ -32,7 +32,7 @@ class Stage:
     prefix: str
     can_proxy: bool
     catalogs: Mapping[CatalogKind, str] = field(default_factory=dict)
-    """Where the catalogs answer that are needed."""
+    """The addresses of the catalogs that are needed."""
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def open_stage(settings: Settings, folder: Path) -> Iterator[Stage]:
 def _start_catalog(
     kind: CatalogKind, cloud: servers.Cloud, bucket: str, folder: Path, stack: contextlib.ExitStack
 ) -> str:
-    """Start what serves a catalog; where it answers."""
+    """Start the server of a catalog; returns its address."""
     if kind == "glue":
         return cloud.dynamodb.endpoint_url
     postgres = stack.enter_context(catalogs.Postgres(folder / kind))

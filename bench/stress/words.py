@@ -53,7 +53,7 @@ def doubled(rows: Mapping[str, int]) -> int:
 
 
 def sentence(summary: Mapping[str, Any]) -> str:
-    """What the run says of safewrite, and what other writers lost in it."""
+    """The run's result for safewrite, and what other writers lost in it."""
     safe = [arm for arm in summary["arms"] if not arm["naive"]]
     naive = [arm for arm in summary["arms"] if arm["naive"]]
     return " ".join(part for part in (_of_safewrite(safe), _of_others(naive)) if part)
@@ -106,7 +106,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def lacking(summary: Mapping[str, Any]) -> str:
-    """What a run that is neither valid nor invalid lacks, and which option brings it; empty for others."""
+    """What a run lacks that is neither valid nor invalid, and the option that brings it; empty for others."""
     if summary["verdict"] != "UNKNOWN":
         return ""
     reasons = " ".join(summary["reasons"])

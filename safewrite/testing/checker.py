@@ -1,8 +1,9 @@
 """Judges a run: compares what readers found in the table with what its writers were answered.
 
 Exact for the promise (docs/promise.md): a write is a set of rows with unique ids and check
-values, an ack means that every later read has each of them once and unchanged.  It shares no code
-with the writer and touches no store: it is given the ledger (:mod:`safewrite.testing.history`) and rows that other engines have read.
+values, an ack means that every later read has each of them once and unchanged.  It shares no code with the
+writer and touches no store: it gets the ledger (:mod:`safewrite.testing.history`) and rows that other engines
+have read.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Read:
 
     @classmethod
     def of(cls, name: str, columns: Mapping[str, Sequence[Any]], *, began_at: float = math.inf) -> Read:
-        """From columns as plain Python values; rows may come in any order."""
+        """Make a read from columns of plain Python values; rows may come in any order."""
         rest = zip(*(columns[column] for column in COLUMNS[:-1]), strict=True)
         computed = tuple(check_value(values) for values in rest)
         return cls(name, tuple(columns["id"]), tuple(columns["check"]), computed, began_at)
@@ -182,7 +183,7 @@ def _check_write(write: Write, copies: Mapping[int, list[tuple[int, int]]], read
 
 
 def _check_agreement(reads: Sequence[Read]) -> list[Finding]:
-    """Readers of the finished table must see the same rows, the same number of times."""
+    """Check that readers of the finished table see the same rows, the same number of times."""
     findings: list[Finding] = []
     for other in reads[1:]:
         first, second = Counter(reads[0].ids), Counter(other.ids)
@@ -194,7 +195,7 @@ def _check_agreement(reads: Sequence[Read]) -> list[Finding]:
 
 
 def _check_log(writes: Sequence[Write], log: Log) -> list[Finding]:
-    """Each write in one version, its files added once, and the receipt true."""
+    """Check that each write is in one version, its files added once, and its receipt true."""
     times = Counter(path for _, path in log.adds)
     owner = {id_: index for index, write in enumerate(writes) for id_ in write.ids}
     parts: list[dict[int, set[int]]] = [{} for _ in writes]
@@ -225,7 +226,7 @@ def _check_log(writes: Sequence[Write], log: Log) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """``valid`` is True, False, or None where the run proves nothing; ``reasons`` say why not True."""
+    """``valid`` is True, False, or None where the run proves nothing; ``reasons`` say why it is not True."""
 
     valid: bool | None
     reasons: tuple[str, ...]

@@ -28,18 +28,18 @@ GLUE_PREFIX = "AWSGlue."
 
 
 class FaultKind(StrEnum):
-    """What becomes of a request.  "Performed" means that the store has executed it."""
+    """What happens to a request.  "Performed" means that the store has executed it."""
 
     LOST_ANSWER = "lost_answer"
     """Performed; the connection is cut instead of an answer (A2, A3, G4)."""
     LOST_ANSWER_500 = "lost_answer_500"
     """Performed; answered with 500."""
     LOST_ANSWER_502 = "lost_answer_502"
-    """Performed; answered with 502, as a load balancer does whose server died."""
+    """Performed; answered with 502, as by a load balancer whose server died."""
     LOST_ANSWER_503 = "lost_answer_503"
     """Performed; answered with 503 ServiceUnavailable."""
     LOST_ANSWER_504 = "lost_answer_504"
-    """Performed; answered with 504, as a load balancer does that waited too long."""
+    """Performed; answered with 504, as by a load balancer that waited too long."""
     ERROR_500 = "error_500"
     """Not performed; answered with 500."""
     ERROR_502 = "error_502"
@@ -61,17 +61,17 @@ class FaultKind(StrEnum):
     DELAY = "delay"
     """Performed after ``delay_s``."""
     LATE = "late"
-    """The connection is cut at once; performed ``delay_s`` later, with nobody to hear the answer."""
+    """The connection is cut at once; performed ``delay_s`` later, unheard."""
     CUT = "cut"
     """Not performed; the connection is cut."""
     TRUNCATE_BODY = "truncate_body"
-    """The second half of an upload is missing when it is stored; of a GET, that of the answer (G5)."""
+    """The second half of an upload, or of the answer to a GET, is missing (G5)."""
     FLIP_BIT = "flip_bit"
     """One bit in the middle of the body is flipped, likewise (G5)."""
 
 
 class Step(StrEnum):
-    """What a request is for.  ``get_*`` steps are GET and HEAD; a rule's ``method`` tells them apart."""
+    """The purpose of a request.  ``get_*`` steps are GET and HEAD; a rule's ``method`` tells them apart."""
 
     PUT_DATA = "put_data"
     GET_DATA = "get_data"
@@ -129,7 +129,7 @@ class Request:
 
     @property
     def service(self) -> Service:
-        """Which of the services is asked."""
+        """The service that is asked."""
         if self.target:
             return "glue" if self.target.startswith(GLUE_PREFIX) else "dynamodb"
         # The name of a bucket has at least three characters.
@@ -141,9 +141,9 @@ class Rule:
     """One fault and the requests it hits; empty conditions match everything.
 
     ``steps``, ``method``, ``path_regex`` (searched in the decoded path) and ``target`` choose the
-    requests.  Of those it fires on the ``nth`` only (from 1), on ``every`` n-th, with
-    ``probability``, or, with none of the three, on all; at most ``times`` times in all.  ``delay_s``
-    is for ``DELAY`` and ``LATE``.  Raises ``ValueError`` for a rule that makes no sense.
+    requests.  It fires on the ``nth`` of those only (from 1), on ``every`` n-th, with ``probability``, or,
+    with none of the three, on all; at most ``times`` times in all.  ``delay_s`` is for ``DELAY`` and
+    ``LATE``.  Raises ``ValueError`` for a rule that makes no sense.
     """
 
     kind: FaultKind
@@ -257,7 +257,7 @@ def _fires(seed: int, index: int, rule: Rule, seq: int) -> bool:
     return True
 
 
-# --- what a request is for --------------------------------------------------------------------
+# --- the purpose of a request -----------------------------------------------------------------
 _OBJECT_STEPS: Iterable[tuple[re.Pattern[str], Step, Step]] = (
     # safewrite's and Spark's temps, and those of deltalake's unsafe rename.
     (re.compile(r"/_delta_log/(\.tmp/|_commit_[^/]*\.tmp$)"), Step.PUT_TEMP, Step.GET_TEMP),
@@ -301,7 +301,7 @@ _REST_STEPS: Iterable[tuple[re.Pattern[str], Step]] = (
 
 
 def classify(request: Request) -> Step:
-    """The step of a Delta or Iceberg write that a request is, from its method, path, target and body."""
+    """The step of a Delta or Iceberg write behind a request, from its method, path, target and body."""
     if request.service == "glue":
         return _GLUE_STEPS.get(request.target.removeprefix(GLUE_PREFIX), Step.CATALOG_OTHER)
     if request.service == "rest":
@@ -345,7 +345,7 @@ def _classify_s3(request: Request) -> Step:
 
 
 def _classify_own(request: Request, path: str) -> Step:
-    """Objects that safewrite keeps beside a table: the probe's, the queue's, the ledger's."""
+    """Classify the objects that safewrite keeps next to a table: the probe's, the queue's, the ledger's."""
     if "probe" in path:
         return Step.PROBE
     if path.startswith(("lease", "queue")):

@@ -1,8 +1,8 @@
 """Records a stress run: what each writer meant to write, and what it was answered.
 
-It is kept outside the table and outside the store under test: one append-only file of JSON lines
-per writer, one event per line, each line given to the operating system before and after the call
-that it describes, so that a SIGKILL of the writer loses none of them.
+It is kept outside the table and outside the store under test: one append-only file of JSON lines per writer,
+one event per line.  Each line goes to the operating system before and after the call that it describes, so
+that a SIGKILL of the writer loses none of them.
 
 This module needs the standard library alone, so that writers of any environment can load it.
 """
@@ -94,7 +94,7 @@ def make_rows(seed: int, writer: int, seq: int, count: int, *, key: str | None =
 
 
 class Event(StrEnum):
-    """What a line of the ledger says."""
+    """The kind of a line of the ledger."""
 
     INVOKE = "invoke"  # the call is about to be made
     OK = "ok"  # it returned a receipt
@@ -105,7 +105,7 @@ class Event(StrEnum):
     RESUME = "resume"  # ... and runs again
     START = "start"  # a process of this writer begins
     DONE = "done"  # the writer has nothing left to do
-    CHORE = "chore"  # a round of what looks after the table: done, or what became of it
+    CHORE = "chore"  # a round of table maintenance: done, or its result
 
 
 class HistoryFile:
@@ -149,7 +149,7 @@ def unpack_checks(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One intended append and what became of it.
+    """One intended append and its result.
 
     ``outcome`` is ``ok`` (acked), ``fail`` (every call said "not committed") or ``info`` (some call
     ended without an answer, and none with an ack).  Ids run from ``first_id``, one check value each.

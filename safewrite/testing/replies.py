@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer made up by a fault."""
+    """An answer that a fault makes up."""
 
     status: int
     content_type: str
     body: bytes
 
 
-# Who stands between a client and any of the services has one language.
+# A proxy between a client and any of the services has one language.
 _IN_BETWEEN: Mapping[FaultKind, tuple[int, str]] = {
     FaultKind.LOST_ANSWER_502: (502, "BadGateway"),
     FaultKind.LOST_ANSWER_503: (503, "ServiceUnavailable"),

@@ -1,16 +1,16 @@
 """Acts at a named step of a write: lists it, kills, pauses, runs a rival, loses an answer.
 
-Wrap a table's world, and everything it does from then on comes by::
+Wrap a table's world, and everything it does from then on passes through::
 
     table.world = KillAt(table.world, "commit.put_entry", "after")
     table.append(rows, key="k")          # the process dies once the lock-table entry is put
 
 **Points.**  Every effect of the protocol is a step with a name (``commit.put_entry``); the second time
 it is performed it is ``commit.put_entry#2``, and so on.  A *point* is a step and a side of it:
-``commit.put_entry:before``, ``commit.put_entry#2:after``.  Effects that a world performs side by side
-(``Together``) are performed one after the other here, so that a point lies between any two of them;
-the bracket itself is no step.  An effect without a name goes by its class (``Now``).  Nobody has to
-know the names: :class:`Recorder` lists the steps of a write as it was, :func:`points` their points.
+``commit.put_entry:before``, ``commit.put_entry#2:after``.  Effects that a world performs in parallel
+(``Together``) are performed one after the other here, so that a point lies between any two of them; the
+bracket itself is no step.  An effect without a name goes by its class (``Now``).  Nobody has to know the
+names: :class:`Recorder` lists the steps of a write as it was, :func:`points` their points.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Recorder(Stepwise):
 
 
 class At(Stepwise):
-    """Calls ``act`` once, before or after one step; ``reached`` says whether the write came by."""
+    """Calls ``act`` once, before or after one step; ``reached`` says whether the write reached it."""
 
     def __init__(self, world: Performer, step: str, side: Side, act: Callable[[], object]) -> None:
         if side not in ("before", "after"):
@@ -101,16 +101,16 @@ class KillAt(At):
 
 
 class PauseAt(At):
-    """Stops this process by SIGSTOP, before or after one step, until somebody sends SIGCONT (D1)."""
+    """Stops this process by SIGSTOP, before or after one step, until a SIGCONT comes (D1)."""
 
     def __init__(self, world: Performer, step: str, side: Side) -> None:
         super().__init__(world, step, side, lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
 class Answers(Stepwise):
-    """Answers the first ``times`` steps of one name with ``outcome`` instead of what came of them.
+    """Answers the first ``times`` steps of one name with ``outcome`` instead of their own.
 
-    ``name`` is without a number: every repeat counts.  With ``perform=False`` nothing is done either.
+    ``name`` is without a number: every repeat counts.  With ``perform=False`` they are not performed either.
     """
 
     def __init__(

@@ -13,16 +13,15 @@ from .plan import FAULT_CLASSES, OLD, PEER_THINK_S, WRANGLER, ArmPlan, Settings,
 
 # --- faults -------------------------------------------------------------------------------------
 def safewrite_faults(seed: int) -> tuple[Rule, ...]:
-    """Every class that the promise must survive; rates are per request, a few faults for each append.
-
-    Each class is placed once by the seed among the first requests too, so that none stays away by chance.
+    """Every class that the promise must survive; rates are per request, a few faults for each append.  The
+    seed also places each class once among the first requests, so that none stays away by chance.
     """
     rng = random.Random(f"{seed}/faults")
     commit, lock = (Step.PUT_COMMIT,), (Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY)
     data = (Step.PUT_DATA, Step.PUT_TEMP)
     ledger = (Step.PUT_LEDGER, Step.UPDATE_LEDGER)
     late = {"delay_s": 0.6}
-    # No two on one request, for the first rule would take it.
+    # No two rules on one request, for the first would take it.
     places = rng.sample(range(1, 2 * len(FAULT_CLASSES) + 1), len(FAULT_CLASSES))
     once = [
         Rule(kind=kind, steps=(Step.PUT_DATA,) if kind is FaultKind.TRUNCATE_BODY else commit, method="PUT",
@@ -49,7 +48,7 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
 
 
 def peer_faults() -> tuple[Rule, ...]:
-    """What deltalake as a peer meets: enough to trouble it, not to stop it."""
+    """The faults that deltalake as a peer meets: enough to trouble it, not to stop it."""
     return (
         Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.PUT_COMMIT,), probability=0.03),
         Rule(kind=FaultKind.ERROR_503, probability=0.005),
@@ -150,8 +149,9 @@ def _wrangler(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
 
 
 def _spark_default(base: int) -> tuple[WriterPlan, ...]:
-    """Two drivers on the log store that Delta takes for S3 by itself: each looks whether the version is there,
-    then it puts.  They are started together, however long a JVM takes; deltalake is done by then on a slow machine.
+    """Two drivers on the log store that Delta takes for S3 by itself: each looks whether the version is
+    there, then puts it.  They start together, however long a JVM takes; deltalake is done by then on a slow
+    machine.
     """
     drivers = tuple(
         WriterPlan(
@@ -176,7 +176,7 @@ def _spark_default(base: int) -> tuple[WriterPlan, ...]:
 SAFE_ARMS = ("safewrite-dynamodb", "safewrite-object-store")
 NAIVE_ARMS = ("unsafe-rename", "mixed-fleet", "lost-answer", "awswrangler")
 SPARK_ARMS = ("spark-default",)
-"""Naive arms that need Spark, so they run with ``--spark`` alone."""
+"""Naive arms that need Spark, so they run only with ``--spark``."""
 
 
 def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
@@ -221,7 +221,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
 
 
 def _without_lock(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """The same rules where no DynamoDB is asked."""
+    """The same rules without those for DynamoDB."""
     return tuple(
         replace(rule, steps=kept)
         for rule in rules

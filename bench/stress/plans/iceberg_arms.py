@@ -14,17 +14,19 @@ KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
 TITLES = {"rest": "REST catalog", "glue": "Glue", "sql": "PostgreSQL"}
 SAFE_ARMS = tuple(f"safewrite-{kind}" for kind in KINDS)
 LAST_ATTEMPT = {kind: f"last-attempt-{kind}" for kind in KINDS if kind != "sql"}
-"""Catalogs that answer over HTTP can call a conflict what has landed; PostgreSQL's errors are none to PyIceberg."""
+"""Catalogs that answer over HTTP can report a conflict for what has landed; PyIceberg takes no error of
+PostgreSQL's for one.
+"""
 NAIVE_ARMS = (*(f"pyiceberg-{kind}" for kind in KINDS), *LAST_ATTEMPT.values())
 CHORES = ("compact", "expire", "evolve")
-"""What looks after the table while writers are at work; the last of them once, the others time and again."""
+"""The chores of maintenance while writers are at work; the last of them once, the others again and again."""
 ATTEMPTS = 5
 """How often PyIceberg tries a commit: once, and ``commit.retry.num-retries`` times (default 4) again."""
 
 _COMMIT, _LEDGER = (Step.CATALOG_COMMIT,), (Step.PUT_LEDGER, Step.UPDATE_LEDGER)
 _UPLOADS = (Step.PUT_DATA, Step.PUT_MANIFEST, Step.PUT_MANIFEST_LIST)
 CLASSES = (*FAULT_CLASSES, FaultKind.LOST_ANSWER_502, FaultKind.LOST_ANSWER_504)
-"""Balancers in front of a catalog say 502 and 504 of what was performed."""
+"""Balancers in front of a catalog answer 502 and 504 to what was performed."""
 
 
 def arms_of(kind: CatalogKind) -> tuple[str, ...]:
@@ -39,7 +41,7 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
     rng = random.Random(f"{seed}/faults")
     late = {"delay_s": 0.6}
     of_commits = [kind for kind in CLASSES if kind is not FaultKind.TRUNCATE_BODY]
-    # After those of the last attempt, and no two on one request, for the first rule would take it.
+    # After those of the last attempt, and no two rules on one request, for the first would take it.
     first = 2 + ATTEMPTS
     places = rng.sample(range(first, first + len(of_commits) * 3 // 2), len(of_commits))
     once = [
@@ -69,9 +71,8 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
 
 
 def peer_faults(kind: CatalogKind) -> tuple[Rule, ...]:
-    """What PyIceberg as a peer meets on our table: nothing that would let its clean-up destroy it.
-
-    Its SDK for Glue asks again after a lost answer and is told of a conflict with itself; on the last
+    """The faults that PyIceberg as a peer meets on our table: none that would let its clean-up destroy the
+    table.  Its SDK for Glue asks again after a lost answer and hears of a conflict with itself.  On the last
     attempt PyIceberg would then delete files of the snapshot that landed, and the table with them.
     """
     slow = (Rule(kind=FaultKind.DELAY, probability=0.02, delay_s=0.25),)
@@ -81,14 +82,15 @@ def peer_faults(kind: CatalogKind) -> tuple[Rule, ...]:
 
 
 def naive_faults(kind: CatalogKind) -> tuple[Rule, ...]:
-    """Lost answers, as they come over a real network now and then; here more often."""
+    """Lost answers, as they come now and then over a real network; here more often."""
     lost = FaultKind.LOST_ANSWER if kind == "sql" else FaultKind.LOST_ANSWER_504
     return (Rule(kind=lost, steps=_COMMIT, every=4),)
 
 
 def last_attempt_faults() -> tuple[Rule, ...]:
-    """Let the first commit through; of the second, refuse every attempt but the last, which lands and is
-    reported as a conflict all the same."""
+    """Let the first commit through.  Refuse every attempt of the second but the last, which lands and is
+    reported as a conflict all the same.
+    """
     refused = [
         Rule(kind=FaultKind.CONFLICT_409, steps=_COMMIT, nth=1 + attempt) for attempt in range(1, ATTEMPTS)
     ]
@@ -151,9 +153,9 @@ def _naive(base: int, count: int) -> tuple[WriterPlan, ...]:
 
 
 def _safewrite(settings: Settings, base: int) -> tuple[WriterPlan, ...]:
-    """Three quarters append by safewrite, the rest by PyIceberg; beside them, what looks after the table."""
+    """Three quarters append by safewrite, the rest by PyIceberg; a caretaker maintains the table."""
     safe = [arm for arm in settings.arms if arm.startswith("safewrite-")]
-    # Several of such arms in a run are each shorter, for it is to take minutes.
+    # Where a run has several such arms, each is shorter, for the run is to take minutes.
     appends = max(3, settings.appends // max(1, len(safe)))
     peers = max(1, settings.writers // 4)
     kinds = [(_PANDAS, _POLARS, _PANDAS, _ARROW)[index % 4] for index in range(settings.writers - peers)]

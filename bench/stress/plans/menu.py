@@ -18,7 +18,7 @@ ARMS = (
     *SPARK_ARMS,
 )  # fmt: skip
 SHORT_PAIR = ("safewrite-sql", "pyiceberg-sql")
-"""What a run that names no format ends with, after the arms on Delta."""
+"""The arms that end a run which names no format, after those on Delta."""
 
 
 def make_arm(name: str, settings: Settings) -> ArmPlan:
@@ -31,7 +31,7 @@ def make_arm(name: str, settings: Settings) -> ArmPlan:
 
 
 def is_iceberg(name: str) -> bool:
-    """Whether an arm's table is of Iceberg."""
+    """Whether an arm's table is an Iceberg table."""
     return name in iceberg_arms.SAFE_ARMS + iceberg_arms.NAIVE_ARMS
 
 
@@ -45,8 +45,8 @@ def choose(
 ) -> tuple[str, ...]:
     """The arms of a format; of Delta and then a short pair of Iceberg where none is named.
 
-    ``own``: the store is the user's own, and nobody's own bucket is used to lose rows in, unless asked
-    for by name.  ``spark``: with the naive arms that need Spark.
+    ``own``: the store is the user's own, where arms that lose rows run only if asked for by name.  ``spark``:
+    with the naive arms that need Spark.
     """
     if format_ == "iceberg" or catalog is not None:
         kinds = get_args(CatalogKind) if catalog is None else (catalog,)

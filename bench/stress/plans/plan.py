@@ -15,8 +15,9 @@ from ...servers.catalogs import CatalogKind
 MAIN, OLD, WRANGLER = "main", "deltalake-0.22", "awswrangler"
 WRITERS_PER_ARM_MAX = 100
 SOAK_FACTOR = 100
-"""How many times the appends of a usual run the long one makes."""
-# Met only when writers collide, or do not, or repair, so a plan cannot place them: each traps its first visitor.
+"""How many times as many appends the long run makes as the usual one."""
+# Writers meet these only when they collide, or do not, or repair, so a plan cannot place them: each traps its
+# first visitor.
 LUCKY_STEPS = (
     "lease.take", "lease.read", "lease.pass", "commit.get_commit", "commit.get_entry", "commit.read_back",
     "repair.get_temp", "repair.put_commit", "repair.complete", "swap.look", "swap.load", "swap.verify",
@@ -29,8 +30,9 @@ SPARK_LIFE_MAX_S = 60.0
 CALLER_STEP = "caller.record_ack"
 """After the library has returned and before the caller has noted it."""
 FRESH_STEPS = ("together",)
-"""Met only by an append whose process has just looked at the log and knows of no rival: the rehearsal's,
-and the retry of a killed one under the same key.  So they are placed in such a retry."""
+"""Only an append meets these whose process has just looked at the log and knows of no rival: the rehearsal's,
+and the retry of a killed one under the same key.  So they are placed in such a retry.
+"""
 PEER_THINK_S = 2.0
 """Mean time between the appends of a peer, so that it is there for most of the run."""
 PAUSES = (
@@ -42,7 +44,7 @@ PAUSES = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a user chooses.  ``rows`` is per append, ``appends`` per writer; times in seconds."""
+    """A user's choices.  ``rows`` is per append, ``appends`` per writer; times in seconds."""
 
     seed: int
     writers: int = 16
@@ -74,9 +76,9 @@ class Settings:
 class WriterPlan:
     """One writer process.  ``judged`` writers are safewrite's: any flaw of theirs fails the run.
 
-    ``chores`` is set for a process that writes no rows of its own: it looks after the table, by
-    safewrite, so many times as it has ``appends``.  The traps of a writer of ``spark`` are the ends
-    of its driver's lives, one after the other.
+    ``chores`` is set for a process that writes no rows of its own: it maintains the table, by safewrite, as
+    many times as it has ``appends``.  The traps of a writer of ``spark`` are the ends of its driver's lives,
+    one after the other.
     """
 
     number: int
@@ -100,7 +102,7 @@ class WriterPlan:
 
     @property
     def ours(self) -> bool:
-        """Whether safewrite does the work, so that safewrite's faults are to hit it."""
+        """Whether safewrite does the work, so that safewrite's faults hit it."""
         return self.judged or self.chores
 
 
@@ -141,9 +143,9 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
     """Give every step of a commit its SIGKILL, before and after, and some a SIGSTOP.
 
     ``steps`` are the names of the effects that one lone append performs, by how it is identified
-    (``key``, ``txn``, ``none``).  Each (step, before or after) falls to another writer that comes
-    by it, and another append, by the seed, in the first two thirds of the run: where an append
-    happens to go without the step, a later one is hit.
+    (``key``, ``txn``, ``none``).  By the seed, each (step, before or after) falls to another writer that
+    performs it, and another append, in the first two thirds of the run.  Where an append happens to go
+    without the step, a later one is hit.
     """
     rng = random.Random(f"{settings.seed}/{arm.name}/traps")
     judged = [writer for writer in arm.writers if writer.judged and not writer.spark]
@@ -173,7 +175,7 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
 
 
 def _wanted(steps: Mapping[str, Sequence[str]], settings: Settings) -> list[tuple[str, str, str]]:
-    """(step, when, action) of every planned trap; steps that few kinds of writers come by are first."""
+    """(step, when, action) of every planned trap; steps that few kinds of writers perform are first."""
     met = dict.fromkeys(step for names in steps.values() for step in names)
     everywhere = [step for step in met if step not in LUCKY_STEPS]
     wanted = [(step, when, "kill") for step in everywhere for when in ("before", "after")]

@@ -13,7 +13,7 @@ from safewrite.testing.history import Event
 from .plan import CALLER_STEP, SPARK_KILLS_SOAK, ArmPlan, Settings, WriterPlan
 
 PAST_COMMIT = "past the commit"
-"""After the table's commit: before Spark notes the batch in its checkpoint, or before the caller is told."""
+"""After the table's commit: before Spark notes the batch in its checkpoint, or before the caller has the answer."""
 AT_COMMIT = "at the commit"
 """Before or after the one effect that makes the rows visible."""
 ANY_MOMENT = "at any moment"
@@ -37,8 +37,8 @@ _LIFE_S = 15.0
 def join(arm: ArmPlan, settings: Settings, base: int) -> ArmPlan:
     """The arm with the run's Spark writers among its own, if safewrite is judged there.
 
-    A stream each; where the table is Delta's, beside it a driver that appends as Spark's users do, by
-    ``df.write``.  Iceberg has no log store to be replaced, so its plain appends never come to safewrite.
+    Each gets a stream; a Delta table also gets a driver that appends as Spark's users do, by ``df.write``.
+    Iceberg has no log store to replace, so its plain appends never come to safewrite.
     """
     if arm.arbiter is None or not settings.spark:
         return arm
@@ -71,7 +71,9 @@ def _stream(arm: ArmPlan, settings: Settings, number: int) -> WriterPlan:
 
 
 def _plain(settings: Settings, number: int) -> WriterPlan:
-    """Without a key: what was under way when its driver was killed, nobody knows and nobody repeats."""
+    """A plain writer, without a key: nobody knows, and nobody repeats, what was under way when its driver was
+    killed.
+    """
     habits: dict[str, Any] = {
         "on_error": "retry", "on_restart": "give up", "calls_max": 12, "lease_s": settings.lease_s,
     }  # fmt: skip
@@ -137,7 +139,7 @@ def came(arm: ArmPlan, marks: Iterable[Mapping[str, Any]]) -> dict[str, Counter[
 
 
 def missing(arm: ArmPlan, marks: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The planned ends that did not come, told; a life that went on proves nothing."""
+    """The planned ends that did not come, in words; a life that went on proves nothing."""
     ended = came(arm, marks)
     said = []
     for kind, wanted in planned(arm).items():

@@ -15,7 +15,7 @@ BUFFER_BYTES = 1 << 22
 # Shorter than any server's own patience with an idle connection: one that the server is about to
 # close must not be picked, for a request that died on it could not be sent again.
 _IDLE_S = 5.0
-# Content-Length is written anew, and Expect is answered by the proxy itself.
+# The proxy rewrites Content-Length, and answers Expect itself.
 _HOP_BY_HOP = frozenset(
     {
         b"connection",

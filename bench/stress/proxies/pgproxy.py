@@ -1,9 +1,9 @@
 """Loses answers, refuses and delays by plan, in front of PostgreSQL.
 
-It follows the framing of protocol version 3 and takes each simple query, which is what psycopg2
-sends, for one request: ``Request.method`` is its first word, so that ``Rule(method="COMMIT")`` is
-about the moment that decides.  The step of a COMMIT is that of what its transaction wrote.
-Everything else (the start, the extended protocol of JDBC) passes through untouched.
+It follows the framing of protocol version 3 and takes each simple query, which psycopg2 sends, for one
+request.  ``Request.method`` is its first word, so that ``Rule(method="COMMIT")`` is about the moment that
+decides.  The step of a COMMIT is that of what its transaction wrote.  Everything else (the start, the
+extended protocol of JDBC) passes through untouched.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STEPS: Sequence[tuple[re.Pattern[str], Step]] = [
 ]
 
 STEPS = frozenset(step for _, step in _STEPS)
-"""The steps of an Iceberg commit that are a database's to take."""
+"""The steps of an Iceberg commit that a database performs."""
 
 _CUTTING = frozenset({FaultKind.LOST_ANSWER, FaultKind.CUT, FaultKind.LATE})
 _PERFORMED_FIRST = frozenset(
@@ -75,7 +75,7 @@ _SQLSTATES: Mapping[FaultKind, str] = {
 
 
 def step_of(statement: str) -> Step:
-    """What one statement is for, from the table that it reads or writes."""
+    """The step of one statement, from the table that it reads or writes."""
     return next((step for pattern, step in _STEPS if pattern.match(statement)), Step.OTHER)
 
 
@@ -129,7 +129,7 @@ def _query(statement: str) -> Message:
 
 
 def _error(kind: FaultKind, *, in_transaction: bool) -> bytes:
-    """An error and the word that the next query is awaited."""
+    """An error, and the message that the next query is awaited."""
     known = {"S": "ERROR", "V": "ERROR", "C": _SQLSTATES[kind], "M": f"injected fault {kind}"}
     body = b"".join(f"{name}{value}\0".encode() for name, value in known.items()) + b"\0"
     return Message(b"E", body).encode() + Message(b"Z", b"E" if in_transaction else b"I").encode()
@@ -219,7 +219,7 @@ class _Session:
         if kind in _PERFORMED_FIRST or kind is FaultKind.LATE:
             await self._perform(message)
         elif kind is not FaultKind.CUT:
-            # What the client is told has failed must not be pending here.
+            # A query that the client believes failed must not be pending here.
             await self._perform(_query("ROLLBACK"))
         if kind in _CUTTING:
             self._client.transport.abort()

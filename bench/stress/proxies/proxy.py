@@ -1,9 +1,8 @@
 """Sets faults by plan, in front of S3, DynamoDB, Glue and Iceberg's REST catalog.
 
-It loses answers, refuses, delays and corrupts.  It works for any client, deltalake's Rust one
-included: the client is given the proxy's URL as its endpoint, and the ``Host`` header goes upstream
-unchanged, so signatures hold.  Whole messages are read, decided upon and forwarded, each in one
-piece and never twice.  Run it as a process::
+It loses answers, refuses, delays and corrupts.  It works for any client, deltalake's Rust one included.  The
+client's endpoint is the proxy's URL, and the ``Host`` header goes upstream unchanged, so signatures hold.
+Whole messages are read, decided upon and forwarded, each in one piece and never twice.  Run it as a process::
 
     python -m bench.stress.proxies.proxy --upstream URL [--dynamodb-upstream URL] [--catalog-upstream URL]
         [--plan FILE] [--events FILE]
@@ -68,7 +67,7 @@ _CORRUPTING = frozenset({FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT})
 
 
 def facts_of(request: Message) -> Request:
-    """What the fault plan may see of a request."""
+    """The part of a request that the fault plan may see."""
     path, _, query = request.target.partition("?")
     operation = request.fields.get(b"x-amz-target", b"").decode("latin-1")
     return Request(
@@ -300,7 +299,7 @@ class FaultProxy:
 
     @property
     def endpoint_url(self) -> str:
-        """What a client takes for its S3, its DynamoDB and its catalog."""
+        """The endpoint of a client's S3, DynamoDB and catalog."""
         return f"http://127.0.0.1:{self.port}"
 
     def storage_options(self) -> dict[str, str]:

@@ -40,7 +40,7 @@ def compact(table: Any, config: dict[str, Any], round_: int) -> str | None:
 
 
 def expire(table: Any, config: dict[str, Any], round_: int) -> str | None:
-    """Expire snapshots that are older than any pause: what knows of them then is the ledger alone."""
+    """Expire snapshots that are older than any pause: then only the ledger knows of them."""
     before = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=config["kept_s"])
     plain = table.refresh().iceberg
     old = [s for s in plain.metadata.snapshots if s.timestamp_ms < before.timestamp() * 1000]

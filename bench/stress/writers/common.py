@@ -43,7 +43,7 @@ ICEBERG_MODULES = {
     "rest": ("pyiceberg.catalog.rest", "pyiceberg.io.pyarrow"),
     "glue": ("pyiceberg.catalog.glue", "pyiceberg.io.pyarrow"),
 }
-"""What a writer of Iceberg imports before its work begins, by the type of its catalog."""
+"""The imports of a writer of Iceberg before its work begins, by the type of its catalog."""
 
 
 class NotWrittenError(Exception):
@@ -61,7 +61,7 @@ def describe(error: BaseException) -> str:
 
 
 class Writer:
-    """One writer process: appends ``appends`` times and writes down what it was told.
+    """One writer process: appends ``appends`` times and writes down each answer.
 
     ``on_error`` (known not to be written), ``on_unknown`` and ``on_restart`` are the caller's habits:
     ``"retry"`` calls again (with the same key, where there is one), ``"give up"`` goes on to the next.
@@ -112,11 +112,11 @@ class Writer:
         self.say("done")
 
     def seqs(self) -> Iterable[int]:
-        """The numbers of the appends that are to be made; those that were made before are passed over."""
+        """The numbers of the appends to make, without those that were made before."""
         return range(self.config["appends"])
 
     def run_chore(self, chore: str, do: Callable[[int], str | None]) -> NoReturn:
-        """Do a chore so many times as the plan says, and leave; one that fails is written down and is no end."""
+        """Do a chore as many times as the plan says, and leave; a failed one is written down and does not end it."""
         leave_after(lambda: self._run_chore(chore, do))
 
     def _run_chore(self, chore: str, do: Callable[[int], str | None]) -> None:
@@ -134,7 +134,7 @@ class Writer:
         self.say("done")
 
     def _chore(self, chore: str, round_: int, do: Callable[[int], str | None]) -> bool:
-        """Do it once and note what became of it; None says that there was nothing to do."""
+        """Do it once and note its result; None says that there was nothing to do."""
         head = {"kind": self.kind, "writer": self.number, "chore": chore, "round": round_}
         try:
             what = do(round_)
@@ -191,17 +191,17 @@ class Writer:
 
     def trap(self, seq: int, step: str, when: str) -> None:
         """Kill or pause this process here, if the plan says so and it was not yet done."""
-        with self._trapping:  # parts of one Together come by in several threads
+        with self._trapping:  # parts of one Together come in several threads
             self._trap(seq, step, when)
 
     def _trap(self, seq: int, step: str, when: str) -> None:
         for planned in self.config.get("traps", ()):
-            # At the first append from the planned one on that comes by this step at all.
+            # At the first append from the planned one on that reaches this step at all.
             if (planned["step"], planned["when"]) != (step, when) or seq < (planned["seq"] or 0):
                 continue
             event = history.Event(planned["action"])
             fields = {"kind": self.kind, "writer": self.number, "seq": seq, "step": step, "when": when}
-            # Once each, also over restarts: the ledger remembers which of them are done.
+            # Once each, also over restarts: the ledger remembers which are done.
             done = {"event": event, "step": step, "when": when, "planned_seq": planned["seq"]}
             if any(done.items() <= known.items() for known in self._before):
                 continue
@@ -282,12 +282,12 @@ def set_traps(world: Any, writer: Writer) -> None:
             writer.trap(writer.current[0], effect.name, "after")
         return outcome
 
-    # On the instance, so that the parts of a Together, which the world performs itself, come by too.
+    # On the instance, so that the parts of a Together, which the world performs itself, pass it too.
     world.perform = trapped
 
 
 def spark_folder(config: dict[str, Any]) -> Path:
-    """Where a Spark writer has its files, a stream its source and its checkpoint among them."""
+    """The folder of a Spark writer's files, among them a stream's source and checkpoint."""
     return Path(config["history"]).with_name(f"writer-{config['writer']}.spark")
 
 

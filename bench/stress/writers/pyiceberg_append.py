@@ -1,7 +1,7 @@
 """Writes with PyIceberg as it comes, by ``load_table().append()``, with the retries that it brings.
 
-Its errors say nothing certain about the table, so they are recorded as unknown; what its caller then
-does is in the plan.
+Its errors say nothing certain about the table, so they are recorded as unknown; the plan says what its caller
+then does.
 """
 
 from __future__ import annotations

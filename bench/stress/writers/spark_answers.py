@@ -10,7 +10,7 @@ _OUTRUN = re.compile(r"DELTA_CONCURRENT_\w+|DELTA_METADATA_CHANGED")
 
 
 def doubt_of(text: str) -> tuple[str, int, str] | None:
-    """What ``safewrite.spark.landed`` is to be asked of a commit in doubt: table, version, transaction."""
+    """The arguments of ``safewrite.spark.landed`` for a commit in doubt: table, version, transaction."""
     found = _IN_DOUBT.search(text)
     return (found[1], int(found[2]), found[3]) if found is not None else None
 

@@ -49,7 +49,7 @@ class Life(common.Writer):
         return self._end is None
 
     def wait_for_the_start(self) -> None:
-        """The first life waits for the start line; it has been passed when the others begin."""
+        """Wait for the start line in the first life; it has been passed when the others begin."""
         if self.is_first:
             super().wait_for_the_start()
         else:
@@ -69,7 +69,7 @@ class Life(common.Writer):
             return False
         if end["end"] == NEXT_STEP:
             self._passed += 1
-            # Where all places of two batches have been the end of a life before, any will do.
+            # Where every place in two batches has ended a life before, any will do.
             new = (step, when) not in self._ended_at or self.batches > _BATCHES_MAX
             return new and self._passed > end["places"]
         return (step, when) == (end["step"], end["when"]) and self.batches >= end["batches"]

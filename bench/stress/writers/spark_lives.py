@@ -26,7 +26,7 @@ _END_WAIT_S = 60.0
 
 
 class Lives:
-    """The driver of one writer, which is the program ``driver`` beside this one."""
+    """The driver of one writer: the program ``driver`` in this folder."""
 
     def __init__(self, config: dict[str, Any], driver: str) -> None:
         self.config = config
@@ -58,7 +58,7 @@ class Lives:
         )
 
     def look(self) -> None:
-        """What the driver has put down in the ledger; and kill it, if this is the moment."""
+        """Read what the driver has put down in the ledger; kill it, if this is the moment."""
         events = list(history.read_events(self.config["history"]))
         self.acked = len({event["seq"] for event in events if event["event"] == history.Event.OK})
         self._seq = next((event["seq"] for event in reversed(events) if "seq" in event), 0)

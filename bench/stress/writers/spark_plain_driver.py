@@ -1,8 +1,8 @@
 """Appends with Spark as its users do: ``df.write.format("delta").mode("append").save(...)``.
 
-Nothing of safewrite is named in the write.  It has no key, so one that ended in doubt is not repeated
-before ``safewrite.spark.landed`` has said that it did not land; one that a kill cut off is left alone.
-In a naive arm the session is Delta's own, without safewrite.
+The write names nothing of safewrite.  It has no key, so one that ended in doubt is not repeated before
+``safewrite.spark.landed`` has said that it did not land; one that a kill cut off is left alone. In a naive
+arm the session is Delta's own, without safewrite.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_answers import doubt_of, refusal_of
 from spark_life import Life, live
 
 ASKS_MAX, ASK_EVERY_S = 30, 1.0
-"""Somebody else's next commit decides, at the latest."""
+"""Another writer's next commit decides, at the latest."""
 
 
 class SaidError(Exception):
@@ -37,7 +37,7 @@ class Plain(Life):
     """One life of the driver."""
 
     def seqs(self) -> Iterator[int]:
-        """On and on until as many are acked as were planned, and no kill is to come."""
+        """The numbers of appends, until as many are acked as were planned, and no kill is to come."""
         made = [event["seq"] for event in self._before if event["event"] == history.Event.INVOKE]
         seq = max(made, default=-1) + 1
         while not self.is_last or self._acked() < self.config["appends"]:
@@ -61,7 +61,7 @@ class Appends:
         self._save(history.make_rows(0, 0, 0, 1), str(folder / "warm"))
 
     def append(self, rows: list[Any], key: str | None) -> dict[str, Any]:
-        """One append; the answer to a lost answer is asked for."""
+        """Append once; after a lost answer ask whether it landed."""
         try:
             self._save(rows, self._uri)
         except Exception as error:  # noqa: BLE001 - every error is an answer
@@ -73,7 +73,7 @@ class Appends:
         frame.write.format("delta").mode("append").save(uri)
 
     def _told(self, text: str, error: Exception) -> dict[str, Any]:
-        """What an error says of the table, by the documentation: in it, not in it, or nobody knows."""
+        """What an error says of the rows, by the documentation: in the table, not in it, or unknown."""
         if (doubt := doubt_of(text)) is not None:
             said = SaidError("CommitUnknownError", text)
             landed = self._landed(*doubt)
@@ -109,7 +109,7 @@ def attach(session: Any, life: Life, config: dict[str, Any]) -> None:
 
     safewrite.spark.attach(session, storage_options=config["storage_options"])
     table = hook_of(session).commits.table(config["table"].replace("s3://", "s3a://"))
-    # The run's lease, as its other writers have it: each kill of a writer in its turn costs one.
+    # The run's ``lease_s``, as its other writers have it: each kill of a writer in its turn costs that long.
     table.limits = replace(table.limits, lease_s=config["lease_s"])
     common.set_traps(table.world, life)
 

@@ -19,11 +19,11 @@ from common import history
 from spark_lives import LOOK_EVERY_S, Lives, lead
 
 AHEAD = 2
-"""How many files lie ready at most: a stream that is fed all at once has no rivals for long."""
+"""The most files that lie ready: a stream that gets all at once has no rivals for long."""
 
 
 class Feeder:
-    """What the stream of one writer is fed."""
+    """Feeds the stream of one writer."""
 
     def __init__(self, lives: Lives) -> None:
         self.lives = lives
@@ -33,11 +33,11 @@ class Feeder:
 
     @property
     def is_done(self) -> bool:
-        """All that was planned, and no kill is to come any more."""
+        """Whether all that was planned is done, and no kill is to come any more."""
         return self.fed >= self.lives.config["appends"] and self.lives.is_last
 
     def feed(self) -> None:
-        """One more file, which becomes one more batch: Spark takes the oldest first."""
+        """Add one file, which becomes one batch: Spark takes the oldest first."""
         config, writer = self.lives.config, self.lives.writer
         rows = history.make_rows(config["seed"], writer.number, self.fed, config["rows"], key=None)
         writer.ledger.invoke(rows, kind=writer.kind, attempt=0)

@@ -41,7 +41,7 @@ class Stream(Life):
         return table
 
     def write(self, frame: Any, epoch: int) -> None:
-        """What ``foreachBatch`` calls: the sink, with the ledger around it.  Batch N is file N, append N."""
+        """Call the sink, with the ledger around it, for ``foreachBatch``.  Batch N is file N, append N."""
         self.current = (epoch, "")
         head = {"kind": self.kind, "writer": self.number, "seq": epoch}
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Writer: awswrangler as its users call it, with the lock table that they believe in."""
+"""Writes with awswrangler as its users call it, with the lock table that they trust."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Draws a table and all that is done with it from one seed, and compares every reader.
 
-A *program* says who makes a table and who does what with it; safewrite's calls and other engines' take
-turns.  An oracle in plain Python knows every value.  After each step all readers read the table, whole and
-by a condition.  A write is right, or refused with a ``SafewriteError``; a disagreement of readers is one
-of the known faults in :mod:`safewrite.testing.crosscheck.known`, or a fault.  What fails is shrunk to a
-small program that prints itself.
+A *program* says which engine creates a table and which does what with it; safewrite's calls and other
+engines' take turns.  An oracle in plain Python knows every value.  After each step all readers read the
+table, whole and by a condition.  A write is right, or refused with a ``SafewriteError``; a disagreement of
+readers is one of the known faults in :mod:`safewrite.testing.crosscheck.known`, or a fault.  A failing
+program is shrunk to a small one that prints itself.
 
 On tables of your own::
 

@@ -59,7 +59,7 @@ def columns_of(where: Where) -> set[str]:
 
 
 def tuples(where: Where) -> list[Any] | None:
-    """The condition as safewrite takes lists of tuples; None where these cannot say it."""
+    """The condition as lists of tuples for safewrite; None where these cannot say it."""
     match where.op:
         case "and":
             inner = [tuples(part) for part in where.parts]

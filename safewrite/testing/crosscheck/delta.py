@@ -106,7 +106,7 @@ class DeltaHome:
         """The rows of a step.
 
         Raises:
-            ValueError: deltalake 1.6.6 writes binary partition values as no reader reads them, its own neither.
+            ValueError: deltalake 1.6.6 writes binary partition values that no reader reads, not even its own.
         """
         parts = self._table().metadata().partition_columns
         if any(one.kind == "binary" for one in oracle.columns if one.name in parts):
@@ -156,7 +156,7 @@ class DeltaHome:
         oracle.take_back(earlier)
 
     def _recreate(self, step: Step, oracle: Oracle) -> None:
-        """Drop the table and make it anew, with other columns and so many versions."""
+        """Drop the table and create it again, with other columns and this many versions."""
         listed, versions = step.detail
         columns = tuple(Column(*one) for one in listed)
         self._drop()
@@ -186,7 +186,7 @@ class DeltaHome:
         boto3.resource("s3", **given).Bucket(bucket).objects.filter(Prefix=f"{prefix}/").delete()
 
     def _odd_action(self, step: Step, oracle: Oracle) -> None:
-        """A commit as an engine of loose manners writes it."""
+        """A commit as a careless engine writes it."""
         table = self._table()
         if "://" in self.uri:
             raise ValueError("only logs in folders are written by hand")

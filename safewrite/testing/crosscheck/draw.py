@@ -77,7 +77,7 @@ class _Sketch:
     seen: dict[str, list[Any]] = field(default_factory=dict)
     """Values that rows have, by column."""
     anew: bool = False
-    """Whether the last step made the table anew, or brought back what was rolled back."""
+    """Whether the last step created the table again, or brought back what was rolled back."""
     used: int = 0
 
     def next_number(self) -> int:
@@ -94,7 +94,7 @@ def programs(
     others: dict[str, dict[str, int]] | None = None,
     steps_max: int = 7,
 ) -> Program:
-    """Programs of a format; ``columns`` gives a user's own, ``others`` who else does what, and how often."""
+    """Programs of a format; ``columns`` gives a user's own, ``others`` the deeds of other engines, and how often."""
     theirs = others if others is not None else peers(format_)
     listed = (
         tuple(columns)
@@ -114,7 +114,7 @@ def programs(
 
 
 def peers(format_: Format) -> dict[str, dict[str, int]]:
-    """Who else does what to tables of a format, and how often."""
+    """The deeds of other engines on tables of a format, and how often."""
     return {"deltalake": _DELTALAKE} if format_ == "delta" else {"pyiceberg": _PYICEBERG}
 
 
@@ -136,12 +136,12 @@ def _partitions(draw: st.DrawFn, columns: tuple[Column, ...]) -> tuple[str, ...]
 def _properties(draw: st.DrawFn, format_: Format, version: int) -> tuple[tuple[str, str], ...]:
     if format_ == "delta":
         return draw(st.sampled_from([(), (("delta.checkpointInterval", "2"),)]))
-    # Of a table of version 1 that forgets its metadata at once, nobody can tell what landed on it while it was empty.
+    # Where a table of version 1 forgets its metadata at once, nobody can tell what landed on it while it was empty.
     return draw(st.sampled_from([(), _FORGETFUL])) if version > 1 else ()
 
 
 def _plot(draw: st.DrawFn, sketch: _Sketch, others: dict[str, dict[str, int]]) -> tuple[Step, ...]:
-    """A few steps that belong together, which chance would seldom bring so."""
+    """A few steps that belong together, which chance would seldom draw in this order."""
     match draw(st.integers(0, 5)):
         case 0:
             return _fine_times(draw, sketch)
@@ -158,7 +158,7 @@ def _plot(draw: st.DrawFn, sketch: _Sketch, others: dict[str, dict[str, int]]) -
 
 
 def _fine_times(draw: st.DrawFn, sketch: _Sketch) -> tuple[Step, ...]:
-    """Rows, and a condition that lies half a microsecond beside one of them."""
+    """Rows, and a condition half a microsecond off one of them."""
     rows = _rows(draw, sketch, odd=False)
     times = [
         one.name for one in sketch.columns if one.kind in ("naive", "instant") and sketch.seen.get(one.name)
@@ -187,7 +187,7 @@ def _left_over_partition(draw: st.DrawFn, sketch: _Sketch) -> tuple[Step, ...]:
 
 def _step(draw: st.DrawFn, sketch: _Sketch, others: dict[str, dict[str, int]]) -> Step:
     anew, sketch.anew = sketch.anew, False
-    if anew and draw(st.booleans()):  # who held the table from before goes on at once
+    if anew and draw(st.booleans()):  # a holder of the earlier table goes on at once
         return Step("safewrite", "repeat", detail=(0,), look=_where(draw, sketch, odd=False))
     who = draw(st.sampled_from(["safewrite", "safewrite", *sorted(others)]))
     verbs = others[who] if who != "safewrite" else _OURS
@@ -308,7 +308,7 @@ def _literal(draw: st.DrawFn, column: Column, sketch: _Sketch) -> Any:
 
 
 def _finer(value: dt.datetime) -> Any:
-    """Half a microsecond later, as pandas can say it of the years that it counts in nanoseconds."""
+    """Half a microsecond later, which pandas can express in the years that it counts in nanoseconds."""
     if not 1680 < value.year < 2260:
         return pd.Timestamp(1500, tz=value.tzinfo)
     return pd.Timestamp(value) + pd.Timedelta(500, "ns")

@@ -106,7 +106,7 @@ def _series(rows: Sequence[Row], column: Column) -> pd.Series[Any]:
 
 
 def _pandas(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFrame:
-    """Columns of pandas' own types, where it has one that holds the values."""
+    """Columns of pandas' own types, where one holds the values."""
     made = {column.name: _series(rows, column) for column in columns}
     for column in columns:
         name = _PANDAS.get(column.kind)
@@ -143,7 +143,7 @@ def _with_arrow(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFram
 
 
 def _same(rows: Sequence[Row], column: Column, series: Any) -> None:
-    """What pandas holds must be what it was given: it merges 1 and True, and cuts what does not fit."""
+    """Whether pandas holds what it was given: it merges 1 and True, and cuts what does not fit."""
     kind = kinds.arrow(column.kind)
     for row, value in zip(rows, series, strict=True):
         if given(row.get(column.name), kind) != given(value, kind) and not _is_nothing(

@@ -13,26 +13,26 @@ from safewrite.testing.crosscheck.program import Program, Row, Step
 from safewrite.testing.crosscheck.readers import Reader
 
 Deed = Callable[[Step, Oracle], None]
-"""What another engine does: it changes the table, then the oracle; it raises where the engine refuses."""
+"""A deed of another engine: it changes the table, then the oracle; it raises where the engine refuses."""
 
 
 class Home(Protocol):
-    """One table that is not there yet."""
+    """One table that does not exist yet."""
 
     def open(self, program: Program, *, create: bool = False) -> Any:
-        """Open it with safewrite; with ``create``, a first append may make it."""
+        """Open it with safewrite; with ``create``, a first append may create it."""
 
     def make(self, program: Program, oracle: Oracle) -> None:
-        """Let the program's maker make it."""
+        """Let the program's maker create it."""
 
     def deeds(self) -> dict[tuple[str, str], Deed]:
-        """What others can do to it, by who and what."""
+        """The deeds of other engines on it, by engine and verb."""
 
     def readers(self, program: Program) -> dict[str, Reader]:
-        """Who reads it after each step."""
+        """The readers after each step."""
 
     def state(self) -> Any:
-        """What the format calls the table's newest state."""
+        """The format's name for the table's newest version."""
 
 
 def typed(rows: Sequence[Row], oracle: Oracle) -> pa.Table:
@@ -51,7 +51,7 @@ def ids(where_ids: Sequence[int]) -> str:
 
 
 def upsert(rows: Sequence[Row], oracle: Oracle) -> None:
-    """Rows by id in the place of those that are there."""
+    """Replace rows by id."""
     oracle.remove(row[ID] for row in rows)
     oracle.add(oracle.meant(rows))
 

@@ -20,12 +20,12 @@ from safewrite.testing.crosscheck.readers import Reader, iceberg_readers
 
 @dataclass
 class IcebergHome:
-    """An Iceberg table in a catalog; ``load`` gives PyIceberg's catalog, anew for each process."""
+    """An Iceberg table in a catalog; ``load`` gives PyIceberg's catalog, a new one for each process."""
 
     catalog: Callable[[], Catalog]
     name: str
     properties: dict[str, str] | None = None
-    """How safewrite reaches the catalog, where objects are to travel to other processes."""
+    """How safewrite reaches the catalog, where objects are sent to other processes."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of ``safewrite.open``, such as a lock table that remembers keys past the expiry of snapshots."""
 
@@ -163,7 +163,7 @@ class IcebergHome:
             transaction.set_properties(dict([step.detail]))
 
     def _recreate(self, step: Step, oracle: Oracle) -> None:
-        """Drop the table and make it anew, with other columns."""
+        """Drop the table and create it again, with other columns."""
         listed, versions = step.detail
         _refuse_lists_of_structs(oracle)
         self.catalog().drop_table(self.name)
@@ -176,6 +176,6 @@ class IcebergHome:
 
 
 def _refuse_lists_of_structs(oracle: Oracle) -> None:
-    """PyIceberg 0.12.0 writes those that are NULL as empty ones, and so alters what it writes anew."""
+    """Refuse lists of structs: PyIceberg 0.12.0 writes a NULL one as empty, and so alters what it rewrites."""
     if any(known.holds_structs(column.kind) for column in oracle.columns):
         raise ValueError("PyIceberg would alter these columns")

@@ -66,14 +66,14 @@ ORDERED = ("int8", "int16", "int32", "int64", "date", "instant", "naive", "strin
 
 
 def leaves(format_: str) -> list[str]:
-    """The kinds without others in them that a format has."""
+    """The kinds of a format that contain no others."""
     without = _DELTA_ONLY if format_ == "iceberg" else _ICEBERG_ONLY
     return [kind for kind in _LEAVES if kind not in without]
 
 
 @functools.cache
 def arrow(kind: str) -> pa.DataType:
-    """A kind as Arrow has it."""
+    """The Arrow type of a kind."""
     if kind in _LEAVES:
         return _LEAVES[kind]
     outer, _, rest = kind.partition("<")
@@ -103,12 +103,12 @@ def _split(text: str) -> Iterator[str]:
 
 
 def schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Columns as Arrow has them."""
+    """The Arrow schema of columns."""
     return pa.schema([pa.field(column.name, arrow(column.kind)) for column in columns])
 
 
 def kind_of(type_: pa.DataType) -> str:
-    """How a type of a user's own schema is spelled here; raises ValueError for one that cannot be drawn."""
+    """The spelling here of a type in a user's own schema; raises ValueError for one that cannot be drawn."""
     if pa.types.is_struct(type_):
         fields = (type_.field(number) for number in range(type_.num_fields))
         return f"struct<{','.join(f'{field.name}:{kind_of(field.type)}' for field in fields)}>"
@@ -135,7 +135,7 @@ def kinds(format_: str, without: str = "") -> st.SearchStrategy[str]:
 
 
 def values(kind: str) -> st.SearchStrategy[Any]:
-    """Values of a kind; None is one of ten."""
+    """Values of a kind; one of ten is None."""
     return st.integers(0, 9).flatmap(lambda number: st.none() if number == 9 else present(kind))
 
 

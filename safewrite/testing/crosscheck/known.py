@@ -11,7 +11,7 @@ from safewrite.testing.crosscheck.program import Program
 
 @dataclass(frozen=True)
 class KnownFault:
-    """What a reader does wrong: ``fits`` is told the disagreement's text, the program and the oracle."""
+    """A fault of a reader: ``fits`` gets the disagreement's text, the program and the oracle."""
 
     name: str
     reader: str
@@ -140,7 +140,7 @@ FAULTS = [
 
 
 def explained(text: str, program: Program, oracle: Oracle) -> str | None:
-    """The name of the known fault that a disagreement is; None if it is none."""
+    """The name of the known fault behind a disagreement; None if there is none."""
     reader = text.partition(":")[0]
     for fault in FAULTS:
         if fault.reader in ("*", reader) and fault.fits(text, program, oracle):

@@ -69,7 +69,7 @@ class Run:
 
     # --- making -------------------------------------------------------------------------------------
     def _made(self) -> bool:
-        """Whether the maker made it; an early object was opened before."""
+        """Let the maker create it, and say whether it did; an early object was opened before."""
         program = self.program
         early = self._guarded(lambda: self.home.open(program, create=True), "open early")
         if not isinstance(early, SafewriteError):
@@ -96,7 +96,7 @@ class Run:
 
     # --- one step -----------------------------------------------------------------------------------
     def _stands_after(self, step: Step) -> bool:
-        """Whether there is a table still: other engines leave some that nobody opens."""
+        """Whether there still is a table: other engines leave some that nobody opens."""
         try:
             self.oracle.keep(self.home.state())
         except Exception as error:
@@ -197,7 +197,7 @@ class Run:
         return hands.frame(step.rows, columns)
 
     def _columns(self, step: Step) -> tuple[Column, ...]:
-        """The columns that the step's rows have: those of the table, and others that they bring."""
+        """The columns of the step's rows: those of the table, and others that they bring."""
         known = {column.name: column for column in (*self.oracle.columns, *self.program.columns)}
         brought = [Column(*one) for one in step.detail if isinstance(one, tuple)]
         known |= {column.name: column for column in brought}
@@ -214,7 +214,7 @@ class Run:
         return sql(step.where, "safewrite", known)
 
     def _refused(self, step: Step, error: SafewriteError, columns: tuple[Column, ...]) -> None:
-        """A refusal is right, unless nothing was wrong with the rows and nobody else touched the table."""
+        """Judge a refusal: it is right, unless nothing was wrong with the rows and nobody else touched the table."""
         plain = (
             step.by not in (*UNTYPED, "spark") and step.what == "append" and columns == self.oracle.columns
         )
@@ -256,7 +256,7 @@ class Run:
             raise DisagreementError(f"resolve says that {step.name!r} was {said}, and that is not so")
 
     def _ask_for_all_names(self) -> None:
-        """Every acknowledged name is known to an object that knows nothing yet."""
+        """Check that a fresh object knows every acknowledged name."""
         names = [name for name in self.oracle.names if isinstance(name, str)]
         if not names:
             return

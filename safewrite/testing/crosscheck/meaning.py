@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 Meaning = Any
-"""None, or a tuple that says what kind of value it is and which."""
+"""None, or a tuple of the value's kind and the value."""
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - the origin of both kinds of time
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -100,7 +100,7 @@ def _of_list(values: list[Any]) -> Meaning:
 
 
 def read(value: Any, kind: pa.DataType) -> Meaning:
-    """The meaning of what a reader shows for a value of a type: readers spell maps and empty values in many ways."""
+    """The meaning of a reader's value of a type: readers spell maps and empty values in many ways."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -122,7 +122,7 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 
 
 def given(value: Any, kind: pa.DataType | None) -> Meaning:
-    """The meaning of what was given for a column of a type: an empty list of pairs is an empty map."""
+    """The meaning of a value given for a column of a type: an empty list of pairs is an empty map."""
     if kind is not None and value is not None:
         if pa.types.is_map(kind) and isinstance(value, list):
             return "map", frozenset((given(key, None), given(one, kind.item_type)) for key, one in value)

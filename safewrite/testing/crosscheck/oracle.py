@@ -16,7 +16,7 @@ Rows = dict[int, dict[str, Meaning]]
 
 
 class DisagreementError(AssertionError):
-    """What a table holds, or what a call said, is not what the oracle knows."""
+    """A table's content, or a call's answer, is not what the oracle knows."""
 
 
 @dataclass
@@ -28,13 +28,13 @@ class Oracle:
     names: dict[str | tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     """Names of acknowledged writes of this table, and the ids that they brought."""
     below: int | None = None
-    """A constraint that somebody added: ids are below this number."""
+    """A constraint that an engine added: ids are below this number."""
     rolled_back: bool = False
-    """Whether somebody took the table back: what repeats mean then, formats say differently."""
+    """Whether an engine rolled the table back: formats differ on what repeats mean then."""
     foreign: bool = False
-    """Whether somebody else than safewrite has had a hand in the table."""
+    """Whether another engine has changed the table."""
     states: dict[Any, tuple[tuple[Column, ...], Rows, int | None]] = field(default_factory=dict)
-    """Columns, rows and constraint of earlier states, by what their format calls them."""
+    """Columns, rows and constraint of earlier versions, by their format's names for them."""
 
     def column_names(self) -> list[str]:
         """The columns in their order."""
@@ -48,7 +48,7 @@ class Oracle:
         }
 
     def add(self, rows: Rows, name: str | tuple[str, int] | None = None) -> None:
-        """Rows that were acknowledged."""
+        """Add rows that were acknowledged."""
         self.rows = self.rows | {number: dict(row) for number, row in rows.items()}
         if name is not None:
             self.names[name] = tuple(rows)
@@ -66,12 +66,12 @@ class Oracle:
         return {number for number, row in self.rows.items() if where is None or holds(where, row)}
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Rows that were deleted."""
+        """Remove rows that were deleted."""
         gone = set(numbers)
         self.rows = {number: row for number, row in self.rows.items() if number not in gone}
 
     def rename(self, old: str, new: str) -> None:
-        """A column that got another name."""
+        """Give a column another name."""
         self.columns = tuple(Column(new, one.kind) if one.name == old else one for one in self.columns)
         self.rows = {
             number: {new if name == old else name: value for name, value in row.items()}
@@ -79,7 +79,7 @@ class Oracle:
         }
 
     def drop(self, name: str) -> None:
-        """A column that is gone."""
+        """Drop a column."""
         self.columns = tuple(one for one in self.columns if one.name != name)
         self.rows = {
             number: {one: value for one, value in row.items() if one != name}
@@ -87,17 +87,17 @@ class Oracle:
         }
 
     def widen(self, columns: Sequence[Column]) -> None:
-        """Columns that came: NULL in the rows that are there."""
+        """Add columns, NULL in the rows that are there."""
         self.columns = (*self.columns, *columns)
         nothing = {column.name: None for column in columns}
         self.rows = {number: {**row, **nothing} for number, row in self.rows.items()}
 
     def keep(self, state: Any) -> None:
-        """Remember what the table is now, under what its format calls this state."""
+        """Remember the table as it is now, under its format's name for this version."""
         self.states[state] = self.columns, dict(self.rows), self.below
 
     def earlier(self, pick: int, among: Sequence[Any] | None = None) -> Any:
-        """One of the states that were kept (and are ``among`` these).
+        """One of the versions that were kept (and are ``among`` these).
 
         Raises:
             ValueError: there is none, or it has other columns.
@@ -111,18 +111,18 @@ class Oracle:
         return state
 
     def take_back(self, state: Any) -> None:
-        """The table is what it was."""
+        """Put the table back to what it was."""
         _, rows, self.below = self.states[state]
         self.rows = dict(rows)
         self.rolled_back = True
 
     def recreated(self, columns: tuple[Column, ...], rows: Rows) -> None:
-        """The table was dropped and made anew: nothing of it is known but this."""
+        """The table was dropped and created again: only this is known of it."""
         self.__init__(columns=columns, rows=rows, foreign=True)  # type: ignore[misc]
 
     # --- comparing --------------------------------------------------------------------------------
     def compare(self, reader: str, found: Sequence[Mapping[str, Meaning]], where: Where | None) -> list[str]:
-        """What a reader sees otherwise, in so many words; ``where`` is what it was asked for."""
+        """Describe what a reader sees otherwise; ``where`` is what it was asked for."""
         expected = self.matching(where)
         seen: Rows = {}
         said = []

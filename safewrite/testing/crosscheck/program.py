@@ -55,11 +55,11 @@ class Where(_Sparing):
 
 @dataclass(frozen=True, repr=False)
 class Step(_Sparing):
-    """One thing that somebody does.
+    """One deed of one engine.
 
     ``who`` is safewrite, deltalake, pyiceberg or spark; ``what`` the verb.  ``by`` says what kind of frame
     brings the rows, ``object_`` which table object is used, ``name`` the key or the stream's batch.
-    ``detail`` is whatever else the verb needs.  ``look`` is a filter with which readers look afterwards.
+    ``detail`` holds all else that the verb needs.  ``look`` is a filter with which readers look afterwards.
     """
 
     who: str

@@ -139,7 +139,7 @@ def iceberg_readers(load: Callable[[], Any]) -> dict[str, Reader]:
 
 
 def _by_field_ids(path: str, numbers: Mapping[str, int], types: Types) -> Found:
-    """The rows of one file, its columns found by the numbers that Iceberg gave them."""
+    """The rows of one file, with columns found by Iceberg's field ids."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         held = connection.execute("SELECT name, field_id FROM parquet_schema(?)", [path]).fetchall()

@@ -104,11 +104,9 @@ def check(
     Args:
         format_: ``"delta"`` or ``"iceberg"``.
         schema: a table's own schema, with an ``id`` column of int64; drawn for each seed without it.
-        homes: where tables live; local ones by default.
-        others: who else does what, and how often; deltalake or PyIceberg by default.
-        concerns: programs for which this is False are drawn, and not run.
-        failures_max: so many failing seeds end the run.
-        shrink: look for a smaller program that fails.
+        homes: where tables live; local ones by default. others: the deeds of other engines, and how often;
+        deltalake's or PyIceberg's by default.  concerns: programs for which this is False are drawn, and not
+        run.  failures_max: this many failing seeds end the run.  shrink: look for a smaller program that fails.
     """
     columns = None if schema is None else [Column(one.name, kinds.kind_of(one.type)) for one in schema]
     drawn = programs(format_, columns=columns, others=others)
@@ -132,7 +130,7 @@ def _one(
     *,
     shrink: bool,
 ) -> FailedSeed | None:
-    """One program: Hypothesis begins with the plainest that there is, so that is passed over."""
+    """Draw one program: Hypothesis begins with the plainest of all, which is skipped."""
     last: list[tuple[Program, str]] = []
 
     @hypothesis.seed(seed)
@@ -171,8 +169,8 @@ def _one(
 def _same_everywhere() -> Iterator[None]:
     """Let a seed be one program in every process.
 
-    Hypothesis mixes constants into what it draws that it finds in the code of whatever happens to be imported.
-    It has no setting for that; where its inside is another one, only this is lost.
+    Hypothesis mixes constants into what it draws, which it finds in the code of imported modules.  It has no
+    setting for that; in a version with other internals, only this is lost.
     """
     provider: Any = providers.HypothesisProvider
     known = getattr(provider, "_maybe_draw_constant", None)

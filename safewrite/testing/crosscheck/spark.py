@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def data_frame(session: SparkSession, rows: pa.Table) -> DataFrame:
-    """The rows in Spark; times without a zone stay without one, which by itself it does not do."""
+    """The rows in Spark; times without a zone stay without one, which Spark by itself does not do."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return session.createDataFrame(rows, schema=from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
@@ -31,7 +31,7 @@ def data_frame(session: SparkSession, rows: pa.Table) -> DataFrame:
 
 @dataclass
 class Hands:
-    """What Spark does to one table; ``name`` is what its SQL calls the table."""
+    """Spark's deeds on one table; ``name`` is the table's name in its SQL."""
 
     session: SparkSession
     name: str
@@ -58,7 +58,7 @@ class Hands:
 
     @contextmanager
     def settings(self, given: Sequence[tuple[str, str]]) -> Iterator[None]:
-        """Settings of the session, for a while."""
+        """Set settings of the session for the length of the block."""
         before = {name: self.session.conf.get(name, None) for name, _ in given}
         for name, value in given:
             self.session.conf.set(name, value)
@@ -148,7 +148,7 @@ class SparkDeltaHome(DeltaHome):
 
 @dataclass
 class SparkIcebergHome(IcebergHome):
-    """An Iceberg table of a catalog that Spark reaches too; ``known_as`` is what Spark calls the catalog."""
+    """An Iceberg table of a catalog that Spark reaches too; ``known_as`` is Spark's name for the catalog."""
 
     session: Any = None
     known_as: str = ""

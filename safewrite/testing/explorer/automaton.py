@@ -33,8 +33,9 @@ T = TypeVar("T", bound=Hashable)
 Program: TypeAlias = Generator[Effect, Outcome, int]
 
 TICK_S = 4.0
-"""How far the clock of a process moves with each look at the queue: beyond the models' ``lease_s``, so
-that a holder is passed over whenever one look after another finds it where it was."""
+"""How far a process's clock moves with each look at the queue: beyond the models' ``lease_s``, so that a
+holder is passed over whenever two looks find it in one place.
+"""
 
 
 # --- how a process ends --------------------------------------------------------------------------
@@ -85,7 +86,7 @@ class Node:
     history: tuple[Outcome, ...] = ()
     together: bool = False
     answers: tuple[Outcome | None, ...] = ()
-    """What the parts of a ``Together`` were answered so far."""
+    """The answers to the parts of a ``Together`` so far."""
     ids: int = 0
     ticks: int = 0
     live: Program | None = None
@@ -148,7 +149,7 @@ class Automaton:
         return self._number(child, self._key(child, program))
 
     def _take(self, node: Node) -> Program:
-        """The generator of a node: its own for who comes first, later ones get a replayed one."""
+        """The generator of a node: its own for the first caller, a replayed one for later ones."""
         live, node.live = node.live, None
         return live or self._replay(node)
 
@@ -162,7 +163,7 @@ class Automaton:
     def _settle(
         self, node: Node, program: Program, outcome: Outcome | None, history: tuple[Outcome, ...]
     ) -> int:
-        """Run to the next effect that the rest of the world can notice."""
+        """Run to the next effect that other processes can notice."""
         child = Node(node.slot, node.incarnation, ids=node.ids, ticks=self._ticks(node))
         sent = list(history)
         try:
@@ -190,7 +191,7 @@ class Automaton:
         return self._number(child, self._key(child, child.live))
 
     def _ticks(self, node: Node) -> int:
-        """Time passes for who waits in the queue; anywhere else it decides nothing and stands at 0."""
+        """Let time pass for a process that waits in the queue; anywhere else it decides nothing and stands at 0."""
         asked = self.effects.values[node.options[0][1]] if node.options else None
         if isinstance(asked, fx.PassTurn):
             return node.ticks
@@ -237,8 +238,8 @@ _CODE = (CodeType, FrameType, BuiltinFunctionType, ModuleType, type)
 def canon(value: Any) -> Hashable:
     """A value that is equal for equal states, of generators and of everything they may hold.
 
-    What a suspended generator refers to are its local variables, its value stack (with the iterators
-    of its loops and the generator it delegates to) and an exception in handling: nothing is hidden.
+    A suspended generator refers to its local variables, its value stack (with the iterators of its loops and
+    the generator it delegates to) and an exception in handling: nothing is hidden.
     """
     match value:
         case None | bool() | int() | float() | str() | bytes():

@@ -47,12 +47,12 @@ class CatalogModel:
 
     @property
     def rolled_back(self) -> bool:
-        """Whether somebody takes back what was committed."""
+        """Whether some process takes back what was committed."""
         return any(writer.program == "rollbacker" for writer in self.writers)
 
     @property
     def expired(self) -> bool:
-        """Whether somebody removes old snapshots."""
+        """Whether some process removes old snapshots."""
         return any(writer.program.endswith("expirer") for writer in self.writers)
 
     @property
@@ -61,7 +61,7 @@ class CatalogModel:
         return catalog(empty=self.empty, kept=self.kept, ordered=self.ordered)
 
     def judge(self) -> LineageJudge:
-        """What its states are held against."""
+        """The invariants of its states."""
         return LineageJudge(self)
 
     def start(self, slot: int, incarnation: int) -> Program:

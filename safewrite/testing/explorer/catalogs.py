@@ -1,8 +1,8 @@
 """Models a catalog as one immutable value: metadata, its history, files, ledger and queue.
 
-Catalogs come in two kinds.  A REST catalog checks what a change requires on the metadata it has when
-it applies the change.  SQL catalogs and Glue only compare a metadata location: what a change requires is
-checked before, by the client, in a step of its own.
+Catalogs come in two kinds.  A REST catalog checks what a change requires on the metadata it has when it
+applies the change.  SQL catalogs and Glue only compare a metadata location: the client checks before, in a
+step of its own, what a change requires.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Snapshot(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """One state of the table; ``number`` grows with each and is its location."""
+    """One version of the table; ``number`` grows with each and is its location."""
 
     number: int = 0
     current: int | None = None
@@ -131,7 +131,7 @@ class Catalog(NamedTuple):
 
     ``earlier`` are metadata files that can still be read, at most ``kept`` of them.  ``ordered`` says
     that snapshots have sequence numbers, which never go back (format version 2).  ``ever`` are all
-    snapshots that the table ever had, as they were added: nobody but the judge looks there.
+    snapshots that the table ever had, as they were added: only the judge looks there.
     """
 
     metadata: Metadata
@@ -167,7 +167,7 @@ class Catalog(NamedTuple):
         return outcome, self if store is self.store else self._replace(store=store)
 
     def head(self) -> TableVersion:
-        """What a look at the table shows."""
+        """The table version that a look shows."""
         return _head(self.metadata, tuple(earlier.location for earlier in self.earlier))
 
     def branch(self) -> list[Snapshot]:
@@ -183,8 +183,8 @@ class Catalog(NamedTuple):
     def _apply(self, change: CommitRequest) -> tuple[Outcome, Catalog]:
         """Add a snapshot; every catalog refuses an id that is there, and a sequence number that is no news.
 
-        The latter only if the snapshot has a parent (``TableMetadata.Builder.addSnapshot`` in apache/iceberg;
-        PyIceberg, iceberg-rust and Lakekeeper alike).
+        It refuses the latter only if the snapshot has a parent (``TableMetadata.Builder.addSnapshot`` in
+        apache/iceberg; PyIceberg, iceberg-rust and Lakekeeper alike).
         """
         (update,) = change.updates
         assert isinstance(update, AddSnapshot)
@@ -225,7 +225,7 @@ def catalog(*, empty: bool = False, kept: int = 100, ordered: bool = True) -> Ca
 def adding(
     head: TableVersion, snapshot_id: int, key: str, attempt: str, path: str = "", *, ordered: bool = True
 ) -> CommitRequest:
-    """A change that puts one snapshot on a base."""
+    """A commit request that puts one snapshot on a base."""
     sequence = head.last_sequence + 1 if ordered else 0
     added = Snapshot(snapshot_id, head.current, sequence, key, attempt, path)
     requirements: tuple[TableRequirement, ...] = (BranchIs(head.current),)  # type: ignore[assignment]

@@ -91,7 +91,7 @@ class Store(NamedTuple):
 
 
 class _World(World):
-    """A world that also performs what only peers ask for."""
+    """A world that also performs effects that only peers ask for."""
 
     peers: Callable[[Effect], Outcome | None]
 

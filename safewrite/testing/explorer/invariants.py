@@ -67,7 +67,7 @@ class Judge:
         return f"replaced: the commit file of version {changed[0]} has changed" if changed else ""
 
     def end(self, store: Store, nodes: Sequence[Node], late: Sequence[Effect]) -> str:
-        """Start again whoever is in doubt, let a new writer commit, then let late requests arrive."""
+        """Start processes in doubt again, let a new writer commit, then let late requests arrive."""
         world, taken = store.world()
         try:
             for node in nodes:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class World:
-    """A catalog that programs are run on, one after the other and without faults."""
+    """A catalog on which programs run, one after the other and without faults."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
@@ -86,11 +86,11 @@ class LineageJudge:
         return ""
 
     def replaced(self, before: Catalog, after: Catalog) -> str:
-        """A catalog replaces its metadata all the time; what may not vanish is checked in each state."""
+        """Check nothing: a catalog replaces its metadata all the time, and ``state`` checks what may not vanish."""
         return ""
 
     def end(self, catalog: Catalog, nodes: Sequence[Node], late: Sequence[Effect]) -> str:
-        """Start again whoever is in doubt, let a new writer commit, then let late requests arrive."""
+        """Start processes in doubt again, let a new writer commit, then let late requests arrive."""
         world = World(catalog)
         try:
             for node in nodes:
@@ -109,7 +109,9 @@ class LineageJudge:
         return self.state(after, nodes)
 
     def _again(self, node: Node, world: World) -> None:
-        """Where snapshots are expired, a key may be undecidable for good; it says so, and writes nothing."""
+        """Start a process again; where snapshots are expired, its key may be undecidable for good, and it
+        says so and writes nothing.
+        """
         before = len(world.catalog.ever)
         try:
             run(self.model.start(node.slot, node.incarnation + 1), world)

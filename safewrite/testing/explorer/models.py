@@ -21,7 +21,7 @@ FIRST = b'{"commitInfo":{}}\n'
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """One process of a model: how it writes, under which key, how often it is started again."""
+    """One process of a model: how it writes, under which key, how often it restarts."""
 
     program: str
     key: str
@@ -58,9 +58,9 @@ class Model:
     def expiring(self) -> bool:
         """Whether entries may outlive their time while a process pauses.
 
-        Not beside a client that neither looks at ``N.json`` after winning its entry nor copies with a
-        condition: paused between its listing and its claim for as long as completed entries live (two
-        days), it replaces a commit.  No writer can prevent that; old entries would have to be kept for ever.
+        Not together with a client that neither looks at ``N.json`` after winning its entry nor copies with a
+        condition.  Paused between its listing and its claim for as long as completed entries live (two days),
+        it replaces a commit.  No writer can prevent that; old entries would have to be kept for ever.
         """
         return all(writer.program != "old-locks" for writer in self.writers)
 
@@ -75,7 +75,7 @@ class Model:
         return Store(((claims.commit_path(0), FIRST),)) if self.exists else Store()
 
     def judge(self) -> Judge:
-        """What its states are held against."""
+        """The invariants of its states."""
         return Judge(self)
 
     def start(self, slot: int, incarnation: int) -> Program:

@@ -33,7 +33,7 @@ class _Named:
 
 @dataclass(slots=True)
 class Row:
-    """A write of one row as a candidate; its commit file says its key and its attempt, no more."""
+    """A write of one row as a candidate; its commit file holds its key and its attempt, no more."""
 
     write: _Named
     attempt: str
@@ -82,7 +82,7 @@ def body_of(key: str, attempt: str) -> bytes:
 
 @cache
 def parse(body: bytes) -> tuple[str, str]:
-    """Key and attempt of a commit file; ("", "") for others than those of :func:`body_of`."""
+    """Key and attempt of a commit file; ("", "") for a file that :func:`body_of` did not make."""
     try:
         ours = json.loads(body)["commitInfo"]["safewrite"]
     except (ValueError, KeyError):
@@ -127,8 +127,8 @@ def safewrite(
 def engine(key: str, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool) -> Program:
     """A write of another engine, such as Spark: it reads what is new and asks for the next version, until it has one.
 
-    It does not know its own commit when it meets it.  Started again it looks for it and goes on with the
-    same bytes, as a caller does who was left in doubt.
+    It does not recognize its own commit when it meets it.  Started again it looks for it and goes on with the
+    same bytes, as a caller in doubt does.
     """
     body, seen, ticket = body_of(key, attempt), -1, None
     while True:

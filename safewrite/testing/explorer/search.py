@@ -32,10 +32,10 @@ from safewrite.testing.explorer.rows import parse
 from safewrite.testing.explorer.space import Space
 
 FAULTS = ("crash", "lost-before", "lost-after", "resent", "late", "busy", "denied", "conflict", "expire")
-"""What may go wrong: the process is killed; a request is lost, or its answer; it is performed twice, or
-later than its answer is given up; refused for now (409, throttling); refused for good (403); a catalog
-calls a conflict what it has not performed; or a completed lock-table entry is removed by its time to
-live (A9, A11)."""
+"""The faults: the process is killed; a request is lost, or its answer; it is performed twice, or after its
+answer is given up; refused for now (409, throttling); refused for good (403); a catalog reports a conflict
+for what it has not performed; or a completed lock-table entry is removed by its time to live (A9, A11).
+"""
 
 _WRITES = (
     fx.Put,
@@ -62,7 +62,7 @@ State: TypeAlias = tuple[int, ...]
 
 
 class Move(NamedTuple):
-    """One thing that may come of an effect: which fault it costs, what is answered, the store after it."""
+    """One possible outcome of an effect: the fault it costs, the answer, the store after it."""
 
     fault: str
     outcome: int
@@ -236,7 +236,7 @@ class Explorer:
 
     # --- memoised parts -------------------------------------------------------------------------
     def _moves_of(self, store: int, effect: int) -> list[Move]:
-        """What may come of an effect; the first is what comes of it without a fault."""
+        """The possible outcomes of an effect; the first is the one without a fault."""
         known = self._moves.get((store, effect))
         if known is None:
             known = self._moves[store, effect] = self._make_moves(store, self._effects[effect])
@@ -329,7 +329,7 @@ class Explorer:
         return found
 
     def _settle(self, state: State, report: Report) -> str:
-        """Where all processes have ended: what is wrong with what is left behind, or ''."""
+        """What is wrong with what ended processes leave behind, or ''."""
         nodes = [self._nodes[number] for number in state[3:]]
         if any(node.end is None for node in nodes):
             return ""

@@ -39,7 +39,7 @@ class _NoFiles:
 
 @dataclass(slots=True)
 class Row:
-    """A write of one row as a plan; its snapshot says its key and its attempt, no more."""
+    """A write of one row as a plan; its snapshot holds its key and its attempt, no more."""
 
     write: Write
     snapshot_id: int
@@ -114,9 +114,9 @@ def _swap(swap: SwapTable) -> Generator[Effect, Outcome, Outcome]:
     return (yield SwapLocation(head.location, change, name=swap.name))
 
 
-# --- neighbours ---------------------------------------------------------------------------------------
+# --- other writers ------------------------------------------------------------------------------------
 def optimistic(attempt: str, snapshot_id: int, *, ordered: bool = True) -> Program:
-    """A writer that commits on what it sees, and takes a conflict for a reason to look again."""
+    """A writer that commits on what it sees, and looks again after a conflict."""
     for number in range(LIMITS.attempts):
         head = yield from load(LIMITS)
         drawn = snapshot_id + 100 * number
@@ -129,17 +129,17 @@ def optimistic(attempt: str, snapshot_id: int, *, ordered: bool = True) -> Progr
 
 
 def expirer(*, cuts: bool) -> Program:
-    """Whoever removes old snapshots."""
+    """A process that removes old snapshots."""
     return (yield from _once(Expire(cuts, name="peer.expire")))
 
 
 def rollbacker() -> Program:
-    """Whoever puts the table back to where it was at first."""
+    """A process that rolls the table back to its first snapshot."""
     return (yield from _once(RollBack(FIRST_SNAPSHOT, name="peer.roll_back")))
 
 
 def setter() -> Program:
-    """Whoever changes the table's properties."""
+    """A process that changes the table's properties."""
     return (yield from _once(SetProperty("q", name="peer.set_property")))
 
 

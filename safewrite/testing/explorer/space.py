@@ -24,11 +24,13 @@ class Judging(Protocol):
 
 
 class Space(Protocol):
-    """What is explored: see ``safewrite.testing.explorer.models`` and ``safewrite.testing.explorer.catalog_models``."""
+    """The state space of a model: see ``safewrite.testing.explorer.models`` and
+    ``safewrite.testing.explorer.catalog_models``.
+    """
 
     @property
     def name(self) -> str:
-        """What the command calls it."""
+        """The model's name on the command line."""
 
     @property
     def writers(self) -> tuple[Writer, ...]:
@@ -47,7 +49,7 @@ class Space(Protocol):
         """The stores at the start: a value that performs effects."""
 
     def judge(self) -> Judging:
-        """What its states are held against."""
+        """The invariants of its states."""
 
     def start(self, slot: int, incarnation: int) -> Program:
         """The program of a process, at its first start or at a later one."""
