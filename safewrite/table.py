@@ -26,8 +26,16 @@ if TYPE_CHECKING:
 
     from safewrite.frames.fingerprint import Counted
     from safewrite.stores.world import Performer
+
+    VersionT = TypeVar(
+        "VersionT", default=Any
+    )  # defaults (PEP 696) let users write ``safewrite.Table`` alone
+    PlanT = TypeVar("PlanT", bound=Planned, default=Any)
+    DoneT = TypeVar("DoneT", bound=Done, default=Any)
 else:
     from typing import TypeVar
+
+    VersionT, PlanT, DoneT = TypeVar("VersionT"), TypeVar("PlanT"), TypeVar("DoneT")
 
 log = logging.getLogger("safewrite")
 
@@ -37,14 +45,6 @@ PLANS_MAX = 5
 """How often a write is planned when other writers change what its plan depends on."""
 FRESH_S = 1.0
 """A version read or committed within this time is written on without another look; a guess, for speed only."""
-
-
-if TYPE_CHECKING:  # defaults (PEP 696) let users write ``safewrite.Table`` alone
-    VersionT = TypeVar("VersionT", default=Any)
-    PlanT = TypeVar("PlanT", bound=Planned, default=Any)
-    DoneT = TypeVar("DoneT", bound=Done, default=Any)
-else:
-    VersionT, PlanT, DoneT = TypeVar("VersionT"), TypeVar("PlanT"), TypeVar("DoneT")
 
 
 class Table(ABC, Generic[VersionT, PlanT, DoneT]):
@@ -146,11 +146,8 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
             ForeignWriterError: another writer replaced our commit, or the catalog acknowledged it and it is
             not there.
         """
-        return self._write(
-            data,
-            Operation("append", None, check_mode(schema_mode), self._in_session(spark_catalog)),
-            identity(key, txn),
-        )
+        operation = Operation("append", None, check_mode(schema_mode), self._in_session(spark_catalog))
+        return self._write(data, operation, identity(key, txn))
 
     @verb
     def overwrite(
@@ -183,11 +180,8 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
             WouldAlterError, ReplayMismatchError, NotCommittedError, CommitUnknownError,
             ForeignWriterError: as for :meth:`append`.
         """
-        return self._write(
-            data,
-            Operation("overwrite", where, check_mode(schema_mode), self._in_session(spark_catalog)),
-            identity(key, txn),
-        )
+        operation = Operation("overwrite", where, check_mode(schema_mode), self._in_session(spark_catalog))
+        return self._write(data, operation, identity(key, txn))
 
     @verb
     def delete(
@@ -229,10 +223,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
         """
         started_s = self._now_s()
         found = self._resolve(known_key(key))
-        if found is None:
-            return None
-        version, entry = found
-        return Receipt.recalled(self.uri, version, entry, self._since(started_s))
+        return None if found is None else Receipt.recalled(self.uri, *found, self._since(started_s))
 
     @verb
     def sink(

@@ -52,14 +52,7 @@ from safewrite.protocol.iceberg.change import (
     ReadMetadata,
     SwapTable,
 )
-from safewrite.protocol.iceberg.failures import (
-    clobbered,
-    gone,
-    replaced,
-    rolled_back,
-    unaccounted,
-    undecided,
-)
+from safewrite.protocol.iceberg.failures import clobbered, gone, replaced, rolled_back, unaccounted, undecided
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.texts import said
 
