@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -21,8 +22,9 @@ class Receipt:
 
     ``version`` is the Delta version or the Iceberg snapshot id that holds the rows.  ``attempts``
     counts tries at a version number (1 without contention; 0 if the write was found already
-    committed before any try).  ``rows`` and ``files`` are those written: 0 rows for a delete, whatever it
-    removed.  ``elapsed_s`` is monotonic time.  ``txn`` is ``(app_id, version)``
+    committed before any try).  ``rows`` and ``files`` are those written: 0 rows for a delete.
+    ``removed_rows`` counts the rows that this call removed; it is None where nobody counted: the write was
+    committed before, Spark's own library committed it, or a removed file has no row count.  ``elapsed_s`` is monotonic time.  ``txn`` is ``(app_id, version)``
     where the write was named by one.
     """
 
@@ -36,6 +38,7 @@ class Receipt:
     key: str
     fingerprint: str
     txn: tuple[str, int] | None = None
+    removed_rows: int | None = None
 
     @classmethod
     def recalled(cls, table: str, version: int, entry: Mapping[str, Any], elapsed_s: float) -> Receipt:
@@ -53,6 +56,14 @@ class Receipt:
             fingerprint=entry["fingerprint"],
             txn=(str(txn[0]), int(txn[1])) if isinstance(txn, list) else None,
         )
+
+    def __str__(self) -> str:
+        files = f"{self.files} file{'s' * (self.files != 1)}"
+        return f"{self.outcome.value} in version {self.version} of {self.table}: {self.rows} rows, {files}, key {self.key!r}"
+
+    def to_json(self) -> str:
+        """The receipt as one line of JSON."""
+        return json.dumps(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as plain values, ready for JSON."""
@@ -84,6 +95,7 @@ class Done:
     files: int
     attempts: int
     contended: bool = field(default=False, kw_only=True)
+    removed_rows: int | None = field(default=None, kw_only=True)
 
     def receipt(self, table: str, write: Named, elapsed_s: float) -> Receipt:
         """Make the caller's receipt."""
@@ -98,4 +110,5 @@ class Done:
             key=write.key,
             fingerprint=write.fingerprint,
             txn=write.txn,
+            removed_rows=self.removed_rows,
         )

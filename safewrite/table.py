@@ -202,7 +202,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
             key, txn: as for :meth:`append`; a repeat must have the same ``where``.
 
         Returns:
-            A receipt whose ``rows`` is 0: the number of rows written, not of rows removed.
+            A receipt whose ``rows`` is 0: none were written.  Its ``removed_rows`` counts those that went.
 
         Raises:
             As :meth:`overwrite`, and TableNotFoundError before the first append.

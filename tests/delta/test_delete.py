@@ -106,7 +106,7 @@ def test_the_commit_says_what_was_deleted_as_spark_says_it(table: sw.Table, fold
     (info,) = actions(folder, 2, "commitInfo")
     assert info["operation"] == "DELETE"
     assert info["operationParameters"] == {"predicate": '["\\"n\\" > 4"]'}
-    assert info["operationMetrics"] == {"numRemovedFiles": "1", "numAddedFiles": "1"}
+    assert info["operationMetrics"] == {"numRemovedFiles": "1", "numAddedFiles": "1", "numDeletedRows": "1"}
     assert info["isBlindAppend"] is False
 
 

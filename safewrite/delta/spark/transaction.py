@@ -55,6 +55,10 @@ class SparkTransaction(Transaction):
         """Examine a commit by its body or by its summary: neither moves the snapshot on."""
         return self._find(version, b"", summed_up(version, summary, digest))
 
+    def removed_rows(self) -> int | None:
+        """None for an overwrite: Delta's library decides what goes."""
+        return 0 if self.mode == "Append" else None
+
     def landed(self, version: int) -> Snapshot | None:
         """None: what others committed meanwhile was not read."""
         return None

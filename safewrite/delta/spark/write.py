@@ -138,6 +138,7 @@ class _Job:
             limits=place.limits,
             state=place.state,
             exact=self.operation.where is None,
+            mode=self.operation.verb.capitalize(),
         )
 
     def named(self, batch: Batch, place: Place) -> Write:

@@ -21,4 +21,6 @@ class DeleteTransaction(OverwriteTransaction):
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them, without numbers that were not counted."""
-        return {"numRemovedFiles": len(self.replaced()), "numAddedFiles": len(self.rewritten)}
+        counted = self.removed_rows()
+        rows = {} if counted is None else {"numDeletedRows": counted}
+        return {"numRemovedFiles": len(self.replaced()), "numAddedFiles": len(self.rewritten), **rows}

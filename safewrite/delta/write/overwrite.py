@@ -84,6 +84,13 @@ class OverwriteTransaction(Transaction):
         live = self._planned().adds.items()
         return [add for key, add in live if self.verdicts[key] is not Verdict.KEEP]
 
+    def removed_rows(self) -> int | None:
+        """The rows of the removed files, without those that were kept; None where a file has no row count."""
+        counts = [_row_count(add) for add in self.replaced()]
+        if None in counts:
+            return None
+        return sum(count for count in counts if count is not None) - sum(file.rows for file in self.rewritten)
+
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
         shown = super().parameters(partition_by)
@@ -227,6 +234,13 @@ def removal(add: Action, deletion_timestamp_ms: int) -> dict[str, Any]:
 
 
 # --- rows ---------------------------------------------------------------------------------------------
+def _row_count(add: Action) -> int | None:
+    """The live rows of a file, by its statistics and its deletion vector."""
+    count = json.loads(add.get("stats") or "{}").get("numRecords")
+    deleted = (add.get("deletionVector") or {}).get("cardinality", 0)
+    return None if count is None else int(count) - int(deleted)
+
+
 def _check_rewritable(add: Action) -> None:
     path = add["path"]
     if add.get("deletionVector"):

@@ -132,6 +132,10 @@ class Transaction:
         """``operationParameters`` as Spark and deltalake write them."""
         return {"mode": self.mode, "partitionBy": json.dumps(list(partition_by))}
 
+    def removed_rows(self) -> int | None:
+        """How many rows the commit removes; None where nobody counted them."""
+        return 0
+
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them."""
         return {

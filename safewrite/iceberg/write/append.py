@@ -69,6 +69,10 @@ class AppendPlan:
         """The schema that the rows were written under."""
         return self.evolution.schema if self.evolution else table_of(self.planned).metadata.schema()
 
+    def removed_rows(self) -> int | None:
+        """How many rows the snapshot removes."""
+        return 0
+
     def examine(self, head: TableVersion) -> int | None:
         """The snapshot that carries this write already; see ``safewrite.protocol.iceberg.commit.Plan``.
 

@@ -44,6 +44,8 @@ class _RewrittenFile:
     """What a data file becomes: kept, or removed with these files in its place."""
 
     removed: bool
+    removed_rows: int | None = None
+    """How many of its rows go; None where nobody counted them."""
     files: tuple[DataFile, ...] = ()
 
 
@@ -60,6 +62,7 @@ class ReplacePlan(AppendPlan):
     target_file_size: int = 0
     _rests: dict[tuple[str, ...], _RewrittenFile] = field(default_factory=dict, repr=False)
     _removed: list[DataFile] = field(default_factory=list, repr=False)
+    _counts: list[int | None] = field(default_factory=list, repr=False)
     _rewritten: list[DataFile] = field(default_factory=list, repr=False)
 
     def new_manifests(
@@ -89,6 +92,11 @@ class ReplacePlan(AppendPlan):
 
         return Operation.DELETE if self.deletes and not self._rewritten else Operation.OVERWRITE
 
+    def removed_rows(self) -> int | None:
+        """How many rows the snapshot removes; None where nobody counted them."""
+        counts = [count for count in self._counts if count is not None]
+        return sum(counts) if len(counts) == len(self._counts) else None
+
     # --- what goes ------------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
         """Decide about every file of the base."""
@@ -97,7 +105,7 @@ class ReplacePlan(AppendPlan):
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
             raise _unplanned(effect, outcome)
-        self._removed, self._rewritten = [], []
+        self._removed, self._rewritten, self._counts = [], [], []
         assert isinstance(outcome.value, tuple)
         pruning = Pruning(self.predicate, table_of(head).metadata, schema)
         for task in outcome.value:
@@ -108,6 +116,7 @@ class ReplacePlan(AppendPlan):
                 self._rests[mark] = yield from self._rest(head, task, schema, pruning)
             if self._rests[mark].removed:
                 self._removed.append(task.file)
+                self._counts.append(self._rests[mark].removed_rows)
                 self._rewritten += self._rests[mark].files
 
     def _rest(
@@ -115,7 +124,8 @@ class ReplacePlan(AppendPlan):
     ) -> Generator[Effect, Outcome, _RewrittenFile]:
         """Decide what one data file becomes, and upload its remaining rows."""
         if pruning.must_match(task.file):
-            return _RewrittenFile(removed=True)
+            # A file with delete files has fewer live rows than its count says.
+            return _RewrittenFile(True, None if task.delete_files else task.file.record_count)
         effect = ReadRows(head, task, name="replace.read_rows")
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
@@ -127,15 +137,15 @@ class ReplacePlan(AppendPlan):
         stays = pc.invert(pc.fill_null(goes, False))
         left = int(pc.sum(stays).as_py() or 0)
         if left == rows.rows:
-            return _RewrittenFile(removed=False)
+            return _RewrittenFile(False, 0)
         if left == 0:
-            return _RewrittenFile(removed=True)
+            return _RewrittenFile(True, rows.rows)
         _refuse_misread(task, schema)
         rest = pa.concat_tables(list(rows.tables())).filter(stays)
         staging = Staging(self.limits)
         yield from staging.upload(self._encode(rest, head, schema))
         yield from staging.complete(())
-        return _RewrittenFile(removed=True, files=tuple(staging.data_files))
+        return _RewrittenFile(True, rows.rows - left, tuple(staging.data_files))
 
     def _encode(self, rest: pa.Table, head: TableVersion, schema: pa.Schema) -> Iterable[Any]:
         from safewrite.iceberg.data.datafiles import encode

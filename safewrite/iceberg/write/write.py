@@ -41,6 +41,9 @@ class WritePlan(Plan, Protocol):
     bound: TableVersion | None
     """The base of the last attempt."""
 
+    def removed_rows(self) -> int | None:
+        """How many rows the snapshot removes; None where nobody counted them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ledgers:
@@ -146,6 +149,7 @@ def _committed(
         attempts=swapped.attempts,
         head=swapped.head,
         contended=swapped.contended,
+        removed_rows=plan.removed_rows(),
     )
 
 
