@@ -4,6 +4,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# Tests and benches start hundreds of processes, and uv compiles nothing: what an import compiled is kept, also
+# where the environment says otherwise, or each process would compile pandas and the like again.
+export PYTHONDONTWRITEBYTECODE :=
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PY := .venv/bin/python

@@ -11,6 +11,7 @@ import pytest
 
 from bench.servers.catalogs import CatalogKind
 from bench.stress.plans import iceberg_arms
+from tests.bench import test_stress_spark
 from tests.bench.runs import arm, mutant, stress
 
 KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
@@ -82,10 +83,19 @@ def test_the_report_names_the_catalog_and_how_to_run_it_again() -> None:
 
 
 BLINDERS = {
-    "iceberg/append.py": ("found = find(head, self.write)\n", "found = None\n"),
-    "protocol/swap.py": ("    if change.landed_in(head):\n", "    if accepted and change.landed_in(head):\n"),
+    "iceberg/write/append.py": ("found = find(head, self.write)\n", "found = None\n"),
+    "protocol/iceberg/commit.py": (
+        "    if change.landed_in(head):\n",
+        "    if accepted and change.landed_in(head):\n",
+    ),
 }
 """Whoever gets no clear answer does not look for a commit of its own, neither by its id nor by its key (M5)."""
+
+
+@pytest.mark.parametrize("flaws", [BLINDERS, test_stress_spark.DEAF])
+def test_what_a_long_run_takes_out_is_there(tmp_path: Path, flaws: dict[str, tuple[str, str]]) -> None:
+    """So that a text that has moved is noticed in the short form."""
+    assert mutant(tmp_path, flaws).is_dir()
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ SMALL = (
 
 
 DEAF = {
-    "spark/hook.py": (
+    "delta/spark/hook.py": (
         "return LANDED if self.commits.commit(path, body) else EXISTS",
         "self.commits.commit(path, body); return LANDED",
     )

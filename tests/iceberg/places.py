@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import uuid
 from collections import Counter
 from collections.abc import Mapping
@@ -28,11 +27,6 @@ from tests.integration.places import LEASE_S, once, rows
 from tests.servers import CatalogLab
 
 KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
-FAULTS = int(os.environ.get("SAFEWRITE_FAULTS", "10"))
-"""How often a fault hits each catalog."""
-LONG = FAULTS >= 100
-"""Whether this is the long form (SAFEWRITE_FAULTS=100): every point, and more processes."""
-
 _catalogs: dict[str, Catalog] = {}
 
 

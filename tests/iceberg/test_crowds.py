@@ -10,12 +10,13 @@ import pytest
 
 from safewrite.testing.faults import FaultKind, Rule, Step
 from tests.iceberg.children import Crowd
-from tests.iceberg.places import KINDS, LONG, Place
+from tests.iceberg.places import KINDS, Place
 from tests.integration.children import Nursery
 from tests.integration.places import visible
 from tests.servers import CatalogLab
 
-PROCESSES, APPENDS = (16, 20) if LONG else (6, 6)
+FEW, MANY = (6, 3), (16, 20)
+"""How many processes there are, and appends of each, in the short form and in the long one."""
 FAULTS = (
     Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.CATALOG_COMMIT,), probability=0.15),
     Rule(kind=FaultKind.PRECONDITION_412, steps=(Step.CATALOG_COMMIT,), probability=0.1),
@@ -31,26 +32,27 @@ def outcomes(folder: Path) -> dict[int, str]:
 
 
 # Without faults the short form is content with the catalog that has no queue, where contention is worst.
-CASES = (
-    [(kind, ledger) for kind in KINDS for ledger in (True, False)]
-    if LONG
-    else [("sql", True), ("rest", False)]
-)
+CASES = [
+    ("sql", True, FEW),
+    ("rest", False, FEW),
+    *(pytest.param(kind, faulty, MANY, marks=pytest.mark.long) for kind in KINDS for faulty in (True, False)),
+]
 
 
-@pytest.mark.parametrize(("lab", "faulty"), CASES, indirect=["lab"])
-def test_of_many_processes_every_acked_row_is_there_once_and_no_refused_one(
-    nursery: Nursery, lab: CatalogLab, place: Place, tmp_path: Path, faulty: bool
+@pytest.mark.parametrize(("lab", "faulty", "size"), CASES, indirect=["lab"])
+def test_of_many_processes_every_acked_row_is_there_once_and_no_refused_one(  # noqa: PLR0917 - fixtures, and a table
+    nursery: Nursery, lab: CatalogLab, place: Place, tmp_path: Path, faulty: bool, size: tuple[int, int]
 ) -> None:
+    processes, appends = size
     place.create(0)
     before = lab.commits.fired()
     if faulty:
         lab.commits.plan(*FAULTS, seed=7)
     writing = place.through(lab) if faulty else place
-    assert not nursery.killed(Crowd(writing, PROCESSES, APPENDS, tmp_path))
+    assert not nursery.killed(Crowd(writing, processes, appends, tmp_path))
     lab.commits.clear()
     found = outcomes(tmp_path)
-    assert len(found) == PROCESSES * APPENDS
+    assert len(found) == processes * appends
     assert (lab.commits.fired() > before) == faulty
     for number in [number for number, outcome in found.items() if outcome == "unknown"]:
         receipt = place.open().resolve(f"event-{number}")

@@ -1,21 +1,24 @@
 """SIGKILL before and after every effect of an Iceberg write, and SIGSTOP there while others go on (D1).
 
-The points are listed by recording the write itself, so that no step can be forgotten.
+The points are listed by recording the write itself, so that no step can be forgotten.  The short form takes
+all of them where an append goes to PostgreSQL, and elsewhere points around the commit.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
 from safewrite.testing.faults import FaultKind, Rule, Step
 from safewrite.testing.steps import PauseAt, Recorder, points
 from tests.iceberg.children import MOVED, VERBS, Task, after, set_scene
-from tests.iceberg.places import KINDS, LONG, Place, check
+from tests.iceberg.places import KINDS, Place, check
 from tests.integration.children import Nursery
 from tests.integration.places import rows
+from tests.sampling import some
 from tests.servers import CatalogLab
 
 FIRST, LAST = 1, 60
@@ -53,11 +56,10 @@ def check_all(place: Place, verb: str, ids: list[int], *others: int) -> None:
     )
 
 
-def kill_everywhere(nursery: Nursery, place: Place, verb: str) -> None:
+def kill_everywhere(nursery: Nursery, place: Place, verb: str, *, everywhere: bool) -> None:
     """Kill a writer at each point, ask whether it landed, and let a process that knows nothing do it again."""
     ids = []
     found = recorded(place, verb)
-    everywhere = LONG or (verb, place.kind) == ("append", "sql")
     for number, point in enumerate(found if everywhere else SOME, FIRST):
         naming = {"key": f"event-{number}"}
         assert nursery.killed(Task(place, verb, number, naming, point)), point
@@ -80,19 +82,33 @@ def decide(place: Place, verb: str, number: int) -> None:
     assert resolved.version == receipt.version
 
 
-@pytest.mark.parametrize("verb", VERBS)
+EVERYWHERE = [False, pytest.param(True, marks=pytest.mark.long)]
+SAMPLED_VERBS = some(product(KINDS, VERBS), every=3)
+WRITES = [
+    ("sql", "append", True),
+    *(pytest.param(*case.values, False, marks=case.marks) for case in SAMPLED_VERBS),
+    *(
+        pytest.param(*case, True, marks=pytest.mark.long)
+        for case in product(KINDS, VERBS)
+        if case != ("sql", "append")
+    ),
+]
+
+
+@pytest.mark.parametrize(("lab", "verb", "everywhere"), WRITES, indirect=["lab"])
 def test_a_writer_killed_at_any_step_is_once_or_not_at_all_and_resolve_tells(
-    nursery: Nursery, place: Place, verb: str
+    nursery: Nursery, place: Place, verb: str, everywhere: bool
 ) -> None:
     """C1: the table is readable, and the same key from a new process is once."""
-    kill_everywhere(nursery, place, verb)
+    kill_everywhere(nursery, place, verb, everywhere=everywhere)
 
 
+@pytest.mark.parametrize("everywhere", EVERYWHERE)
 @pytest.mark.parametrize("lab", ["glue"], indirect=True)
 def test_with_a_lock_table_a_killed_writer_is_once_or_not_at_all(
-    nursery: Nursery, place: Place, lock_table: str
+    nursery: Nursery, place: Place, lock_table: str, everywhere: bool
 ) -> None:
-    kill_everywhere(nursery, place.locked(lock_table), "append")
+    kill_everywhere(nursery, place.locked(lock_table), "append", everywhere=everywhere)
 
 
 INSIDE = [(kind, Step.CATALOG_COMMIT) for kind in KINDS] + [
@@ -102,8 +118,10 @@ INSIDE = [(kind, Step.CATALOG_COMMIT) for kind in KINDS] + [
 """Requests of a commit; Iceberg's REST catalog writes the metadata file itself."""
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
-@pytest.mark.parametrize(("lab", "step"), INSIDE, indirect=["lab"])
+SAMPLED_INSIDE = some([(*inside, side) for inside in INSIDE for side in ("before", "after")], every=2)
+
+
+@pytest.mark.parametrize(("lab", "step", "side"), SAMPLED_INSIDE, indirect=["lab"])
 def test_a_writer_killed_inside_the_catalogs_commit_is_once_or_not_at_all(
     nursery: Nursery, lab: CatalogLab, place: Place, step: Step, side: str
 ) -> None:
@@ -134,14 +152,15 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("everywhere", EVERYWHERE)
+@pytest.mark.parametrize(("lab", "verb"), SAMPLED_VERBS, indirect=["lab"])
 def test_a_writer_stopped_at_any_step_while_others_commit_is_once(
-    nursery: Nursery, place: Place, verb: str
+    nursery: Nursery, place: Place, verb: str, everywhere: bool
 ) -> None:
     """D1: SIGSTOP, a rival appends, at every other point the same key is written by another too; SIGCONT."""
     ids, rivals = [], []
     found = recorded(place, verb)
-    for number, point in enumerate(found if LONG else SOME[::2], FIRST):
+    for number, point in enumerate(found if everywhere else SOME[::2], FIRST):
         key = f"event-{number}"
         with nursery.paused(Task(place, verb, number, {"key": key}, point, PauseAt)):
             place.open().append(rows(RIVALS + number), key=f"rival-{RIVALS + number}")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 
 from safewrite.iceberg.table import IcebergTable
 from safewrite.testing.faults import FaultKind, Rule, Step
-from tests.iceberg.places import FAULTS, Place, check
+from tests.iceberg.places import KINDS, Place, check
 from tests.integration.places import rows
+from tests.sampling import short_and_long
 from tests.servers import CatalogLab, PlannedPgProxy, PlannedProxy
 
-APPENDS_MAX = 4 * FAULTS
+FEW, MANY = 4, 100
+"""How often a fault hits a commit in the short form, and in the long one."""
+FEW_STEPS, MANY_STEPS = 2, 20
+"""The same for each other request of a write."""
+APPENDS_PER_FAULT = 4
 
 PERFORMED = (
     FaultKind.LOST_ANSWER,
@@ -43,13 +49,13 @@ def append_until(
     """Append one row after another, each with a key, until so many faults have fired; every one is acked."""
     tables = [table] if isinstance(table, IcebergTable) else table
     before, ids = proxy.fired(), []
-    for number in range(first, first + APPENDS_MAX):
+    for number in range(first, first + APPENDS_PER_FAULT * max(faults, 10)):
         receipt = tables[number % len(tables)].append(rows(number), key=f"event-{number}")
         assert (receipt.outcome, receipt.rows) == ("committed", 1)
         ids.append(number)
         if proxy.fired() - before >= faults:
             return ids
-    raise AssertionError(f"{proxy.fired() - before} of {faults} faults fired in {APPENDS_MAX} appends")
+    raise AssertionError(f"{proxy.fired() - before} of {faults} faults fired in {len(ids)} appends")
 
 
 def check_each(place: Place, ids: list[int]) -> None:
@@ -58,9 +64,12 @@ def check_each(place: Place, ids: list[int]) -> None:
     assert place.history() == ["before", *(f"event-{number}" for number in ids)]
 
 
-@pytest.mark.parametrize("kind", [*PERFORMED, *REFUSED], ids=str)
+SAMPLED_COMMITS = short_and_long(product(KINDS, (*PERFORMED, *REFUSED)), FEW, MANY, every=3)
+
+
+@pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_COMMITS, indirect=["lab"])
 def test_commits_whose_answer_is_lost_or_wrong_are_once_and_acked(
-    lab: CatalogLab, place: Place, kind: FaultKind
+    lab: CatalogLab, place: Place, kind: FaultKind, faults: int
 ) -> None:
     """C1, C3: the catalog's clients repeat some requests by themselves, and meet their own first one."""
     place.create(0)
@@ -69,7 +78,7 @@ def test_commits_whose_answer_is_lost_or_wrong_are_once_and_acked(
     every = 1 if kind in PERFORMED else 2
     lab.commits.plan(Rule(kind=kind, steps=(Step.CATALOG_COMMIT,), every=every))
     before = lab.commits.fired()
-    faults = FAULTS if kind in PERFORMED else FAULTS // 2
+    faults = faults if kind in PERFORMED else faults // 2
     ids = append_until(table, lab.commits, faults)
     lab.commits.clear()
     assert lab.commits.fired() - before >= faults
@@ -78,12 +87,13 @@ def test_commits_whose_answer_is_lost_or_wrong_are_once_and_acked(
 
 UPLOADS = (Step.PUT_DATA, Step.PUT_MANIFEST, Step.PUT_MANIFEST_LIST)
 DOWNLOADS = (Step.GET_DATA, Step.GET_MANIFEST_LIST)
-STEP_FAULTS = max(2, FAULTS // 5)
+TRANSFERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_503, FaultKind.CUT)
+SAMPLED_TRANSFERS = short_and_long(product(KINDS, TRANSFERS), FEW_STEPS, MANY_STEPS, every=3)
 
 
-@pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.ERROR_503, FaultKind.CUT], ids=str)
+@pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_TRANSFERS, indirect=["lab"])
 def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
-    lab: CatalogLab, place: Place, kind: FaultKind
+    lab: CatalogLab, place: Place, kind: FaultKind, faults: int
 ) -> None:
     """G2: every file has a name of its own, so it may be put again; Iceberg's REST catalog writes its metadata.
 
@@ -96,14 +106,14 @@ def test_uploads_and_downloads_whose_answer_is_lost_change_nothing(
     theirs = lab.kind == "rest" or kind is FaultKind.ERROR_503
     for step in (*UPLOADS, *DOWNLOADS, *(() if theirs else (Step.PUT_METADATA,))):
         lab.proxy.plan(Rule(kind=kind, steps=(step,), every=2))
-        ids += append_until(tables, lab.proxy, STEP_FAULTS, first=len(ids) + 1)
+        ids += append_until(tables, lab.proxy, faults, first=len(ids) + 1)
     lab.proxy.clear()
     check_each(place, ids)
 
 
-@pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.ERROR_503, FaultKind.CUT], ids=str)
+@pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_TRANSFERS, indirect=["lab"])
 def test_loads_of_the_table_that_fail_never_decide_a_commit(
-    lab: CatalogLab, place: Place, kind: FaultKind
+    lab: CatalogLab, place: Place, kind: FaultKind, faults: int
 ) -> None:
     """C1: a third of the looks fails, while the answers of half of the commits are lost."""
     place.create(0)
@@ -112,15 +122,18 @@ def test_loads_of_the_table_that_fail_never_decide_a_commit(
         Rule(kind=kind, steps=(Step.CATALOG_LOAD,), every=3),
         Rule(kind=FaultKind.LOST_ANSWER, steps=(Step.CATALOG_COMMIT,), every=2),
     )
-    ids = append_until(table, lab.commits, 2 * STEP_FAULTS)
+    ids = append_until(table, lab.commits, 2 * faults)
     lab.commits.clear()
     check_each(place, ids)
 
 
-@pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.ERROR_500, FaultKind.CUT], ids=str)
-@pytest.mark.parametrize("lab", ["sql", "glue"], indirect=True)
+LEDGERS = (FaultKind.LOST_ANSWER, FaultKind.ERROR_500, FaultKind.CUT)
+SAMPLED_LEDGERS = short_and_long(product(("sql", "glue"), LEDGERS), FEW_STEPS, MANY_STEPS, every=2)
+
+
+@pytest.mark.parametrize(("lab", "kind", "faults"), SAMPLED_LEDGERS, indirect=["lab"])
 def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
-    lab: CatalogLab, place: Place, lock_table: str, kind: FaultKind
+    lab: CatalogLab, place: Place, lock_table: str, kind: FaultKind, faults: int
 ) -> None:
     """The ledger in the catalog's own database, and in DynamoDB beside Glue."""
     place = place if lab.kind == "sql" else place.locked(lock_table)
@@ -132,7 +145,7 @@ def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
     for step in (Step.PUT_LEDGER, Step.LEASE, *((Step.UPDATE_LEDGER,) if lab.kind == "sql" else ())):
         proxy.plan(Rule(kind=kind, steps=(step,), every=2))
         table._queue_first = 100
-        ids += append_until(table, proxy, STEP_FAULTS, first=len(ids) + 1)
+        ids += append_until(table, proxy, faults, first=len(ids) + 1)
     proxy.clear()
     check_each(place, ids)
 

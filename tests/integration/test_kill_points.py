@@ -1,6 +1,7 @@
 """SIGKILL before and after every effect of a commit; nobody, the same writer or another one goes on (A4 to A6).
 
-The points are listed by recording the write itself, so that no step can be forgotten.
+The points are listed by recording the write itself, so that no step can be forgotten.  The short form kills a
+keyed append at each of them, once; what follows it takes turns.  Other ways of writing are killed at a sample.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import safewrite as sw
 from safewrite.testing.steps import Recorder, points
 from tests.integration.children import Nursery, Task, set_scene
 from tests.integration.places import Place, crash_at, once, rows, visible
+from tests.sampling import kind_of, some_points
 
 BEFORE, MINE, OTHER_ROWS, NEXT, LEFT, RIVAL = 1, 10, 20, 30, 40, 50
 NEVER_MISSING = {
@@ -190,25 +192,15 @@ SEQUELS: list[tuple[Callable[[Place, Scenario], None], ...]] = [
 ]
 
 
-@pytest.mark.parametrize("sequel", range(3), ids=["another-goes-on", "it-is-retried", "other-rows-follow"])
-def test_a_writer_killed_at_any_step_leaves_its_rows_once_or_not_at_all(
-    nursery: Nursery, new_place: Callable[[str], Place], sequel: int
-) -> None:
-    """A4, A5, A6: the table is readable, a retry with the same key is once, other rows are refused."""
-    todo = recorded(new_place("dynamodb"), KEYED)
-    assert set(todo) >= set(points(NEVER_MISSING["dynamodb"])), todo
-    for point in todo:
-        place = new_place("dynamodb")
-        kill(nursery, place, KEYED, point)
-        follow(place, KEYED, SEQUELS[sequel])
-
-
 @pytest.mark.parametrize("every_sequel", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.parametrize("arbiter", ["object-store", "local"])
-def test_without_a_lock_table_too_a_killed_writer_leaves_its_rows_once_or_not_at_all(
+@pytest.mark.parametrize("arbiter", NEVER_MISSING)
+def test_a_writer_killed_at_any_step_leaves_its_rows_once_or_not_at_all(
     nursery: Nursery, new_place: Callable[[str], Place], arbiter: str, every_sequel: bool
 ) -> None:
-    """The same where the store alone arbitrates; the sequels take turns, or each follows each point."""
+    """A4, A5, A6: the table is readable, a retry with the same key is once, other rows are refused.
+
+    The sequels take turns, or each follows each point.
+    """
     todo = recorded(new_place(arbiter), KEYED)
     assert set(todo) >= set(points(NEVER_MISSING[arbiter])), todo
     for number, point in enumerate(todo):
@@ -218,17 +210,27 @@ def test_without_a_lock_table_too_a_killed_writer_leaves_its_rows_once_or_not_at
             follow(place, KEYED, sequel)
 
 
-@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.long)])
+PLAIN = NEVER_MISSING["dynamodb"] | {"commit.temp_id", "commit.list", "stage.check_data"}
+"""Kinds of steps of a keyed append, which is killed at each of them."""
+
+
+def test_a_keyed_append_has_the_plain_steps(new_place: Callable[[str], Place]) -> None:
+    """So none of them is left out by all samples."""
+    assert set(map(kind_of, recorded(new_place("dynamodb"), KEYED))) == PLAIN
+
+
+@pytest.mark.parametrize("every_point", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("arbiter", "name"), CASES)
 def test_every_way_of_writing_survives_being_killed_at_any_step(
-    nursery: Nursery, new_place: Callable[[str], Place], arbiter: str, name: str, stride: int
+    nursery: Nursery, new_place: Callable[[str], Place], arbiter: str, name: str, every_point: bool
 ) -> None:
     """Streams' batches, writes without a key, the first write of a table, with a checkpoint, a queue, a repair.
 
-    The short form takes each third point, which is before a step and after one in turn.
+    The short form takes every fourth step, and each kind of step that a keyed append has not.
     """
     scenario = SCENARIOS[name]
-    for number, point in enumerate(recorded(new_place(arbiter), scenario)[::stride]):
+    found = recorded(new_place(arbiter), scenario)
+    for number, point in enumerate(found if every_point else some_points(found, met=PLAIN)):
         place = new_place(arbiter)
         kill(nursery, place, scenario, point)
         follow(place, scenario, SEQUELS[number % 3] if scenario.naming else (next_writer,))

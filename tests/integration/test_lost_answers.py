@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
 import safewrite as sw
 from safewrite.testing.faults import FaultKind, Rule, Step
 from tests.integration.places import Place, impatient, once, rows, visible
+from tests.sampling import some
 from tests.servers import PlannedProxy
 
 WRITES = {
@@ -27,7 +29,7 @@ READS = (Step.GET_COMMIT, Step.GET_DATA, Step.LIST_LOG, Step.DDB_QUERY, Step.DDB
 
 CONDITIONAL = (Step.PUT_COMMIT, Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY, Step.PUT_LEDGER)
 
-LOST_ANSWERS = [20, pytest.param(100, marks=pytest.mark.long)]
+LOST_ANSWERS = [5, pytest.param(100, marks=pytest.mark.long)]
 OTHER_FAULTS = 5
 APPENDS_MAX = 400
 
@@ -68,8 +70,10 @@ def test_lost_answers_at_each_write_leave_every_row_once_and_acked(
     assert set(fault_proxy.counts()) == {(step, FaultKind.LOST_ANSWER)}
 
 
-@pytest.mark.parametrize("kind", [*AFTER, *BEFORE], ids=str)
-@pytest.mark.parametrize("arbiter", WRITES)
+SAMPLED_REFUSALS = some(product(WRITES, [*AFTER, *BEFORE]), every=2)
+
+
+@pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_REFUSALS)
 def test_writes_that_are_refused_or_answered_wrongly_are_once_and_acked(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, kind: FaultKind
 ) -> None:
@@ -88,12 +92,11 @@ def test_writes_that_are_refused_or_answered_wrongly_are_once_and_acked(
     assert set(fault_proxy.counts()) == {(step, kind) for step in steps}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [FaultKind.FORBIDDEN_403, FaultKind.ERROR_500, FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT],
-    ids=str,
-)
-@pytest.mark.parametrize("arbiter", WRITES)
+READ_FAULTS = (FaultKind.FORBIDDEN_403, FaultKind.ERROR_500, FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT)
+SAMPLED_READS = some(product(WRITES, READ_FAULTS), every=2)
+
+
+@pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_READS)
 def test_reads_that_are_refused_or_damaged_never_decide_a_commit(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, kind: FaultKind
 ) -> None:
@@ -147,8 +150,10 @@ def refusal(table: sw.Table, number: int) -> sw.SafewriteError | None:
 FAILING = [kind for kind in FaultKind if kind not in (FaultKind.DELAY, FaultKind.LATE, FaultKind.FLIP_BIT)]
 
 
-@pytest.mark.parametrize("kind", FAILING, ids=str)
-@pytest.mark.parametrize("arbiter", WRITES)
+SAMPLED_FAILING = some(product(WRITES, FAILING), every=2)
+
+
+@pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_FAILING)
 def test_a_write_that_never_gets_an_answer_is_absent_or_unknown_and_the_same_key_decides(
     new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, kind: FaultKind
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import safewrite as sw
 from safewrite.testing.steps import At
 from tests.integration.places import Place, crash_at, once, rows
+from tests.sampling import some
 
 CITIES = pa.table({"id": pa.array([7], pa.int64()), "city": ["Rome"]})
 
@@ -66,8 +68,13 @@ def test_nothing_is_written_where_the_table_was_dropped(place: Place, verb: str)
     assert not [path for path in place.objects("_delta_log/") if path.endswith(".json")]
 
 
-@pytest.mark.parametrize("versions", [1, 2, 3, 6])
-@pytest.mark.parametrize("verb", VERBS)
+VERSIONS = (1, 2, 3, 6)
+SAMPLED_ANEW = some(product(("dynamodb", "object-store"), VERBS, VERSIONS))
+
+
+@pytest.mark.parametrize(
+    ("place", "verb", "versions"), [*SAMPLED_ANEW, *product(["local"], VERBS, VERSIONS)], indirect=["place"]
+)
 def test_nothing_is_written_into_a_table_that_was_made_anew(place: Place, verb: str, versions: int) -> None:
     """With a shorter log, one of the same length, or a longer one: the new table is as its makers left it."""
     table = held(place)

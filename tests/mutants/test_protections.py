@@ -37,7 +37,7 @@ from safewrite.protocol.effects import (
     Unknown,
 )
 from safewrite.protocol.values import Entry
-from safewrite.stores.aws import meaning
+from safewrite.stores.aws import classify_error
 from safewrite.stores.dynamodb import DynamoDBLocks
 from safewrite.stores.s3 import S3Objects
 from safewrite.stores.world import Performer, run
@@ -199,8 +199,8 @@ def test_every_page_of_a_listing_is_read() -> None:
 
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted"])
 def test_409_means_ask_again(code: str) -> None:  # A18, M6
-    assert isinstance(meaning(_refused(code, 409), write=True), Busy)
-    assert meaning(_refused("PreconditionFailed", 412), write=True) == Exists()
+    assert isinstance(classify_error(_refused(code, 409), write=True), Busy)
+    assert classify_error(_refused("PreconditionFailed", 412), write=True) == Exists()
 
 
 # --- the steps of a commit --------------------------------------------------------------------------
