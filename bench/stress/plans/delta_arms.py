@@ -13,8 +13,9 @@ from .plan import FAULT_CLASSES, OLD, PEER_THINK_S, WRANGLER, ArmPlan, Settings,
 
 # --- faults -------------------------------------------------------------------------------------
 def safewrite_faults(seed: int) -> tuple[Rule, ...]:
-    """Every class that the promise must survive; rates are per request, a few faults for each append.  The
-    seed also places each class once among the first requests, so that none stays away by chance.
+    """Every class that the promise must survive; rates are per request, a few faults for each append.
+
+    The seed also places each class once among the first requests, so that none stays away by chance.
     """
     rng = random.Random(f"{seed}/faults")
     commit, lock = (Step.PUT_COMMIT,), (Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY)
