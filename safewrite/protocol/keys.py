@@ -48,7 +48,7 @@ class Identity:
 
     @property
     def is_given(self) -> bool:
-        """Whether a repeat can be recognized."""
+        """Whether a repeat can be recognised."""
         return self.key is not None or self.txn is not None
 
     def key_for(self, draw: Callable[[], str], base_version: int) -> str:
