@@ -161,7 +161,7 @@ class CommitUnknownError(SafewriteError):
 
 
 class ForeignWriterError(SafewriteError):
-    """Bytes that we committed were replaced: someone writes outside the rules."""
+    """Bytes that we committed were replaced: another writer breaks the rules."""
 
     default_kind = Kind.FOREIGN_WRITER
 

@@ -53,8 +53,9 @@ Txn: TypeAlias = tuple[str, int] | Generated | None
 
 @reading("key= or txn=")
 def identity(key: Key, txn: Txn) -> Identity:
-    """How the caller names a write: by a key, by a stream's batch, or not at all.  None is an invalid name,
-    not the same as none given: an event whose id is missing must not be written twice.
+    """How the caller names a write: by a key, by a stream's batch, or not at all.
+
+    None is an invalid name, not the same as none given: an event whose id is missing must not be written twice.
 
     Raises:
         InvalidInputError: both were given, or None, or one that cannot be used.

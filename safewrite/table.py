@@ -136,15 +136,14 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
             txn: ``(app_id, version)`` of a stream's batch, instead of a key.
             schema_mode: ``"merge"`` to add new columns to the table and leave missing ones NULL.
             spark_catalog: Iceberg only, for a Spark DataFrame: its session's name for the table's catalog,
-            where several of the session's catalogs know the table.
+                where several of the session's catalogs know the table.
 
         Raises:
             WouldAlterError, InvalidInputError: before anything was uploaded.
             ReplayMismatchError: the key or batch was committed before with other rows.
             NotCommittedError: its other subclasses; none of the rows is or will be in the table.
             CommitUnknownError: the same call again, or ``resolve(error.key)``, decides.
-            ForeignWriterError: another writer replaced our commit, or the catalog acknowledged it and it is
-            not there.
+            ForeignWriterError: our commit was replaced, or the catalog acknowledged it and it is not there.
         """
         operation = Operation("append", None, check_mode(schema_mode), self._in_session(spark_catalog))
         return self._write(data, operation, identity(key, txn))
@@ -194,7 +193,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
         """Remove the rows for which ``where`` is true, in one commit; rows for which it is NULL stay.
 
         Rows that other writers append meanwhile are treated as by :meth:`overwrite`.  A delete that finds no
-        rows commits all the same, so that a repeat is recognized.  Files that hold other rows too are
+        rows commits all the same, so that a repeat is recognised.  Files that hold other rows too are
         rewritten (copy-on-write).
 
         Args:
@@ -236,7 +235,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
     ) -> Sink:
         """What ``foreachBatch`` of a Spark stream calls: ``stream.writeStream.foreachBatch(table.sink(app_id="orders"))``.
 
-        Each batch is one commit, in the table exactly once: a replay is recognized by ``app_id`` and its
+        Each batch is one commit, in the table exactly once: a replay is recognised by ``app_id`` and its
         epoch, and by the offsets of the stream's sources or its rows.
 
         Args:

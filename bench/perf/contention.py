@@ -130,7 +130,9 @@ def _broken(case: str, found: dict[str, list[dict[str, Any]]], contest: Contest)
             if cell["errors"]:
                 said.append(f"{case}, {arm}: appends without an ack: {cell['errors']}")
             if cell["missing_rows"]:
-                said.append(f"{case}, {arm}: the table has {-cell['missing_rows']:+} rows beside those acked")
+                said.append(
+                    f"{case}, {arm}: the table has {-cell['missing_rows']:+} rows besides those acked"
+                )
     return said
 
 

@@ -34,8 +34,8 @@ def run(scale: Scale, folder: Path, contest: Contest = DELTA) -> Scenario:
         name="lone",
         title="A lone append",
         measures="Milliseconds from the call to its return, each writer on a table of its own, in turn. "
-        f"Warm: one handle for all appends, beside {contest.beside['warm']}. Cold: the table is opened "
-        f"anew at each append, beside {contest.beside['cold']}. Ratios are to {contest.peer} in the same round.",
+        f"Warm: one handle for all appends, against {contest.beside['warm']}. Cold: the table is opened "
+        f"again at each append, against {contest.beside['cold']}. Ratios are to {contest.peer} in the same round.",
         lines=tuple(lines),
         aims=tuple(_aims(lines, contest)),
         notes=(*contest.notes, "Requests are counted on the way that is slowed down."),

@@ -2,7 +2,7 @@
 
 Plain Delta writes go through safewrite's log store and through Delta's own for a single driver; batches of an
 Iceberg sink stand against ``writeTo().append()``, once of a frame whose rows must be hashed, once of a stream
-that is recognized by its offsets.  One session, one S3, tables of their own, in turn.
+that is recognised by its offsets.  One session, one S3, tables of their own, in turn.
 """
 
 from __future__ import annotations

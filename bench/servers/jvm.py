@@ -25,9 +25,7 @@ class JvmServer(Server):
     main_jar: str
     """A pattern of the jar without which the others are of no use."""
     main: str
-    """The program of the server: a class of its jars, or a Java source of ours, which Java compiles as it
-    runs it.
-    """
+    """The server's program: a class of its jars, or a Java source of ours that Java compiles as it runs it."""
 
     def __init__(
         self, run_dir: Path | str, *, jars_dir: Path | str | None = None, start_timeout_s: float = 120.0

@@ -100,7 +100,8 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     lease_s: Annotated[
         float,
         typer.Option(
-            envvar="SAFEWRITE_LEASE_S", help="safewrite's lease; kept short, as every kill in it costs it."
+            envvar="SAFEWRITE_LEASE_S",
+            help="How long an unmoving queue is watched; kept short, as every kill in a turn costs it.",
         ),
     ] = 1.0,
     limit_s: Annotated[
@@ -122,7 +123,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
             envvar="SAFEWRITE_SPARK",
             min=0,
             max=4,
-            help="Spark streams beside the writers, on Delta as many plain Spark writers too; needs make jars.",
+            help="Spark streams next to the writers, on Delta as many plain Spark writers too; needs make jars.",
         ),
     ] = 0,
     spark_kills: Annotated[

@@ -88,9 +88,7 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
-    """The parent's environment without variables that could redirect or weaken a writer; Spark's jars may be
-    elsewhere.
-    """
+    """The parent's environment without what could redirect or weaken a writer; Spark's jars may be elsewhere."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -47,8 +47,9 @@ class Way:
 
 @dataclass(slots=True)
 class FinalReads:
-    """What the readers found when the writers had ended.  ``flaws`` are of the table itself, in nobody's
-    rows; ``versions`` is how many versions it went through.
+    """What the readers found when the writers had ended.
+
+    ``flaws`` are of the table itself, in nobody's rows; ``versions`` is how many versions it went through.
     """
 
     reads: list[Read]

@@ -17,7 +17,7 @@ WORDS: Mapping[str, str] = {
     "naive": "Writers without safewrite, each with its own settings and faults.",
     "processes": "Writers on the one table, each a process of its own. safewrite on the object store has half of --writers, and at least five.",
     "kinds": "Kinds of writers on the table: frames of pandas, polars, Arrow, Spark, and other engines.",
-    "acked rows": "Acknowledged rows: the writer was told that they are in the table. Rows of other engines on the same table are not counted here.",
+    "acked rows": "Acknowledged rows: the writer has the answer that they are in the table. Rows of other engines on the same table are not counted here.",
     "lost": "Acknowledged rows that are not in the table.",
     "doubled": "Copies of a row after the first, for readers of the table or of its change feed.",
     "recommitted": "Rows whose file the log adds more than once: a change feed shows them twice.",

@@ -199,10 +199,15 @@ def repair(
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Repair what is safe to repair.  Delta: finish commits that a writer left unfinished; on demand rescue
-    vanished ones, sweep temp files, and let the log remember writes for long enough.  Iceberg: on demand let
-    the table keep snapshots for long enough, and nothing else; doctor says how to repair the rest.  Exits
-    with 1 if something that should be repaired could not be.
+    """Repair what is safe to repair.
+
+    Delta: finish commits that a writer left unfinished; on demand rescue vanished ones, sweep temp files, and let
+    the log remember writes for long enough.
+
+    Iceberg: on demand let the table keep snapshots for long enough, and nothing else; doctor says how to
+    repair the rest.
+
+    Exits with 1 if something that should be repaired could not be.
     """
     with screen.errors():
         if target.catalog is None:

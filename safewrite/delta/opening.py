@@ -1,4 +1,4 @@
-"""Opens a Delta table: its newest state, its arbiter, its other writers."""
+"""Opens a Delta table: its newest snapshot, its arbiter, its other writers."""
 
 from __future__ import annotations
 

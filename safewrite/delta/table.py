@@ -250,9 +250,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         return self._receipt(done, candidate.write, started_s)
 
     def _ready_for_spark(self, schema: Callable[[], pa.Schema]) -> Snapshot:
-        """The table as it is now, created if it may be, with its arbiter recorded: Delta's commits record
-        none.
-        """
+        """The table as it is now, created if it may be, its arbiter recorded: Delta's commits record none."""
         if self._state is None:
             try:
                 self._create(schema())

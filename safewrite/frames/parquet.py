@@ -91,9 +91,7 @@ class ParquetDraft:
         self._rows += table.num_rows
 
     def close(self) -> tuple[bytes, pq.FileMetaData]:
-        """Finish the file; return it with its footer, which was read back.  Raises InternalError if rows are
-        missing.
-        """
+        """The finished file and its footer, which was read back; raises InternalError if rows are missing."""
         self._writer.close()
         footer = pq.read_metadata(self._sink)
         if footer.num_rows != self._rows:

@@ -166,9 +166,7 @@ def look(
     lock_table: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Connection:
-    """Connect for reading only, as :func:`connect`: create nothing, and accept a catalog that is unsafe to
-    write to.
-    """
+    """As :func:`connect`, for reading only: create nothing, and accept a catalog that is unsafe to write to."""
     name = _identifier(identifier)
     found = _catalog(catalog, storage_options or {})
     try:
@@ -267,9 +265,7 @@ def _loaded(load: Callable[[], Catalog]) -> Catalog:
 
 
 def _refuse_unguarded(name: str, given: Mapping[str, Any]) -> None:
-    """Refuse a catalog of files only, which has no compare-and-set on S3 (C6), and Hive's, which rests on a
-    lock alone.
-    """
+    """Refuse a catalog of files, which has no compare-and-set on S3 (C6), and Hive's, which has only a lock."""
     from pyiceberg.utils.config import Config
 
     configured = Config().get_catalog_config(name) or {}

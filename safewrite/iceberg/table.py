@@ -191,9 +191,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         return self._fresh_head() if operation.verb == "delete" else self._fresh_head(data)
 
     def _fresh_head(self, *of: Any) -> TableVersion:
-        """The table version of a moment ago; where there is no table, created for the data ``of`` a write if
-        it may be.
-        """
+        """The table version of a moment ago; a missing table is created for the data ``of`` a write if it may be."""
         if self._cached.head is not None:
             return self._admit(self._cached.fresh(self.limits))
         if self._first is not None and of:

@@ -48,7 +48,7 @@ class Identity:
 
     @property
     def is_given(self) -> bool:
-        """Whether a repeat can be recognized."""
+        """Whether a repeat can be recognised."""
         return self.key is not None or self.txn is not None
 
     def key_for(self, draw: Callable[[], str], base_version: int) -> str:
@@ -160,9 +160,7 @@ def remember(record: LedgerRecord, version: int, limits: Limits) -> Generator[Ef
 
 
 def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
-    """Record the version at which an attempt ended in doubt, so that ``resolve`` can tell when it is
-    settled.
-    """
+    """Record at which version an attempt ended in doubt, so that ``resolve`` can tell when it is settled."""
     yield from ask(LedgerCommit(replace(record, in_doubt_at=version), name="ledger.doubt"), limits)
 
 

@@ -93,8 +93,8 @@ def jars_from(
     """The pinned jars in a folder, or in its ``spark`` folder as ``make jars`` leaves them, each checked by its digest.
 
     Raises:
-        MissingExtraError: one is missing; the message holds the command that fetches it. UnsafeConfigError:
-        one has other bytes.
+        MissingExtraError: one is missing; the message holds the command that fetches it.
+        UnsafeConfigError: one has other bytes.
     """
     wanted = pins(delta=delta, iceberg=iceberg, s3=s3, kafka=kafka)
     folder = _spark_folder(Path(folder), wanted)

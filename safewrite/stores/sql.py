@@ -301,8 +301,9 @@ def _one_statement_at_a_time(engine: sa.Engine) -> sa.Engine:
 
 
 def _leave_the_parents_connections() -> None:
-    """Drop the parent's connections in a forked child: two processes on one socket would read each other's
-    answers.  This helps the catalog's own commits too, which go through the same engine.
+    """Drop the parent's connections in a forked child: on one socket both would read each other's answers.
+
+    This helps the catalog's own commits too, which go through the same engine.
     """
     for engine in _engines:
         engine.dispose(close=False)

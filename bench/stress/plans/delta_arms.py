@@ -13,8 +13,9 @@ from .plan import FAULT_CLASSES, OLD, PEER_THINK_S, WRANGLER, ArmPlan, Settings,
 
 # --- faults -------------------------------------------------------------------------------------
 def safewrite_faults(seed: int) -> tuple[Rule, ...]:
-    """Every class that the promise must survive; rates are per request, a few faults for each append.  The
-    seed also places each class once among the first requests, so that none stays away by chance.
+    """Every class that the promise must survive; rates are per request, a few faults for each append.
+
+    The seed also places each class once among the first requests, so that none stays away by chance.
     """
     rng = random.Random(f"{seed}/faults")
     commit, lock = (Step.PUT_COMMIT,), (Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY)
@@ -212,7 +213,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
             title = "deltalake 1.6 under lost answers, read by its change feed"
             return ArmPlan(name, title, _lost_answer(base), peer_faults=lost, naive=True, change_feed=True)
         case "spark-default":
-            title = "Spark with Delta's own log store beside deltalake 1.6"
+            title = "Spark with Delta's own log store, next to deltalake 1.6"
             return ArmPlan(name, title, _spark_default(base), peer_faults=late, naive=True)
         case "awswrangler":
             title = "awswrangler, killed after the commit and run again"

@@ -71,8 +71,9 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
 
 
 def peer_faults(kind: CatalogKind) -> tuple[Rule, ...]:
-    """The faults that PyIceberg as a peer meets on our table: none that would let its clean-up destroy the
-    table.  Its SDK for Glue asks again after a lost answer and hears of a conflict with itself.  On the last
+    """The faults that PyIceberg as a peer meets on our table: none that would let its clean-up destroy it.
+
+    Its SDK for Glue asks again after a lost answer and hears of a conflict with itself.  On the last
     attempt PyIceberg would then delete files of the snapshot that landed, and the table with them.
     """
     slow = (Rule(kind=FaultKind.DELAY, probability=0.02, delay_s=0.25),)

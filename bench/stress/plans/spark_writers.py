@@ -71,9 +71,7 @@ def _stream(arm: ArmPlan, settings: Settings, number: int) -> WriterPlan:
 
 
 def _plain(settings: Settings, number: int) -> WriterPlan:
-    """A plain writer, without a key: nobody knows, and nobody repeats, what was under way when its driver was
-    killed.
-    """
+    """A writer without a key: nobody knows, and nobody repeats, what was under way when its driver was killed."""
     habits: dict[str, Any] = {
         "on_error": "retry", "on_restart": "give up", "calls_max": 12, "lease_s": settings.lease_s,
     }  # fmt: skip

@@ -37,9 +37,7 @@ INTERVAL_DEFAULT = 10
 BEHIND = 2
 """After this many intervals without a checkpoint, writers between two due versions make one."""
 LEAST_S, BYTES_PER_S = 0.1, 5e6
-"""The time that a checkpoint takes: at least, and for each byte of the one before it (measured on two busy
-cores).
-"""
+"""Seconds that a checkpoint takes: at least, and for each byte of the one before (measured on two busy cores)."""
 SHARE, LONGEST_S = 0.1, 5.0
 """The share of a caller's time left that a checkpoint may take, and the most seconds."""
 

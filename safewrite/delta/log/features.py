@@ -171,9 +171,7 @@ def _column_mapping(state: Snapshot) -> str | None:
 
 
 def _row_tracking(state: Snapshot) -> str | None:
-    """Refuse a table that supports row tracking: it wants row ids even where that is not enabled, unless
-    suspended.
-    """
+    """Why row tracking forbids it: the table wants row ids even where it is not enabled, unless suspended."""
     enabled = _true(state, "delta.enableRowTracking")
     supported = "rowTracking" in features(state) and not _true(state, "delta.rowTrackingSuspended")
     return "every added row would need a row id" if enabled or supported else None
@@ -189,7 +187,7 @@ def _in_commit_timestamps(state: Snapshot) -> str | None:
 
 
 def _text_limits(state: Snapshot) -> str | None:
-    """Refuse text limits inside of other types; those of whole columns are checked where frames are."""
+    """Why text limits inside of other types forbid it; those of whole columns are checked where frames are."""
     nested = [path for path, metadata in _columns(state) if is_nested(str(metadata.get(DECLARED, "")))]
     return (
         f"texts inside of {', '.join(nested)} have a length that would have to be checked" if nested else None

@@ -1,4 +1,4 @@
-"""Serves Parquet files to Arrow of which only some byte ranges were fetched."""
+"""Shows Arrow a Parquet file after only some of its byte ranges were fetched."""
 
 from __future__ import annotations
 

@@ -184,7 +184,9 @@ def settle(
 ) -> tuple[str | None, str | None, Mapping[str, str]]:
     """The ``arbiter`` and ``lock_table`` to connect with, and the table's properties.
 
-    The user need not repeat what the table records.  Reads the table's properties, and no more of it.
+    The user need not repeat what the table records.
+
+    Reads the table's properties, and no more of it.
     """
     address = parse_address(uri)
     if not address.is_s3:

@@ -107,7 +107,7 @@ def rescue(
     engine_version: str = "",
     dry_run: bool = False,
 ) -> Steps:
-    """Commit the blind appends that were acknowledged and vanished again, once (A12).
+    """Recommit, once, the blind appends that were acknowledged and vanished (A12).
 
     The key of each is derived from its temp file, so any number of rescues commits it once.  ``leave`` holds
     temp paths of entries that were open a moment ago.  A repair has closed them since, which does not tell

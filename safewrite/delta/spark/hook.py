@@ -39,9 +39,7 @@ class CommitHook:
 
 
 def _in_doubt(path: str, body: str, why: str) -> str:
-    """What Delta's own error would not say: this commit may be there, and doing it again may double its
-    rows.
-    """
+    """What Delta's own error would not say: this commit may be there, and a repeat may double its rows."""
     _, version = parse_commit_path(path)
     transaction = transaction_of(body.encode())
     return (

@@ -178,9 +178,7 @@ def pending(candidate: SparkTransaction, seen: int, arbiter: Arbiter) -> Iterato
 
 
 def user_metadata(candidate: SparkTransaction) -> str:
-    """The value of Delta's option ``userMetadata``, by which the hook knows the commit; history shows it
-    too.
-    """
+    """The value of Delta's option ``userMetadata``: the hook knows the commit by it, and history shows it."""
     write = candidate.write
     shown: dict[str, Any] = {"token": candidate.commit_id, "key": write.key}
     if candidate.named_by is None:

@@ -89,9 +89,7 @@ class Planner:
         state: Snapshot | None,
         name: Identity,
     ) -> Transaction:
-        """A transaction that replaces the rows for which ``where`` is true; an append where there is no
-        table.
-        """
+        """A transaction that replaces the rows where ``where`` is true; an append where there is no table."""
         from safewrite.delta.write.overwrite import OverwriteTransaction, named
         from safewrite.frames.replace_where import EVERYTHING, check_rows
         from safewrite.frames.where import parse

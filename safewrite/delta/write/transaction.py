@@ -211,7 +211,7 @@ class Transaction:
         if info.get("commitId") == self.commit_id:
             if body != self.body(version):
                 raise ForeignWriterError(
-                    f"Version {version} is our commit with other bytes: someone rewrites commit files. "
+                    f"Version {version} is our commit with other bytes: another writer rewrites commit files. "
                     "Stop the other writers and run `safewrite doctor` on the table.",
                     key=self.write.key,
                 )

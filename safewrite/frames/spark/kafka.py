@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 SOURCE = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
-"""The class of Spark's stream of Kafka; this module reads its private parts, so any of this may be an error
-of Py4J's.
-"""
+"""The class of Spark's stream of Kafka; we read its private parts, so any of this may be an error of Py4J's."""
 
 
 def piece(source: Any, start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> list[Any] | None:

@@ -83,9 +83,7 @@ class MetadataCommit:
         return holds(self.requirements, head) and head.properties.get(MARK) == self.base.properties.get(MARK)
 
     def accounted_in(self, head: TableVersion) -> bool:
-        """Whether that metadata is the base: a later change overwrites the mark, so nothing else shows that
-        it did not land.
-        """
+        """Whether it is the base: a later change overwrites the mark, so only the base shows that it did not land."""
         return head.location == self.base.location
 
 

@@ -19,7 +19,7 @@ _REFUSED_CODES = {
     "InvalidInputException",
     "InvalidSignatureException",
     "MissingAuthenticationTokenException",
-    "UnrecognizedClientException",
+    "UnrecognisedClientException",
     "ValidationException",
 }
 _BUSY_CODES = {"ThrottlingException", "Throttling", "TooManyRequestsException"}

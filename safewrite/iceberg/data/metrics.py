@@ -172,9 +172,7 @@ class FileMetrics:
 
 
 def _sides(values: pa.Array) -> set[tuple[int, int]]:
-    """The signs that occur among UUIDs, taken as two signed numbers: where all have one sign, engines agree
-    on the order.
-    """
+    """The signs among UUIDs, taken as two signed numbers: where all have one sign, engines agree on the order."""
     raw = np.frombuffer(b"".join(values.drop_null().to_pylist()), np.uint8).reshape(-1, 16)
     signs = np.unique(raw[:, [0, 8]] >> 7, axis=0)
     return {(int(one), int(two)) for one, two in signs}

@@ -171,9 +171,7 @@ def _times(metadata: TableMetadata) -> Findings:
 
 
 def _retention(connection: Connection, metadata: TableMetadata) -> Findings:
-    """Judge how long snapshots remember keys, unless there is a ledger (E4); SQL catalogs get theirs at the
-    first open.
-    """
+    """Judge how long keys are remembered without a ledger (E4); SQL catalogs get theirs at the first open."""
     if connection.helpers.ledger or connection.kind == "sql":
         return
     found = retention.of(metadata, connection.branch)

@@ -77,9 +77,7 @@ class SparkIceberg:
         return self.layout if _location(metadata) == self.location else _layout(metadata)
 
     def is_of(self, session: SparkSession) -> bool:
-        """Whether the table is this session's; each batch of a stream comes with another Python object for
-        the session.
-        """
+        """Whether the session is the table's; each batch of a stream comes with another Python object for it."""
         known = self.session
         if known.sparkContext is not session.sparkContext:
             return False
@@ -172,8 +170,9 @@ def find(
     named: str | None,
     likely: str,
 ) -> SparkIceberg:
-    """The table in the session's catalog ``named``, or in the first that knows a table of this UUID.  Its
-    version is that of the metadata file at ``location``, or a later one.
+    """The table in the session's catalog ``named``, or in the first that knows a table of this UUID.
+
+    Its version is that of the metadata file at ``location``, or a later one.
 
     Raises:
         InvalidInputError: there is none.
@@ -193,8 +192,9 @@ def find(
 
 
 def make_active(session: SparkSession) -> None:
-    """Set the session in Java's thread: in a thread of a pool, Iceberg's library looks for its catalogs
-    there.  The Java thread of a Python thread knows no session (inside foreachBatch, for one).
+    """Set the session in Java's thread: in a thread of a pool, Iceberg's library looks for its catalogs there.
+
+    The Java thread of a Python thread knows no session (inside foreachBatch, for one).
     """
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - as safewrite.delta.spark.session
     jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
@@ -237,9 +237,7 @@ def _load(
 
 
 def _pieces(stream: Any) -> Iterator[bytes]:
-    """The content of Java's stream, in pieces: a py4j answer beyond 8 KB waits for TCP's delayed
-    acknowledgement, 40 ms.
-    """
+    """Java's stream, in pieces: a py4j answer beyond 8 KB waits for TCP's delayed acknowledgement, 40 ms."""
     while piece := bytes(stream.readNBytes(_PIECE_BYTES)):
         yield piece
 

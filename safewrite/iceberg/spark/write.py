@@ -48,9 +48,7 @@ if TYPE_CHECKING:
 TAIL_BYTES = 64
 _WAP = "write.wap.enabled"
 KNOWN_S = 30.0
-"""How long a loaded table serves, as in Iceberg's own cache: the credentials that a catalog lends with it run
-out.
-"""
+"""How long a loaded table serves, as in Iceberg's own cache: the credentials lent with it run out."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,10 @@ class Job:
     def batch(
         self, head: TableVersion, name: Identity
     ) -> Iterator[tuple[Batch, Callable[[], list[StagedFile]]]]:
-        """The rows, counted, and what gives their files.  Where possible, Spark writes the files at once and
-        counts the rows on the way.  It does not where rows must be looked at before anything is uploaded, or
-        where the table seems to have them already.
+        """The rows, counted, and what gives their files.
+
+        Where possible, Spark writes the files at once and counts the rows on the way.  It does not where rows
+        must be looked at before anything is uploaded, or where the table seems to have them already.
 
         Raises:
             ConflictError, StorageError: as :meth:`files`.
@@ -95,9 +94,7 @@ class Job:
             yield batch, lambda: self.files(batch, head)
 
     def _in_one_pass(self, head: TableVersion) -> tuple[Batch, list[StagedFile]] | None:
-        """Write and count in one pass; None where Spark does not tell what it saw, and its files then stay
-        unnamed.
-        """
+        """Write and count in one pass; None, with its files unnamed, where Spark does not tell what it saw."""
         frame = self.rows.frame
         if self.origin is not None:
             made = self._write(frame, head)

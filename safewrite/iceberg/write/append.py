@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LastList:
-    """The manifest list that a writer uploaded last; where no other commit came between, its next commit
-    starts from it.
-    """
+    """The manifest list that a writer uploaded last; its next commit starts from it if no other came between."""
 
     location: str = ""
     body: bytes = b""

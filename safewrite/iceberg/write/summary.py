@@ -92,9 +92,7 @@ def find(head: TableVersion, write: Write) -> int | None:
 
 
 def carries(head: TableVersion, name: Identity) -> bool:
-    """Whether a table version may hold a write of that name, so that rows should be compared before any are
-    uploaded.
-    """
+    """Whether a table version may hold a write of that name: then rows are compared before any are uploaded."""
     if name.txn is None:
         return name.key is not None and head.find(KEY, name.key) is not None
     app_id, version = name.txn

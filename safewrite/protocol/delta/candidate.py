@@ -49,9 +49,7 @@ class Candidate(Protocol):
 
     table_id: str | None
     accounted: int
-    """The version of the snapshot that the candidate was made from; earlier commits are examined for its key
-    only.
-    """
+    """The version that the candidate was made from; earlier commits are examined for its key only."""
 
     @property
     def anchor(self) -> Anchor | None:

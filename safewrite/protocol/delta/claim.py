@@ -35,9 +35,7 @@ from safewrite.protocol.values import Entry
 
 LOG = "_delta_log/"
 ENTRY_TTL_S = 2 * 24 * 3600
-"""Completed entries outlive any pause of a Spark writer, which takes no turn in the queue (A9: a day at
-least).
-"""
+"""Completed entries outlive any pause of a Spark writer, which takes no turn (A9: a day at least)."""
 
 
 class Claim(Enum):

@@ -126,9 +126,7 @@ def commit(
 
 
 def _interrupted(version: int, error: Exception) -> CommitUnknownError:
-    """The error for an exception of a library while a version is being tried, which leaves that version in
-    doubt.
-    """
+    """The error for a library's exception while a version is being tried: that version is in doubt."""
     return CommitUnknownError(
         f"The commit of version {version} ended in {type(error).__name__}: {said(error)}. The rows may be, or become, "
         "part of the table. Call again with the same key, or resolve(key), to decide.",
@@ -233,9 +231,7 @@ def try_version(state: Try, version: int, now_s: float) -> Generator[Effect, Out
 
 
 def _prove_unseen(state: Try) -> Steps:
-    """Prove the log, which nobody has looked at since ``fresh`` was guessed: it may be another table's by
-    now.
-    """
+    """Prove the log, unseen since ``fresh`` was guessed: it may be another table's by now."""
     if state.fresh:
         yield from prove(state)
 

@@ -143,7 +143,7 @@ def _with_arrow(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFram
 
 
 def _same(rows: Sequence[Row], column: Column, series: Any) -> None:
-    """Whether pandas holds what it was given: it merges 1 and True, and cuts what does not fit."""
+    """Check that pandas holds what it was given: it merges 1 and True, and cuts what does not fit."""
     kind = kinds.arrow(column.kind)
     for row, value in zip(rows, series, strict=True):
         if given(row.get(column.name), kind) != given(value, kind) and not _is_nothing(

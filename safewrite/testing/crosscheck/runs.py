@@ -104,9 +104,11 @@ def check(
     Args:
         format_: ``"delta"`` or ``"iceberg"``.
         schema: a table's own schema, with an ``id`` column of int64; drawn for each seed without it.
-        homes: where tables live; local ones by default. others: the deeds of other engines, and how often;
-        deltalake's or PyIceberg's by default.  concerns: programs for which this is False are drawn, and not
-        run.  failures_max: this many failing seeds end the run.  shrink: look for a smaller program that fails.
+        homes: where tables live; local ones by default.
+        others: the deeds of other engines, and how often; deltalake's or PyIceberg's by default.
+        concerns: programs for which this is False are drawn, and not run.
+        failures_max: this many failing seeds end the run.
+        shrink: look for a smaller program that fails.
     """
     columns = None if schema is None else [Column(one.name, kinds.kind_of(one.type)) for one in schema]
     drawn = programs(format_, columns=columns, others=others)

@@ -109,9 +109,7 @@ class LineageJudge:
         return self.state(after, nodes)
 
     def _again(self, node: Node, world: World) -> None:
-        """Start a process again; where snapshots are expired, its key may be undecidable for good, and it
-        says so and writes nothing.
-        """
+        """Start a process again; where snapshots are expired, it may say that its key is undecidable for good."""
         before = len(world.catalog.ever)
         try:
             run(self.model.start(node.slot, node.incarnation + 1), world)

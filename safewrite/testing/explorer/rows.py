@@ -127,7 +127,7 @@ def safewrite(
 def engine(key: str, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool) -> Program:
     """A write of another engine, such as Spark: it reads what is new and asks for the next version, until it has one.
 
-    It does not recognize its own commit when it meets it.  Started again it looks for it and goes on with the
+    It does not recognise its own commit when it meets it.  Started again it looks for it and goes on with the
     same bytes, as a caller in doubt does.
     """
     body, seen, ticket = body_of(key, attempt), -1, None

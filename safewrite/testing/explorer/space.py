@@ -24,9 +24,7 @@ class Judging(Protocol):
 
 
 class Space(Protocol):
-    """The state space of a model: see ``safewrite.testing.explorer.models`` and
-    ``safewrite.testing.explorer.catalog_models``.
-    """
+    """What is explored: see ``safewrite.testing.explorer.models`` and ``safewrite.testing.explorer.catalog_models``."""
 
     @property
     def name(self) -> str:
