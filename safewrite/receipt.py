@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -83,6 +84,19 @@ class Named(Protocol):
 
     @property
     def txn(self) -> tuple[str, int] | None: ...
+
+
+class Counts(Protocol):
+    """A write that knows how many rows it removes."""
+
+    def removed_rows(self) -> int | None: ...
+
+
+def removed_rows(write: Counts) -> int | None:
+    """How many rows a write that is committed has removed; a count that fails cannot undo the commit."""
+    with suppress(Exception):
+        return write.removed_rows()
+    return None
 
 
 @dataclass(frozen=True, slots=True)

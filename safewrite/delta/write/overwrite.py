@@ -236,9 +236,11 @@ def removal(add: Action, deletion_timestamp_ms: int) -> dict[str, Any]:
 # --- rows ---------------------------------------------------------------------------------------------
 def _row_count(add: Action) -> int | None:
     """The live rows of a file, by its statistics and its deletion vector."""
-    count = json.loads(add.get("stats") or "{}").get("numRecords")
-    deleted = (add.get("deletionVector") or {}).get("cardinality", 0)
-    return None if count is None else int(count) - int(deleted)
+    try:
+        count = json.loads(add.get("stats") or "{}")["numRecords"]
+        return int(count) - int((add.get("deletionVector") or {}).get("cardinality", 0))
+    except (ValueError, TypeError, KeyError, AttributeError):  # other engines may write anything there
+        return None
 
 
 def _check_rewritable(add: Action) -> None:

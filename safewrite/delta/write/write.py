@@ -180,7 +180,7 @@ def committed(
         state,
         contended=landed.contended,
         mixed=landed.mixed,
-        removed_rows=candidate.removed_rows(),
+        removed_rows=receipt.removed_rows(candidate),
     )
 
 

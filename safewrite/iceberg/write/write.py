@@ -149,7 +149,7 @@ def _committed(
         attempts=swapped.attempts,
         head=swapped.head,
         contended=swapped.contended,
-        removed_rows=plan.removed_rows(),
+        removed_rows=receipt.removed_rows(plan),
     )
 
 
