@@ -32,7 +32,7 @@ _NO_CREDENTIALS = frozenset(
 _UNREACHED = frozenset({"EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError", "SSLError"})
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
 _ADVICE = {
-    ("InvalidAccessKeyId", "InvalidClientTokenId", "UnrecognisedClientException", "InvalidToken"): (
+    ("InvalidAccessKeyId", "InvalidClientTokenId", "UnrecognizedClientException", "InvalidToken"): (
         "The access key, or its session token, is not known there: check AWS_ACCESS_KEY_ID and AWS_SESSION_TOKEN, and that the "
         "address is the service that they are for."
     ),

@@ -19,7 +19,7 @@ _REFUSED_CODES = {
     "InvalidInputException",
     "InvalidSignatureException",
     "MissingAuthenticationTokenException",
-    "UnrecognisedClientException",
+    "UnrecognizedClientException",
     "ValidationException",
 }
 _BUSY_CODES = {"ThrottlingException", "Throttling", "TooManyRequestsException"}
