@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import re
 import subprocess
@@ -12,7 +13,8 @@ from types import ModuleType
 import pytest
 
 import safewrite
-from safewrite import errors
+import safewrite as sw
+from safewrite import errors, tables
 from safewrite.errors import Kind, SafewriteError
 
 ENGINES = ("deltalake", "pyiceberg", "pyspark", "pandas", "polars", "duckdb")
@@ -161,3 +163,9 @@ print(receipt.rows, receipt.outcome.value)
 """
     done = run_without(OPTIONAL, code)
     assert (done.stdout.strip(), done.stderr) == ("3 committed", "")
+
+
+def test_type_checkers_see_every_setting_of_open_and_create() -> None:
+    settings = set(tables.Settings.__annotations__)
+    assert set(inspect.signature(sw.open).parameters) == settings | {"uri", "catalog", "create"}
+    assert set(inspect.signature(sw.create).parameters) == settings | {"uri", "catalog", "schema"}

@@ -65,7 +65,7 @@ def connect_as_recorded(
             uri, lock_table=lock_table, arbiter=arbiter, create_lock_table=create_lock_table, **reach
         )
     alone = connect(uri, lock_table=None, arbiter="object-store", **reach)
-    state = run(load(limits=limits or Limits()), alone.world)
+    state = run(load(_remembered.get(_mark(alone)), limits=limits or Limits()), alone.world)
     recorded = state.properties if state is not None else {}
     choice = choose(recorded, lock_table=None, arbiter=None, storage_options=storage_options)
     if choice.lock_table is None:
@@ -75,6 +75,7 @@ def connect_as_recorded(
             uri, lock_table=choice.lock_table, arbiter=None, create_lock_table=create_lock_table, **reach
         )
     if state is not None:
+        remember(alone, state)
         remember(connection, state)
     return connection
 

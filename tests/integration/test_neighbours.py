@@ -6,12 +6,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pytest
 
 import safewrite as sw
 from bench.servers.servers import Ministack, create_lock_table, storage_options
+from safewrite.delta import opening
+from safewrite.delta.log import snapshot
+from safewrite.delta.log.snapshot import Snapshot
 from safewrite.testing.steps import At, Recorder, points, side_of
 from tests.integration.places import Place, crash_at, once, rows, visible
 from tests.integration.spark_like import SparkLike
@@ -137,6 +141,24 @@ def test_a_table_opened_without_settings_has_the_arbiter_that_it_records(
     assert table.append(rows(0), key="event-0").outcome == "already_committed"
     table.append(rows(1), key="event-1")
     assert place.ids() == once(0, 1)
+
+
+def test_what_is_read_to_find_the_arbiter_serves_the_opening_and_the_next_one(
+    guarded: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Lambda container opens its table for each event: only the first time the log is read whole."""
+    guarded.open(create=True).append(rows(0), key="event-0")
+    opening._remembered.clear()
+    known: list[int | None] = []
+
+    def load(state: Snapshot | None = None, **settings: Any) -> Any:
+        known.append(None if state is None else state.version)
+        return snapshot.load(state, **settings)
+
+    monkeypatch.setattr(opening, "load", load)
+    for _ in range(2):
+        assert sw.open(guarded.uri, storage_options=guarded.storage_options).version == 0
+    assert known == [None, 0, 0, 0]
 
 
 def test_the_object_store_arbiter_refuses_a_table_with_a_lock_tables_temp_files(guarded: Place) -> None:
