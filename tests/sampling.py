@@ -34,6 +34,14 @@ def short_and_long(cases: Iterable[Any], short: int, long: int, *, every: int = 
     ]
 
 
+def first(cases: Iterable[Any], count: int) -> list[Any]:
+    """The first few cases of one column as parameters, the others ``long``: of kinds that faster tests have too."""
+    return [
+        pytest.param(case, marks=() if number < count else pytest.mark.long)
+        for number, case in enumerate(cases)
+    ]
+
+
 def sample(cases: Sequence[Any], every: int = EVERY) -> set[int]:
     """The numbers of the cases that are in the sample.
 

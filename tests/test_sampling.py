@@ -55,6 +55,12 @@ def test_what_the_sample_meets_a_few_times_is_met_as_often_as_ever_where_all_run
     assert {case[1] for case in short(cases)} == set("xyz")
 
 
+def test_the_first_few_are_short_and_all_are_there() -> None:
+    cases = sampling.first("abc", 2)
+    assert [case.values for case in cases] == [("a",), ("b",), ("c",)]
+    assert short(cases) == [("a",), ("b",)]
+
+
 STEPS = ("look", "put", "put#2", "claim", "look#2", "commit", "verify", "claim#2", "done")
 
 

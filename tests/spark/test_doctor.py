@@ -14,6 +14,7 @@ from safewrite.delta.maintenance.inspection import inspect_table
 from safewrite.iceberg.maintenance import doctor as iceberg_doctor
 from safewrite.iceberg.table import IcebergTable
 from tests.integration.places import rows
+from tests.sampling import first
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
 
@@ -140,7 +141,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", first(CHANGES, 2))
 def test_columns_of_tables_that_spark_changed_are_known(spark: Spark, tmp_path: Path, change: str) -> None:
     for statement in CHANGES[change]:
         spark.run(statement.format(t=f"delta.`{tmp_path / 't'}`"))

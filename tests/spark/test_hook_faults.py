@@ -11,6 +11,7 @@ from py4j.protocol import Py4JJavaError
 from safewrite.spark import landed
 from safewrite.testing.faults import FaultKind, Rule, Step
 from tests.integration.places import once, rows, visible
+from tests.sampling import sample
 from tests.spark.hooked import HookedTable
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -24,23 +25,39 @@ KINDS = (FaultKind.LOST_ANSWER, FaultKind.LOST_ANSWER_500, FaultKind.PRECONDITIO
 IN_DOUBT = re.compile(r"landed\(session, '(\S+)', (\d+), '(\S+)'\)")
 
 
+FAULTS = [
+    (arbiter, step, kind)
+    for arbiter, steps in CASES.items()
+    for step in steps
+    for kind in KINDS
+    if (step, kind) != (Step.PUT_TEMP, FaultKind.PRECONDITION_412)  # is put without a condition
+]
+SAMPLE = [FAULTS[number] for number in sorted(sample(FAULTS))]
+
+
+def test_the_sample_has_every_arbiter_step_and_kind() -> None:
+    for column, kept in zip(zip(*FAULTS, strict=True), zip(*SAMPLE, strict=True), strict=True):
+        assert {*kept} == {*column}
+    assert len(SAMPLE) < len(FAULTS) / 2
+
+
+@pytest.mark.parametrize(
+    "faults", [SAMPLE, pytest.param(FAULTS, marks=pytest.mark.long)], ids=["some", "every one"]
+)
 @pytest.mark.parametrize("arbiter", CASES)
 def test_an_answer_lost_at_any_step_leaves_the_rows_once_and_spark_without_an_error(
-    hooked: Hooked, arbiter: str
+    hooked: Hooked, arbiter: str, faults: list[tuple[str, Step, FaultKind]]
 ) -> None:
     """A2, A3: performed and not answered, answered with 500, answered as a resend is; and not performed."""
     table = hooked(arbiter)
     table.write(0)
     ids = [0]
-    for step in CASES[arbiter]:
-        for kind in KINDS:
-            if kind is FaultKind.PRECONDITION_412 and step is Step.PUT_TEMP:
-                continue  # is put without a condition
-            before = table.proxy.fired()
-            table.proxy.plan(Rule(kind=kind, steps=(step,), times=1))
-            ids.append(len(ids))
-            table.write(ids[-1])
-            assert table.proxy.fired() == before + 1
+    for step, kind in [(step, kind) for whose, step, kind in faults if whose == arbiter]:
+        before = table.proxy.fired()
+        table.proxy.plan(Rule(kind=kind, steps=(step,), times=1))
+        ids.append(len(ids))
+        table.write(ids[-1])
+        assert table.proxy.fired() == before + 1
     table.proxy.plan()
     assert visible(table.readers()) == once(*ids)
     assert len(table.place.commits()) == len(ids)

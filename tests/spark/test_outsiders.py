@@ -153,16 +153,23 @@ def test_old_files_whose_remaining_days_are_new_are_rewritten(spark: Spark, tmp_
 TEXTS = ["a\\b", "it's", "plain", "'", "\\", "\\'", "a\\\\b", "\n", "''", 'say "no"', "é\\n"]
 
 
+SOME_TEXTS = ["a\\b", "\\'", "\n", "é\\n"]
+"""Those of the short form: a backslash, one before a quote, a line end, and what looks like one."""
+
+
+@pytest.mark.parametrize(
+    "texts", [SOME_TEXTS, pytest.param(TEXTS, marks=pytest.mark.long)], ids=["some", "all"]
+)
 @pytest.mark.parametrize("escaped", ["true", "false"])
 def test_texts_in_where_are_the_same_texts_whatever_the_session_escapes(
-    spark: Spark, hooked: Hooked, escaped: str
+    spark: Spark, hooked: Hooked, escaped: str, texts: list[str]
 ) -> None:
     end = delta(hooked("object-store"))
     end.open().append(pa.table({"id": pa.array(range(len(TEXTS)), pa.int64()), "value": TEXTS}))
     left = once(*range(len(TEXTS)))
     with settings(spark, spark__sql__parser__escapedStringLiterals=escaped), spark.careless():
         empty = spark.session.sql("SELECT 1L AS id, 'x' AS value WHERE FALSE")
-        for number, text in enumerate(TEXTS):
+        for number, text in ((TEXTS.index(text), text) for text in texts):
             end.open().overwrite(empty, where=[("value", "=", text)], key=f"{escaped}-{number}")
             del left[number]
             assert end.ids() == left, text

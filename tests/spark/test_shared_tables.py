@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from tests.sampling import first
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -100,7 +101,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("feature", REFUSED)
+@pytest.mark.parametrize("feature", first(REFUSED, 2))
 def test_a_table_that_spark_made_with_an_unsupported_feature_is_refused_by_its_name(
     spark: Spark, tmp_path: Path, feature: str
 ) -> None:
