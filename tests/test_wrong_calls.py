@@ -341,7 +341,7 @@ OPENINGS: dict[str, tuple[Call, type[sw.SafewriteError], str]] = {
         sw.StorageError,
         "AWS_ACCESS_KEY_ID",
     ),
-    "no region": (_open("s3://lake/t"), sw.StorageError, "AWS_REGION"),
+    "no region": (_open("s3://lake/t", lock_table="locks"), sw.StorageError, "AWS_REGION"),
     "nobody at the lock table": (
         lambda g: sw.open("s3://lake/t", storage_options=g.nobody),
         sw.StorageError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -156,13 +157,14 @@ def _refuse_file(folder: Path) -> None:
     """Refuse a file where the table's folder, or one above it, should be."""
     for place in (folder, *folder.parents):
         try:
-            if place.is_dir():
-                return
-            there = place.exists()
+            mode = place.stat().st_mode  # one look: another writer may be making the folder
+        except (FileNotFoundError, NotADirectoryError):
+            continue
         except OSError:  # the world tells it, where it matters
             return
-        if there:
+        if not stat.S_ISDIR(mode):
             raise InvalidInputError(
                 f"{folder} cannot be a table: {place} is a file, not a folder. Nothing was written. Give the folder of "
                 "the table."
             )
+        return

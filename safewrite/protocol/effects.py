@@ -132,7 +132,7 @@ class List(Effect):
     limit: int = 0
 
     def __str__(self) -> str:
-        return f"LogSegment {self.prefix or 'the table'}"
+        return f"Listing {self.prefix or 'the table'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 UNREACHED_ASKS_MAX = 3
 """How often to ask an address that never answered in this process: it may be a wrong one."""
 
-_RENEWED_ASKS_MAX = 3
-"""A credential that renews itself has done so by the second request."""
+_REFUSED_ASKS_MAX = 3
+"""How often to ask after a refusal: a credential may renew itself, and a policy takes a moment to spread."""
 
 _CREDENTIALS = (
     "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or give storage_options= or boto3_session=; a Lambda "
@@ -97,7 +97,7 @@ def _refusal(error: BaseException) -> Cause | None:
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
     if code in _EXPIRED:
         return Cause(
-            "The session token has expired: get new credentials, and open the table again.", _RENEWED_ASKS_MAX
+            "The session token has expired: get new credentials, and open the table again.", _REFUSED_ASKS_MAX
         )
     if code == "NoSuchBucket":
         name = response.get("Error", {}).get("BucketName")
@@ -108,7 +108,7 @@ def _refusal(error: BaseException) -> Cause | None:
     if code in _BY_CODE:
         return Cause(_BY_CODE[code])
     if code in _DENIED or status in (401, 403):
-        return Cause(_permission(error))
+        return Cause(_permission(error), _REFUSED_ASKS_MAX)
     return None
 
 

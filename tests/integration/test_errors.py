@@ -18,6 +18,7 @@ from safewrite.protocol.effects import (
     LedgerGet,
     List,
     NewestEntry,
+    Now,
     Outcome,
     Together,
 )
@@ -124,7 +125,7 @@ class ReadOnly:
         """Nothing is written before an input is refused."""
         parts = effect.effects if isinstance(effect, Together) else (effect,)
         for part in parts:
-            assert isinstance(part, LedgerGet | NewestEntry | List | Get), f"{part} was asked for"
+            assert isinstance(part, LedgerGet | NewestEntry | List | Get | Now), f"{part} was asked for"
         return self.world.perform(effect)
 
 

@@ -70,7 +70,7 @@ def test_repeats_side_by_side_name_their_own_requests() -> None:
     run(steps(), world)
     assert [event.text for event in world.told] == [
         "Reading a failed: cut; asking again",
-        "LogSegment b failed: gone; asking again",
+        "Listing b failed: gone; asking again",
     ]
 
 
