@@ -83,14 +83,15 @@ S3 = [
 
 
 @pytest.mark.parametrize(("status", "code", "word"), S3)
-def test_what_s3_refuses_is_told_after_one_request_with_its_cause(status: int, code: str, word: str) -> None:
+def test_what_s3_refuses_is_told_at_once_with_its_cause(status: int, code: str, word: str) -> None:
     session = Answering(status, code)
     with pytest.raises(sw.StorageError, match=word) as caught:
         sw.open("s3://lake/t", arbiter="object-store", boto3_session=session)  # type: ignore[arg-type]
     text = str(caught.value)
     assert "often passes" not in text
     assert text.startswith("Reading _delta_log/_last_checkpoint failed: ")
-    assert len(session.asked) <= 2  # the first looks are made side by side
+    # The first looks are made at once; a refused permission is asked for three times, the rest once.
+    assert len(session.asked) <= (6 if status == 403 else 2)
 
 
 def test_an_expired_token_is_told_as_one() -> None:
@@ -113,7 +114,7 @@ def test_another_arbiter_is_proposed_only_where_the_lock_table_is_not_there(code
     """Writers that go round a lock table because their credentials failed would lose rows."""
     session = Answering(400, code)
     with pytest.raises(sw.StorageError, match=word) as caught:
-        sw.open("s3://lake/t", boto3_session=session)  # type: ignore[arg-type]
+        sw.open("s3://lake/t", lock_table="delta_log", boto3_session=session)  # type: ignore[arg-type]
     assert "object-store" not in str(caught.value)
     assert caught.value.kind == "lock_table_unusable"
     assert "Nothing was written" in str(caught.value)
@@ -140,7 +141,7 @@ def test_without_credentials_they_are_asked_for(arbiter: Any) -> None:
 
 def test_without_a_region_it_is_asked_for() -> None:
     with pytest.raises(sw.StorageError, match="Set AWS_REGION"):
-        sw.open("s3://lake/t")
+        sw.open("s3://lake/t", lock_table="delta_log")
 
 
 class _GoneError(Exception):
