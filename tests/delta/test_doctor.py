@@ -62,7 +62,7 @@ def findings(root: Any, **more: Any) -> dict[str, Finding]:
 
 
 def on_s3(here: Neighbourhood, *, clock: ServerClock | None = None, **more: Any) -> dict[str, Finding]:
-    found = examine(here.survey(clock=clock), environment={}, **more)
+    found = examine(here.inspect_table(clock=clock), environment={}, **more)
     return {finding.code: finding for finding in found}
 
 
@@ -231,7 +231,7 @@ def test_a_conditional_put_writer_beside_the_lock_table_is_named(here: Neighbour
 
 def test_old_commits_whose_entries_have_expired_are_no_mixed_writers(here: Neighbourhood) -> None:
     here.by_conditional_put(3)
-    seen = here.survey()
+    seen = here.inspect_table()
     seen.clock = ServerClock(lambda: time.time() * 1000 + 3 * DAY_MS)
     assert "mixed_writers" not in {finding.code for finding in examine(seen, environment={})}
 
@@ -336,7 +336,7 @@ def test_entries_are_looked_up_under_the_spelling_that_the_writers_use(here: Nei
         place.spark_entry(version, ".tmp/gone", path=f"s3://{here.bucket}/{PREFIX}")
     body_ = here.s3.get_object(Bucket=here.bucket, Key=f"{PREFIX}/{commit_path(0)}")["Body"].read()
     here.put(commit_path(0), body_.replace(b"safewrite.lock-path", b"forgotten.lock-path"))
-    seen = here.survey(lock_table=name)
+    seen = here.inspect_table(lock_table=name)
     assert [seen.version(entry) for entry in seen.entries] == [0, 1]
     assert seen.spellings == {}
 
@@ -371,7 +371,7 @@ def test_a_lock_table_that_is_missing_or_of_another_schema_is_a_danger(
     name = f"{name}-{here.bucket}"
     if code == "lock_table_schema":
         create(here.dynamodb, name, "table_path", "file_name")
-    found = examine(here.survey(lock_table=name), environment={})
+    found = examine(here.inspect_table(lock_table=name), environment={})
     assert [f.severity for f in found if f.code == code] == [Severity.DANGER]
 
 
@@ -388,7 +388,7 @@ def create(dynamodb: Any, name: str, hash_key: str, range_key: str) -> None:
 
 
 def test_traces_of_a_lock_table_beside_conditional_put_alone_are_a_danger(here: Neighbourhood) -> None:
-    found = examine(here.survey(arbiter="object-store"), environment={})
+    found = examine(here.inspect_table(arbiter="object-store"), environment={})
     assert [finding.code for finding in found] == ["lock_table_writers"]
 
 
@@ -414,7 +414,7 @@ def test_a_lifecycle_rule_is_found_if_it_expires_files_of_the_table(here: Neighb
         rule("off", "", Status="Disabled"),
     ]  # fmt: skip
     here.s3.put_bucket_lifecycle_configuration(Bucket=here.bucket, LifecycleConfiguration={"Rules": rules})
-    found = [f for f in examine(here.survey(), environment={}) if f.code == "lifecycle_rule"]
+    found = [f for f in examine(here.inspect_table(), environment={}) if f.code == "lifecycle_rule"]
     assert [finding.details["rule"] for finding in found] == ["whole", "inside"]
 
 

@@ -33,7 +33,7 @@ def here(ministack: Ministack) -> Neighbourhood:
 
 
 def finish(here: Neighbourhood, **more: Any) -> list[repair.Step]:
-    found = here.survey()
+    found = here.inspect_table()
     return list(repair.finish(found, found.world, **more))
 
 
@@ -42,13 +42,13 @@ def rescue(here: Neighbourhood, found: Inspection | None = None, **more: Any) ->
         here.uri, lock_table=here.lock_table, arbiter=None, storage_options=here.options, boto3_session=None
     )
     return list(
-        repair.rescue(found or here.survey(), world.world, arbiter=world.arbiter, limits=Limits(), **more)
+        repair.rescue(found or here.inspect_table(), world.world, arbiter=world.arbiter, limits=Limits(), **more)
     )
 
 
 def later(here: Neighbourhood, *, days: float) -> Inspection:
     """A survey made so many days from now, by the store's time."""
-    found = here.survey()
+    found = here.inspect_table()
     found.clock = ServerClock(lambda: time.time() * 1000 + days * DAY_MS)
     return found
 
@@ -90,7 +90,7 @@ def test_an_entry_whose_temp_file_is_gone_is_reported_as_failed(here: Neighbourh
 def test_a_vanished_append_is_rescued_once_however_often_it_is_asked_for(here: Neighbourhood) -> None:
     here.vanish(2, 7, 8)
     here.by_conditional_put(9)
-    before = here.survey()
+    before = here.inspect_table()
     assert here.ids() == [1, 2, 9, 2000]
     first = rescue(here, before)
     assert [(step.status, step.version, step.rows) for step in first] == [("done", 4, 2)]
@@ -105,9 +105,9 @@ def test_a_vanished_append_is_rescued_once_however_often_it_is_asked_for(here: N
 
 def test_a_rescue_that_landed_while_the_log_was_being_read_is_found_by_its_key(here: Neighbourhood) -> None:
     here.vanish(2, 7, 8)
-    torn_look = here.survey()
+    torn_look = here.inspect_table()
     rescue(here)
-    torn_look.state = here.survey().state  # commits were read before the first rescue, the state after it
+    torn_look.state = here.inspect_table().state  # commits were read before the first rescue, the state after it
     assert [(step.version, step.detail) for step in rescue(here, torn_look)] == [(3, "by an earlier rescue")]
     assert here.ids() == [1, 2, 7, 8, 2000]
 
@@ -155,7 +155,7 @@ def test_a_stream_that_went_on_is_not_set_back(here: Neighbourhood) -> None:
 
 def test_rows_that_come_back_between_look_and_rescue_are_not_doubled(here: Neighbourhood) -> None:
     add = here.vanish(2, 7)
-    found = here.survey()
+    found = here.inspect_table()
     here.put(commit_path(3), body({"commitInfo": SPARK_INFO}, {"add": add}))
     assert [step.status for step in rescue(here, found)] == ["failed"]
     assert here.ids() == [1, 2, 7, 2000]
@@ -233,10 +233,10 @@ def test_temp_files_that_an_entry_names_or_that_are_young_are_not_swept(here: Ne
 def test_nothing_is_swept_where_the_entries_are_not_known_or_the_age_is_less_than_a_day(
     here: Neighbourhood,
 ) -> None:
-    without = here.survey(arbiter="object-store")
+    without = here.inspect_table(arbiter="object-store")
     with pytest.raises(InvalidInputError):
         list(repair.sweep(without, without.world))
-    found = here.survey()
+    found = here.inspect_table()
     with pytest.raises(InvalidInputError):
         list(repair.sweep(found, found.world, older_than_days=0.5))
 
@@ -248,9 +248,9 @@ def test_entries_of_a_dropped_table_are_cleared_and_those_of_versions_in_the_log
     here.spark_entry(1, f".tmp/{1:020d}.json.old", tableId="another")
     here.spark_entry(8, f".tmp/{8:020d}.json.old", tableId="another")
     here.spark_entry(9, f".tmp/{9:020d}.json.old", complete=False)
-    steps = {step.version: step.status for step in repair.clear(here.survey())}
+    steps = {step.version: step.status for step in repair.clear(here.inspect_table())}
     assert steps == {1: "skipped", 8: "done", 9: "done"}
-    assert [int(entry.file_name[:20]) for entry in here.survey().entries] == [0, 1]
+    assert [int(entry.file_name[:20]) for entry in here.inspect_table().entries] == [0, 1]
 
 
 def test_the_entry_of_the_next_version_is_cleared_only_by_force_and_without_its_temp_file(
@@ -258,10 +258,10 @@ def test_the_entry_of_the_next_version_is_cleared_only_by_force_and_without_its_
 ) -> None:
     temp = here.spark_temp(2, {"add": here.data_file(3)})
     here.spark_entry(2, temp, complete=False)
-    assert [step.status for step in repair.clear(here.survey(), force=True)] == ["skipped"]
+    assert [step.status for step in repair.clear(here.inspect_table(), force=True)] == ["skipped"]
     here.delete(f"_delta_log/{temp}")
-    assert [step.status for step in repair.clear(here.survey())] == ["skipped"]
-    assert [step.status for step in repair.clear(here.survey(), force=True)] == ["done"]
+    assert [step.status for step in repair.clear(here.inspect_table())] == ["skipped"]
+    assert [step.status for step in repair.clear(here.inspect_table(), force=True)] == ["done"]
 
 
 def test_after_clearing_writers_go_on(here: Neighbourhood) -> None:
@@ -269,7 +269,7 @@ def test_after_clearing_writers_go_on(here: Neighbourhood) -> None:
     table = sw.open(here.uri, lock_table=here.lock_table, storage_options=here.options)
     with pytest.raises(sw.UnsafeConfigError):
         table.append(rows(3), key="event-3")
-    list(repair.clear(here.survey()))
+    list(repair.clear(here.inspect_table()))
     table.append(rows(3), key="event-3")
     assert here.ids() == [1, 2, 3]
 
