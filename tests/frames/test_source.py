@@ -113,7 +113,7 @@ def test_repeated_names_are_refused_in_every_kind_of_frame() -> None:  # H2
         [{"a": 1}, {"A": 2}],
         {"a": [1], "A": [2]},
     ):
-        with pytest.raises(InvalidInputError, match=r"occurs (twice|beside)"):
+        with pytest.raises(InvalidInputError, match=r"occurs (twice|next to)"):
             as_frame(data)
 
 
