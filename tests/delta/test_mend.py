@@ -42,7 +42,9 @@ def rescue(here: Neighbourhood, found: Inspection | None = None, **more: Any) ->
         here.uri, lock_table=here.lock_table, arbiter=None, storage_options=here.options, boto3_session=None
     )
     return list(
-        repair.rescue(found or here.inspect_table(), world.world, arbiter=world.arbiter, limits=Limits(), **more)
+        repair.rescue(
+            found or here.inspect_table(), world.world, arbiter=world.arbiter, limits=Limits(), **more
+        )
     )
 
 
@@ -107,7 +109,9 @@ def test_a_rescue_that_landed_while_the_log_was_being_read_is_found_by_its_key(h
     here.vanish(2, 7, 8)
     torn_look = here.inspect_table()
     rescue(here)
-    torn_look.state = here.inspect_table().state  # commits were read before the first rescue, the state after it
+    torn_look.state = (
+        here.inspect_table().state
+    )  # commits were read before the first rescue, the state after it
     assert [(step.version, step.detail) for step in rescue(here, torn_look)] == [(3, "by an earlier rescue")]
     assert here.ids() == [1, 2, 7, 8, 2000]
 
