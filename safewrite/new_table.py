@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import InvalidInputError, TableNotFoundError
+
+if TYPE_CHECKING:
+    from safewrite.table import Table
 
 log = logging.getLogger("safewrite")
 
@@ -25,15 +28,15 @@ def only_for_new(**given: Any) -> None:
         )
 
 
-def warn_of_kept(table: Any, partition_by: Any, properties: Mapping[str, str]) -> None:
+def warn_of_kept(table: Table, partition_by: Any, properties: Mapping[str, str]) -> None:
     """Warn which settings of a new table have no effect, for the table exists and has others."""
     try:
-        own_partitions, own = tuple(table.partition_by), dict(table.properties)
+        own_partitions, own = table.partition_by, table._settings()  # noqa: SLF001 - of the same package
     except TableNotFoundError:
         return
     kept = []
     if isinstance(partition_by, Sequence | set) and partition_by:
-        same = [_bare(text) for text in partition_by] == [_bare(text) for text in own_partitions]
+        same = table._spelled(partition_by) == own_partitions  # noqa: SLF001
         kept += [] if same else [f"partition_by= (the table has {list(own_partitions)})"]
     for name, value in properties.items():
         if str(own.get(name)).lower() != value.lower():
@@ -45,7 +48,3 @@ def warn_of_kept(table: Any, partition_by: Any, properties: Mapping[str, str]) -
             "; ".join(kept),
             extra={"table": table.uri},
         )
-
-
-def _bare(text: str) -> str:
-    return text.replace(" ", "").lower()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 
@@ -14,11 +14,11 @@ from safewrite.given import schema_mode as check_mode
 from safewrite.operation import Operation, Planned
 from safewrite.options import GENERATED, Key, Txn, identity, known_key
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Now, Ok
 from safewrite.protocol.keys import Identity
 from safewrite.public import Turn, after_ack, verb
 from safewrite.receipt import Done, Named, Receipt
 from safewrite.sink import Sink, portable, reopened, sink
+from safewrite.stores.world import monotonic_s
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -220,7 +220,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
             CommitUnknownError: it may still land; write again with the same key to decide.
             StorageError: the store or the catalog gave no answer.
         """
-        started_s = self._now_s()
+        started_s = monotonic_s(self.world)
         found = self._resolve(known_key(key))
         return None if found is None else Receipt.recalled(self.uri, *found, self._since(started_s))
 
@@ -251,6 +251,14 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
     def _in_session(self, catalog: str | None) -> str | None:
         """Check a Spark session's name for the table's catalog."""
         return catalog
+
+    def _spelled(self, partition_by: Iterable[str]) -> tuple[str, ...]:
+        """``partition_by=`` as :attr:`partition_by` spells it."""
+        return tuple(partition_by)
+
+    def _settings(self) -> dict[str, str]:
+        """What the table has of the ``properties=`` that it can be created with."""
+        return self.properties
 
     @abstractmethod
     def _open(self, *, strict: bool) -> None:
@@ -304,7 +312,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
 
     # --- the loop around a write --------------------------------------------------------------------
     def _write(self, data: Any, operation: Operation, name: Identity) -> Receipt:
-        started_s = self._now_s()
+        started_s = monotonic_s(self.world)
         spark = operation.verb != "delete" and is_spark(data)
         kinds = {Kind.SCHEMA_CHANGED, *self._REPLANNED}
         if spark or operation.verb != "append":
@@ -385,15 +393,8 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
         return receipt
 
     # --- the clock --------------------------------------------------------------------------------
-    def _now_s(self) -> float:
-        """The world's monotonic clock."""
-        answer = self.world.perform(Now())
-        assert isinstance(answer, Ok)
-        assert isinstance(answer.value, float)
-        return answer.value
-
     def _since(self, started_s: float) -> float:
         """Seconds since then; 0 where the clock raises, for a receipt does not depend on it."""
         with suppress(Exception):
-            return self._now_s() - started_s
+            return monotonic_s(self.world) - started_s
         return 0.0

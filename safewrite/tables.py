@@ -287,8 +287,8 @@ def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
         boto3_session=given.boto3_session,
         create_lock_table=given.create,
         limits=given.limits,
+        listener=given.on_event,
     )
-    connection.world.listener = given.on_event
     table = DeltaTable(
         connection,
         limits=given.limits,

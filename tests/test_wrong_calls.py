@@ -23,6 +23,8 @@ import pytest
 
 import safewrite as sw
 
+pytestmark = pytest.mark.usefixtures("no_aws_settings")
+
 SCHEMA = pa.schema(
     {
         "id": pa.int64(),
@@ -72,21 +74,6 @@ def given(tmp_path_factory: pytest.TempPathFactory, nobody: dict[str, str]) -> G
         table.delete("id = 900", key="gone")
     (folder / "file").write_text("x")
     return Given(delta, iceberg, catalog, folder, nobody)
-
-
-@pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "AWS_PROFILE",
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_SESSION_TOKEN",
-        "AWS_REGION",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, "/nowhere")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
 Call = Callable[[Any], Any]
@@ -453,6 +440,34 @@ def test_settings_of_a_table_that_is_there_are_named_where_they_have_no_effect(
     assert len(told) == 2
     assert "partition_by= (the table has [])" in told[0]
     assert "property owner" in told[0]
+
+
+def test_settings_that_the_table_has_are_not_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path / "w")}
+    settings: list[tuple[Any, dict[str, Any]]] = [
+        (tmp_path / "delta", {"partition_by": ["day"], "properties": {"owner": "me"}}),
+        (
+            "db.orders",
+            {
+                "catalog": catalog,
+                "partition_by": ["days(at)", "bucket(4, id)"],
+                "properties": {"format-version": "2", "owner": "me"},
+            },
+        ),
+    ]
+    for name, given in settings:
+        for _ in range(2):
+            sw.open(name, create=True, **given).append(
+                [row(price=decimal.Decimal("1.00"), at=dt.datetime.now(dt.UTC))]
+            )
+    assert [record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()] == []
+
+
+def test_a_partitioning_of_a_column_that_is_not_there_is_named(
+    given: Given, caplog: pytest.LogCaptureFixture
+) -> None:
+    sw.open("db.orders", catalog=given.catalog, create=True, partition_by=["days(nothing)"])
+    assert "partition_by= (the table has [])" in caplog.text
 
 
 def test_a_new_table_with_times_without_a_zone_says_what_that_means(

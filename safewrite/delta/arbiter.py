@@ -102,8 +102,7 @@ def _as_recorded(arbiter: str, recorded: Mapping[str, str]) -> str:
     """The arguments that name the arbiter recorded in a table."""
     if arbiter != "dynamodb":
         return f"arbiter={arbiter!r}"
-    region, _, rest = recorded.get(PROPERTY_LOCK_TABLE, "").partition("/")
-    name = rest.rpartition("/")[0]
+    name, region = _recorded_table(recorded), recorded.get(PROPERTY_LOCK_TABLE, "").partition("/")[0]
     return f"lock_table={name!r} (region {region})" if name else "arbiter='dynamodb' and its lock_table="
 
 

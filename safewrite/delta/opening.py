@@ -23,6 +23,8 @@ from safewrite.stores.world import LEDGER_TTL_S, Performer, run
 if TYPE_CHECKING:
     import boto3
 
+    from safewrite.stores.events import Listener
+
 log = logging.getLogger("safewrite")
 
 REMEMBERED_MAX = 64
@@ -53,6 +55,7 @@ def connect_as_recorded(
     boto3_session: boto3.Session | None,
     create_lock_table: bool = False,
     limits: Limits | None = None,
+    listener: Listener | None = None,
 ) -> Connection:
     """Connect with the arbiter that is given, else with the one that the table records.
 
@@ -61,10 +64,13 @@ def connect_as_recorded(
     """
     reach: dict[str, Any] = {"storage_options": storage_options, "boto3_session": boto3_session}
     if lock_table is not None or arbiter is not None or not parse_address(uri).is_s3:
-        return connect(
+        connection = connect(
             uri, lock_table=lock_table, arbiter=arbiter, create_lock_table=create_lock_table, **reach
         )
+        connection.world.listener = listener
+        return connection
     alone = connect(uri, lock_table=None, arbiter="object-store", **reach)
+    alone.world.listener = listener
     state = run(load(_remembered.get(_mark(alone)), limits=limits or Limits()), alone.world)
     recorded = state.properties if state is not None else {}
     choice = choose(recorded, lock_table=None, arbiter=None, storage_options=storage_options)
@@ -74,6 +80,7 @@ def connect_as_recorded(
         connection = connect(
             uri, lock_table=choice.lock_table, arbiter=None, create_lock_table=create_lock_table, **reach
         )
+    connection.world.listener = listener
     if state is not None:
         remember(alone, state)
         remember(connection, state)

@@ -24,7 +24,7 @@ from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.keys import Identity
 from safewrite.public import public, verb
 from safewrite.receipt import Receipt
-from safewrite.stores.world import Performer, run
+from safewrite.stores.world import Performer, monotonic_s, run
 from safewrite.table import FRESH_S, Table
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
     def _open(self, *, strict: bool) -> None:
         opened = open_state(self.connection, self.world, self.limits, strict=strict)
         self._state = opened.state
-        self._known_s = self._now_s() if opened.settled else None
+        self._known_s = monotonic_s(self.world) if opened.settled else None
         self._mixed = opened.mixed
         if self._state is None and self._planner.first is None:
             raise not_there(self.uri)
@@ -205,7 +205,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
 
     def _after(self, done: Done, started_s: float) -> None:
         self._mixed |= done.mixed
-        self._known_s = self._now_s() if not done.contended else None
+        self._known_s = monotonic_s(self.world) if not done.contended else None
         if done.state is not None and done.state.version >= self.version:
             self._see(done.state)
             if not done.already:
@@ -276,7 +276,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         return replace(self.connection.arbiter, sealed=self._mixed)
 
     def _is_fresh(self) -> bool:
-        return self._known_s is not None and self._now_s() - self._known_s < FRESH_S
+        return self._known_s is not None and monotonic_s(self.world) - self._known_s < FRESH_S
 
     def _run(self, steps: Generator[Effect, Outcome, T]) -> T:
         return run(steps, self.world)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from safewrite.errors import not_yet
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.write import Resolved, resolve
-from safewrite.protocol.effects import Effect, Now, Ok, Outcome
+from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.commit import load
-from safewrite.stores.world import Performer, run
+from safewrite.stores.world import Performer, monotonic_s, run
 from safewrite.table import FRESH_S
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class CachedTable:
 
     def fresh(self, limits: Limits) -> TableVersion:
         """The table as it was a moment ago, loaded again if the last load is older."""
-        if self.seen_s is None or self.now_s() - self.seen_s > FRESH_S:
+        if self.seen_s is None or monotonic_s(self.world) - self.seen_s > FRESH_S:
             return self.look(limits)
         return self.existing()
 
@@ -69,7 +68,7 @@ class CachedTable:
             world.table = table_of(head)
             self.world = world
         self.head = head
-        self.seen_s = self.now_s()
+        self.seen_s = monotonic_s(self.world)
 
     def resolve(self, key: str, limits: Limits) -> tuple[Resolved | None, TableVersion]:
         """Resolve a key in the table that is there now: ask its ledger, not that of a table before it.
@@ -81,19 +80,6 @@ class CachedTable:
         found, head = self.run(resolve(key, helpers=self._connection.helpers, limits=limits))
         self.see(head)
         return (found, head) if head.table_id == known else self.resolve(key, limits)
-
-    def now_s(self) -> float:
-        """The world's monotonic clock."""
-        answer = self.world.perform(Now())
-        assert isinstance(answer, Ok)
-        assert isinstance(answer.value, float)
-        return answer.value
-
-    def since(self, started_s: float) -> float:
-        """Seconds since then; 0 where the clock raises, for a receipt does not depend on it."""
-        with suppress(Exception):
-            return self.now_s() - started_s
-        return 0.0
 
     def run(self, steps: Generator[Effect, Outcome, T]) -> T:
         """Drive a generator of effects to its end."""

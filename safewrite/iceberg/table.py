@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from safewrite.errors import CommitUnknownError, TableNotFoundError, WouldAlterError
+from safewrite.errors import CommitUnknownError, InvalidInputError, TableNotFoundError, WouldAlterError
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
@@ -23,6 +24,7 @@ from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.public import public
 from safewrite.receipt import Receipt
+from safewrite.stores.world import monotonic_s
 from safewrite.table import Table
 
 if TYPE_CHECKING:
@@ -138,6 +140,17 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
 
     def __repr__(self) -> str:
         return f"<safewrite.IcebergTable {self.uri} snapshot={self.version} catalog={self.connection.kind}>"
+
+    def _spelled(self, partition_by: Iterable[str]) -> tuple[str, ...]:
+        from safewrite.iceberg.data import partitions
+
+        schema = self.iceberg.metadata.schema()
+        with suppress(InvalidInputError):  # of a column that the table lacks, so it is another partitioning
+            return partitions.spelled(partitions.spec(list(partition_by), schema), schema)
+        return tuple(partition_by)
+
+    def _settings(self) -> dict[str, str]:
+        return {**self.properties, "format-version": str(self.iceberg.metadata.format_version)}
 
     # --- opening ----------------------------------------------------------------------------------
     def _open(self, *, strict: bool) -> None:
@@ -256,7 +269,9 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         )
         head = self._fresh_head(*([] if self._cached.head else [write.empty_like(frame)]))
         write.check_session(frame.sparkSession, head)
-        there = known.find(frame.sparkSession, head, named=operation.spark_catalog, now_s=self._now_s())
+        there = known.find(
+            frame.sparkSession, head, named=operation.spark_catalog, now_s=monotonic_s(self.world)
+        )
         if operation.schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
             return self._write_spark(frame, operation, name, started_s)
 

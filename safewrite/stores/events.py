@@ -93,7 +93,10 @@ def listener(call: object) -> Listener | None:
 
 
 class Watch:
-    """Watches the effects of one call, and makes events of them."""
+    """Watches the effects of one call, and makes events of them.
+
+    It raises nothing: an effect was performed, and the protocol must get its outcome.
+    """
 
     def __init__(self, world: object) -> None:
         self._tell = getattr(world, "listener", None)
@@ -103,6 +106,15 @@ class Watch:
 
     def asked(self, effect: Effect) -> None:
         """Note an effect that is about to be performed."""
+        with suppress(Exception):
+            self._asked(effect)
+
+    def answered(self, effect: Effect, outcome: Outcome) -> None:
+        """Note an effect that was performed."""
+        with suppress(Exception):
+            self._answered(effect, outcome)
+
+    def _asked(self, effect: Effect) -> None:
         for part in effect.effects if isinstance(effect, Together) else (effect,):
             failing = self._failing.pop(part.name.removesuffix(".backoff"), None)
             if isinstance(part, Backoff):
@@ -110,12 +122,11 @@ class Watch:
             elif failing is not None and failing[0] is part:  # asked again at once
                 self._retry(Backoff(1, name=part.name), failing)
 
-    def answered(self, effect: Effect, outcome: Outcome) -> None:
-        """Note an effect that was performed."""
+    def _answered(self, effect: Effect, outcome: Outcome) -> None:
         if isinstance(effect, Together):
             parts = outcome.value if isinstance(outcome, Ok) else (outcome,) * len(effect.effects)
             for one, own in zip(effect.effects, parts, strict=True):  # type: ignore[call-overload]
-                self.answered(one, own)
+                self._answered(one, own)
         elif isinstance(outcome, Busy | Unknown | Exists):
             self._failing[effect.name] = self._last = (effect, outcome)
         elif isinstance(effect, TakeTicket):

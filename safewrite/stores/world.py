@@ -55,6 +55,14 @@ def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
         return result
 
 
+def monotonic_s(world: Performer) -> float:
+    """The monotonic clock of a world, in seconds."""
+    answer = world.perform(fx.Now())
+    assert isinstance(answer, Ok)
+    assert isinstance(answer.value, float)
+    return answer.value
+
+
 @lru_cache(maxsize=1)
 def _pool_of(process: int) -> ThreadPoolExecutor:
     """One pool for all tables of a process; a forked child makes its own, for threads do not survive."""

@@ -18,6 +18,8 @@ import safewrite as sw
 from bench.servers import servers
 from safewrite.stores import advice
 
+pytestmark = pytest.mark.usefixtures("no_aws_settings")
+
 
 class _Body:
     def __init__(self, data: bytes) -> None:
@@ -54,21 +56,6 @@ class Answering:
             else f"<Error><Code>{self.code}</Code><Message>no</Message><BucketName>lake</BucketName></Error>"
         ).encode()
         return AWSResponse(request.url, self.status, {"content-length": str(len(body))}, _Body(body))
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "AWS_PROFILE",
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_SESSION_TOKEN",
-        "AWS_REGION",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, "/nowhere")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
 S3 = [

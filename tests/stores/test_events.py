@@ -126,6 +126,30 @@ def test_what_a_listener_raises_is_logged_and_stops_nothing(caplog: pytest.LogCa
     assert "on_event= raised: retry" in caplog.text
 
 
+class Unprintable(Unknown):
+    """What a library raised, and its text raises too."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def test_an_outcome_that_cannot_be_told_reaches_the_protocol_all_the_same() -> None:
+    world = Lossy()
+    seen: list[object] = []
+
+    def steps() -> Any:
+        seen.append((yield Together((Get("a"), Get("b")))))  # fewer outcomes than effects
+        seen.append((yield Get("a", name="look")))
+        seen.append((yield Backoff(1, name="look.backoff")))
+
+    outcomes = [Ok((Ok(),)), Unprintable(RuntimeError()), Ok()]  # type: ignore[arg-type]
+    world.perform = lambda _: outcomes[len(seen)]  # type: ignore[method-assign]
+    run(steps(), world)
+    assert [one is other for one, other in zip(seen, outcomes, strict=True)] == [True] * 3
+
+
 def test_a_listener_travels_where_it_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(Listener(print))).call is print
     assert pickle.loads(pickle.dumps(Listener(lambda _: None))).call is None

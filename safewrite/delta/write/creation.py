@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from safewrite.delta.arbiter import PROPERTY_ARBITER
 from safewrite.delta.log import features
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.schema import add_fields, features_needed, from_arrow
@@ -58,7 +59,7 @@ def actions(
         return _new_table(prepared, arbiter_properties, first, new_id(), now_ms)
     metadata = dict(state.metadata)
     missing = {k: v for k, v in arbiter_properties.items() if k not in state.properties}
-    recording = "safewrite.arbiter" in missing and arbiter_properties["safewrite.arbiter"] != "local"
+    recording = PROPERTY_ARBITER in missing and arbiter_properties[PROPERTY_ARBITER] != "local"
     if recording:
         metadata["configuration"] = dict(state.properties) | dict(arbiter_properties)
     if prepared.added:

@@ -35,13 +35,13 @@ from safewrite.errors import (
     ConflictError,
     InternalError,
     Kind,
-    SafewriteError,
     StorageError,
     UnsupportedTableError,
 )
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import Predicate, columns, partition_value, possible, truths
 from safewrite.frames.replace_where import EVERYTHING, digest
+from safewrite.operation import keyed_until_landed
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
@@ -331,13 +331,14 @@ def overwrite(
         ConflictError: kind CONFLICT or SCHEMA_CHANGED; make a new transaction from the newest snapshot.
         NotCommittedError, CommitUnknownError, ForeignWriterError: as ``write`` does.
     """
-    try:
-        if isinstance(candidate, OverwriteTransaction) and not (yield from _known(candidate, limits)):
-            yield from candidate.plan()
-    except SafewriteError as error:
-        error.key = error.key or candidate.write.key
-        raise
+    if isinstance(candidate, OverwriteTransaction):
+        yield from keyed_until_landed(_planned(candidate, limits), candidate)
     return (yield from write(candidate, encode_rows, arbiter=arbiter, limits=limits, queue_first=queue_first))
+
+
+def _planned(candidate: OverwriteTransaction, limits: Limits) -> Generator[Effect, Outcome, None]:
+    if not (yield from _known(candidate, limits)):
+        yield from candidate.plan()
 
 
 def _known(candidate: OverwriteTransaction, limits: Limits) -> Generator[Effect, Outcome, bool]:

@@ -17,7 +17,8 @@ from safewrite.delta.write.transaction import (
     Transaction,
     Write,
 )
-from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError, not_committed
+from safewrite.errors import CommitUnknownError, ReplayMismatchError
+from safewrite.operation import keyed_until_landed
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.delta.commit import (
@@ -62,15 +63,8 @@ def write(
         CommitUnknownError: carries the key that decides it.
         ForeignWriterError: another writer replaced our commit.
     """
-    try:
-        done = yield from _write(candidate, encode, arbiter, limits, queue_first, fresh)
-    except SafewriteError as error:
-        error.key = error.key or candidate.write.key
-        raise
-    except Exception as error:
-        # While a version is being tried, and once it landed, nothing else is raised.
-        raise not_committed(error, candidate.write.key) from error
-    return done
+    steps = _write(candidate, encode, arbiter, limits, queue_first, fresh)
+    return (yield from keyed_until_landed(steps, candidate))
 
 
 def _write(  # noqa: PLR0917 - one caller, just above

@@ -141,35 +141,36 @@ def _nullable(kind: Any) -> Any:
 
 
 def _null(name: str) -> Check:
-    def refusal(count: int, rows: int) -> WouldAlterError:
-        return WouldAlterError(
-            f"Column {name!r}: NULL in {count} of {rows} rows, in a column that must not be NULL. Nothing was "
-            "written. Fill or drop the rows."
-        )
-
-    return Check(f"{quoted(name)} IS NULL", refusal)
+    why = "in a column that must not be NULL"
+    return _refused(name, f"{quoted(name)} IS NULL", "NULL", why, "Fill or drop the rows.")
 
 
 def _blank(name: str) -> Check:
-    def refusal(count: int, rows: int) -> WouldAlterError:
-        return WouldAlterError(
-            f"Column {name!r}: '' or {HIVE_NULL!r} in {count} of {rows} rows, which as a partition value would be "
-            "read back as NULL. Nothing was written. Write NULL or another value, or do not partition by this "
-            "column."
-        )
-
-    return Check(f"{quoted(name)} IN ('', '{HIVE_NULL}')", refusal)
+    condition = f"{quoted(name)} IN ('', '{HIVE_NULL}')"
+    return _no_partition(name, condition, f"'' or {HIVE_NULL!r}", "would be read back as NULL")
 
 
 def _fraction(name: str) -> Check:
+    condition = f"{quoted(name)} < 0 AND {quoted(name)} % 1 <> 0"
+    return _no_partition(
+        name, condition, "a negative decimal with a fraction", "cannot be read back by deltalake"
+    )
+
+
+def _no_partition(name: str, condition: str, values: str, why: str) -> Check:
+    cure = "Write NULL or another value, or do not partition by this column."
+    return _refused(name, condition, values, f"which as a partition value {why}", cure)
+
+
+def _refused(name: str, condition: str, values: str, why: str, cure: str) -> Check:
+    """Refuse rows for which a condition of Spark's SQL is true."""
+
     def refusal(count: int, rows: int) -> WouldAlterError:
         return WouldAlterError(
-            f"Column {name!r}: a negative decimal with a fraction in {count} of {rows} rows, which as a partition value "
-            "cannot be read back by deltalake. Nothing was written. Write NULL or another value, or do not partition "
-            "by this column."
+            f"Column {name!r}: {values} in {count} of {rows} rows, {why}. Nothing was written. {cure}"
         )
 
-    return Check(f"{quoted(name)} < 0 AND {quoted(name)} % 1 <> 0", refusal)
+    return Check(condition, refusal)
 
 
 def _length(name: str, limit: TextLimit) -> Check:

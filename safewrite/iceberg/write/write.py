@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safewrite import receipt
-from safewrite.errors import CommitUnknownError, SafewriteError, not_committed
+from safewrite.errors import CommitUnknownError
 from safewrite.iceberg.write import summary as names
 from safewrite.iceberg.write.summary import Write
+from safewrite.operation import keyed_until_landed
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Delete, Effect, Ok, Outcome, Together
@@ -78,15 +79,8 @@ def write(
         CommitUnknownError: carries the key that decides it.
         ForeignWriterError: the commit was accepted and is not in the table.
     """
-    try:
-        done = yield from _write(plan, encode, head, helpers, limits, queue_first)
-    except SafewriteError as error:
-        error.key = error.key or plan.write.key
-        raise
-    except Exception as error:
-        # While a change is asked for, and once it landed, nothing else is raised.
-        raise not_committed(error, plan.write.key) from error
-    return done
+    steps = _write(plan, encode, head, helpers, limits, queue_first)
+    return (yield from keyed_until_landed(steps, plan))
 
 
 def _write(  # noqa: PLR0917 - one caller, just above
