@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from safewrite.errors import SafewriteError, not_committed
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.receipt import Named
+from safewrite.receipt import Done, Named
 
 if TYPE_CHECKING:
     from safewrite.frames.where import Where
 
 DoneT = TypeVar("DoneT")
+CommitT_co = TypeVar("CommitT_co", bound=Done, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +25,39 @@ class Operation:
     where: Where | None = None
     schema_mode: Literal["merge"] | None = None
     spark_catalog: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
 
 
-class Planned(Protocol):
-    """A write that was planned on one version of the table."""
+class Keyed(Protocol):
+    """Anything that stands for one write."""
 
     @property
     def write(self) -> Named: ...
 
 
+class Planned(Keyed, Protocol):
+    """A write that was planned on one version of the table."""
+
+    properties: Mapping[str, str]
+    """What the caller wants the table's history to say of the commit."""
+
+
+class GroupDone(Protocol[CommitT_co]):
+    """What became of a group: the commit that this call made, its members, and what was known of the others."""
+
+    @property
+    def done(self) -> CommitT_co | None: ...
+
+    @property
+    def writes(self) -> Sequence[Named]: ...
+
+    @property
+    def known(self) -> Mapping[str, Done | SafewriteError]: ...
+
+
 def keyed_until_landed(
-    steps: Generator[Effect, Outcome, DoneT], plan: Planned
+    steps: Generator[Effect, Outcome, DoneT], plan: Keyed
 ) -> Generator[Effect, Outcome, DoneT]:
     """Give each error of a write the key that repeats or resolves it; a library's error is a NotCommittedError.
 

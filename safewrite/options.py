@@ -114,6 +114,15 @@ def whole(name: str, value: Any) -> int:
     return number
 
 
+def patience(timeout_s: Any) -> float | None:
+    """The limit of one call, or None for the table's.
+
+    Raises:
+        InvalidInputError: it is no positive number.
+    """
+    return None if timeout_s is None else _seconds("timeout_s", timeout_s)
+
+
 def _seconds(name: str, value: Any) -> float:
     good = hasattr(value, "__float__") and not isinstance(value, bool | str | bytes)
     try:

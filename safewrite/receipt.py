@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -62,6 +62,10 @@ class Receipt:
         files = f"{self.files} file{'s' * (self.files != 1)}"
         return f"{self.outcome.value} in version {self.version} of {self.table}: {self.rows} rows, {files}, key {self.key!r}"
 
+    def as_repeat(self) -> Receipt:
+        """The receipt of the same write, given once more."""
+        return replace(self, outcome=Outcome.ALREADY_COMMITTED, attempts=0)
+
     def to_json(self) -> str:
         """The receipt as one line of JSON."""
         return json.dumps(self.to_dict())
@@ -81,6 +85,9 @@ class Named(Protocol):
 
     @property
     def fingerprint(self) -> str: ...
+
+    @property
+    def rows(self) -> int: ...
 
     @property
     def txn(self) -> tuple[str, int] | None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -13,9 +13,11 @@ from safewrite.delta.connect import Connection
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.opening import already_there, check_same, check_table, not_there, open_state, remember
 from safewrite.delta.write import creation
+from safewrite.delta.write.many import Group, write_many
 from safewrite.delta.write.plans import Planner
+from safewrite.delta.write.resolve import resolve
 from safewrite.delta.write.transaction import Transaction, Write
-from safewrite.delta.write.write import Done, resolve, write
+from safewrite.delta.write.write import Done, write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
 from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
@@ -25,13 +27,16 @@ from safewrite.protocol.keys import Identity
 from safewrite.public import public, verb
 from safewrite.receipt import Receipt
 from safewrite.stores.world import Performer, monotonic_s, run
-from safewrite.table import FRESH_S, Table
+from safewrite.table import Table
+from safewrite.write_loop import FRESH_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from safewrite.delta.log.segment import Checkpoint
+    from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
+    from safewrite.group import Member
 
 T = TypeVar("T")
 log = logging.getLogger("safewrite")
@@ -187,6 +192,22 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         from safewrite.delta.write.overwrite import overwrite
 
         return self._run(overwrite(plan, encode, **how))
+
+    def _prepare_next(
+        self, data: Any, operation: Operation, on: Snapshot | None, earlier: Sequence[Prepared]
+    ) -> Prepared:
+        return self._planner.prepare_next(data, on, operation.schema_mode, earlier)
+
+    def _plan_group(
+        self, members: Sequence[Member], operation: Operation, on: Snapshot | None
+    ) -> tuple[Transaction, Callable[..., Any]]:
+        return self._planner.group(members, on)
+
+    def _commit_group(self, plan: Transaction, encode: Callable[..., Any]) -> Group:
+        how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits}
+        return self._run(
+            write_many(plan, encode, queue_first=self._queue_first > 0, fresh=self._is_fresh(), **how)
+        )
 
     def _count(self, data: Any, on: Snapshot | None) -> Counted:
         return self._planner.prepare(data, on, "merge")

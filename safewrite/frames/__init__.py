@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safewrite.frames.conform import conform
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
-from safewrite.frames.prepare import Prepared, prepare
+from safewrite.frames.prepare import Prepared, joined, prepare
 from safewrite.frames.source import Frame, as_frame
 
-__all__ = ["Fingerprint", "Fingerprinter", "Frame", "Prepared", "as_frame", "conform", "prepare"]
+__all__ = ["Fingerprint", "Fingerprinter", "Frame", "Prepared", "as_frame", "conform", "joined", "prepare"]

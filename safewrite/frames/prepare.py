@@ -125,6 +125,32 @@ def prepare(
     return _checked(draft, keep=frame.nbytes <= KEPT_BYTES, empty=empty)
 
 
+def joined(parts: Sequence[Prepared], schema: pa.Schema) -> Prepared:
+    """The rows of several prepared frames as one, under a schema that may end with columns that they lack.
+
+    Its rows are kept in memory, and it has no fingerprint of its own.
+    """
+    kept = pa.concat_tables(
+        [schema.empty_table(), *(_widened(table, schema) for part in parts for table in part.tables())]
+    )
+    added = {field.name: field for part in parts for field in part.added}
+    return Prepared(
+        schema,
+        kept.num_rows,
+        Fingerprinter().result(),
+        tuple(added.values()),
+        parts[0].partition_by,
+        _kept=kept,
+        _slice_rows=min(part.slice_rows for part in parts),
+    )
+
+
+def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    for lacking in (one for one in schema if one.name not in table.schema.names):
+        table = table.append_column(lacking, pa.nulls(table.num_rows, lacking.type))
+    return table if table.schema.equals(schema) else table.select(schema.names).cast(schema)
+
+
 def _checked(draft: Prepared, *, keep: bool, empty: bool) -> Prepared:
     """Look at every row, and give the draft its fingerprint."""
     prints = Fingerprinter()

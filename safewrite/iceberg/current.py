@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from safewrite.errors import not_yet
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.write import Resolved, resolve
+from safewrite.iceberg.write.resolve import resolve
+from safewrite.iceberg.write.write import Resolved
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.commit import load
 from safewrite.stores.world import Performer, monotonic_s, run
-from safewrite.table import FRESH_S
+from safewrite.write_loop import FRESH_S
 
 if TYPE_CHECKING:
     from collections.abc import Generator

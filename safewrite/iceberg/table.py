@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,12 @@ from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import check_state, check_table
 from safewrite.iceberg.write import creation
+from safewrite.iceberg.write.append import AppendPlan
+from safewrite.iceberg.write.many import Group, write_many
 from safewrite.iceberg.write.plans import Planner, inferred_schema
+from safewrite.iceberg.write.resolve import check_doubt
 from safewrite.iceberg.write.summary import Write, carries
-from safewrite.iceberg.write.write import Done, WritePlan, check_doubt, write
+from safewrite.iceberg.write.write import Done, WritePlan, write
 from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion
@@ -31,8 +34,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table as PyIcebergTable
 
+    from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.batch import Origin
+    from safewrite.group import Member
     from safewrite.iceberg.spark.write import CachedSparkTable
     from safewrite.stores.world import Performer
 
@@ -232,6 +237,33 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
             self._doubts[plan.write.key] = plan.bound
             raise
 
+    def _prepare_next(
+        self, data: Any, operation: Operation, on: TableVersion | None, earlier: Sequence[Prepared]
+    ) -> Prepared:
+        head = on or self._cached.existing()
+        return self._planner.prepare_next(data, head, operation.schema_mode, earlier)
+
+    def _plan_group(
+        self, members: Sequence[Member], operation: Operation, on: TableVersion | None
+    ) -> tuple[AppendPlan, Callable[..., Any]]:
+        return self._planner.group(members, on or self._cached.existing())
+
+    def _commit_group(self, plan: WritePlan, encode: Callable[..., Any]) -> Group:
+        assert isinstance(plan, AppendPlan)
+        steps = write_many(
+            plan,
+            encode,
+            plan.planned,
+            helpers=self.connection.helpers,
+            limits=self.limits,
+            queue_first=self._queue_first > 0,
+        )
+        try:
+            return self._cached.run(steps)
+        except CommitUnknownError:
+            self._doubts |= dict.fromkeys((write.key for write in plan.write.members), plan.bound)
+            raise
+
     def _count(self, data: Any, on: TableVersion | None) -> Counted:
         return self._planner.prepare(data, on or self._cached.existing(), "merge")[0]
 
@@ -286,6 +318,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
                 return repeated
             with job.batch(head, name) as (batch, files):
                 plan = job.plan(batch, head, self._planner, name)
+                plan.properties = operation.properties
                 receipt = self._receipt(self._commit(plan, operation, files), plan.write, started_s)
             there.forget()
             return receipt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ class Limits:
     ``attempts`` counts tries at a version number.  ``asks`` counts repeats of one request whose answer was
     lost or refused for now.  ``timeout_s`` limits the whole commit.  ``lease_s`` is how long an unmoving
     queue is watched before its holder is passed over.  ``recheck_s`` is how old the check of the data files
-    may be at a commit.
+    may be at a commit.  ``until_s`` is the monotonic time after which no attempt is begun.
     """
 
     attempts: int = 200
@@ -24,6 +25,7 @@ class Limits:
     timeout_s: float = 300.0
     lease_s: float = 3.0
     recheck_s: float = 60.0
+    until_s: float = math.inf
 
 
 def ask(effect: Effect, limits: Limits) -> Generator[Effect, Outcome, Outcome]:
@@ -50,7 +52,7 @@ def overdue(limits: Limits, started_s: float) -> Generator[Effect, Outcome, bool
     answer = yield Now()
     assert isinstance(answer, Ok)
     assert isinstance(answer.value, float)
-    return answer.value - started_s > limits.timeout_s
+    return answer.value - started_s > limits.timeout_s or answer.value > limits.until_s
 
 
 def side_by_side(

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import operator
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
 from safewrite.errors import InvalidInputError, ReplayMismatchError
-from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
 from safewrite.protocol.effects import (
     Backoff,
     Effect,
@@ -164,6 +164,32 @@ def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effec
     yield from ask(LedgerCommit(replace(record, in_doubt_at=version), name="ledger.doubt"), limits)
 
 
+# --- the members of a group --------------------------------------------------------------------------
+def intend_all(
+    records: Sequence[LedgerRecord], limits: Limits
+) -> Generator[Effect, Outcome, list[tuple[LedgerRecord, bool]]]:
+    """As :func:`intend`, for the members of a group, side by side."""
+    answers = yield from side_by_side(*(intend(record, limits) for record in records))
+    return [answer for answer in answers if isinstance(answer, tuple)]
+
+
+def remember_all(
+    records: Sequence[tuple[LedgerRecord, int]], limits: Limits
+) -> Generator[Effect, Outcome, None]:
+    """As :func:`remember`, for records and the versions that carry them, side by side."""
+    try:
+        yield from side_by_side(*(remember(record, version, limits) for record, version in records))
+    except Exception:
+        log.warning("after the commit: the ledger was not told of %d keys", len(records), exc_info=True)
+
+
+def doubt_all(
+    records: Sequence[LedgerRecord], version: int, limits: Limits
+) -> Generator[Effect, Outcome, None]:
+    """As :func:`doubt`, for the members of a group, side by side."""
+    yield from side_by_side(*(doubt(record, version, limits) for record in records))
+
+
 def of_batch(app_id: str, version: int) -> str:
     """The key of a write that is named by ``(app_id, version)``."""
     return f"{app_id}/{version}"
@@ -183,6 +209,16 @@ def must_match(key: str, committed: str, offered: str, version: int) -> None:
         raise ReplayMismatchError(
             f"Key {key!r} was committed in version {version} with {_unlike(committed, offered)} (fingerprint {committed}; "
             f"this write: {offered}). {_stands(committed, offered)}",
+            key=key,
+        )
+
+
+def must_match_in_call(key: str, first: str, offered: str) -> None:
+    """A key that comes twice in one call is a repeat only with the same rows."""
+    if first != offered:
+        raise ReplayMismatchError(
+            f"Key {key!r} comes twice in this call, with other rows (fingerprint {first}; this member: {offered}). The first "
+            "of them has an answer of its own, these rows were not written. Give each event a key of its own.",
             key=key,
         )
 

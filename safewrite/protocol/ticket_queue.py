@@ -40,6 +40,8 @@ def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
         yield Sleep(_pause_s(ticket - queue.serving, pace_s, read_s - moved_s), name="lease.wait")
         answer = yield ReadQueue(name="lease.read")
         read_s = yield from now()
+        if read_s > limits.until_s:
+            return None  # too late for a commit: our ticket is passed over when its turn comes
         if not isinstance(answer, Ok):
             if read_s - moved_s > limits.lease_s:
                 return None

@@ -6,7 +6,8 @@ Every method returns an outcome and raises nothing: what an exception of a clien
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from safewrite.protocol.effects import Outcome
 from safewrite.protocol.values import Entry, LedgerRecord
@@ -69,6 +70,25 @@ class Ledger(Protocol):
 
     def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
         """``Ok | Busy | Failed | Unknown``."""
+
+
+@runtime_checkable
+class BatchLedger(Ledger, Protocol):
+    """A ledger that answers for many keys at once; each outcome stands in the place of its record or key.
+
+    ``batch_max`` is how many keys one request may name; no key comes twice.
+    """
+
+    batch_max: int
+
+    def get_many(self, names: Sequence[str]) -> tuple[Outcome, ...]:
+        """As ``get``, for each."""
+
+    def intend_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
+        """As ``intend``, for each: one that is refused does not hold up the others."""
+
+    def commit_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
+        """As ``commit``, for each."""
 
 
 class TicketQueue(Protocol):

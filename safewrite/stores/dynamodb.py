@@ -10,13 +10,16 @@ these two only, under ``iceberg:`` and its UUID: its catalog arbitrates.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
-from safewrite.protocol.effects import Failed, Missing, Ok, Outcome
+from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Ok, Outcome
 from safewrite.protocol.values import Entry, LedgerRecord, Queue
 from safewrite.stores.aws import classify_error
 
 Item = dict[str, Any]
+
+_ABSENT = {"ConditionExpression": "attribute_not_exists(fileName)"}
 
 ICEBERG = "iceberg:"
 """The start of an Iceberg table's path in a lock table; no Delta table's path has it."""
@@ -148,7 +151,13 @@ class DynamoDBLocks:
 
 
 class DynamoDBLedger:
-    """Idempotency keys, one item each, removed by the table's TTL after the replay horizon."""
+    """Idempotency keys, one item each, removed by the table's TTL after the replay horizon.
+
+    Many keys go into one transaction, which needs no other permissions than GetItem and PutItem, and costs twice
+    the capacity units.
+    """
+
+    batch_max = 100  # the most items of a transaction
 
     def __init__(self, client: Any, table_name: str, table_path: str) -> None:
         self.client = client
@@ -164,7 +173,7 @@ class DynamoDBLedger:
         return Ok(_record(item)) if item else Missing()
 
     def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
-        return self._put(record, expire_time_s, {"ConditionExpression": "attribute_not_exists(fileName)"})
+        return self._put(record, expire_time_s, _ABSENT)
 
     def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
         return self._put(record, expire_time_s, {})
@@ -186,7 +195,53 @@ class DynamoDBLedger:
                 return found, not page.get("LastEvaluatedKey")
         return found, True
 
+    def get_many(self, names: Sequence[str]) -> tuple[Outcome, ...]:
+        gets = [{"Get": {"TableName": self.table_name, "Key": self._key(name)}} for name in names]
+        try:
+            answers = self.client.transact_get_items(TransactItems=gets)["Responses"]
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return (_read_meaning(error, self.table_name),) * len(names)
+        items = (answer.get("Item") for answer in answers)
+        return tuple(Ok(_record(item)) if item else Missing() for item in items)
+
+    def intend_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
+        outcomes: dict[int, Outcome] = {}
+        while left := [at for at in range(len(records)) if at not in outcomes]:
+            # A transaction with a key that is known is refused whole, and says which: the others go again.
+            found = self._put_all([records[at] for at in left], expire_time_s, _ABSENT)
+            outcomes |= {at: outcome for at, outcome in zip(left, found, strict=True) if outcome is not None}
+        return tuple(outcomes[at] for at in range(len(records)))
+
+    def commit_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
+        found = self._put_all(records, expire_time_s, {})
+        return tuple(outcome or Busy("its transaction was refused") for outcome in found)
+
+    def _put_all(
+        self, records: Sequence[LedgerRecord], expire_time_s: int, condition: dict[str, str]
+    ) -> list[Outcome | None]:
+        """Put records together; None stands for one that was not put because of others."""
+        puts = [
+            {"Put": {"TableName": self.table_name, "Item": self._item(one, expire_time_s), **condition}}
+            for one in records
+        ]
+        try:
+            self.client.transact_write_items(TransactItems=puts)
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            reasons = _reasons(error)
+            if len(reasons) == len(records) and any(reasons):
+                return [_reason(reason) for reason in reasons]
+            return [_write_meaning(error, self.table_name)] * len(records)
+        return [Ok()] * len(records)
+
     def _put(self, record: LedgerRecord, expire_time_s: int, condition: dict[str, str]) -> Outcome:
+        item = self._item(record, expire_time_s)
+        try:
+            self.client.put_item(TableName=self.table_name, Item=item, **condition)
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _write_meaning(error, self.table_name)
+        return Ok()
+
+    def _item(self, record: LedgerRecord, expire_time_s: int) -> Item:
         item = self._key(record.key) | {
             "key": {"S": record.key},
             "baseVersion": {"N": str(record.base_version)},
@@ -199,11 +254,7 @@ class DynamoDBLedger:
             item["inDoubtAt"] = {"N": str(record.in_doubt_at)}
         if record.table_id is not None:
             item["tableId"] = {"S": record.table_id}
-        try:
-            self.client.put_item(TableName=self.table_name, Item=item, **condition)
-        except Exception as error:  # noqa: BLE001 - every failure has a meaning
-            return _write_meaning(error, self.table_name)
-        return Ok()
+        return item
 
     def _key(self, key: str) -> Item:
         digest = hashlib.sha256(key.encode()).hexdigest()[:40]
@@ -289,6 +340,21 @@ def _record(item: Item) -> LedgerRecord:
 
 def _queue(item: Item) -> Queue:
     return Queue(serving=int(item["serving"]["N"]), next=int(item["nextTicket"]["N"]))
+
+
+def _reasons(error: Exception) -> list[str]:
+    """Why each item of a transaction was refused, "" where it was not; [] for other errors."""
+    response = getattr(error, "response", {})
+    if response.get("Error", {}).get("Code") != "TransactionCanceledException":
+        return []
+    codes = [str(one.get("Code") or "None") for one in response.get("CancellationReasons", ())]
+    return ["" if code == "None" else code for code in codes]
+
+
+def _reason(code: str) -> Outcome | None:
+    if not code:
+        return None
+    return Exists() if code == "ConditionalCheckFailed" else Busy(f"refused in a transaction: {code}")
 
 
 def _read_meaning(error: Exception, table_name: str) -> Outcome:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
 
@@ -127,6 +127,8 @@ def _raise(error: OSError) -> None:
 class SqliteLedger:
     """Idempotency keys of one local table, in ``_safewrite/ledger.sqlite`` next to its data."""
 
+    batch_max = 1000
+
     def __init__(self, file: Path | str, *, busy_timeout_s: float = 30.0) -> None:
         self.file = Path(file)
         self.busy_timeout_s = busy_timeout_s
@@ -144,22 +146,35 @@ class SqliteLedger:
         return Ok(LedgerRecord(*row)) if row else Missing()
 
     def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
-        return self._put("INSERT OR IGNORE", record, expire_time_s)
+        return self.intend_many((record,), expire_time_s)[0]
 
     def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
-        return self._put("INSERT OR REPLACE", record, expire_time_s)
+        return self.commit_many((record,), expire_time_s)[0]
 
-    def _put(self, verb: str, record: LedgerRecord, expire_time_s: int) -> Outcome:
+    def get_many(self, names: Sequence[str]) -> tuple[Outcome, ...]:
+        return tuple(self.get(name) for name in names)
+
+    def intend_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
+        return self._put("INSERT OR IGNORE", records, expire_time_s)
+
+    def commit_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
+        return self._put("INSERT OR REPLACE", records, expire_time_s)
+
+    def _put(self, verb: str, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
+        """Put records in one transaction."""
+        statement = (
+            f"{verb} INTO ledger (key, base_version, fingerprint, version, in_doubt_at, table_id, expire_time_s) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)"
+        )
         try:
             with self._open() as database:
-                done = database.execute(
-                    f"{verb} INTO ledger (key, base_version, fingerprint, version, in_doubt_at, table_id, "
-                    "expire_time_s) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (*astuple(record), expire_time_s),
-                )
-                return Ok() if done.rowcount == 1 else Exists()
+                counts = [
+                    database.execute(statement, (*astuple(record), expire_time_s)).rowcount
+                    for record in records
+                ]
         except sqlite3.Error as error:
-            return Unknown(str(error))
+            return (Unknown(str(error)),) * len(records)
+        return tuple(Ok() if count == 1 else Exists() for count in counts)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -13,7 +13,7 @@ import os
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -67,6 +67,8 @@ Work = Callable[[sa.Connection], Outcome]
 class SqlLedger:
     """Idempotency keys of one table, a row each; purged after the replay horizon."""
 
+    batch_max = 100
+
     def __init__(self, engine: sa.Engine, table_id: str) -> None:
         self.table_id = table_id
         self._engine = _one_statement_at_a_time(engine)
@@ -82,16 +84,27 @@ class SqlLedger:
         return _perform(self._engine, read, write=False)
 
     def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
-        row = self._row(record, expire_time_s)
+        return self.intend_many((record,), expire_time_s)[0]
+
+    def get_many(self, names: Sequence[str]) -> tuple[Outcome, ...]:
+        return tuple(self.get(name) for name in names)
+
+    def intend_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
+        rows = [self._row(record, expire_time_s) for record in records]
 
         def create(connection: sa.Connection) -> Outcome:
-            connection.execute(sa.insert(ledger_table).values(row))
+            connection.execute(sa.insert(ledger_table).values(rows))
             return Ok()
 
         outcome = _perform(self._engine, create, write=True)
-        if isinstance(outcome, Ok) and int(row["key_digest"], 16) % PURGE_ONE_IN == 0:
+        if isinstance(outcome, Exists) and len(records) > 1:  # one of them is known: the others go one by one
+            return tuple(self.intend(record, expire_time_s) for record in records)
+        if isinstance(outcome, Ok) and any(int(row["key_digest"], 16) % PURGE_ONE_IN == 0 for row in rows):
             _perform(self._engine, _purge, write=True)  # in any case the next sweep is not far
-        return outcome
+        return (outcome,) * len(records)
+
+    def commit_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
+        return tuple(self.commit(record, expire_time_s) for record in records)
 
     def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
         row = self._row(record, expire_time_s)

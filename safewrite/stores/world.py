@@ -6,15 +6,15 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
 from safewrite.errors import InternalError
 from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Ok, Outcome
-from safewrite.stores.abc import Ledger, LockTable, ObjectStore, TicketQueue
+from safewrite.stores.abc import BatchLedger, Ledger, LockTable, ObjectStore, TicketQueue
 from safewrite.stores.events import Listener, Watch
 
 T = TypeVar("T")
@@ -23,6 +23,9 @@ THREADS = 16
 """Requests under way at once in a process; as many connections are kept open."""
 LEDGER_TTL_S = 14 * 24 * 3600
 """The replay horizon: the longest that SQS keeps a message."""
+
+
+_OF_LEDGER = {fx.LedgerGet, fx.LedgerIntend, fx.LedgerCommit}
 
 
 class Performer(Protocol):
@@ -135,13 +138,39 @@ class World:
                 return self._ask_stores(effect)
 
     def _together(self, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
-        if len(effects) == 1 or self.threads <= 1:
-            return tuple(self.perform(effect) for effect in effects)
-        # The last one runs here: two effects cost one thread switch, not two.
-        *others, last = effects
-        pending = [_pool().submit(self.perform, effect) for effect in others]
-        mine = self.perform(last)
-        return (*(one.result() for one in pending), mine)
+        kinds = {type(effect) for effect in effects}
+        if (
+            len(effects) > 1
+            and len(kinds) == 1
+            and kinds <= _OF_LEDGER
+            and isinstance(self.ledger, BatchLedger)
+        ):
+            size = self.ledger.batch_max
+            parts = [effects[at : at + size] for at in range(0, len(effects), size)]
+            answers = self._side_by_side([partial(self._ask_ledger, self.ledger, part) for part in parts])
+            return tuple(outcome for part in answers for outcome in part)
+        return tuple(self._side_by_side([partial(self.perform, effect) for effect in effects]))
+
+    def _side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        if len(calls) == 1 or self.threads <= 1:
+            return [call() for call in calls]
+        # The last one runs here: two calls cost one thread switch, not two.
+        *others, last = calls
+        pending = [_pool().submit(call) for call in others]
+        mine = last()
+        return [*(one.result() for one in pending), mine]
+
+    def _ask_ledger(self, ledger: BatchLedger, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
+        """One request for many keys."""
+        names = [effect.key for effect in effects if isinstance(effect, fx.LedgerGet)]
+        if names:
+            return ledger.get_many(names)
+        expire_time_s = self._expire_time_s(self.ledger_ttl_s)
+        intents = [effect.record for effect in effects if isinstance(effect, fx.LedgerIntend)]
+        if intents:
+            return ledger.intend_many(intents, expire_time_s)
+        commits = [effect.record for effect in effects if isinstance(effect, fx.LedgerCommit)]
+        return ledger.commit_many(commits, expire_time_s)
 
     def _ask_stores(self, effect: Effect) -> Outcome:
         match effect:

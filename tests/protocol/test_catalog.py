@@ -92,9 +92,7 @@ def test_a_branch_is_followed_as_far_as_the_metadata_knows_it() -> None:
 def test_a_snapshot_is_current_by_itself_by_descent_or_by_a_cherry_pick() -> None:
     picked = head(1, 2, picked={2: 7})
     assert [picked.is_current(at) for at in (1, 2, 7, 8)] == [True, True, True, False]
-    assert (picked.find("key", "1"), picked.find("key", "7"), picked.find("none", "1")) == (1, None, None)
-    carried = replace(picked, summaries={7: {"key": "ours"}})
-    assert carried.find("key", "ours") == 7
+    assert list(picked.carriers()) == [2, 7, 1]
 
 
 @pytest.mark.parametrize(

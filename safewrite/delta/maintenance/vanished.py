@@ -15,7 +15,7 @@ from enum import StrEnum
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.maintenance.inspection import Attempt, Inspection
-from safewrite.delta.write.transaction import ENGINE
+from safewrite.delta.write.members import ENGINE, shown_keys
 
 
 class CommitStatus(StrEnum):
@@ -126,7 +126,7 @@ def _fate(found: Inspection, index: LogIndex, attempt: Attempt) -> CommitStatus:
 def keys_of(commit: Commit) -> list[str]:
     """Idempotency keys of the writes that a commit carries; none for other engines' commits."""
     info = (commit.commit_info or {}).get(ENGINE) or {}
-    return [str(write["key"]) for write in info.get("writes", ())]
+    return shown_keys(info)
 
 
 def engine(commit: Commit) -> str:

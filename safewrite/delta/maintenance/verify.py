@@ -10,6 +10,7 @@ from safewrite.delta.log import actions
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.maintenance import vanished
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
+from safewrite.delta.write.members import ENGINE, all_writes, carried
 from safewrite.errors import Kind, StorageError, TableNotFoundError, UnsupportedTableError
 from safewrite.findings import KeyAudit
 from safewrite.protocol import keys
@@ -26,8 +27,13 @@ def audit_keys(found: Inspection, sent: Iterable[str]) -> KeyAudit:
     wanted = dict.fromkeys(sent)
     places: dict[str, list[tuple[int, int, bool]]] = {key: [] for key in wanted}
     for version, commit in sorted(found.commits.items()):
-        writes = ((commit.commit_info or {}).get("safewrite") or {}).get("writes", ())
-        whole = len(writes) != 1 or _rows_agree(commit, int(writes[0]["rows"]))
+        info = (commit.commit_info or {}).get(ENGINE) or {}
+        if not carried(info, wanted):
+            continue
+        writes = run(all_writes(info, ASKS), found.world)
+        whole = not (len(writes) == 1 or _is_append(commit)) or _rows_agree(
+            commit, sum(int(write["rows"]) for write in writes)
+        )
         for write in writes:
             if write["key"] in places:
                 places[write["key"]].append((version, int(write["rows"]), whole))
@@ -46,6 +52,11 @@ def audit_keys(found: Inspection, sent: Iterable[str]) -> KeyAudit:
         torn=tuple(key for key, where in places.items() if any(not whole for _, _, whole in where)),
         unknown=() if whole_log else missing,
     )
+
+
+def _is_append(commit: actions.Commit) -> bool:
+    """Whether a commit adds the rows of its writes and no others; other writes also add rows that they keep."""
+    return bool((commit.commit_info or {}).get("isBlindAppend"))
 
 
 def _rows_agree(commit: actions.Commit, rows: int) -> bool:

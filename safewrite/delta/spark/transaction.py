@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.members import ENGINE
 from safewrite.delta.write.transaction import (
-    ENGINE,
     Transaction,
     Write,
     summed_up,

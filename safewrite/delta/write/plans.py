@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,8 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import InternalError
-from safewrite.frames import Prepared, prepare
+from safewrite.frames import Prepared, joined, prepare
+from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.stores.world import LEDGER_TTL_S
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.where import Where
+    from safewrite.group import Member
     from safewrite.operation import Operation
 
 
@@ -65,6 +67,36 @@ class Planner:
             first = self.first or creation.Plan()
             return prepare(data, None, partition_by=first.partition_by)
         return prepare(data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode)
+
+    def prepare_next(
+        self,
+        data: Any,
+        state: Snapshot | None,
+        schema_mode: Literal["merge"] | None,
+        earlier: Sequence[Prepared],
+    ) -> Prepared:
+        """As :meth:`prepare`, for a member of a group whose earlier ones may bring new columns."""
+        if not earlier:
+            return self.prepare(data, state, schema_mode)
+        last = earlier[-1]
+        return prepare(data, last.schema, partition_by=last.partition_by, schema_mode=schema_mode)
+
+    def group(
+        self, members: Sequence[Member], state: Snapshot | None
+    ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile]]]:
+        """One transaction that adds the rows of all members; its encoder takes those whose files it is to make."""
+        parts = {member.write.key: member.prepared for member in members if member.write and member.prepared}
+        schema = list(parts.values())[-1].schema
+        writes = [member.write for member in members if isinstance(member.write, Write)]
+        key = keys.generated(self.new_id(), state.version if state is not None else -1)
+        candidate = Transaction(
+            **self._common(joined(list(parts.values()), schema), Write.group(key, writes), state)
+        )
+
+        def encode(left: Sequence[Write]) -> Iterable[DataFile]:
+            return self.encode(joined([parts[write.key] for write in left], schema), candidate)
+
+        return candidate, encode
 
     def name(self, prepared: Counted, state: Snapshot | None, name: Identity) -> Write:
         """Name the write by the caller's key or batch, or by a generated key.

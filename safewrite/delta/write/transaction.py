@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.members import ENGINE, Entry, carried, listing
 from safewrite.delta.write.staging import StagedFile, recheck
 from safewrite.errors import (
     ConflictError,
@@ -18,22 +19,27 @@ from safewrite.errors import (
     ReplayMismatchError,
     UnsafeConfigError,
 )
-from safewrite.protocol import keys
+from safewrite.protocol import keys, members
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor, Found
-from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.effects import Effect, Outcome, Put
+from safewrite.protocol.members import MembersMetError, Met
 
-ENGINE = "safewrite"
 FINGERPRINT_OF = "safewrite:fingerprint:"
 """App id of the ``txn`` that carries the 63-bit fingerprint of an app's last batch, past any log clean-up."""
 VERSION_OF = "safewrite:version:"
 """App id of the ``txn`` that carries the table version in which an app's last batch landed."""
 OWN_PROPERTIES = "safewrite."
+SUMMARY_CHARS_MAX = 4096
+"""A lock entry with a longer summary costs more than reading the commit that it sums up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What identifies one write, in the commit that carries it."""
+    """What identifies one write, in the commit that carries it.
+
+    ``members`` are the writes of a group, which has a generated key of its own that no history shows.
+    """
 
     key: str
     fingerprint: str
@@ -41,6 +47,18 @@ class Write:
     rows: int
     files: int = 0
     txn: tuple[str, int] | None = None
+    members: tuple[Write, ...] = ()
+
+    @property
+    def each(self) -> tuple[Write, ...]:
+        """The writes that the commit carries: the members of a group, or this one."""
+        return self.members or (self,)
+
+    @classmethod
+    def group(cls, key: str, members: Sequence[Write], files: int = 0) -> Write:
+        """One write of many members."""
+        rows = sum(write.rows for write in members)
+        return cls(key, "", 0, rows, files, members=tuple(replace(write, files=files) for write in members))
 
     def to_log(self) -> dict[str, Any]:
         """The form in which ``commitInfo`` carries it."""
@@ -73,8 +91,12 @@ class Transaction:
     recording_arbiter: bool = False
     """``metadata`` differs from the table's only in safewrite's own properties."""
     engine_version: str = ""
-    found: Mapping[str, Any] = field(default_factory=dict)
-    """How the log describes the write, if it was found there."""
+    found: Entry | None = None
+    """How the log describes the write, if it was found there and not in a file of the commit."""
+    met: dict[str, Met | ReplayMismatchError] = field(default_factory=dict)
+    """Members that were found in other commits, by key."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """What the caller wants ``commitInfo`` to say."""
     accounted: int = -1
     table_id: str | None = None
     operation: str = "WRITE"
@@ -95,8 +117,16 @@ class Transaction:
 
     # --- what is written ------------------------------------------------------------------------
     def body(self, version: int) -> bytes:
-        """The bytes of the commit file; they hold the key (M13) and a commit id that is in no other."""
+        """The bytes of the commit file; they hold the key (M13) and a commit id that is in no other.
+
+        Raises:
+            MembersMetError: other commits carry some of the members.
+        """
         if version not in self._bodies:
+            if self.met:
+                raise MembersMetError(
+                    "Members were committed meanwhile. Nothing of this group was committed."
+                )
             self._bodies = {version: self._encode(version)}
         return self._bodies[version]
 
@@ -118,6 +148,7 @@ class Transaction:
     def _commit_info(self) -> Action:
         partition_by = self._partition_by()
         return {
+            **self.properties,
             "timestamp": self.timestamp_ms,
             "operation": self.operation,
             "operationParameters": self.parameters(partition_by),
@@ -125,8 +156,13 @@ class Transaction:
             "engineInfo": f"{ENGINE}/{self.engine_version}",
             "txnId": self.commit_id,
             "operationMetrics": {name: str(number) for name, number in self.metrics().items()},
-            ENGINE: {"commitId": self.commit_id, "writes": [self.write.to_log()]},
+            ENGINE: {"commitId": self.commit_id, **listing(self.write.each, self.commit_id)[0]},
         }
+
+    @property
+    def member_file(self) -> Put | None:
+        """The file of the commit's writes, if they are too many for ``commitInfo``."""
+        return listing(self.write.each, self.commit_id)[1]
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
@@ -149,14 +185,13 @@ class Transaction:
         return list(metadata.get("partitionColumns") or ())
 
     def _txns(self, version: int) -> list[Action]:
-        if self.write.txn is None:
-            return []
-        app_id, app_version = self.write.txn
-        numbers = {
-            app_id: app_version,
-            FINGERPRINT_OF + app_id: self.write.fingerprint_int63,
-            VERSION_OF + app_id: version,
-        }
+        numbers: dict[str, int] = {}
+        for write in self.write.each:
+            if write.txn is not None:
+                app_id, app_version = write.txn
+                numbers[app_id] = app_version
+                numbers[FINGERPRINT_OF + app_id] = write.fingerprint_int63
+                numbers[VERSION_OF + app_id] = version
         return [
             {"appId": name, "version": number, "lastUpdated": self.timestamp_ms}
             for name, number in numbers.items()
@@ -185,8 +220,9 @@ class Transaction:
         if self.metadata is not None or self.protocol is not None or self.mode != "Append":
             return None
         txns = {txn["appId"]: txn["version"] for txn in self._txns(version)}
-        known = {"commitId": self.commit_id, "writes": [self.write.to_log()], "txns": txns}
-        return json.dumps(known, separators=(",", ":"), ensure_ascii=False)
+        known = {"commitId": self.commit_id, **listing(self.write.each, self.commit_id)[0], "txns": txns}
+        text = json.dumps(known, separators=(",", ":"), ensure_ascii=False)
+        return text if len(self.write.each) == 1 or len(text) <= SUMMARY_CHARS_MAX else None
 
     def suffices(self, summary: str) -> bool:
         """An append need only know keys and transactions; its own commit is compared by its bytes."""
@@ -216,26 +252,49 @@ class Transaction:
                     key=self.write.key,
                 )
             return Found(version, own=True)
-        for write in info.get("writes", ()):
-            if write["key"] == self.write.key:
-                keys.must_match(self.write.key, write["fingerprint"], self.write.fingerprint, version)
-                self.found = write
-                return Found(version, own=False)
-        self._check_txn(version, commit)
+        if self.write.members:
+            self._meet(version, commit, info)
+            return None
+        found = carried(info, (self.write.key,))
+        if found:
+            self.found = found[self.write.key]
+            if self.found is not None:
+                keys.must_match(self.write.key, self.found["fingerprint"], self.write.fingerprint, version)
+            return Found(version, own=False)
+        self._check_txn(self.write, version, commit)
         return None
 
-    def _check_txn(self, version: int, commit: Commit) -> None:
+    def _meet(self, version: int, commit: Commit, info: Mapping[str, Any]) -> None:
+        """Note the members that a commit carries, and those that it makes invalid."""
+        found = carried(info, {write.key for write in self.write.members})
+        for write in self.write.members:
+            if write.key in found:
+                self.met[write.key] = members.met(write, version, found[write.key])
+                continue
+            try:
+                self._check_txn(write, version, commit)
+            except ReplayMismatchError as error:
+                self.met[write.key] = error
+
+    def without(self, known: Container[str], commit_id: str) -> None:
+        """Go on without the members of these keys, as another commit with other files."""
+        left = [write for write in self.write.members if write.key not in known]
+        self.write = Write.group(self.write.key, left)
+        self.commit_id, self.files, self._bodies = commit_id, (), {}
+        self.met.clear()
+
+    def _check_txn(self, write: Write, version: int, commit: Commit) -> None:
         """Refuse to follow another batch of our app that has landed (E3, E7)."""
-        if self.write.txn is None or version <= self.accounted:
+        if write.txn is None or version <= self.accounted:
             return
-        app_id, app_version = self.write.txn
+        app_id, app_version = write.txn
         for txn in commit.txns:
             if txn["appId"] == app_id and txn["version"] >= app_version:
                 raise ReplayMismatchError(
                     f"App {app_id!r} committed its version {txn['version']} in table version {version} while "
                     f"this call was writing version {app_version}: two writers use one app id. Nothing of this "
                     "call was written. Stop one of them, or give it an app id of its own.",
-                    key=self.write.key,
+                    key=write.key,
                 )
 
     def _check_protocol(self, version: int, commit: Commit) -> None:

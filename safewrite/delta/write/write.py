@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
-from safewrite.delta.log.actions import commit_path, parse, version_of
+from safewrite.delta.log.actions import commit_path
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.members import Entry, carried, find_write, own_info
 from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import (
     FINGERPRINT_OF,
@@ -29,9 +30,10 @@ from safewrite.protocol.delta.commit import (
     commit,
     look,
 )
-from safewrite.protocol.effects import Effect, Get, List, Missing, NewestEntry, Ok, Outcome, Together
+from safewrite.protocol.effects import Effect, Get, List, Missing, Ok, Outcome, Together
 from safewrite.protocol.fetch import fetch_one
-from safewrite.protocol.values import Entry, LedgerRecord
+from safewrite.protocol.members import Met
+from safewrite.protocol.values import LedgerRecord
 
 log = logging.getLogger("safewrite")
 
@@ -124,18 +126,18 @@ def recall(
     seen = candidate.accounted if generated_base is None else min(generated_base, candidate.accounted)
     record = LedgerRecord(named.key, seen, named.fingerprint, table_id=candidate.table_id)
     if named.txn is not None:
-        return Recalled(record, seen, done=(yield from _recall_txn(candidate, arbiter, limits)))
+        return Recalled(record, seen, done=(yield from recall_txn(named, candidate, arbiter, limits)))
     if generated_base == candidate.accounted:
         return Recalled(record, seen)
     record, ours = yield from keys.intend(record, limits)
     if not ours and is_of_another(record, candidate.table_id):
-        record = _from_the_start(candidate)
+        record = from_the_start(named, candidate.table_id)
     if record.version is not None:
         if (yield from stands(record, record.version, limits)):
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
             done = Done(record.version, True, named.rows, 0, 0, candidate.state)
             return Recalled(record, seen, done=done)
-        record = _from_the_start(candidate)
+        record = from_the_start(named, candidate.table_id)
     if ours and generated_base is None:
         return Recalled(record, seen)
     # An earlier call began under this key: look for its commit before uploading anything.
@@ -151,10 +153,9 @@ def is_of_another(record: LedgerRecord, table_id: str | None) -> bool:
     return record.table_id is not None and table_id is not None and record.table_id != table_id
 
 
-def _from_the_start(candidate: Transaction) -> LedgerRecord:
+def from_the_start(named: Write, table_id: str | None) -> LedgerRecord:
     """A record that leaves every version of the log open."""
-    named = candidate.write
-    return LedgerRecord(named.key, -1, named.fingerprint, table_id=candidate.table_id)
+    return LedgerRecord(named.key, -1, named.fingerprint, table_id=table_id)
 
 
 def committed(
@@ -186,9 +187,28 @@ def found_again(
         # The intent may be an earlier call's with other rows, which never landed; the log confirms ours.
         landed = replace(record, fingerprint=candidate.write.fingerprint)
         yield from keys.remember(landed, found.version, limits)
-    rows = int(candidate.found.get("rows", candidate.write.rows))
-    files = int(candidate.found.get("files", 0))
+    entry = yield from entry_at(candidate.write, Met(found.version, candidate.found), limits)
+    rows, files = int(entry.get("rows", candidate.write.rows)), int(entry.get("files", 0))
     return Done(found.version, True, rows, files, attempts, None)
+
+
+def entry_at(write: Write, at: Met, limits: Limits) -> Generator[Effect, Outcome, Entry]:
+    """How a commit that carries a write describes it; {} where log clean-up took the commit.
+
+    Raises:
+        ReplayMismatchError: it carries the key with other rows.
+    """
+    if at.entry is not None:
+        return at.entry
+    got = yield from fetch_one(Get(commit_path(at.version), name="recall.get_commit"), limits)
+    if not isinstance(got, Ok):
+        return {}
+    assert isinstance(got.value, bytes)
+    entry = yield from find_write(got.value, at.version, write.key, limits)
+    if entry is None:
+        return {}
+    keys.must_match(write.key, str(entry["fingerprint"]), write.fingerprint, at.version)
+    return entry
 
 
 def stands(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, bool]:
@@ -200,7 +220,7 @@ def stands(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effe
     found = yield from fetch_one(Get(commit_path(version), name="recall.get_commit"), limits)
     if isinstance(found, Ok):
         assert isinstance(found.value, bytes)
-        return any(write["key"] == record.key for write in writes_of(found.value, version))
+        return record.key in carried(own_info(found.value, version), (record.key,))
     later = yield from fetch_one(
         List("_delta_log/", start_after=commit_path(version), limit=1, name="recall.list"), limits
     )
@@ -211,17 +231,12 @@ def _in_ledger(named: Write) -> bool:
     return named.txn is None and keys.base_of_generated(named.key) is None
 
 
-def _base(key: str, otherwise: int) -> int:
-    base = keys.base_of_generated(key)
-    return otherwise if base is None else base
-
-
 # --- (app_id, version) --------------------------------------------------------------------------------
-def _recall_txn(
-    candidate: Transaction, arbiter: Arbiter, limits: Limits
+def recall_txn(
+    named: Write, candidate: Transaction, arbiter: Arbiter, limits: Limits
 ) -> Generator[Effect, Outcome, Done | None]:
     """A batch at or below the app's last version was written before: show that it was this one (E1, E2)."""
-    named, state = candidate.write, candidate.state
+    state = candidate.state
     assert named.txn is not None
     app_id, app_version = named.txn
     last = state.txns.get(app_id) if state is not None else None
@@ -269,105 +284,7 @@ def _search(key: str, newest: int, limits: Limits) -> Generator[Effect, Outcome,
             if not isinstance(outcome, Ok):
                 raise unanswered(get, outcome)
             assert isinstance(outcome.value, bytes)
-            for entry in writes_of(outcome.value, version):
-                if entry["key"] == key:
-                    return version, str(entry["fingerprint"])
+            entry = yield from find_write(outcome.value, version, key, limits)
+            if entry is not None:
+                return version, str(entry["fingerprint"])
     return None
-
-
-def writes_of(body: bytes, version: int) -> list[dict[str, object]]:
-    """The writes that a commit carries, as safewrite records them; none for other engines' commits."""
-    info = parse(body, version).commit_info or {}
-    return list((info.get("safewrite") or {}).get("writes", ()))
-
-
-# --- resolve -------------------------------------------------------------------------------------------
-def resolve(
-    key: str, table_id: str | None, *, arbiter: Arbiter, limits: Limits
-) -> Generator[Effect, Outcome, tuple[int, dict[str, object]] | None]:
-    """Find out, without writing, whether a key was committed; ``(version, write)`` or None.
-
-    ``table_id`` is that of the table that is there now; None if there is none.
-
-    Raises:
-        CommitUnknownError: an attempt may still land: a commit under the key is claimed in the lock table
-            and not yet finished, or an attempt ended in doubt at a version that nobody has taken yet.
-        StorageError: the store gave no answer.
-    """
-    record = yield from keys.recall(key, limits)
-    if record is not None and is_of_another(record, table_id):
-        record = None
-    if (
-        record is not None
-        and record.version is not None
-        and not (yield from stands(record, record.version, limits))
-    ):
-        record = None
-    if record is not None and record.version is not None:
-        rows = record.fingerprint.split(":")[1]
-        return record.version, {"key": key, "fingerprint": record.fingerprint, "rows": int(rows), "files": 0}
-    # The claim is read before the log: what is finished in between then shows in the log.
-    pending = (yield from _pending(key, limits)) if arbiter.lock_table else None
-    base = record.base_version if record is not None else _base(key, -1)
-    head, found = yield from _scan(key, base, limits)
-    if found is not None:
-        return found
-    in_doubt = record is not None and record.in_doubt_at is not None and record.in_doubt_at > head
-    if pending or in_doubt:
-        raise CommitUnknownError(
-            f"The write with key {key!r} is not in the table, and may still land at version {head + 1}. Append "
-            "the same rows with the same key, or run `safewrite repair` on the table, to decide.",
-            key=key,
-            version=head + 1,
-        )
-    return None
-
-
-def _pending(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
-    """True if the newest lock-table entry is unfinished and its temp file carries the key."""
-    effect = NewestEntry(name="resolve.newest")
-    newest = yield from ask(effect, limits)
-    if isinstance(newest, Missing):
-        return False
-    if not isinstance(newest, Ok):
-        raise unanswered(effect, newest)
-    entry = newest.value
-    if not isinstance(entry, Entry) or entry.settled:
-        return False
-    get = Get(f"_delta_log/{entry.temp_path}", name="resolve.get_temp")
-    temp = yield from ask(get, limits)
-    if isinstance(temp, Ok):
-        assert isinstance(temp.value, bytes)
-        return any(write["key"] == key for write in writes_of(temp.value, -1))
-    if isinstance(temp, Missing):
-        return False
-    raise unanswered(get, temp)
-
-
-def _scan(
-    key: str, base: int, limits: Limits
-) -> Generator[Effect, Outcome, tuple[int, tuple[int, dict[str, object]] | None]]:
-    """The newest version, and the commit after ``base`` that carries the key."""
-    effect = List(
-        "_delta_log/", start_after=commit_path(base) if base >= 0 else "_delta_log//", name="resolve.list"
-    )
-    listed = yield from ask(effect, limits)
-    if not isinstance(listed, Ok):
-        raise unanswered(effect, listed)
-    assert isinstance(listed.value, tuple)
-    versions = [v for item in listed.value if (v := version_of(item.path)) is not None]
-    for start in range(0, len(versions), 64):
-        part = versions[start : start + 64]
-        gets = tuple(Get(commit_path(version), name="resolve.get_commit") for version in part)
-        answers = yield Together(gets, name="resolve.read")
-        assert isinstance(answers, Ok)
-        assert isinstance(answers.value, tuple)
-        for version, get, first in zip(part, gets, answers.value, strict=True):
-            outcome = first if isinstance(first, Ok) else (yield from ask(get, limits))
-            if not isinstance(outcome, Ok):
-                raise unanswered(get, outcome)
-            assert isinstance(outcome.value, bytes)
-            for entry in writes_of(outcome.value, version):
-                if entry["key"] == key:
-                    return versions[-1], (version, entry)
-    return max(versions, default=base), None

@@ -86,19 +86,23 @@ def manifest_list(
     parent_id: int | None,
     manifests: Sequence[ManifestFile],
     location: str,
+    *,
+    header: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The bytes of a manifest list."""
+    """The bytes of a manifest list; ``header`` is what its Avro header says besides."""
     from pyiceberg.manifest import write_manifest_list
 
     file = MemoryFile(location)
-    with write_manifest_list(
+    made = write_manifest_list(
         format_version=metadata.format_version,
         output_file=file,
         snapshot_id=snapshot_id,
         parent_snapshot_id=parent_id,
         sequence_number=metadata.next_sequence_number(),
         avro_compression=_compression(metadata),
-    ) as writer:
+    )
+    made._meta |= header or {}  # noqa: SLF001 - PyIceberg has no argument for it
+    with made as writer:
         writer.add_manifests(list(manifests))
     return file.body
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.findings import DANGER, EXAMPLES, INFO, Finding, Findings
 from safewrite.iceberg.connect import Connection
-from safewrite.iceberg.write.summary import KEY
+from safewrite.iceberg.write.members import is_ours, shown_keys
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def _doubled_keys(connection: Connection, head: TableVersion) -> Findings:
     """
     by_key: dict[str, list[int]] = {}
     for at in head.ancestors():
-        key = _key(head, at)
-        if key is not None:
+        for key in _keys(head, at):
             by_key.setdefault(key, []).append(at)
     repeated = {key: ids for key, ids in by_key.items() if len(ids) > 1}
     picked = {key: ids for key, ids in repeated.items() if any(at in head.picked for at in ids)}
@@ -72,10 +71,9 @@ def _doubled_keys(connection: Connection, head: TableVersion) -> Findings:
         )  # fmt: skip
 
 
-def _key(head: TableVersion, at: int) -> str | None:
-    """The key of the write whose rows a snapshot brought; None for other writers' snapshots."""
-    own = head.summaries[at].get(KEY)
-    return own if own is not None else head.summaries.get(head.picked.get(at, at), {}).get(KEY)
+def _keys(head: TableVersion, at: int) -> list[str]:
+    """The keys of the writes whose rows a snapshot brought; none for other writers' snapshots."""
+    return shown_keys(head.summaries[at]) or shown_keys(head.summaries.get(head.picked.get(at, at), {}))
 
 
 def _of_keys(keys: Mapping[str, list[int]]) -> dict[str, Any]:
@@ -84,8 +82,8 @@ def _of_keys(keys: Mapping[str, list[int]]) -> dict[str, Any]:
 
 def _taken_back(head: TableVersion, reached: set[int]) -> Findings:
     """Keyed snapshots that no branch or tag leads to: the table was rolled back past them."""
-    keys = [summary[KEY] for at, summary in head.summaries.items() if at not in reached and KEY in summary]
-    standing = {head.summaries[at].get(KEY) for at in reached if at in head.summaries}
+    keys = [key for at, summary in head.summaries.items() if at not in reached for key in shown_keys(summary)]
+    standing = {key for at in reached if at in head.summaries for key in shown_keys(head.summaries[at])}
     gone = [key for key in keys if key not in standing]
     if gone:
         yield Finding(
@@ -100,7 +98,7 @@ def _taken_back(head: TableVersion, reached: set[int]) -> Findings:
 # --- other writers ------------------------------------------------------------------------------------
 def _others(head: TableVersion) -> Findings:
     """Find writers that carry no key; a lost answer may cost them rows twice or a destroyed table (C1)."""
-    unkeyed = Counter(engine(head.summaries[at]) for at in head.ancestors() if _key(head, at) is None)
+    unkeyed = Counter(engine(head.summaries[at]) for at in head.ancestors() if not _keys(head, at))
     if unkeyed:
         names = ", ".join(f"{name} ({count})" for name, count in unkeyed.most_common())
         yield Finding(
@@ -149,7 +147,7 @@ def _past_the_audit(connection: Connection, metadata: TableMetadata, head: Table
     """Writes of safewrite that went straight to the branch of a table that asks for staged ones."""
     if metadata.properties.get(WAP, "false").lower() != "true":
         return
-    straight = [summary for summary in map(head.summaries.__getitem__, head.ancestors()) if KEY in summary]
+    straight = [summary for summary in map(head.summaries.__getitem__, head.ancestors()) if is_ours(summary)]
     straight = [summary for summary in straight if WAP_ID not in summary and PUBLISHED not in summary]
     if straight:
         yield Finding(
@@ -159,5 +157,8 @@ def _past_the_audit(connection: Connection, metadata: TableMetadata, head: Table
             "release it did not refuse frames of a Spark session with spark.wap.branch or spark.wap.id either.",
             "Audit these snapshots now if that was to be done. From now on write with Spark's own statements where writes "
             f"must be staged, or unset {WAP} if they need not.",
-            {"keys": [summary[KEY] for summary in straight][:EXAMPLES], "count": len(straight)},
+            {
+                "keys": [key for summary in straight for key in shown_keys(summary)][:EXAMPLES],
+                "count": len(straight),
+            },
         )  # fmt: skip

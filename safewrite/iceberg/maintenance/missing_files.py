@@ -8,7 +8,7 @@ from safewrite.findings import DANGER, EXAMPLES, INFO, Finding, Findings
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.maintenance import partition_findings
 from safewrite.iceberg.maintenance.snapshot_files import Inventory, SnapshotFiles
-from safewrite.iceberg.write.summary import KEY
+from safewrite.iceberg.write.members import shown_keys
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def _last_whole(table: Table, head: TableVersion, stock: SnapshotFiles) -> tuple
         snapshot = table.metadata.snapshot_by_id(at)
         if number > 0 and snapshot is not None and stock.whole(snapshot):
             return at, keys
-        if KEY in head.summaries[at]:
-            keys.append(head.summaries[at][KEY])
+        keys += shown_keys(head.summaries[at])
     return None, keys
 
 

@@ -11,7 +11,7 @@ from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.data import partitions
 from safewrite.iceberg.maintenance.history import engine
 from safewrite.iceberg.maintenance.snapshot_files import Inventory
-from safewrite.iceberg.write.summary import KEY
+from safewrite.iceberg.write.members import is_ours
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _ids(spec: PartitionSpec) -> set[int]:
 
 def _without_java(summary: Mapping[str, str] | None) -> bool:
     """Whether safewrite or PyIceberg made a snapshot, as far as its summary tells."""
-    return summary is not None and (KEY in summary or engine(summary) == _UNNAMED)
+    return summary is not None and (is_ours(summary) or engine(summary) == _UNNAMED)
 
 
 # --- values without a type -----------------------------------------------------------------------------

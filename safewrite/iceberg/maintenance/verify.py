@@ -10,13 +10,9 @@ from safewrite.findings import KeyAudit
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.maintenance.snapshot_files import ASKS
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.summary import KEY, ROWS
-from safewrite.iceberg.write.write import (
-    EMPTY,
-    batch_under,
-    reaches,
-    stands,
-)
+from safewrite.iceberg.write.members import ROWS, entries, in_summary
+from safewrite.iceberg.write.resolve import batch_under
+from safewrite.iceberg.write.write import EMPTY, reaches, stands
 from safewrite.protocol import keys
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
@@ -38,10 +34,13 @@ def audit_keys(connection: Connection, head: TableVersion, sent: Iterable[str]) 
     """Look every sent key up in the branch's snapshots, and in the ledger where snapshots were expired."""
     wanted = dict.fromkeys(sent)
     places: dict[str, list[tuple[int, bool]]] = {key: [] for key in wanted}
+    world = connection.world(head.table_id)
     for at in head.ancestors():
-        summary = head.summaries[at]
-        if summary.get(KEY) in places:
-            places[summary[KEY]].append((int(summary[ROWS]), _rows_agree(head, at)))
+        if not in_summary(head.summaries[at], wanted):
+            continue
+        for write in run(entries(head, at, ASKS), world):
+            if write["key"] in places:
+                places[write["key"]].append((int(write["rows"]), _rows_agree(head, at)))
     absent = [key for key, where in places.items() if not where]
     complete = reaches(head, EMPTY)
     known = {} if complete else _elsewhere(connection, head, absent)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from safewrite.errors import ConflictError, Kind
+from safewrite.errors import ConflictError, Kind, ReplayMismatchError
 from safewrite.iceberg.catalog.commit_request import CommitRequest
 from safewrite.iceberg.data.manifests import (
     added_manifest,
@@ -16,12 +16,14 @@ from safewrite.iceberg.data.manifests import (
 )
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.opening import check_format
+from safewrite.iceberg.write.members import inline_entry
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write, find
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, WallClock
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.members import MembersMetError, Met
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestFile
@@ -57,6 +59,10 @@ class AppendPlan:
     evolution: Evolution | None = None
     branch: str = MAIN
     last_list: LastList = field(default_factory=LastList, repr=False)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """What the caller wants the summary to say."""
+    met: dict[str, Met | ReplayMismatchError] = field(default_factory=dict)
+    """Members that were found in other snapshots, by key."""
     attempt: int = 0
     bound: TableVersion | None = None
     _manifest: ManifestFile | None = field(default=None, repr=False)
@@ -79,11 +85,37 @@ class AppendPlan:
             ConflictError: kind SCHEMA_CHANGED; the files must be made again (H9).
             UnsupportedTableError: the table now has a format version that is not written.
         """
-        found = find(head, self.write)
+        found = None if self.write.members else find(head, self.write)
         if found is None:
             check_format(head)
             check_unchanged(self.planned, head)
+            self._meet(head)
         return found
+
+    def _meet(self, head: TableVersion) -> None:
+        """Note the members that a table version carries.
+
+        Raises:
+            MembersMetError: there are some.
+        """
+        for write in self.write.members:
+            try:
+                found = find(head, write)
+            except ReplayMismatchError as error:
+                self.met[write.key] = error
+                continue
+            if found is not None:
+                self.met[write.key] = Met(found, inline_entry(head, found, write.key))
+        if self.met:
+            raise MembersMetError("Members were committed meanwhile. Nothing of this group was committed.")
+
+    def without(self, known: Container[str], write_id: str) -> None:
+        """Go on without the members of these keys, as another snapshot with other files."""
+        left = [write for write in self.write.members if write.key not in known]
+        self.write = Write.group(self.write.key, left)
+        self.write_id = write_id
+        self.snapshot_id = table_of(self.planned).metadata.new_snapshot_id()
+        self.staging, self._manifest = Staging(self.limits), None
 
     def stage(self, head: TableVersion) -> Generator[Effect, Outcome, CommitRequest]:
         """Upload what is not there yet, and write the manifest list of this attempt."""
@@ -91,7 +123,14 @@ class AppendPlan:
         manifests, puts = yield from self.new_manifests(head)
         location = self.new_location(head, f"snap-{self.snapshot_id}-{self.attempt}-{self.write_id}.avro")
         self.attempt += 1
-        body = manifest_list(table_of(head).metadata, self.snapshot_id, head.current, manifests, location)
+        body = manifest_list(
+            table_of(head).metadata,
+            self.snapshot_id,
+            head.current,
+            manifests,
+            location,
+            header=self.write.list_header(),
+        )
         yield from self.staging.complete((*puts, Put(location, body, name="stage.put_manifest_list")))
         self.last_list.location, self.last_list.body = location, body
         clock = yield WallClock()
@@ -165,7 +204,7 @@ class AppendPlan:
             added=self.added,
             removed=self.removed,
             list_location=location,
-            properties=self.write.summary(),
+            properties={**self.properties, **self.write.summary()},
             now_ms=now_ms,
         )
         requirements, updates = snapshot_updates(head, made, self.write, self.branch)

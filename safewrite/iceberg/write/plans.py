@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
-from safewrite.frames import Prepared, as_frame, prepare
+from safewrite.frames import Prepared, as_frame, joined, prepare
 from safewrite.given import reading
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import MAIN, table_of
@@ -20,6 +20,7 @@ from safewrite.iceberg.write.evolution import Evolution, evolve
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.write import EMPTY
+from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.where import Where
+    from safewrite.group import Member
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.overwrite import ReplacePlan
     from safewrite.operation import Operation
@@ -82,6 +84,44 @@ class Planner:
         check_rows(prepared, predicate)
         write = named_replace(self.name(prepared, head, name), predicate)
         return self.replace(write, head, predicate, evolution)
+
+    def prepare_next(
+        self,
+        data: Any,
+        head: TableVersion,
+        schema_mode: Literal["merge"] | None,
+        earlier: Sequence[Prepared],
+    ) -> Prepared:
+        """As :meth:`prepare`, for a member of a group whose earlier ones may bring new columns.
+
+        ``added`` of the result are the new columns of all so far.
+        """
+        if schema_mode is None:
+            return self.prepare(data, head)[0]
+        added = list(earlier[-1].added) if earlier else []
+        evolution = evolve(head, added)
+        target = arrow_schema(evolution.schema if evolution else table_of(head).metadata.schema())
+        found = as_frame(data, target=target).arrow_schema()
+        added += [f for f in found if f.name not in target.names]
+        evolution = evolve(head, added)
+        if evolution is not None:
+            target = arrow_schema(evolution.schema)
+        return replace(prepare(data, target, schema_mode="merge"), added=tuple(added))
+
+    def group(
+        self, members: Sequence[Member], head: TableVersion
+    ) -> tuple[AppendPlan, Callable[[Sequence[Write]], Iterable[StagedFile]]]:
+        """One plan that adds the rows of all members; its encoder takes those whose files it is to make."""
+        parts = {member.write.key: member.prepared for member in members if member.write and member.prepared}
+        last = list(parts.values())[-1]
+        writes = [member.write for member in members if isinstance(member.write, Write)]
+        key = keys.generated(self.new_id(), EMPTY if head.current is None else head.current)
+        plan = self.append(Write.group(key, writes), head, evolve(head, last.added))
+
+        def encode(left: Sequence[Write]) -> Iterable[StagedFile]:
+            return self.encode(joined([parts[write.key] for write in left], last.schema), plan)
+
+        return plan, encode
 
     def prepare(
         self, data: Any, head: TableVersion, schema_mode: Literal["merge"] | None = None

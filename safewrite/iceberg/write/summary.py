@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from safewrite.errors import ReplayMismatchError
+from safewrite.iceberg.write import members
+from safewrite.iceberg.write.members import FILES, FINGERPRINT, KEY, ROWS, TXN
 from safewrite.protocol import keys
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.version import __version__
 
-KEY = "safewrite.key"
-FINGERPRINT = "safewrite.fingerprint"
-ROWS = "safewrite.rows"
-FILES = "safewrite.files"
-TXN = "safewrite.txn"
 ENGINE = "safewrite.version"
 TXN_PROPERTY = "safewrite.txn."
 """Prefix of the table property that carries an app's last batch, past any expiry of snapshots."""
@@ -24,37 +22,66 @@ TXN_PROPERTY = "safewrite.txn."
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What identifies one write, in the snapshot that carries it."""
+    """What identifies one write, in the snapshot that carries it.
+
+    ``members`` are the writes of a group, which has a generated key of its own that no history shows.
+    """
 
     key: str
     fingerprint: str
     rows: int
     files: int = 0
     txn: tuple[str, int] | None = None
+    members: tuple[Write, ...] = ()
+
+    @classmethod
+    def group(cls, key: str, members: Sequence[Write], files: int = 0) -> Write:
+        """One write of many members."""
+        rows = sum(write.rows for write in members)
+        return cls(key, "", rows, files, members=tuple(replace(write, files=files) for write in members))
+
+    @property
+    def each(self) -> tuple[Write, ...]:
+        """The writes that the snapshot carries: the members of a group, or this one."""
+        return self.members or (self,)
+
+    def entry(self) -> dict[str, Any]:
+        """How a group's list describes the write."""
+        named = {"txn": list(self.txn)} if self.txn else {}
+        return {
+            "key": self.key,
+            "fingerprint": self.fingerprint,
+            "rows": self.rows,
+            "files": self.files,
+            **named,
+        }
 
     def summary(self) -> dict[str, str]:
         """Properties of the snapshot."""
-        named = {
-            KEY: self.key,
-            FINGERPRINT: self.fingerprint,
-            ROWS: str(self.rows),
-            FILES: str(self.files),
-            ENGINE: __version__,
-        }
+        named = {ROWS: str(self.rows), FILES: str(self.files), ENGINE: __version__}
+        if self.members:
+            return named | members.summary(self.members)
+        named |= {KEY: self.key, FINGERPRINT: self.fingerprint}
         return named if self.txn is None else named | {TXN: json.dumps(self.txn)}
+
+    def list_header(self) -> dict[str, str]:
+        """What the header of the snapshot's manifest list says."""
+        return members.header(self.members) if self.members else {}
 
     def table_properties(self, snapshot_id: int) -> dict[str, str]:
         """Properties of the table, set in the same commit."""
-        if self.txn is None:
-            return {}
-        app_id, version = self.txn
-        batch = {
-            "version": version,
-            "fingerprint": self.fingerprint,
-            "snapshot": snapshot_id,
-            "rows": self.rows,
-        }
-        return {TXN_PROPERTY + app_id: json.dumps(batch)}
+        batches = {}
+        for write in self.each:
+            if write.txn is not None:
+                app_id, version = write.txn
+                batch = {
+                    "version": version,
+                    "fingerprint": write.fingerprint,
+                    "snapshot": snapshot_id,
+                    "rows": write.rows,
+                }
+                batches[TXN_PROPERTY + app_id] = json.dumps(batch)
+        return batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +111,11 @@ def find(head: TableVersion, write: Write) -> int | None:
     Raises:
         ReplayMismatchError: it carries other rows under the same name (promise 6).
     """
-    found = head.find(KEY, write.key)
+    found = members.carried(head, (write.key,)).get(write.key)
     if found is not None:
-        keys.must_match(write.key, head.summaries[found].get(FINGERPRINT, ""), write.fingerprint, found)
+        entry = members.inline_entry(head, found, write.key)
+        if entry is not None:  # else whoever reads the manifest list compares them
+            keys.must_match(write.key, entry["fingerprint"], write.fingerprint, found)
         return found
     return None if write.txn is None else _find_batch(head, write, *write.txn)
 
@@ -94,12 +123,11 @@ def find(head: TableVersion, write: Write) -> int | None:
 def carries(head: TableVersion, name: Identity) -> bool:
     """Whether a table version may hold a write of that name: then rows are compared before any are uploaded."""
     if name.txn is None:
-        return name.key is not None and head.find(KEY, name.key) is not None
+        return name.key is not None and bool(members.carried(head, (name.key,)))
     app_id, version = name.txn
     last = last_batch(head.properties, app_id)
-    return (last is not None and last.version >= version) or head.find(
-        KEY, keys.of_batch(*name.txn)
-    ) is not None
+    seems_later = last is not None and last.version >= version
+    return seems_later or bool(members.carried(head, (keys.of_batch(*name.txn),)))
 
 
 def _find_batch(head: TableVersion, write: Write, app_id: str, version: int) -> int | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safewrite import receipt
 from safewrite.errors import CommitUnknownError
-from safewrite.iceberg.write import summary as names
+from safewrite.iceberg.write import members
 from safewrite.iceberg.write.summary import Write
 from safewrite.operation import keyed_until_landed
 from safewrite.protocol import keys
@@ -35,6 +35,8 @@ class WritePlan(Plan, Protocol):
     """A plan that carries one named write and its data files."""
 
     write: Write
+    properties: Mapping[str, str]
+    """What the caller wants the summary to say."""
     snapshot_id: int
     planned: TableVersion
     """The table version that it was planned on."""
@@ -99,11 +101,11 @@ def _write(  # noqa: PLR0917 - one caller, just above
     if found is not None:
         # The table version may be a moment old: a table that was dropped or rolled back since does not answer
         # for its rows.  One whose snapshot was expired since does.
-        newest = yield from _newest(head, limits)
-        if stands(found, newest):
+        now = yield from newest(head, limits)
+        if stands(found, now):
             done = yield from _already(plan, found, head, record, limits, attempts=0)
-            return replace(done, head=newest)
-        head = newest
+            return replace(done, head=now)
+        head = now
     yield from plan.staging.upload(encode())
     plan.write = replace(plan.write, files=len(plan.staging.data_files))
     try:
@@ -113,7 +115,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
     except CommitUnknownError as error:
         error.version = plan.snapshot_id
         if record is not None and plan.bound is not None:
-            yield from keys.doubt(record, _base(plan.bound), limits)
+            yield from keys.doubt(record, base_of(plan.bound), limits)
         raise
     if swapped.already:
         assert swapped.snapshot_id is not None
@@ -122,12 +124,13 @@ def _write(  # noqa: PLR0917 - one caller, just above
                 plan, swapped.snapshot_id, swapped.head, record, limits, attempts=swapped.attempts
             )
         )
-    return (yield from _committed(plan, swapped, record, limits))
+    return (yield from committed(plan, swapped, record, limits))
 
 
-def _committed(
+def committed(
     plan: WritePlan, swapped: Swapped, record: LedgerRecord | None, limits: Limits
 ) -> Generator[Effect, Outcome, Done]:
+    """Record this call's commit, which stands, and describe it."""
     if record is not None:
         landed = replace(record, fingerprint=plan.write.fingerprint)
         yield from keys.remember(landed, plan.snapshot_id, limits)
@@ -167,9 +170,39 @@ def _already(
     if record is not None:
         landed = replace(record, fingerprint=plan.write.fingerprint)
         yield from keys.remember(landed, found, limits)
-    summary = head.summaries.get(found, {})
-    rows = int(summary.get(names.ROWS, plan.write.rows))
-    return Done(found, True, rows, int(summary.get(names.FILES, 0)), attempts, head)
+    known = (yield from members.entry_at(head, found, plan.write.key, limits)) or {}
+    if known:
+        keys.must_match(plan.write.key, str(known["fingerprint"]), plan.write.fingerprint, found)
+    return Done(
+        found,
+        True,
+        int(known.get("rows", plan.write.rows)),
+        int(known.get("files", 0)),
+        attempts,
+        head,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A write that was found."""
+
+    snapshot_id: int
+    fingerprint: str
+    rows: int
+    files: int
+
+    def entry(self, key: str) -> dict[str, Any]:
+        """The entry that a receipt is made from."""
+        return {"key": key, "fingerprint": self.fingerprint, "rows": self.rows, "files": self.files}
+
+
+def described(head: TableVersion, at: int, key: str, limits: Limits) -> Generator[Effect, Outcome, Resolved]:
+    """A write that a snapshot carries, as the history describes it."""
+    entry = (yield from members.entry_at(head, at, key, limits)) or {}
+    return Resolved(
+        at, str(entry.get("fingerprint", "")), int(entry.get("rows", 0)), int(entry.get("files", 0))
+    )
 
 
 # --- what earlier calls may have done ---------------------------------------------------------------
@@ -182,25 +215,25 @@ def _recall(
         CommitUnknownError: an earlier call may have committed, and the snapshots since were expired.
     """
     generated_base = keys.base_of_generated(named.key)
-    if named.txn is not None or (generated_base is not None and generated_base == _base(head)):
+    if named.txn is not None or (generated_base is not None and generated_base == base_of(head)):
         return None, head
     if generated_base is not None:
         # An earlier call of this process or another drew the key, and its answer was lost.
-        head = yield from _newest(head, limits)
-        earlier = yield from _landed_and_expired(named.key, generated_base, head)
+        head = yield from newest(head, limits)
+        earlier = yield from landed_and_expired(named.key, generated_base, head, limits)
         return None, head if earlier is None else _as_done(earlier, named, head)
     if not helpers.ledger:
         return None, head
-    record, ours = yield from keys.intend(LedgerRecord(named.key, _base(head), named.fingerprint), limits)
+    record, ours = yield from keys.intend(LedgerRecord(named.key, base_of(head), named.fingerprint), limits)
     if ours:
         return record, head
-    head = yield from _newest(head, limits)
+    head = yield from newest(head, limits)
     if record.version is not None:
         if stands(record.version, head):
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
             return record, Done(record.version, True, named.rows, 0, 0, head)
-        return LedgerRecord(named.key, _base(head), named.fingerprint), head
-    earlier = yield from _landed_and_expired(named.key, record.base_version, head)
+        return LedgerRecord(named.key, base_of(head), named.fingerprint), head
+    earlier = yield from landed_and_expired(named.key, record.base_version, head, limits)
     if earlier is None:
         return record, head
     done = _as_done(earlier, named, head)
@@ -208,7 +241,7 @@ def _recall(
     return record, done
 
 
-def _newest(known: TableVersion, limits: Limits) -> Generator[Effect, Outcome, TableVersion]:
+def newest(known: TableVersion, limits: Limits) -> Generator[Effect, Outcome, TableVersion]:
     """The table as it is now; it must be the one that the ledger belongs to, for another has snapshots of its own.
 
     Raises:
@@ -225,8 +258,8 @@ def stands(snapshot_id: int, head: TableVersion) -> bool:
     return snapshot_id not in head.parents or head.is_current(snapshot_id)
 
 
-def _landed_and_expired(
-    key: str, base: int, head: TableVersion
+def landed_and_expired(
+    key: str, base: int, head: TableVersion, limits: Limits
 ) -> Generator[Effect, Outcome, Resolved | None]:
     """A commit under the key that an earlier table version shows, where its snapshot was expired since (E2, C1).
 
@@ -235,7 +268,7 @@ def _landed_and_expired(
     Raises:
         CommitUnknownError: the table versions that would show it cannot be read.
     """
-    if head.find(names.KEY, key) is not None or reaches(head, base):
+    if members.carried(head, (key,)) or reaches(head, base):
         return None
     for location in tuple(reversed(head.previous))[:METADATA_READ_MAX]:
         outcome = yield ReadMetadata(location, name="recall.read_metadata")
@@ -243,11 +276,11 @@ def _landed_and_expired(
             break
         state = outcome.value
         assert isinstance(state, TableVersion)
-        found = state.find(names.KEY, key)
+        found = members.carried(state, (key,)).get(key)
         if found is not None:
-            return _carried(state, found)
-        rolled_back = any(summary.get(names.KEY) == key for summary in state.summaries.values())
-        if rolled_back or _base(state) == base or reaches(state, base):
+            return (yield from described(state, found, key, limits))
+        rolled_back = any(members.in_summary(summary, (key,)) for summary in state.summaries.values())
+        if rolled_back or base_of(state) == base or reaches(state, base):
             return None
     raise _expired(key)
 
@@ -275,77 +308,5 @@ def _expired(key: str) -> CommitUnknownError:
     )
 
 
-def _base(head: TableVersion) -> int:
+def base_of(head: TableVersion) -> int:
     return EMPTY if head.current is None else head.current
-
-
-# --- resolve -------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """A write that was found."""
-
-    snapshot_id: int
-    fingerprint: str
-    rows: int
-    files: int
-
-    def entry(self, key: str) -> dict[str, Any]:
-        """The entry that a receipt is made from."""
-        return {"key": key, "fingerprint": self.fingerprint, "rows": self.rows, "files": self.files}
-
-
-def resolve(
-    key: str, *, helpers: Ledgers, limits: Limits
-) -> Generator[Effect, Outcome, tuple[Resolved | None, TableVersion]]:
-    """Find out, without writing, whether a key was committed; returns the table version that shows it.
-
-    Raises:
-        CommitUnknownError: an attempt ended in doubt, and its base still is the table.
-        TableNotFoundError, StorageError: the catalog does not show the table.
-    """
-    record = (yield from keys.recall(key, limits)) if helpers.ledger else None
-    head = yield from load(limits)
-    found = head.find(names.KEY, key)
-    if found is not None:
-        return _carried(head, found), head
-    batch = batch_under(key, head)
-    if batch is not None:
-        return batch, head
-    if record is not None and record.version is not None and stands(record.version, head):
-        rows = int(record.fingerprint.split(":")[1])
-        return Resolved(record.version, record.fingerprint, rows, 0), head
-    if record is not None and record.version is None and record.in_doubt_at == _base(head):
-        raise _may_land(key)
-    if record is not None and record.version is None:
-        return (yield from _landed_and_expired(key, record.base_version, head)), head
-    return None, head
-
-
-def _carried(head: TableVersion, snapshot_id: int) -> Resolved:
-    """The write that a snapshot carries, as its summary tells it."""
-    summary = head.summaries[snapshot_id]
-    rows, files = int(summary.get(names.ROWS, 0)), int(summary.get(names.FILES, 0))
-    return Resolved(snapshot_id, summary.get(names.FINGERPRINT, ""), rows, files)
-
-
-def check_doubt(base: TableVersion | None, head: TableVersion, key: str) -> None:
-    """Raise if an attempt that ended in doubt on ``base`` may still land on ``head``."""
-    if base is not None and base.table_id == head.table_id and base.current == head.current:
-        raise _may_land(key)
-
-
-def _may_land(key: str) -> CommitUnknownError:
-    return CommitUnknownError(
-        f"The write with key {key!r} is not in the table, and may still land: an attempt ended in doubt and "
-        "nobody has changed the table since. Append the same rows with the same key to decide.",
-        key=key,
-    )
-
-
-def batch_under(key: str, head: TableVersion) -> Resolved | None:
-    """The batch that a stream's key names, where it is the app's last: the table's properties tell it."""
-    app_id, _, version = key.rpartition("/")
-    last = names.last_batch(head.properties, app_id) if app_id else None
-    if last is None or str(last.version) != version or not stands(last.snapshot_id, head):
-        return None
-    return Resolved(last.snapshot_id, last.fingerprint, last.rows, 0)

@@ -186,7 +186,8 @@ def _spread(state: Try, version: int, lost_s: float) -> Backoff:
 
 def check_patience(state: Try, elapsed_s: float) -> None:
     """Give up only between attempts, when nothing is in doubt (C8, M28)."""
-    if state.attempts >= state.limits.attempts or elapsed_s > state.limits.timeout_s:
+    late = elapsed_s > state.limits.timeout_s or state.started_s + elapsed_s > state.limits.until_s
+    if state.attempts >= state.limits.attempts or late:
         why = (
             f"other writers took every version up to {state.seen}"
             if state.attempts

@@ -62,13 +62,12 @@ class TableVersion:
             return False
         return self.sequences.get(oldest, 0) == base.last_sequence + 1
 
-    def find(self, name: str, value: str) -> int | None:
-        """The newest snapshot of the branch whose summary has ``value`` under ``name``.
+    def carriers(self) -> Iterator[int]:
+        """Snapshots whose writes are in the branch, newest first.
 
         A cherry-pick has a summary of its own, and brings what its source carries.
         """
         for at in self.ancestors():
-            for carrier in (at, self.picked.get(at, at)):
-                if self.summaries.get(carrier, {}).get(name) == value:
-                    return carrier
-        return None
+            yield at
+            if at in self.picked:
+                yield self.picked[at]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safewrite.iceberg.catalog.commit_request import CommitRequest, holds
-from safewrite.iceberg.write.summary import FINGERPRINT, KEY, ROWS
+from safewrite.iceberg.write.members import FINGERPRINT, KEY, ROWS
 from safewrite.protocol.effects import Effect, Exists, Failed, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import LoadTable, ReadMetadata, SwapTable
 from safewrite.protocol.iceberg.head import TableVersion

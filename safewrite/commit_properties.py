@@ -1,0 +1,55 @@
+"""Checks what a caller wants the table's history to say of a commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from safewrite.errors import InvalidInputError
+from safewrite.options import settings
+from safewrite.texts import shown
+
+_TAKEN = frozenset(
+    [
+        "timestamp",
+        "inCommitTimestamp",
+        "operation",
+        "operationParameters",
+        "operationMetrics",
+        "isBlindAppend",
+        "engineInfo",
+        "txnId",
+        "readVersion",
+        "isolationLevel",
+        "userId",
+        "userName",
+        "clusterId",
+        "clientVersion",
+        "job",
+        "notebook",
+        "tags",
+        "changed-partition-count",
+        "partition-summaries-included",
+        "manifests-created",
+        "manifests-kept",
+        "manifests-replaced",
+        "entries-processed",
+    ]
+)
+"""Fields of Delta's ``commitInfo`` and of Iceberg's snapshot summary that engines write and read."""
+_PREFIXES = ("safewrite", "added-", "deleted-", "removed-", "total-", "partitions.", "spark.", "iceberg")
+
+
+def checked(properties: Any) -> dict[str, str]:
+    """The properties as texts; {} where there are none.
+
+    Raises:
+        InvalidInputError: they are no mapping of texts, or one has a name that engines give a meaning.
+    """
+    found = settings("properties", properties) or {}
+    for name in found:
+        if name in _TAKEN or not name.strip() or name.lower().startswith(_PREFIXES):
+            raise InvalidInputError(
+                f"properties= has {shown(name)}, a name that engines or safewrite give a meaning in the history. Nothing was "
+                "written. Give it a prefix of your own, such as 'etl.'."
+            )
+    return found

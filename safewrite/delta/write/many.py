@@ -1,0 +1,246 @@
+"""Commits many writes in one version, each of them once, whatever group it is delivered in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from safewrite import receipt
+from safewrite.delta.data.datafiles import DataFile
+from safewrite.delta.log.actions import commit_path
+from safewrite.delta.write.members import Entry, carried, own_info
+from safewrite.delta.write.staging import stage
+from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.write import Done, entry_at, from_the_start, is_of_another, recall_txn, stands
+from safewrite.errors import CommitUnknownError, ReplayMismatchError
+from safewrite.operation import keyed_until_landed
+from safewrite.protocol import keys, staging
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta.commit import Arbiter, commit, look
+from safewrite.protocol.effects import Effect, Get, NewId, Ok, Outcome
+from safewrite.protocol.fetch import fetch
+from safewrite.protocol.members import MembersMetError, Met
+from safewrite.protocol.values import LedgerRecord
+
+Encode = Callable[[Sequence[Write]], Iterable[DataFile]]
+Answer = Done | ReplayMismatchError
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What became of a group.
+
+    ``done`` and ``writes`` are the commit that this call made, if one was needed, and its members; ``known``
+    are the others by key: found in other commits, or at fault.
+    """
+
+    done: Done | None
+    writes: tuple[Write, ...]
+    known: Mapping[str, Answer]
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known of a group: the ledger's records, the members that are settled, the last version examined."""
+
+    candidate: Transaction
+    arbiter: Arbiter
+    limits: Limits
+    seen: int
+    records: dict[str, LedgerRecord] = field(default_factory=dict)
+    known: dict[str, Answer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The member that an error of the whole group names: what became of it became of all that are left."""
+
+    candidate: Transaction
+
+    @property
+    def write(self) -> Write:
+        return self.candidate.write.each[0]
+
+
+def write_many(
+    candidate: Transaction,
+    encode: Encode,
+    *,
+    arbiter: Arbiter,
+    limits: Limits,
+    queue_first: bool = False,
+    fresh: bool = False,
+) -> Generator[Effect, Outcome, Group]:
+    """Write each member once, whatever happened to earlier calls with its key, in whatever group.
+
+    The candidate's write is the group.  ``encode`` makes the files of the members that it is given, and is
+    called again where other writers committed some of them meanwhile.  The rest is as for
+    ``safewrite.delta.write.write.write``; what is raised concerns every member.
+    """
+    state = _State(candidate, arbiter, limits, candidate.accounted)
+    steps = _write_many(state, encode, queue_first, fresh)
+    return (yield from keyed_until_landed(steps, _First(candidate)))
+
+
+def _write_many(
+    state: _State, encode: Encode, queue_first: bool, fresh: bool
+) -> Generator[Effect, Outcome, Group]:
+    candidate, limits = state.candidate, state.limits
+    looked = yield from _recall(state)
+    while True:
+        yield from _leave_out(state)
+        if not candidate.write.members:
+            yield from _remember(state, None)
+            return Group(None, (), state.known)
+        yield from _stage(candidate, encode, limits)
+        try:
+            landed = yield from commit(
+                candidate,
+                state.seen,
+                arbiter=state.arbiter,
+                limits=limits,
+                queue_first=queue_first,
+                fresh=fresh or looked,
+            )
+        except MembersMetError:
+            assert candidate.state is not None
+            state.seen, queue_first, fresh, looked = candidate.state.version, False, False, False
+            continue
+        except CommitUnknownError as error:
+            if error.version is not None:
+                ours = [state.records[w.key] for w in candidate.write.members if w.key in state.records]
+                yield from keys.doubt_all(ours, error.version, limits)
+            raise
+        yield from _remember(state, landed.version)
+        done = Done(
+            landed.version,
+            False,
+            candidate.write.rows,
+            candidate.write.files,
+            landed.attempts,
+            candidate.landed(landed.version),
+            contended=landed.contended,
+            mixed=landed.mixed,
+            removed_rows=receipt.removed_rows(candidate),
+        )
+        return Group(done, candidate.write.members, state.known)
+
+
+def _stage(candidate: Transaction, encode: Encode, limits: Limits) -> Generator[Effect, Outcome, None]:
+    members = candidate.write.members
+    candidate.files = yield from stage(encode(members), candidate.timestamp_ms, limits)
+    candidate.write = Write.group(candidate.write.key, members, len(candidate.files))
+    put = candidate.member_file
+    if put is not None:
+        yield from staging.upload([(put.path, put.body)], limits)
+
+
+def _leave_out(state: _State) -> Generator[Effect, Outcome, None]:
+    """Take the members that other commits carry, or that are at fault, out of the group."""
+    candidate = state.candidate
+    for write in candidate.write.members:
+        met = candidate.met.get(write.key)
+        if isinstance(met, Met):
+            state.known[write.key] = yield from _as_answer(write, met, state.limits)
+        elif met is not None:
+            state.known[write.key] = met
+    if any(write.key in state.known for write in candidate.write.members):
+        fresh_id = yield NewId(name="group.id")
+        assert isinstance(fresh_id, Ok)
+        candidate.without(state.known, str(fresh_id.value))
+
+
+def _as_answer(write: Write, met: Met, limits: Limits) -> Generator[Effect, Outcome, Answer]:
+    try:
+        entry = yield from entry_at(write, met, limits)
+    except ReplayMismatchError as error:
+        return error
+    return _repeat(write, met.version, entry)
+
+
+def _repeat(write: Write, version: int, entry: Entry) -> Done:
+    return Done(version, True, int(entry.get("rows", write.rows)), int(entry.get("files", 0)), 0, None)
+
+
+def _remember(state: _State, version: int | None) -> Generator[Effect, Outcome, None]:
+    """Tell the ledger of each member where its commit is; nothing of this can undo one."""
+    landed = {} if version is None else {write.key: version for write in state.candidate.write.members}
+    for key, answer in state.known.items():
+        record = state.records.get(key)
+        if isinstance(answer, Done) and record is not None and record.version != answer.version:
+            landed[key] = answer.version
+    told = [(state.records[key], at) for key, at in landed.items() if key in state.records]
+    yield from keys.remember_all(told, state.limits)
+
+
+# --- what earlier calls may have done ---------------------------------------------------------------
+def _recall(state: _State) -> Generator[Effect, Outcome, bool]:
+    """Find the members that earlier calls wrote; True if the log was read to its end on the way."""
+    candidate, limits = state.candidate, state.limits
+    members = candidate.write.members
+    for write in members:
+        if write.txn is not None:
+            yield from _recall_txn(state, write)
+    named = [write for write in members if write.txn is None]
+    offered = [
+        LedgerRecord(write.key, state.seen, write.fingerprint, table_id=candidate.table_id) for write in named
+    ]
+    answers = yield from keys.intend_all(offered, limits)
+    landed: list[tuple[Write, LedgerRecord]] = []
+    earliest = None
+    for write, (record, ours) in zip(named, answers, strict=True):
+        state.records[write.key] = replace(record, fingerprint=write.fingerprint)
+        if not ours and is_of_another(record, candidate.table_id):
+            record = from_the_start(write, candidate.table_id)  # noqa: PLW2901 - the ledger spoke of another table
+        if record.version is not None:
+            landed.append((write, record))
+        elif not ours:
+            earliest = min(record.base_version, state.seen if earliest is None else earliest)
+    if landed and not (yield from _recall_landed(state, landed)):
+        earliest = -1
+    if earliest is None:
+        return False
+    # Earlier calls began under these keys: look for their commits before uploading anything.
+    _, state.seen = yield from look(
+        candidate, min(earliest, state.seen), arbiter=state.arbiter, limits=limits
+    )
+    return True
+
+
+def _recall_txn(state: _State, write: Write) -> Generator[Effect, Outcome, None]:
+    try:
+        done = yield from recall_txn(write, state.candidate, state.arbiter, state.limits)
+    except ReplayMismatchError as error:
+        state.known[write.key] = error
+        return
+    if done is not None:
+        state.known[write.key] = done
+
+
+def _recall_landed(
+    state: _State, landed: Sequence[tuple[Write, LedgerRecord]]
+) -> Generator[Effect, Outcome, bool]:
+    """Believe the ledger where the log confirms it, or was cleaned up; False if it did not of some member (A17)."""
+    versions = sorted({record.version for _, record in landed if record.version is not None})
+    gets = [Get(commit_path(version), name="recall.get_commit") for version in versions]
+    answers = dict(zip(versions, (yield from fetch(gets, state.limits, name="recall.read")), strict=True))
+    confirmed = True
+    for write, record in landed:
+        assert record.version is not None
+        answer = answers[record.version]
+        if isinstance(answer, Ok):
+            assert isinstance(answer.value, bytes)
+            there = write.key in carried(own_info(answer.value, record.version), (write.key,))
+        else:
+            there = yield from stands(record, record.version, state.limits)
+        if not there:
+            confirmed = False
+            state.records[write.key] = from_the_start(write, state.candidate.table_id)
+            continue
+        try:
+            keys.must_match(write.key, record.fingerprint, write.fingerprint, record.version)
+        except ReplayMismatchError as error:
+            state.known[write.key] = error
+        else:
+            state.known[write.key] = _repeat(write, record.version, {})
+    return confirmed

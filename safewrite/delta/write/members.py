@@ -1,0 +1,113 @@
+"""Lists the writes of a commit in its ``commitInfo``, or in a file that it names where they are many."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Generator, Mapping, Sequence
+from typing import Any, Protocol
+
+from safewrite.delta.log.actions import parse
+from safewrite.errors import Kind, StorageError
+from safewrite.protocol import members
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put
+from safewrite.protocol.fetch import fetch_one
+
+ENGINE = "safewrite"
+FOLDER = "_safewrite/members/"
+"""The underscore keeps Delta's VACUUM away (PROTOCOL.md: hidden directories)."""
+INLINE_BYTES_MAX = 32 * 1024
+"""Longer lists are kept in a file: every reader of the log reads ``commitInfo``."""
+
+Entry = Mapping[str, Any]
+
+
+class Loggable(Protocol):
+    """A write as ``commitInfo`` describes it."""
+
+    @property
+    def key(self) -> str: ...
+
+    def to_log(self) -> dict[str, Any]: ...
+
+
+def listing(writes: Sequence[Loggable], commit_id: str) -> tuple[dict[str, Any], Put | None]:
+    """What ``commitInfo`` says of a commit's writes, and the file of them that it needs, if it needs one."""
+    entries = [write.to_log() for write in writes]
+    body = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(writes) == 1 or len(body) <= INLINE_BYTES_MAX:
+        return {"writes": entries}, None
+    path = f"{FOLDER}{commit_id}.json"
+    pointer = {
+        "count": len(entries),
+        "path": path,
+        "md5": _digest(body),
+        "keys": members.packed(write.key for write in writes),
+    }
+    return {"writes": [], "members": pointer}, Put(path, body, name="stage.put_members")
+
+
+def carried(info: Mapping[str, Any], names: Collection[str]) -> dict[str, Entry | None]:
+    """Those of the keys that a commit carries, with their entries; None where these are in its file."""
+    found: dict[str, Entry | None] = {
+        write["key"]: write for write in info.get("writes", ()) if write["key"] in names
+    }
+    pointer = info.get("members")
+    if pointer:
+        found |= dict.fromkeys(members.held(pointer["keys"], names))
+    return found
+
+
+def shown_keys(info: Mapping[str, Any]) -> list[str]:
+    """The keys that a commit carries, as far as ``commitInfo`` tells them: of a long list, their hashes."""
+    pointer = info.get("members")
+    hashes = members.unpacked(pointer["keys"]) if pointer else ()
+    return [*(str(write["key"]) for write in info.get("writes", ())), *(f"sha256:{one}" for one in hashes)]
+
+
+def own_info(body: bytes, version: int) -> Mapping[str, Any]:
+    """What safewrite recorded in a commit file; empty for other engines' commits."""
+    info = parse(body, version).commit_info or {}
+    return info.get(ENGINE) or {}
+
+
+def all_writes(info: Mapping[str, Any], limits: Limits) -> Generator[Effect, Outcome, list[Entry]]:
+    """Every write that a commit carries, as safewrite records them; its file is read if it has one.
+
+    Raises:
+        StorageError: the file cannot be read, or is not the one that the commit names.
+    """
+    pointer = info.get("members")
+    if not pointer:
+        return list(info.get("writes", ()))
+    got = yield from fetch_one(Get(pointer["path"], name="members.get"), limits)
+    if not isinstance(got, Ok):
+        raise _unread(pointer["path"], "is gone")
+    assert isinstance(got.value, bytes)
+    if _digest(got.value) != pointer["md5"]:
+        raise _unread(pointer["path"], "is not the one that was committed")
+    return list(json.loads(got.value))
+
+
+def find_write(
+    body: bytes, version: int, key: str, limits: Limits
+) -> Generator[Effect, Outcome, Entry | None]:
+    """The write with this key that a commit file carries, or None."""
+    info = own_info(body, version)
+    found = carried(info, (key,))
+    if key not in found or found[key] is not None:
+        return found.get(key)
+    return next((entry for entry in (yield from all_writes(info, limits)) if entry["key"] == key), None)
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def _unread(path: str, why: str) -> StorageError:
+    return StorageError(
+        f"{path}, the list of a commit's writes, {why}. Nothing was committed by this call. Put it back from a versioned "
+        "copy of the object; until then repeats of those writes are refused.",
+        kind=Kind.CORRUPT_LOG,
+    )

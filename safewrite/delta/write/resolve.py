@@ -1,0 +1,110 @@
+"""Finds out, without writing, whether a key was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from safewrite.delta.log.actions import commit_path, version_of
+from safewrite.delta.write.members import Entry, carried, find_write, own_info
+from safewrite.delta.write.write import is_of_another, stands
+from safewrite.errors import CommitUnknownError
+from safewrite.protocol import keys, values
+from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.delta.commit import Arbiter
+from safewrite.protocol.effects import Effect, Get, List, Missing, NewestEntry, Ok, Outcome, Together
+
+
+def resolve(
+    key: str, table_id: str | None, *, arbiter: Arbiter, limits: Limits
+) -> Generator[Effect, Outcome, tuple[int, Entry] | None]:
+    """Find out, without writing, whether a key was committed; ``(version, write)`` or None.
+
+    ``table_id`` is that of the table that is there now; None if there is none.
+
+    Raises:
+        CommitUnknownError: an attempt may still land: a commit under the key is claimed in the lock table
+            and not yet finished, or an attempt ended in doubt at a version that nobody has taken yet.
+        StorageError: the store gave no answer.
+    """
+    record = yield from keys.recall(key, limits)
+    if record is not None and is_of_another(record, table_id):
+        record = None
+    if (
+        record is not None
+        and record.version is not None
+        and not (yield from stands(record, record.version, limits))
+    ):
+        record = None
+    if record is not None and record.version is not None:
+        rows = record.fingerprint.split(":")[1]
+        return record.version, {"key": key, "fingerprint": record.fingerprint, "rows": int(rows), "files": 0}
+    # The claim is read before the log: what is finished in between then shows in the log.
+    pending = (yield from _pending(key, limits)) if arbiter.lock_table else None
+    base = record.base_version if record is not None else _base(key, -1)
+    head, found = yield from _scan(key, base, limits)
+    if found is not None:
+        return found
+    in_doubt = record is not None and record.in_doubt_at is not None and record.in_doubt_at > head
+    if pending or in_doubt:
+        raise CommitUnknownError(
+            f"The write with key {key!r} is not in the table, and may still land at version {head + 1}. Append "
+            "the same rows with the same key, or run `safewrite repair` on the table, to decide.",
+            key=key,
+            version=head + 1,
+        )
+    return None
+
+
+def _pending(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    """True if the newest lock-table entry is unfinished and its temp file carries the key."""
+    effect = NewestEntry(name="resolve.newest")
+    newest = yield from ask(effect, limits)
+    if isinstance(newest, Missing):
+        return False
+    if not isinstance(newest, Ok):
+        raise unanswered(effect, newest)
+    entry = newest.value
+    if not isinstance(entry, values.Entry) or entry.settled:
+        return False
+    get = Get(f"_delta_log/{entry.temp_path}", name="resolve.get_temp")
+    temp = yield from ask(get, limits)
+    if isinstance(temp, Ok):
+        assert isinstance(temp.value, bytes)
+        return key in carried(own_info(temp.value, -1), (key,))
+    if isinstance(temp, Missing):
+        return False
+    raise unanswered(get, temp)
+
+
+def _scan(
+    key: str, base: int, limits: Limits
+) -> Generator[Effect, Outcome, tuple[int, tuple[int, Entry] | None]]:
+    """The newest version, and the commit after ``base`` that carries the key."""
+    effect = List(
+        "_delta_log/", start_after=commit_path(base) if base >= 0 else "_delta_log//", name="resolve.list"
+    )
+    listed = yield from ask(effect, limits)
+    if not isinstance(listed, Ok):
+        raise unanswered(effect, listed)
+    assert isinstance(listed.value, tuple)
+    versions = [v for item in listed.value if (v := version_of(item.path)) is not None]
+    for start in range(0, len(versions), 64):
+        part = versions[start : start + 64]
+        gets = tuple(Get(commit_path(version), name="resolve.get_commit") for version in part)
+        answers = yield Together(gets, name="resolve.read")
+        assert isinstance(answers, Ok)
+        assert isinstance(answers.value, tuple)
+        for version, get, first in zip(part, gets, answers.value, strict=True):
+            outcome = first if isinstance(first, Ok) else (yield from ask(get, limits))
+            if not isinstance(outcome, Ok):
+                raise unanswered(get, outcome)
+            assert isinstance(outcome.value, bytes)
+            entry = yield from find_write(outcome.value, version, key, limits)
+            if entry is not None:
+                return versions[-1], (version, entry)
+    return max(versions, default=base), None
+
+
+def _base(key: str, otherwise: int) -> int:
+    base = keys.base_of_generated(key)
+    return otherwise if base is None else base

@@ -1,0 +1,152 @@
+"""Keeps the members of one ``append_many`` call: their names, their rows, and one answer for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from safewrite.errors import InternalError, InvalidInputError, SafewriteError, WouldAlterError
+from safewrite.frames.source import is_spark
+from safewrite.options import GENERATED, identity
+from safewrite.protocol import keys
+from safewrite.protocol.keys import Identity
+from safewrite.receipt import Named, Receipt
+from safewrite.texts import shown
+
+if TYPE_CHECKING:
+    from safewrite.frames import Prepared
+
+Answer = Receipt | SafewriteError
+
+
+@dataclass
+class Member:
+    """One write of a group; ``given`` is how the caller names it."""
+
+    given: Any
+    data: Any
+    name: Identity = field(default_factory=Identity)
+    write: Named | None = None
+    prepared: Prepared | None = None
+    answer: Answer | None = None
+    same_as: Member | None = None
+    """An earlier member of the same key and rows, which is written for both."""
+
+    def fail(self, error: SafewriteError) -> None:
+        """Answer with an error, which names the member."""
+        error.key = error.key or (self.write.key if self.write else self.name.key)
+        self.answer = error
+
+
+class Group:
+    """The members of one call, in its order; ``on`` is the version that they are planned on."""
+
+    def __init__(self, members: Iterable[Any]) -> None:
+        self.on: Any = None
+        self.planned = False
+        self.members = [Member(*pair) for pair in _pairs(members)]
+        for member in self.members:
+            try:
+                member.name = _name(member)
+            except SafewriteError as error:
+                member.fail(error)
+
+    @property
+    def open(self) -> list[Member]:
+        """Members without an answer that are not another one's repeat."""
+        return [member for member in self.members if member.answer is None and member.same_as is None]
+
+    @property
+    def prepared(self) -> list[Prepared]:
+        """The rows that were checked so far."""
+        return [member.prepared for member in self.members if member.prepared is not None]
+
+    def answers(self) -> list[Answer]:
+        """One answer for each member, in order.
+
+        Raises:
+            InternalError: a member has none.
+        """
+        return list(self._answers())
+
+    def _answers(self) -> Iterator[Answer]:
+        for member in self.members:
+            answer = member.answer if member.same_as is None else _repeat(member.same_as.answer)
+            if answer is None:
+                raise InternalError("A member of the group has no answer. Please report it.")
+            yield answer
+
+    def once(self) -> None:
+        """Let each key count once: a later member with the rows of an earlier one is its repeat."""
+        first: dict[str, Member] = {}
+        apps: dict[str, str] = {}
+        for member in self.open:
+            assert member.write is not None
+            earlier = first.setdefault(member.write.key, member)
+            if earlier is not member:
+                _repeats(member, earlier)
+            elif member.write.txn is not None and apps.setdefault(member.write.txn[0], "") != "":
+                member.fail(_second_batch(member.write.txn))
+            elif member.write.txn is not None:
+                apps[member.write.txn[0]] = member.write.key
+
+    def plan_again(self) -> None:
+        """Forget what the version said that the last plan was made on."""
+        self.on, self.planned = None, False
+        for member in self.members:
+            member.same_as = member.write = member.prepared = None
+            if isinstance(member.answer, WouldAlterError):
+                member.answer = None
+
+    @property
+    def altered(self) -> list[Member]:
+        """Members that the table's schema would change."""
+        return [member for member in self.members if isinstance(member.answer, WouldAlterError)]
+
+
+def _pairs(members: Iterable[Any]) -> list[tuple[Any, Any]]:
+    try:
+        pairs = [tuple(pair) for pair in members] if not isinstance(members, str | bytes | Mapping) else None
+    except TypeError:
+        pairs = None
+    if pairs is None or any(len(pair) != 2 for pair in pairs):
+        raise InvalidInputError(
+            f"append_many takes a list of pairs (key, data), not {shown(members)}. Nothing was written. Write "
+            "append_many([(key_a, rows_a), (key_b, rows_b)]); of a dict, give its items()."
+        )
+    return [(key, data) for key, data in pairs]
+
+
+def _name(member: Member) -> Identity:
+    if is_spark(member.data):
+        raise InvalidInputError(
+            "A Spark DataFrame cannot share a commit with other writes. Nothing of it was written. Write it by "
+            "append(frame, key=...)."
+        )
+    named = member.given
+    if isinstance(named, tuple | list):
+        return identity(GENERATED, (named[0], named[1]) if len(named) == 2 else tuple(named))
+    return identity(named, GENERATED)
+
+
+def _repeats(member: Member, earlier: Member) -> None:
+    assert member.write is not None
+    assert earlier.write is not None
+    try:
+        keys.must_match_in_call(member.write.key, earlier.write.fingerprint, member.write.fingerprint)
+    except SafewriteError as error:
+        member.fail(error)
+    else:
+        member.same_as = earlier
+
+
+def _repeat(answer: Answer | None) -> Answer | None:
+    return answer.as_repeat() if isinstance(answer, Receipt) else answer
+
+
+def _second_batch(txn: tuple[str, int]) -> InvalidInputError:
+    return InvalidInputError(
+        f"Batch {txn[1]} of app {txn[0]!r} is the second of that app in one call: a commit records one batch of an app. "
+        "Nothing of it was written. Append it by a call of its own, after this one."
+    )

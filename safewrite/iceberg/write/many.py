@@ -1,0 +1,215 @@
+"""Commits many writes in one snapshot, each of them once, whatever group it is delivered in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from safewrite.errors import CommitUnknownError, ReplayMismatchError
+from safewrite.iceberg.write import members
+from safewrite.iceberg.write.append import AppendPlan
+from safewrite.iceberg.write.summary import Write
+from safewrite.iceberg.write.write import (
+    Done,
+    Ledgers,
+    Resolved,
+    base_of,
+    committed,
+    landed_and_expired,
+    newest,
+    stands,
+)
+from safewrite.operation import keyed_until_landed
+from safewrite.protocol import keys
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, NewId, Ok, Outcome
+from safewrite.protocol.iceberg.commit import commit
+from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.members import MembersMetError, Met
+from safewrite.protocol.values import LedgerRecord
+
+if TYPE_CHECKING:
+    from safewrite.iceberg.data.datafiles import StagedFile
+
+Encode = Callable[[Sequence[Write]], "Iterable[StagedFile]"]
+Answer = Done | ReplayMismatchError | CommitUnknownError
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What became of a group.
+
+    ``done`` and ``writes`` are the commit that this call made, if one was needed, and its members; ``known``
+    are the others by key: found in other snapshots, or at fault.
+    """
+
+    done: Done | None
+    writes: tuple[Write, ...]
+    known: Mapping[str, Answer]
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known of a group: the ledger's records, the members that are settled, the newest table version."""
+
+    plan: AppendPlan
+    head: TableVersion
+    helpers: Ledgers
+    limits: Limits
+    records: dict[str, LedgerRecord] = field(default_factory=dict)
+    known: dict[str, Answer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The member that an error of the whole group names: what became of it became of all that are left."""
+
+    plan: AppendPlan
+
+    @property
+    def write(self) -> Write:
+        return self.plan.write.each[0]
+
+
+def write_many(
+    plan: AppendPlan,
+    encode: Encode,
+    head: TableVersion,
+    *,
+    helpers: Ledgers,
+    limits: Limits,
+    queue_first: bool = False,
+) -> Generator[Effect, Outcome, Group]:
+    """Write each member once, whatever happened to earlier calls with its key, in whatever group.
+
+    The plan's write is the group.  ``encode`` makes the files of the members that it is given, and is called
+    again where other writers committed some of them meanwhile.  The rest is as for
+    ``safewrite.iceberg.write.write.write``; what is raised concerns every member.
+    """
+    state = _State(plan, head, helpers, limits)
+    return (yield from keyed_until_landed(_write_many(state, encode, queue_first), _First(plan)))
+
+
+def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[Effect, Outcome, Group]:
+    plan, limits = state.plan, state.limits
+    yield from _recall(state)
+    while True:
+        yield from _examine(state)
+        yield from _leave_out(state)
+        if not plan.write.members:
+            yield from _remember(state, None)
+            return Group(None, (), state.known)
+        yield from plan.staging.upload(encode(plan.write.members))
+        plan.write = Write.group(plan.write.key, plan.write.members, len(plan.staging.data_files))
+        try:
+            swapped = yield from commit(
+                plan, state.head, limits=limits, lease_queue=state.helpers.queue, queue_first=queue_first
+            )
+        except MembersMetError:
+            state.head, queue_first = (yield from newest(state.head, limits)), False
+            continue
+        except CommitUnknownError as error:
+            error.version = plan.snapshot_id
+            if plan.bound is not None:
+                ours = [state.records[w.key] for w in plan.write.members if w.key in state.records]
+                yield from keys.doubt_all(ours, base_of(plan.bound), limits)
+            raise
+        yield from _remember(state, plan.snapshot_id)
+        done = yield from committed(plan, swapped, None, limits)
+        return Group(done, plan.write.members, state.known)
+
+
+def _examine(state: _State) -> Generator[Effect, Outcome, None]:
+    """Find the members that the known table version carries, and make sure that the newest one does too."""
+    try:
+        state.plan.examine(state.head)
+    except MembersMetError:
+        # The known version may be a moment old: one that was dropped or rolled back since answers for no rows.
+        state.head = yield from newest(state.head, state.limits)
+        gone = [
+            key
+            for key, met in state.plan.met.items()
+            if isinstance(met, Met) and not stands(met.version, state.head)
+        ]
+        for key in gone:
+            del state.plan.met[key]
+
+
+def _leave_out(state: _State) -> Generator[Effect, Outcome, None]:
+    """Take the members that other snapshots carry, or that are at fault, out of the group."""
+    plan = state.plan
+    for write in plan.write.members:
+        met = plan.met.get(write.key)
+        if isinstance(met, Met):
+            state.known[write.key] = yield from _as_answer(state, write, met)
+        elif met is not None:
+            state.known[write.key] = met
+    plan.met.clear()
+    if any(write.key in state.known for write in plan.write.members):
+        fresh_id = yield NewId(name="group.id")
+        assert isinstance(fresh_id, Ok)
+        plan.without(state.known, str(fresh_id.value))
+
+
+def _as_answer(state: _State, write: Write, met: Met) -> Generator[Effect, Outcome, Answer]:
+    entry = met.entry or (yield from members.entry_at(state.head, met.version, write.key, state.limits)) or {}
+    try:
+        if entry:
+            keys.must_match(write.key, str(entry["fingerprint"]), write.fingerprint, met.version)
+    except ReplayMismatchError as error:
+        return error
+    rows, files = int(entry.get("rows", write.rows)), int(entry.get("files", 0))
+    return Done(met.version, True, rows, files, 0, state.head)
+
+
+def _remember(state: _State, snapshot_id: int | None) -> Generator[Effect, Outcome, None]:
+    """Tell the ledger of each member where its snapshot is; nothing of this can undo one."""
+    landed = {} if snapshot_id is None else {write.key: snapshot_id for write in state.plan.write.members}
+    for key, answer in state.known.items():
+        record = state.records.get(key)
+        if isinstance(answer, Done) and record is not None and record.version != answer.version:
+            landed[key] = answer.version
+    told = [(state.records[key], at) for key, at in landed.items() if key in state.records]
+    yield from keys.remember_all(told, state.limits)
+
+
+# --- what earlier calls may have done ---------------------------------------------------------------
+def _recall(state: _State) -> Generator[Effect, Outcome, None]:
+    """Find the members that earlier calls wrote and whose snapshots may be expired: the ledger knows them."""
+    named = [write for write in state.plan.write.members if write.txn is None]
+    if not state.helpers.ledger or not named:
+        return
+    base = base_of(state.head)
+    offered = [LedgerRecord(write.key, base, write.fingerprint) for write in named]
+    answers = yield from keys.intend_all(offered, state.limits)
+    if not all(ours for _, ours in answers):
+        state.head = yield from newest(state.head, state.limits)
+    for write, (record, ours) in zip(named, answers, strict=True):
+        state.records[write.key] = replace(record, fingerprint=write.fingerprint)
+        if not ours:
+            try:
+                found = yield from _earlier(state, record)
+            except CommitUnknownError as error:
+                state.known[write.key] = error
+                continue
+            if found is not None:
+                state.known[write.key] = _as_known(write, found, state.head)
+
+
+def _earlier(state: _State, record: LedgerRecord) -> Generator[Effect, Outcome, Resolved | None]:
+    """Where an earlier call's write is; None where the snapshots of the newest table version say it."""
+    if record.version is None:
+        return (yield from landed_and_expired(record.key, record.base_version, state.head, state.limits))
+    if stands(record.version, state.head):
+        return Resolved(record.version, record.fingerprint, int(record.fingerprint.split(":")[1]), 0)
+    state.records[record.key] = replace(record, version=None, base_version=base_of(state.head))
+    return None
+
+
+def _as_known(write: Write, found: Resolved, head: TableVersion) -> Answer:
+    try:
+        keys.must_match(write.key, found.fingerprint, write.fingerprint, found.snapshot_id)
+    except ReplayMismatchError as error:
+        return error
+    return Done(found.snapshot_id, True, found.rows, found.files, 0, head)

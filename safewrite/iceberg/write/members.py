@@ -1,0 +1,150 @@
+"""Lists the writes of a snapshot in its summary, or in its manifest list where they are many.
+
+Every summary is part of the table's metadata, which each writer reads, so a long list stands in the header of the
+manifest list: a file that is never changed, and that lives as long as its snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from safewrite.errors import Kind, StorageError
+from safewrite.iceberg.catalog.files import MemoryFile
+from safewrite.iceberg.metadata import table_of
+from safewrite.protocol import members
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome
+from safewrite.protocol.fetch import fetch_one
+
+if TYPE_CHECKING:
+    from safewrite.protocol.iceberg.head import TableVersion
+
+KEY = "safewrite.key"
+FINGERPRINT = "safewrite.fingerprint"
+ROWS = "safewrite.rows"
+FILES = "safewrite.files"
+TXN = "safewrite.txn"
+MEMBERS = "safewrite.members"
+"""The writes of a group as JSON, or ``{"count": n, "in": "manifest-list"}``."""
+MEMBER_KEYS = "safewrite.member-keys"
+"""The keys of a group's writes, hashed; see ``safewrite.protocol.members.packed``."""
+INLINE_CHARS_MAX = 2048
+
+Entry = Mapping[str, Any]
+
+
+class Listed(Protocol):
+    """A write as a group's list describes it."""
+
+    @property
+    def key(self) -> str: ...
+
+    def entry(self) -> dict[str, Any]: ...
+
+
+def summary(writes: Sequence[Listed]) -> dict[str, str]:
+    """Properties of the snapshot that carries a group."""
+    text = _text(writes)
+    if len(text) > INLINE_CHARS_MAX:
+        text = json.dumps({"count": len(writes), "in": "manifest-list"})
+    return {MEMBERS: text, MEMBER_KEYS: members.packed(write.key for write in writes)}
+
+
+def header(writes: Sequence[Listed]) -> dict[str, str]:
+    """What the header of the snapshot's manifest list says of its writes; {} where the summary says it all."""
+    text = _text(writes)
+    return {MEMBERS: text} if len(text) > INLINE_CHARS_MAX else {}
+
+
+def _text(writes: Sequence[Listed]) -> str:
+    return json.dumps([write.entry() for write in writes], separators=(",", ":"), ensure_ascii=False)
+
+
+# --- reading --------------------------------------------------------------------------------------------
+def carried(head: TableVersion, names: Collection[str]) -> dict[str, int]:
+    """The newest snapshot of the branch that carries each of the keys, where one does."""
+    wanted = set(names)
+    found: dict[str, int] = {}
+    for at in head.carriers():
+        for name in in_summary(head.summaries.get(at, {}), wanted):
+            found.setdefault(name, at)
+    return found
+
+
+def in_summary(properties: Mapping[str, str], names: Collection[str]) -> set[str]:
+    """Those of the keys that a snapshot carries by its summary."""
+    own, packed = properties.get(KEY), properties.get(MEMBER_KEYS)
+    found = {own} if own is not None and own in names else set()
+    return found | members.held(packed, names) if packed else found
+
+
+def shown_keys(properties: Mapping[str, str]) -> list[str]:
+    """The keys that a snapshot carries, as far as its summary tells them: of a long list, their hashes."""
+    listed = inline(properties)
+    if listed is not None:
+        return [str(one["key"]) for one in listed]
+    packed = properties.get(MEMBER_KEYS, "")
+    return [f"sha256:{one}" for one in members.unpacked(packed)]
+
+
+def is_ours(properties: Mapping[str, str]) -> bool:
+    """Whether a snapshot was made by a write of safewrite."""
+    return KEY in properties or MEMBER_KEYS in properties
+
+
+def inline(properties: Mapping[str, str]) -> list[Entry] | None:
+    """The writes of a snapshot, as far as its summary lists them; None if its manifest list does."""
+    if KEY in properties:
+        txn = properties.get(TXN)
+        one = {"key": properties[KEY], "fingerprint": properties.get(FINGERPRINT, "")}
+        numbers = {"rows": int(properties.get(ROWS, 0)), "files": int(properties.get(FILES, 0))}
+        return [{**one, **numbers, **({"txn": json.loads(txn)} if txn else {})}]
+    if MEMBERS not in properties:
+        return []
+    found = json.loads(properties[MEMBERS])
+    return found if isinstance(found, list) else None
+
+
+def inline_entry(head: TableVersion, at: int, key: str) -> Entry | None:
+    """How the summary of a snapshot describes one of its writes, if it does."""
+    return next((one for one in inline(head.summaries.get(at, {})) or () if one["key"] == key), None)
+
+
+def entries(head: TableVersion, at: int, limits: Limits) -> Generator[Effect, Outcome, list[Entry]]:
+    """Every write of a snapshot.
+
+    Raises:
+        StorageError: its manifest list cannot be read.
+    """
+    found = inline(head.summaries.get(at, {}))
+    if found is not None:
+        return found
+    snapshot = table_of(head).metadata.snapshot_by_id(at)
+    assert snapshot is not None
+    got = yield from fetch_one(Get(snapshot.manifest_list, name="members.get"), limits)
+    if not isinstance(got, Ok):
+        raise StorageError(
+            f"{snapshot.manifest_list}, which lists the writes of snapshot {at}, is gone. Nothing was committed by this "
+            "call. Run `safewrite doctor --deep` on the table.",
+            kind=Kind.DATA_FILE_DAMAGED,
+        )
+    assert isinstance(got.value, bytes)
+    return list(json.loads(_header_of(got.value, snapshot.manifest_list)[MEMBERS]))
+
+
+def entry_at(
+    head: TableVersion, at: int, key: str, limits: Limits
+) -> Generator[Effect, Outcome, Entry | None]:
+    """One write of a snapshot, or None."""
+    return next((one for one in (yield from entries(head, at, limits)) if one["key"] == key), None)
+
+
+def _header_of(body: bytes, location: str) -> Mapping[str, str]:
+    from pyiceberg.avro.file import AvroFile
+    from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestFile
+
+    file = MemoryFile(location, body).to_input_file()
+    with AvroFile[ManifestFile](file, MANIFEST_LIST_FILE_SCHEMAS[2], read_types={-1: ManifestFile}) as reader:
+        return dict(reader.header.meta)

@@ -1,0 +1,328 @@
+"""Runs the loop around a write: plan, commit, plan again after a conflict, receipt."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+from safewrite.errors import (
+    ConflictError,
+    InvalidInputError,
+    Kind,
+    NotCommittedError,
+    ReplayMismatchError,
+    SafewriteError,
+    StorageError,
+    WouldAlterError,
+)
+from safewrite.frames.source import is_spark
+from safewrite.group import Answer, Group, Member
+from safewrite.operation import GroupDone, Operation, Planned
+from safewrite.pace import Pace
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.keys import Identity
+from safewrite.public import after_ack
+from safewrite.receipt import Done, Named, Receipt
+from safewrite.stores.world import monotonic_s
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import TypeVar
+
+    from safewrite.frames import Prepared
+    from safewrite.frames.fingerprint import Counted
+    from safewrite.stores.world import Performer
+
+    T = TypeVar("T")
+    # Defaults (PEP 696) let users write ``safewrite.Table`` alone.
+    VersionT = TypeVar("VersionT", default=Any)
+    PlanT = TypeVar("PlanT", bound=Planned, default=Any)
+    DoneT = TypeVar("DoneT", bound=Done, default=Any)
+else:
+    from typing import TypeVar
+
+    T, VersionT, PlanT, DoneT = TypeVar("T"), TypeVar("VersionT"), TypeVar("PlanT"), TypeVar("DoneT")
+
+log = logging.getLogger("safewrite")
+
+QUEUE_MEMORY = 20
+"""After a contended write, this many further writes queue at once instead of trying first."""
+PLANS_MAX = 5
+"""How often a write is planned when other writers change what its plan depends on."""
+FRESH_S = 1.0
+"""A version read or committed within this time is written on without another look; a guess, for speed only."""
+
+
+class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
+    """The loop around a write, and what a format brings to it."""
+
+    world: Performer
+    """The world that performs the effects of a write; tests replace it."""
+    _REPLANNED: ClassVar[frozenset[Kind]] = frozenset()
+    """Conflicts after which every write is planned again, besides those of its verb."""
+
+    def __init__(self, limits: Limits | None) -> None:
+        self.limits = limits or Limits()
+        self._queue_first = 0
+        self._pace = Pace()
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """The address of a Delta table, the name of an Iceberg table in its catalog."""
+
+    @abstractmethod
+    def resolve(self, key: str) -> Receipt | None:
+        """Find out, without writing, whether a write landed."""
+
+    # --- what a format does -----------------------------------------------------------------------
+    def _in_session(self, catalog: str | None) -> str | None:
+        """Check a Spark session's name for the table's catalog."""
+        return catalog
+
+    @abstractmethod
+    def _open(self, *, strict: bool) -> None:
+        """Load the table and refuse what would not be safe; the other half of the constructor."""
+
+    @abstractmethod
+    def _create(self, schema: pa.Schema) -> None:
+        """Create the table, empty."""
+
+    @abstractmethod
+    def _refresh(self) -> VersionT | None:
+        """Load the newest version, past the checks of ``safewrite.open``; None before there is a table."""
+
+    @abstractmethod
+    def _look_again(self) -> None:
+        """Load the newest version after a conflict, without use of what was known."""
+
+    @abstractmethod
+    def _planned_on(self, operation: Operation, data: Any) -> VersionT | None:
+        """The version that a write is planned on; None where the write creates the table."""
+
+    @abstractmethod
+    def _plan(
+        self, data: Any, operation: Operation, name: Identity, on: VersionT | None
+    ) -> tuple[PlanT, Callable[[], Any]]:
+        """Check the data and plan its write; the plan brings the encoder of its files."""
+
+    @abstractmethod
+    def _commit(self, plan: PlanT, operation: Operation, encode: Callable[[], Any]) -> DoneT:
+        """Upload and commit a plan."""
+
+    @abstractmethod
+    def _prepare_next(
+        self, data: Any, operation: Operation, on: VersionT | None, earlier: Sequence[Prepared]
+    ) -> Prepared:
+        """Check a member's rows against the table's schema and the columns that ``earlier`` members add."""
+
+    @abstractmethod
+    def _plan_group(
+        self, members: Sequence[Member], operation: Operation, on: VersionT | None
+    ) -> tuple[PlanT, Callable[..., Any]]:
+        """Plan one commit of prepared members; the plan brings the encoder of the files of any of them."""
+
+    @abstractmethod
+    def _commit_group(self, plan: PlanT, encode: Callable[..., Any]) -> GroupDone[DoneT]:
+        """Upload and commit a group's plan."""
+
+    @abstractmethod
+    def _write_spark(self, frame: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
+        """Let Spark write the files of its DataFrame, and commit them as those of any other frame."""
+
+    @abstractmethod
+    def _count(self, data: Any, on: VersionT | None) -> Counted:
+        """The rows under the table's schema, which may have more columns than they."""
+
+    @abstractmethod
+    def _name(self, counted: Counted, on: VersionT | None, name: Identity) -> Named:
+        """Name the write by the caller's key or batch, or by a generated key."""
+
+    @abstractmethod
+    def _resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
+        """The version that holds a write, and the history's entry of it; None if it did not land."""
+
+    @abstractmethod
+    def _after(self, done: DoneT, started_s: float) -> None:
+        """Keep what the commit showed of the table, and maintain its metadata."""
+
+    # --- the loop around a write --------------------------------------------------------------------
+    def _write(self, data: Any, operation: Operation, name: Identity) -> Receipt:
+        started_s = monotonic_s(self.world)
+        spark = operation.verb != "delete" and is_spark(data)
+        kinds = {Kind.SCHEMA_CHANGED, *self._REPLANNED}
+        if spark or operation.verb != "append":
+            kinds.add(Kind.CONFLICT)
+
+        def attempt() -> Receipt:
+            if spark:
+                return self._write_spark(data, operation, name, started_s)
+            return self._write_rows(data, operation, name, started_s)
+
+        with self._within(operation.timeout_s, started_s):
+            return self._replanned(attempt, kinds)
+
+    @contextmanager
+    def _within(self, timeout_s: float | None, started_s: float) -> Iterator[None]:
+        """Give one call limits of its own."""
+        usual = self.limits
+        if timeout_s is not None:
+            self.limits = replace(
+                usual, timeout_s=timeout_s, until_s=started_s + timeout_s - self._pace.reserve_s(timeout_s)
+            )
+        try:
+            yield
+        finally:
+            self.limits = usual
+
+    def _write_rows(self, data: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
+        on = self._planned_on(operation, data)
+        try:
+            plan, encode = self._plan(data, operation, name, on)
+        except WouldAlterError:
+            repeated = self._repeated(lambda: self._count(data, on), operation, name, on)
+            if repeated is None:
+                raise
+            return repeated
+        plan.properties = operation.properties
+        return self._receipt(self._commit(plan, operation, encode), plan.write, started_s)
+
+    def _replanned(self, attempt: Callable[[], T], kinds: set[Kind]) -> T:
+        """Plan and stage again when another writer changed what the plan depends on (H9, C9)."""
+        for turn in range(1, PLANS_MAX + 1):
+            known = self._mark()
+            try:
+                return attempt()
+            except WouldAlterError:
+                # The version of a moment ago may lack a column that came since.
+                if turn == PLANS_MAX or not self._has_changed(known):
+                    raise
+            except ConflictError as error:
+                if error.kind not in kinds or turn == PLANS_MAX:
+                    raise
+                self._look_again()
+                self._queue_first = QUEUE_MEMORY
+        raise AssertionError("unreachable")
+
+    def _has_changed(self, known: object) -> bool:
+        """Whether the table has moved to another version, which is known afterwards."""
+        if known is None:
+            return False
+        with suppress(StorageError):
+            self._refresh()
+        return self._mark() != known
+
+    @abstractmethod
+    def _mark(self) -> object:
+        """The mark that tells one known version of the table from another; None before there is a table."""
+
+    def _repeated(
+        self, count: Callable[[], Counted], operation: Operation, name: Identity, on: VersionT | None
+    ) -> Receipt | None:
+        """The receipt of rows that were appended before the table's schema outgrew them, if they were.
+
+        Columns that were added since do not change a fingerprint, so the repeat can be recognised.
+        """
+        if not name.is_given or operation.verb != "append":
+            return None
+        try:
+            write = self._name(count(), on, name)
+        except NotCommittedError:
+            return None
+        found = self.resolve(write.key)
+        return found if found is not None and found.fingerprint == write.fingerprint else None
+
+    def _receipt(self, done: DoneT, write: Named, started_s: float) -> Receipt:
+        receipt = done.receipt(self.uri, write, self._since(started_s))
+        self._landed(done, receipt, started_s)
+        return receipt
+
+    def _landed(self, done: DoneT, receipt: Receipt, started_s: float) -> None:
+        """Log a commit, and keep what it showed of the table."""
+        self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
+        with after_ack(self.uri):
+            log.info(
+                "%s in version %d", receipt.outcome.value, done.version, extra={"receipt": receipt.to_dict()}
+            )
+        with after_ack(self.uri):
+            self._after(done, started_s)
+        if not done.already:
+            self._pace.note(receipt.elapsed_s, done.attempts)
+
+    # --- many writes, one commit --------------------------------------------------------------------
+    def _write_many(self, group: Group, operation: Operation) -> list[Answer]:
+        started_s = monotonic_s(self.world)
+
+        def attempt() -> None:
+            self._prepare_group(group, operation)
+            if group.open:
+                self._commit_open(group, operation, started_s)
+
+        with self._within(operation.timeout_s, started_s):
+            self._replanned(attempt, {Kind.SCHEMA_CHANGED, *self._REPLANNED})
+        return group.answers()
+
+    def _prepare_group(self, group: Group, operation: Operation) -> None:
+        """Check and name each member, on a version that has the columns of all if there is one."""
+        for _ in range(PLANS_MAX):
+            known = self._mark()
+            group.plan_again()
+            for member in group.open:
+                self._answering(member, partial(self._prepare_member, group, member, operation))
+            if not group.altered or not self._has_changed(known):
+                break
+        group.once()
+
+    def _prepare_member(self, group: Group, member: Member, operation: Operation) -> None:
+        if not group.planned:
+            group.on, group.planned = self._planned_on(operation, member.data), True
+        try:
+            member.prepared = self._prepare_next(member.data, operation, group.on, group.prepared)
+        except WouldAlterError:
+            count = partial(self._count, member.data, group.on)
+            member.answer = self._repeated(count, operation, member.name, group.on)
+            if member.answer is None:
+                raise
+            return
+        member.write = self._name(member.prepared, group.on, member.name)
+
+    def _answering(self, member: Member, step: Callable[[], None]) -> None:
+        """Answer a member with the error that is its own; what concerns all is raised."""
+        try:
+            step()
+        except (InvalidInputError, WouldAlterError, ReplayMismatchError) as error:
+            member.fail(error)
+
+    def _commit_open(self, group: Group, operation: Operation, started_s: float) -> None:
+        members = group.open
+        plan, encode = self._plan_group(members, operation, group.on)
+        plan.properties = operation.properties
+        landed = self._commit_group(plan, encode)
+        done = landed.done
+        written = {write.key: write for write in landed.writes}
+        for member in members:
+            assert member.write is not None
+            own = written.get(member.write.key)
+            known = done if own is not None else landed.known[member.write.key]
+            if isinstance(known, SafewriteError):
+                member.fail(known)
+                continue
+            assert known is not None
+            if own is not None:
+                known = replace(known, rows=member.write.rows)
+            member.answer = known.receipt(self.uri, member.write, self._since(started_s))
+        if done is not None:
+            whole = done.receipt(self.uri, plan.write, self._since(started_s))
+            self._landed(done, whole, started_s)
+
+    # --- the clock --------------------------------------------------------------------------------
+    def _since(self, started_s: float) -> float:
+        """Seconds since then; 0 where the clock raises, for a receipt does not depend on it."""
+        with suppress(Exception):
+            return monotonic_s(self.world) - started_s
+        return 0.0
