@@ -103,8 +103,7 @@ def _write_many(
                 fresh=fresh or looked,
             )
         except MembersMetError:
-            assert candidate.state is not None
-            state.seen, queue_first, fresh, looked = candidate.state.version, False, False, False
+            state.seen, queue_first, fresh, looked = candidate.reached, False, False, False
             continue
         except CommitUnknownError as error:
             if error.version is not None:

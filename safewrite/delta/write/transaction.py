@@ -115,6 +115,11 @@ class Transaction:
         """See ``safewrite.protocol.delta.commit.Candidate.anchor``."""
         return self.state.anchor if self.state is not None else None
 
+    @property
+    def reached(self) -> int:
+        """The last version that was examined."""
+        return self.accounted if self.state is None else self.state.version
+
     # --- what is written ------------------------------------------------------------------------
     def body(self, version: int) -> bytes:
         """The bytes of the commit file; they hold the key (M13) and a commit id that is in no other.

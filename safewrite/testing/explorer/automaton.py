@@ -30,7 +30,9 @@ from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Ok, Outcome
 
 T = TypeVar("T", bound=Hashable)
-Program: TypeAlias = Generator[Effect, Outcome, int]
+Place: TypeAlias = int | tuple[tuple[str, int], ...]
+"""The version that holds a write, or each key of a group with its version."""
+Program: TypeAlias = Generator[Effect, Outcome, Place]
 
 TICK_S = 4.0
 """How far a process's clock moves with each look at the queue: beyond the models' ``lease_s``, so that a
@@ -43,7 +45,7 @@ holder is passed over whenever two looks find it in one place.
 class Acked:
     """The call returned: its rows are in ``version``."""
 
-    version: int
+    version: Place
 
 
 @dataclass(frozen=True, slots=True)

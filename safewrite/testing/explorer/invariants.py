@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from safewrite.errors import Kind, SafewriteError
@@ -15,6 +15,7 @@ from safewrite.testing.explorer.automaton import (
     InDoubt,
     Node,
     NotCommitted,
+    Place,
 )
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.rows import parse, safewrite
@@ -38,21 +39,21 @@ class Judge:
         if sorted(log) != list(range(len(log))):
             return f"hole: the log holds versions {sorted(log)}"
         commits = {version: parse(body) for version, body in log.items()}
-        for writer in self.model.writers:
-            held = [version for version, (key, _) in commits.items() if key == writer.key]
-            if writer.ours and len(held) > 1:
-                return f"doubled: key {writer.key} is in versions {held}"
+        for name in {name for writer in self.model.writers if writer.ours for name in writer.keys}:
+            held = [version for version, (key, _) in commits.items() if name in key.split("+")]
+            if len(held) > 1:
+                return f"doubled: key {name} is in versions {held}"
         ours = (node for node in nodes if node.end is not None and self.model.writers[node.slot].ours)
         return next((found for node in ours if (found := self._end(node, commits))), "")
 
     def _end(self, node: Node, commits: dict[int, tuple[str, str]]) -> str:
         key, attempt = self.model.writers[node.slot].key, f"{node.slot}.{node.incarnation}"
         match node.end:
-            case Acked(version) if commits.get(version, ("", ""))[0] != key:
-                return f"lost: key {key} was acked in version {version}, which holds {commits.get(version)}"
+            case Acked(version) if lost := _not_in(version, key, commits):
+                return f"lost: key {lost} was acked in {version}, and the log holds {commits}"
             case NotCommitted(kind) if kind not in FORESEEN:
                 return f"alarm: {attempt} ended with {kind}"
-            case NotCommitted() if any(theirs == attempt for _, theirs in commits.values()):
+            case NotCommitted() if any(theirs.rstrip("'") == attempt for _, theirs in commits.values()):
                 return f"zombie: attempt {attempt} ended as not committed, and is in the log"
             case Broken(error):
                 return f"alarm: {attempt} ended with {error}"
@@ -73,15 +74,25 @@ class Judge:
             for node in nodes:
                 writer = self.model.writers[node.slot]
                 if writer.ours and isinstance(node.end, Down | InDoubt):
-                    version = run(self.model.start(node.slot, node.incarnation + 1), world)
-                    if parse(taken().log()[version])[0] != writer.key:
-                        return f"stuck: key {writer.key} is not in version {version} after its retry"
+                    place = run(self.model.start(node.slot, node.incarnation + 1), world)
+                    commits = {at: parse(body) for at, body in taken().log().items()}
+                    if lost := _not_in(place, writer.key, commits):
+                        return f"stuck: key {lost} is not in {place} after its retry"
             version = run(safewrite("next", "next", self.model.arbiter, exists=True, again=True), world)
         except SafewriteError as error:
             return f"stuck: {type(error).__name__}: {error}"
         for effect in late:
             world.perform(effect)
         after = taken()
+        assert isinstance(version, int)
         if parse(after.log()[version]) != ("next", "next"):
             return f"lost: version {version} of the writer that came after"
         return self.state(after, nodes) or self.replaced(store, after)
+
+
+def _not_in(place: Place, key: str, commits: Mapping[int, tuple[str, str]]) -> str:
+    """A key that is not in the version where it is said to be; "" if there is none."""
+    places = ((key, place),) if isinstance(place, int) else place
+    if {name for name, _ in places} != set(key.split("+")):
+        return key
+    return next((name for name, at in places if name not in commits.get(at, ("", ""))[0].split("+")), "")

@@ -10,6 +10,7 @@ from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.testing.explorer import peers
 from safewrite.testing.explorer.automaton import Program
+from safewrite.testing.explorer.groups import group
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.invariants import Judge
 from safewrite.testing.explorer.rows import engine, safewrite
@@ -31,9 +32,14 @@ class Writer:
     """Whether it makes its first try at a version without looking at the log again."""
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """Its key, or those of its group."""
+        return tuple(self.key.split("+"))
+
+    @property
     def ours(self) -> bool:
         """Whether its acks are safewrite's."""
-        return self.program in ("safewrite", "engine")
+        return self.program in ("safewrite", "engine", "group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,15 @@ class Model:
             return PEERS[writer.program](writer.key, attempt)
         if writer.program == "engine":
             return engine(writer.key, f"{slot}.0", self.arbiter, again=incarnation > 0, fresh=writer.fresh)
+        if writer.program == "group":
+            return group(
+                writer.key,
+                attempt,
+                self.arbiter,
+                exists=self.exists,
+                again=incarnation > 0,
+                fresh=writer.fresh,
+            )
         return safewrite(
             writer.key,
             attempt,
@@ -154,6 +169,30 @@ MODELS = {
             1,
             2,
             exists=False,
+        ),
+        Model(
+            "group-objects",
+            "two groups that share a key, object store",
+            (Writer("group", "a+b"), Writer("group", "b+c", restarts=0, fresh=True)),
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model(
+            "group-locks",
+            "two groups that share a key, lock table",
+            (Writer("group", "a+b", restarts=0), Writer("group", "b", fresh=True)),
+            LOCKS,
+            1,
+            1,
+        ),
+        Model(
+            "group-one",
+            "a group, and one of its members alone",
+            (Writer("group", "a+b"), Writer("safewrite", "b", restarts=0, fresh=True)),
+            OBJECTS,
+            1,
+            2,
         ),
         Model("put", "lock table, with a conditional-PUT writer", (_ONE, _PUT), LOCKS, 1, 2),
         Model("objects-put", "object store, with a conditional-PUT writer", (_TWO, _PUT), OBJECTS, 1, 2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from safewrite.delta.write.write import Done
@@ -44,14 +44,15 @@ class Row:
     table_id: str | None = None
     timestamp_ms: int = 0
     anchor: None = None
-    found: dict[str, int] = field(default_factory=dict)
+    found: dict[str, object] | None = None
 
     def body(self, version: int) -> bytes:
         return body_of(self.write.key, self.attempt)
 
     def examine(self, version: int, body: bytes) -> Found | None:
         key, attempt = parse(body)
-        if key == self.write.key:
+        if self.write.key in key.split("+"):
+            self.found = {"fingerprint": self.write.fingerprint, "rows": 1}
             return Found(version, own=attempt == self.attempt)
         if self.creating and version > self.accounted:
             raise ConflictError("Created by another.", kind=Kind.SCHEMA_CHANGED)
@@ -74,9 +75,9 @@ class Row:
 
 
 def body_of(key: str, attempt: str) -> bytes:
-    """The commit file of an attempt at a write, as far as safewrite reads one."""
-    write = {"key": key, "fingerprint": "1:0", "rows": 1, "files": 0}
-    ours = {"commitId": attempt, "writes": [write]}
+    """The commit file of an attempt at a write, or at writes whose keys are joined by ``+``, as far as safewrite reads one."""
+    writes = [{"key": one, "fingerprint": "1:0", "rows": 1, "files": 0} for one in key.split("+")]
+    ours = {"commitId": attempt, "writes": writes}
     return (json.dumps({"commitInfo": {"safewrite": ours}}) + "\n").encode()
 
 
@@ -87,7 +88,7 @@ def parse(body: bytes) -> tuple[str, str]:
         ours = json.loads(body)["commitInfo"]["safewrite"]
     except (ValueError, KeyError):
         return "", ""
-    return ours["writes"][0]["key"], ours["commitId"]
+    return "+".join(write["key"] for write in ours["writes"]), ours["commitId"]
 
 
 def safewrite(
@@ -106,7 +107,7 @@ def safewrite(
     """
     seen, table_id = (0, "table") if exists else (-1, attempt)
     if again:
-        seen, table_id = yield from _opened(attempt)
+        seen, table_id = yield from opened(attempt)
     while True:
         row = Row(_Named(key), attempt, seen, creating=seen < 0, table_id=table_id)
         try:
@@ -119,7 +120,7 @@ def safewrite(
                 fresh=fresh and not again,
             )
         except ConflictError:
-            seen, table_id = yield from _opened(attempt)
+            seen, table_id = yield from opened(attempt)
             continue
         return done.version
 
@@ -148,7 +149,7 @@ def engine(key: str, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool
         ticket = placed.ticket
 
 
-def _opened(attempt: str) -> Generator[Effect, Outcome, tuple[int, str]]:
+def opened(attempt: str) -> Generator[Effect, Outcome, tuple[int, str]]:
     """The newest version and the table's id, which is the attempt that created it; ours if none has."""
     seen = yield from head()
     if seen < 0:
