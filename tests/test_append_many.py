@@ -46,7 +46,10 @@ class Place:
         """A command of the command line on the table: its exit code and its answer."""
         more = [part for item in self.catalog.items() for part in ("--catalog-property", "=".join(item))]
         return run_json(
-            words[0], self.name, *words[1:], *([] if self.format == "delta" else ["--catalog", "default", *more])
+            words[0],
+            self.name,
+            *words[1:],
+            *([] if self.format == "delta" else ["--catalog", "default", *more]),
         )
 
 
@@ -246,21 +249,36 @@ def test_what_concerns_all_names_a_member_that_decides_it(place: Place) -> None:
 
 
 # --- many, long lists ---------------------------------------------------------------------------------
-def test_ten_thousand_members_stay_readable(place: Place) -> None:
+@pytest.mark.parametrize("count", [700, pytest.param(10_000, marks=pytest.mark.long)])
+def test_a_long_list_of_members_stays_readable(place: Place, count: int) -> None:
     table = place.open()
-    members = [(f"event-{n:06}", [{"id": n}]) for n in range(10_000)]
+    members = [(f"event-{n:06}", [{"id": n}]) for n in range(count)]
     assert set(told(table.append_many(members))) == {"committed"}
-    assert place.ids() == list(range(10_000))
+    assert place.ids() == list(range(count))
     other = place.open()
-    found = other.resolve("event-004321")
+    found = other.resolve("event-000321")
     assert (found.rows, found.version) == (1, table.version)
-    assert other.resolve("event-10000") is None
-    regrouped = [*members[9_990:], ("new", [{"id": 10_000}]), ("event-000003", [{"id": 77}])]
+    assert other.resolve(f"event-{count:06}") is None
+    regrouped = [*members[count - 10 :], ("new", [{"id": count}]), ("event-000003", [{"id": 77}])]
     assert told(other.append_many(regrouped)) == [*["already_committed"] * 10, "committed", "replay_mismatch"]
     assert other.append([{"id": 5}], key="event-000005").outcome == "already_committed"
     with pytest.raises(sw.ReplayMismatchError):
         other.append([{"id": 6}], key="event-000005")
-    assert place.ids() == list(range(10_001))
+    assert place.ids() == list(range(count + 1))
+
+
+def test_rows_behind_a_long_list_are_compared(place: Place) -> None:
+    table, rival = place.open(), place.open()
+    table.append([{"id": 0}])
+    rival.refresh()
+    many = [(f"event-{n:06}", [{"id": 1_000 + n}]) for n in range(400)]
+    step = lambda: rival.append_many([*many, ("b", [{"id": 2}]), ("c", [{"id": 9}])])  # noqa: E731
+    table.world = Between(table.world, COMMIT[place.format], step)
+    answers = table.append_many([("a", [{"id": 1}]), ("b", [{"id": 2}]), ("c", [{"id": 3}])])
+    assert told(answers) == ["committed", "already_committed", "replay_mismatch"]
+    table.world = Between(table.world.world, COMMIT[place.format], lambda: rival.append_many(many[:3]))
+    assert told(table.append_many([("d", [{"id": 4}])])) == ["committed"]
+    assert [n for n in place.ids() if n < 1_000] == [0, 1, 2, 4, 9]
 
 
 def test_verify_and_doctor_know_the_members(place: Place, tmp_path: Path) -> None:
@@ -272,9 +290,14 @@ def test_verify_and_doctor_know_the_members(place: Place, tmp_path: Path) -> Non
     keys.write_text("".join(f"{key}\n" for key, _ in [*sent, ("never", [])]))
     code, found = place.command("verify", "--ledger", keys)
     assert code != 0
-    assert found.get("keys") == {"present": 600, "rows": 600, "lost": 1, "doubled": 0, "torn": 0, "unknown": 0}, (
-        found
-    )
+    assert found.get("keys") == {
+        "present": 600,
+        "rows": 600,
+        "lost": 1,
+        "doubled": 0,
+        "torn": 0,
+        "unknown": 0,
+    }, found
     _, answer = place.command("doctor")
     findings = answer["findings"]
     assert not [one for one in findings if one["severity"] == "danger"], findings

@@ -35,6 +35,7 @@ def audit_keys(connection: Connection, head: TableVersion, sent: Iterable[str]) 
     wanted = dict.fromkeys(sent)
     places: dict[str, list[tuple[int, bool]]] = {key: [] for key in wanted}
     world = connection.world(head.table_id)
+    world.table = table_of(head)
     for at in head.ancestors():
         if not in_summary(head.summaries[at], wanted):
             continue

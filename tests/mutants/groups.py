@@ -1,0 +1,154 @@
+"""The protections of commits of many writes: each mutant takes one away, and its killer must notice."""
+
+from __future__ import annotations
+
+from tests.mutants.killers import Mutant, model, pytest
+
+OWN = pytest("test_append_many.py")
+"""A mutant says which of these must fail."""
+TRANSACTION, MANY = "delta/write/transaction.py", "delta/write/many.py"
+LEFT_OUT = "test_members_that_were_committed_before_are_left_out"
+MEANWHILE = "test_a_member_that_another_writer_commits_meanwhile_is_left_out"
+
+GROUP_MUTANTS = (
+    Mutant(
+        "G1",
+        "a member in the list of a commit",
+        "delta/write/members.py",
+        (
+            (
+                "    entries = [write.to_log() for write in writes]\n",
+                "    entries = [write.to_log() for write in writes[:-1] or writes]\n",
+            ),
+        ),
+        OWN,
+        LEFT_OUT,
+    ),
+    Mutant(
+        "G1-iceberg",
+        "a member in the list of a snapshot",
+        "iceberg/write/members.py",
+        (
+            (
+                "MEMBER_KEYS: members.packed(write.key for write in writes)}",
+                "MEMBER_KEYS: members.packed(write.key for write in writes[1:])}",
+            ),
+        ),
+        OWN,
+        MEANWHILE,
+    ),
+    Mutant(
+        "G2",
+        "the search for members in a commit that came first",
+        TRANSACTION,
+        (("            if write.key in found:\n", "            if False:\n"),),
+        OWN,
+        MEANWHILE,
+    ),
+    Mutant(
+        "G2-again",
+        "the stop before a version where members were met",
+        TRANSACTION,
+        (("            if self.met:\n", "            if False:\n"),),
+        OWN,
+        MEANWHILE,
+    ),
+    Mutant(
+        "G2-iceberg",
+        "the search for members in a snapshot that came first",
+        "iceberg/write/append.py",
+        (("        if self.met:\n", "        if False:\n"),),
+        OWN,
+        MEANWHILE,
+    ),
+    Mutant(
+        "G3",
+        "the answer in place of a member at fault",
+        "write_loop.py",
+        (
+            (
+                (
+                    "        except (InvalidInputError, WouldAlterError, ReplayMismatchError) as error:\n"
+                    "            member.fail(error)\n"
+                ),
+                (
+                    "        except (InvalidInputError, WouldAlterError, ReplayMismatchError) as error:\n"
+                    "            raise error from None\n"
+                ),
+            ),
+        ),
+        OWN,
+        "test_each_member_has_its_answer_in_the_order_of_the_call",
+    ),
+    Mutant(
+        "G4",
+        "the receipt of the member itself",
+        "write_loop.py",
+        (
+            (
+                "member.answer = known.receipt(self.uri, member.write,",
+                "member.answer = known.receipt(self.uri, members[0].write,",
+            ),
+        ),
+        OWN,
+        "test_each_member_has_its_answer_in_the_order_of_the_call",
+    ),
+    Mutant(
+        "G5",
+        "the name of a member that is left in an error of all",
+        MANY,
+        (
+            (
+                "        return self.candidate.write.each[0]\n",
+                "        return self.candidate.write\n",
+            ),
+        ),
+        OWN,
+        "test_what_concerns_all_names_a_member_that_decides_it",
+    ),
+    Mutant(
+        "G6",
+        "the look for commits of earlier calls",
+        MANY,
+        (("        elif not ours:\n", "        elif False:\n"),),
+        model("group-objects", 1),
+        "doubled:",
+    ),
+    Mutant(
+        "G6-seen",
+        "the earliest of the members' bases",
+        MANY,
+        (
+            (
+                "        candidate, min(earliest, state.seen), arbiter=state.arbiter, limits=limits\n",
+                "        candidate, state.seen, arbiter=state.arbiter, limits=limits\n",
+            ),
+        ),
+        model("group-objects", 1),
+        "doubled:",
+    ),
+    Mutant(
+        "G7",
+        "that a key counts once in a call",
+        "group.py",
+        (("            if earlier is not member:\n", "            if False:\n"),),
+        OWN,
+        "test_a_key_that_comes_twice_counts_once",
+    ),
+    Mutant(
+        "G8",
+        "the comparison of the rows behind a long list",
+        "delta/write/write.py",
+        (
+            (
+                (
+                    '    keys.must_match(write.key, str(entry["fingerprint"]), write.fingerprint, at.version)\n'
+                    "    return entry\n"
+                ),
+                "    return entry\n",
+            ),
+        ),
+        OWN,
+        "test_rows_behind_a_long_list_are_compared",
+    ),
+)
