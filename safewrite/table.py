@@ -18,6 +18,7 @@ from safewrite.protocol.keys import Identity
 from safewrite.public import Turn, after_ack, verb
 from safewrite.receipt import Done, Named, Receipt
 from safewrite.sink import Sink, portable, reopened, sink
+from safewrite.stores.events import told
 from safewrite.stores.world import monotonic_s
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
     from safewrite.frames.fingerprint import Counted
     from safewrite.stores.world import Performer
 
-    VersionT = TypeVar(
-        "VersionT", default=Any
-    )  # defaults (PEP 696) let users write ``safewrite.Table`` alone
+    VersionT = TypeVar("VersionT", default=Any)  # defaults (PEP 696): users write ``safewrite.Table`` alone
     PlanT = TypeVar("PlanT", bound=Planned, default=Any)
     DoneT = TypeVar("DoneT", bound=Done, default=Any)
 else:
@@ -311,6 +310,7 @@ class Table(ABC, Generic[VersionT, PlanT, DoneT]):
         """Keep what the commit showed of the table, and maintain its metadata."""
 
     # --- the loop around a write --------------------------------------------------------------------
+    @told
     def _write(self, data: Any, operation: Operation, name: Identity) -> Receipt:
         started_s = monotonic_s(self.world)
         spark = operation.verb != "delete" and is_spark(data)
