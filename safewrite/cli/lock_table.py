@@ -87,7 +87,7 @@ def watch(
     tables: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TABLE]...",
+            metavar="TABLE",
             help="s3://bucket/path, or iceberg:UUID: each is read by its keys.  Without one the whole lock table is scanned.",
         ),
     ] = None,

@@ -32,6 +32,8 @@ from safewrite.texts import said
 
 PAGES_MAX = 200
 """How many pages (of 1 MB) of a lock table one look reads at most."""
+TEMPS_MAX = 500
+"""How many temp files one look reads at most; claims beyond them have no age until they were watched for a while."""
 HEAD_BYTES = 65_536
 """How much of a temp file is read: ``commitInfo``, which names the writer, is the first line of most commits."""
 _UNFINISHED = (
@@ -132,8 +134,10 @@ class Watcher:
             items, whole = (list(self._asked()), True) if self.paths else self._scanned()
             now_s = self.monotonic()
             entries = [(item["tablePath"]["S"], read_entry(item)) for item in items if _is_entry(item)]
-            looked = [self._claim(path, entry) for path, entry in entries if not entry.settled]
+            unfinished = [(path, entry) for path, entry in entries if not entry.settled]
+            looked = [self._claim(path, entry) for path, entry in unfinished[:TEMPS_MAX]]
             claims = [claim for claim in looked if claim is not None]
+            claims += [Claim(path, entry.version, entry.temp_path) for path, entry in unfinished[TEMPS_MAX:]]
         except (BotoCoreError, ClientError) as error:
             cause = cause_of(error)
             raise StorageError(

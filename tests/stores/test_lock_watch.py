@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 import safewrite as sw
 from bench.servers.servers import Ministack
 from safewrite.protocol.values import Entry
+from safewrite.stores import lock_watch
 from safewrite.stores.dynamodb import DynamoDBLocks, DynamoDBQueue
 from safewrite.stores.lock_watch import Watcher
 from tests.delta.spark import Neighbourhood, neighbourhood, rows
@@ -18,6 +19,15 @@ from tests.delta.spark import Neighbourhood, neighbourhood, rows
 @pytest.fixture
 def here(ministack: Ministack) -> Neighbourhood:
     return neighbourhood(ministack)
+
+
+def test_a_look_at_very_many_claims_reads_a_bounded_number_of_files(
+    here: Neighbourhood, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock_watch, "TEMPS_MAX", 2)
+    for version in range(4):
+        here.spark_entry(version, here.spark_temp(version), complete=False)
+    assert [one.age_s is None for one in watcher(here, here.uri).look().claims] == [False, False, True, True]
 
 
 class Clock:
