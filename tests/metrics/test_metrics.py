@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 import safewrite as sw
+from bench.servers.servers import Ministack
 from safewrite import metrics
 from safewrite.metrics import cloudwatch
 from safewrite.metrics.measures import measured
+from safewrite.stores.dynamodb import DynamoDBQueue
+from tests.delta.spark import PREFIX, neighbourhood, rows
 from tests.test_public_surface import run_without
 
 
@@ -250,6 +253,7 @@ def test_without_a_meter_that_of_the_global_provider_is_taken(monkeypatch: pytes
 def test_without_opentelemetry_the_error_names_the_extra_and_the_rest_works() -> None:
     code = """
 import safewrite as sw
+from bench.servers.servers import Ministack
 from safewrite import metrics
 metrics.emf()
 try:
@@ -275,3 +279,20 @@ def test_importing_safewrite_imports_no_metrics() -> None:
         "import safewrite, sys; print([m for m in sys.modules if 'safewrite.metrics' in m or 'opentelemetry' in m])",
     )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+# --- turns --------------------------------------------------------------------------------------------
+def test_a_writer_that_waits_for_its_turn_is_measured_on_a_real_queue(
+    ministack: Ministack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = neighbourhood(ministack)
+    here.create()
+    table: Any = sw.open(here.uri, storage_options=here.options, lease_s=0.2, on_event=metrics.emf())
+    DynamoDBQueue(
+        here.dynamodb, here.lock_table, f"s3a://{here.bucket}/{PREFIX}"
+    ).take()  # a writer that died
+    table._queue_first = 1
+    table.append(rows(1), key="event-1")
+    turn, commit = lines(capsys)
+    assert (turn["kind"], commit["kind"], turn["Table"]) == ("turn", "commit", table.uri)
+    assert 0.2 < turn["TurnWait"] <= commit["CommitLatency"]
