@@ -80,9 +80,18 @@ def findings(client: Any, name: str) -> Findings:
 
 
 def check(client: Any, name: str) -> list[Finding]:
-    """What is wrong with the lock table as a DynamoDB table, for ``locks check``: also its backups."""
+    """What is wrong with the lock table as a DynamoDB table, for ``locks check``: also its backups.
+
+    Raises:
+        StorageError: it cannot be described.
+    """
     found = list(findings(client, name))
-    if not any(finding.code in ("lock_table_missing", "lock_table_unreadable") for finding in found):
+    for finding in found:
+        if finding.code == "lock_table_unreadable":
+            raise StorageError(
+                f"{finding.message} Nothing was written. {finding.mend}", kind=Kind.LOCK_TABLE_UNUSABLE
+            )
+    if not any(finding.code == "lock_table_missing" for finding in found):
         found += _recovery(client, name)
     order = list(Severity)
     return sorted(found, key=lambda finding: order.index(finding.severity))
@@ -205,7 +214,12 @@ def enable_recovery(client: Any, name: str, *, wait_s: float = 60.0) -> None:
                 time.sleep(1.0)  # DynamoDB is still preparing the backups of a new table
                 continue
             if not _is_unknown(error):
-                raise _unusable(client, name, error) from error
+                cause = cause_of(error)
+                raise StorageError(
+                    f"Point-in-time recovery of the lock table {name!r} was not set: {said(error).rstrip('.')}. The table is there, and "
+                    f"writers can use it. {cause.advice if cause else 'Run the same command again.'}",
+                    kind=Kind.LOCK_TABLE_UNUSABLE,
+                ) from error
         return
 
 

@@ -130,7 +130,7 @@ def test_backups_that_may_not_be_looked_at_are_a_finding_and_not_set_an_error(
     (found,) = lock_tables.check(denied, name)
     assert (found.code, "DescribeContinuousBackups" in found.mend) == ("lock_table_unreadable", True)
     denied = Refusing(dynamodb, "update_continuous_backups", "AccessDeniedException")
-    with pytest.raises(sw.StorageError, match="dynamodb:UpdateContinuousBackups"):
+    with pytest.raises(sw.StorageError, match=r"writers can use it\..*dynamodb:UpdateContinuousBackups"):
         lock_tables.enable_recovery(denied, name)
 
 
@@ -145,7 +145,7 @@ def test_recovery_waits_until_the_backups_of_a_new_table_are_ready(
     assert (len(slept), codes(dynamodb, name)) == (2, [])
 
 
-def test_a_lock_table_that_cannot_be_described_is_a_warning_with_its_permission() -> None:
+def test_a_lock_table_that_cannot_be_described_is_a_warning_of_doctor_and_an_error_of_check() -> None:
     class Denied:
         class exceptions:  # noqa: N801 - as boto3 names it
             class ResourceNotFoundException(Exception):  # noqa: N818
@@ -154,7 +154,9 @@ def test_a_lock_table_that_cannot_be_described_is_a_warning_with_its_permission(
         def describe_table(self, **_: Any) -> Any:
             raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeTable")
 
-    (found,) = lock_tables.check(Denied(), "locks")
+    (found,) = lock_tables.findings(Denied(), "locks")
     assert (found.code, found.severity) == ("lock_table_unreadable", Severity.WARNING)
-    with pytest.raises(sw.StorageError, match="cannot be described"):
-        lock_tables.require_right(Denied(), "locks")
+    assert "DescribeTable" in found.mend
+    for call in (lock_tables.require_right, lock_tables.check):
+        with pytest.raises(sw.StorageError, match="cannot be described"):
+            call(Denied(), "locks")
