@@ -117,8 +117,9 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             Iceberg the table's ``write.target-file-size-bytes`` goes first).
         checkpoints: Delta only: make a checkpoint every ``delta.checkpointInterval`` versions, after the
             commit.
-        on_event: called with an ``Event`` at each retry, wait and repair; what it raises is logged.  A table that is
-            sent to another process takes it along only if it can be pickled.
+        on_event: called with an ``Event`` at each retry, wait and repair, and at the end of each write; what it raises
+            is logged.  ``safewrite.metrics`` has two.  A table that is sent to another process takes it along only if
+            it can be pickled.
 
     Raises:
         InvalidInputError: an argument of a wrong type, or an address that could be a slip (``"bucket/path"``).

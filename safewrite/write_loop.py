@@ -28,6 +28,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.public import after_ack
 from safewrite.receipt import Done, Named, Receipt
+from safewrite.stores.events import told
 from safewrite.stores.world import monotonic_s
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         """Keep what the commit showed of the table, and maintain its metadata."""
 
     # --- the loop around a write --------------------------------------------------------------------
+    @told
     def _write(self, data: Any, operation: Operation, name: Identity) -> Receipt:
         started_s = monotonic_s(self.world)
         spark = operation.verb != "delete" and is_spark(data)
@@ -255,6 +257,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             self._pace.note(receipt.elapsed_s, done.attempts)
 
     # --- many writes, one commit --------------------------------------------------------------------
+    @told
     def _write_many(self, group: Group, operation: Operation) -> list[Answer]:
         started_s = monotonic_s(self.world)
 

@@ -237,14 +237,6 @@ def test_entries_under_another_spelling_are_cleared_by_name_and_then_writers_go_
     assert run("repair", here.uri)[0] == 0
 
 
-def test_a_lock_table_is_created_once_and_then_checked(here: Neighbourhood) -> None:
-    name = f"{here.bucket}-new"
-    assert run_json("locks", "create", "--lock-table", name) == (
-        0, {"lock_table": name, "created": True, "problems": []}
-    )  # fmt: skip
-    assert run_json("locks", "create", "--lock-table", name)[1]["created"] is False
-
-
 def test_locks_of_a_table_without_a_lock_table_are_wrong_usage(local: str, here: Neighbourhood) -> None:
     assert run("locks", "list", local)[0] == 2
     assert run("locks", "list", here.uri, "--lock-table", "nowhere")[0] == 2

@@ -1,4 +1,4 @@
-"""Lists, creates and clears the lock table."""
+"""Lists and clears what the lock table holds of one table."""
 
 from __future__ import annotations
 
@@ -8,19 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from safewrite.cli.shared import (
-    EXIT_LOST,
-    DryRun,
-    Endpoint,
-    OutputOption,
-    Region,
-    Screen,
-    StorageOption,
-    grid_of,
-    options_of,
-    plain,
-    show_steps,
-)
+from safewrite.cli import lock_table
+from safewrite.cli.shared import DryRun, Screen, grid_of, plain, show_steps
 from safewrite.cli.target import Target, on_table
 from safewrite.delta.maintenance import repair
 from safewrite.delta.maintenance.inspection import SCAN_PAGES_MAX, Inspection, inspect_table
@@ -31,7 +20,8 @@ from safewrite.protocol.values import LedgerRecord, Queue
 from safewrite.stores.aws import shared_client
 
 locks = typer.Typer(
-    help="Look at the lock table, create it, clear what dropped tables left.", no_args_is_help=True
+    help="Create, check and watch a lock table; list and clear what it holds of a table.",
+    no_args_is_help=True,
 )
 
 
@@ -184,35 +174,9 @@ def list_locks(screen: Screen, target: Target) -> None:
     screen.show(document, text)
 
 
-@locks.command("create")
-def create_lock_table(
-    context: typer.Context,
-    *,
-    lock_table: Annotated[str, typer.Option("--lock-table", envvar="SAFEWRITE_LOCK_TABLE", help="Its name.")],
-    endpoint_url: Endpoint = None,
-    region: Region = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = None,
-) -> None:
-    """Create the DynamoDB lock table: Spark's key schema, on-demand billing, TTL.
-
-    One that exists is checked, and gets its TTL.
-    """
-    from safewrite.stores import lock_table as lock_tables
-
-    screen = Screen(context, output)
-    with screen.errors():
-        client = shared_client("dynamodb", None, options_of(endpoint_url, region, storage_option))
-        created = lock_tables.ensure(client, lock_table)
-        if not created:
-            lock_tables.enable_ttl(client, lock_table)
-        problems = lock_tables.problems(client, lock_table)
-    lines = [f"{lock_table} was {'created' if created else 'there already'}", *problems]
-    screen.show(
-        {"lock_table": lock_table, "created": created, "problems": problems},
-        lambda console: console.print("\n".join(map(plain, lines)), highlight=False),
-    )
-    raise typer.Exit(EXIT_LOST if problems else 0)
+locks.command("create")(lock_table.create)
+locks.command("check")(lock_table.check)
+locks.command("watch")(lock_table.watch)
 
 
 @locks.command("clear")

@@ -22,7 +22,7 @@ from safewrite.errors import (
     TableNotFoundError,
     UnsafeConfigError,
 )
-from safewrite.findings import Step
+from safewrite.findings import Finding, Severity, Step
 from safewrite.protocol.ask import unanswered
 from safewrite.protocol.effects import Missing, NewestEntry, Ok
 from safewrite.stores.settings import storage_options
@@ -176,6 +176,34 @@ def plain(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
+
+
+def show_findings(
+    screen: Screen, answer: Mapping[str, Any], findings: Sequence[Finding], head: str, foot: str = ""
+) -> None:
+    """Show findings with their cures, and exit: with 1 if there is a danger."""
+    counts = {str(level): sum(f.severity is level for f in findings) for level in Severity}
+
+    def text(console: Console) -> None:
+        console.print(plain(head), highlight=False)
+        _print_findings(console, findings)
+        if foot:
+            console.print(plain(foot), style="dim", highlight=False)
+
+    screen.show({**answer, "counts": counts, "findings": [finding.to_dict() for finding in findings]}, text)
+    raise typer.Exit(EXIT_LOST if counts["danger"] else 0)
+
+
+def _print_findings(console: Console, findings: Sequence[Finding]) -> None:
+    if not findings:
+        console.print("[green]Nothing unsafe was found.[/green]")
+        return
+    colours = {Severity.DANGER: "bold red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
+    grid = grid_of("severity", "code", "what was found", "how to repair it")
+    for finding in findings:
+        level = f"[{colours[finding.severity]}]{finding.severity}[/]"
+        grid.add_row(level, finding.code, plain(finding.message), plain(finding.mend))
+    console.print(grid)
 
 
 def show_steps(screen: Screen, table: str, steps: Sequence[Step], nothing: str) -> None:

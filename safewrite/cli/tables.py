@@ -1,15 +1,16 @@
-"""Runs the commands on one table: doctor, resolve, repair, checkpoint."""
+"""Runs the commands on one table: doctor (also of Lambda functions), resolve, repair, checkpoint."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import safewrite
-from safewrite.cli.shared import EXIT_LOST, DryRun, Screen, connect_to, grid_of, plain, show_steps
+from safewrite.aws_lambda import mappings
+from safewrite.cli.shared import DryRun, Screen, connect_to, plain, show_findings, show_steps
 from safewrite.cli.target import Target, on_table
 from safewrite.delta.connect import probe
 from safewrite.delta.log import retention
@@ -20,18 +21,27 @@ from safewrite.delta.maintenance.inspection import Inspection, inspect_table
 from safewrite.delta.opening import not_there
 from safewrite.delta.table import DeltaTable
 from safewrite.errors import InvalidInputError
-from safewrite.findings import Finding, Severity, Step
+from safewrite.findings import Finding, Step
 from safewrite.protocol.ask import Limits
 from safewrite.receipt import Receipt
 from safewrite.stores.world import run
 
 
 # --- doctor -------------------------------------------------------------------------------------------
-@on_table
+@partial(on_table, required=False)
 def doctor(
     screen: Screen,
     target: Target,
     *,
+    function: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lambda",
+            metavar="FUNCTION",
+            envvar="SAFEWRITE_LAMBDA",
+            help="Also a Lambda function, by name, ARN or name:alias, and its event source mappings; may be repeated.",
+        ),
+    ] = None,
     deep: Annotated[
         bool,
         typer.Option(
@@ -48,22 +58,31 @@ def doctor(
         ),
     ] = False,
 ) -> None:
-    """Find what is unsafe about a table, and how to repair it.  Exits with 1 if there is a danger."""
-    examine = _examine_delta if target.catalog is None else _examine_iceberg
+    """Find what is unsafe about a table or a Lambda function, and how to repair it.  Exits with 1 if there is a danger."""
+    answer: dict[str, Any] = {}
+    findings: list[Finding] = []
+    looked: list[str] = []
+    heads: list[str] = []
+    if not target.table and not function:
+        raise typer.BadParameter("name a table, or --lambda FUNCTION", param_hint="TABLE")
     with screen.errors():
-        answer, findings = examine(target, deep=deep, probe_store=probe_store)
-    counts = {str(level): sum(f.severity is level for f in findings) for level in Severity}
-    looked = _looked_at(target, deep=deep, probe_store=probe_store)
-    answer |= {"looked_at": looked, "counts": counts, "findings": [finding.to_dict() for finding in findings]}
-
-    def text(console: Console) -> None:
-        line = f"{answer['table']}  version {answer['version']}  arbiter {answer['arbiter']}"
-        console.print(plain(line), highlight=False)
-        _print_findings(console, findings)
-        console.print(plain(f"Looked at: {', '.join(looked)}."), style="dim", highlight=False)
-
-    screen.show(answer, text)
-    raise typer.Exit(EXIT_LOST if counts["danger"] else 0)
+        if target.table:
+            examine = _examine_delta if target.catalog is None else _examine_iceberg
+            answer, findings = examine(target, deep=deep, probe_store=probe_store)
+            looked = _looked_at(target, deep=deep, probe_store=probe_store)
+            heads = [f"{answer['table']}  version {answer['version']}  arbiter {answer['arbiter']}"]
+        elif deep or probe_store:
+            raise InvalidInputError(
+                "--deep and --probe are for a table, and none was named. Nothing was written."
+            )
+        for name in function or ():
+            found = mappings.examine(name, target.options)
+            findings += found.findings
+            heads.append(f"{name}  timeout {found.timeout_s} s  event sources {len(found.sources)}")
+            answer.setdefault("functions", []).append(found.to_dict())
+            looked.append(f"settings and event source mappings of {name}")
+    head, foot = "\n".join(heads), f"Looked at: {', '.join(looked)}."
+    show_findings(screen, answer | {"looked_at": looked}, findings, head, foot)
 
 
 def _examine_delta(target: Target, *, deep: bool, probe_store: bool) -> tuple[dict[str, Any], list[Finding]]:
@@ -116,18 +135,6 @@ def _looked_at(target: Target, *, deep: bool, probe_store: bool) -> list[str]:
         files,
     ]
     return [*looked, "the store's word"] if probe_store else looked
-
-
-def _print_findings(console: Console, findings: list[Finding]) -> None:
-    if not findings:
-        console.print("[green]Nothing unsafe was found.[/green]")
-        return
-    colours = {Severity.DANGER: "bold red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
-    grid = grid_of("severity", "code", "what was found", "how to repair it")
-    for finding in findings:
-        level = f"[{colours[finding.severity]}]{finding.severity}[/]"
-        grid.add_row(level, finding.code, plain(finding.message), plain(finding.mend))
-    console.print(grid)
 
 
 # --- resolve ------------------------------------------------------------------------------------------

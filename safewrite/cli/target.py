@@ -117,9 +117,14 @@ def _shared(
     return screen, target
 
 
-def on_table(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the shared arguments and options; it is called with a screen, a target and its own."""
-    shared = inspect.signature(_shared, eval_str=True).parameters
+def on_table(command: Callable[..., None], *, required: bool = True) -> Callable[..., None]:
+    """Give a command the shared arguments and options; it is called with a screen, a target and its own.
+
+    A command that can do without a table gets a target whose ``table`` is empty.
+    """
+    shared = dict(inspect.signature(_shared, eval_str=True).parameters)
+    if not required:
+        shared["table"] = shared["table"].replace(default="")
     _, _, *own = inspect.signature(command, eval_str=True).parameters.values()
 
     def run(**given: Any) -> None:

@@ -126,12 +126,14 @@ _DYNAMODB = frozenset(
     {
         "CreateTable",
         "DeleteItem",
+        "DescribeContinuousBackups",
         "DescribeTable",
         "DescribeTimeToLive",
         "GetItem",
         "PutItem",
         "Query",
         "Scan",
+        "UpdateContinuousBackups",
         "UpdateItem",
         "UpdateTimeToLive",
     }

@@ -68,7 +68,7 @@ def client(
     from botocore.config import Config
 
     given = {key.upper(): value for key, value in (options or {}).items()}
-    specific = {"dynamodb": "AWS_ENDPOINT_URL_DYNAMODB", "s3": "AWS_ENDPOINT_URL_S3"}[service]
+    specific = f"AWS_ENDPOINT_URL_{service.upper()}"
     endpoint = given.get(specific) or given.get("AWS_ENDPOINT_URL")
     own_store = endpoint or os.environ.get(specific) or os.environ.get("AWS_ENDPOINT_URL")
     region = given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")

@@ -23,6 +23,8 @@ _ABSENT = {"ConditionExpression": "attribute_not_exists(fileName)"}
 
 ICEBERG = "iceberg:"
 """The start of an Iceberg table's path in a lock table; no Delta table's path has it."""
+QUEUE = "safewrite:lease:"
+"""The start of the hash key of a table's ticket queue; the table's path follows."""
 
 
 def aws_ledger(client: Any, lock_table_name: str, table_id: object) -> tuple[DynamoDBLedger, DynamoDBQueue]:
@@ -74,7 +76,7 @@ class DynamoDBLocks:
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
             return _read_meaning(error, self.table_name)
         items = answer.get("Items", [])
-        return Ok(_entry(items[0])) if items else Missing()
+        return Ok(read_entry(items[0])) if items else Missing()
 
     def entries_after(self, file_name: str) -> Outcome:
         try:
@@ -90,7 +92,7 @@ class DynamoDBLocks:
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
             return _read_meaning(error, self.table_name)
         item = answer.get("Item")
-        return Ok(_entry(item)) if item else Missing()
+        return Ok(read_entry(item)) if item else Missing()
 
     def put_entry_if_absent(self, entry: Entry) -> Outcome:
         item = self._key(entry.file_name) | {
@@ -128,16 +130,20 @@ class DynamoDBLocks:
 
     def entries(self, after: str = "") -> list[Entry]:
         """Entries of this table after a file name, oldest first.  Raises botocore errors."""
+        return [read_entry(item) for item in self.items(after)]
+
+    def items(self, after: str = "") -> list[Item]:
+        """The same as DynamoDB holds them."""
         request: Item = {
             "TableName": self.table_name,
             "ConsistentRead": True,
             "KeyConditionExpression": "tablePath = :path AND fileName > :after",
             "ExpressionAttributeValues": {":path": {"S": self.table_path}, ":after": {"S": after or " "}},
         }
-        found: list[Entry] = []
+        found: list[Item] = []
         while True:
             answer = self.client.query(**request)
-            found += [_entry(item) for item in answer.get("Items", ())]
+            found += answer.get("Items", ())
             if not answer.get("LastEvaluatedKey"):
                 return found
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
@@ -271,16 +277,13 @@ class DynamoDBQueue:
     def __init__(self, client: Any, table_name: str, table_path: str) -> None:
         self.client = client
         self.table_name = table_name
-        self._key: Item = {
-            "tablePath": {"S": f"safewrite:lease:{table_path}"},
-            "fileName": {"S": "queue"},
-        }
+        self.item_key: Item = {"tablePath": {"S": f"{QUEUE}{table_path}"}, "fileName": {"S": "queue"}}
 
     def take(self) -> Outcome:
         try:
             answer = self.client.update_item(
                 TableName=self.table_name,
-                Key=self._key,
+                Key=self.item_key,
                 UpdateExpression="SET nextTicket = if_not_exists(nextTicket, :zero) + :one, "
                 "serving = if_not_exists(serving, :zero)",
                 ExpressionAttributeValues={":zero": {"N": "0"}, ":one": {"N": "1"}},
@@ -288,22 +291,22 @@ class DynamoDBQueue:
             )
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
             return _write_meaning(error, self.table_name)
-        queue = _queue(answer["Attributes"])
+        queue = read_queue(answer["Attributes"])
         return Ok((queue.next - 1, queue))
 
     def read(self) -> Outcome:
         try:
-            answer = self.client.get_item(TableName=self.table_name, Key=self._key, ConsistentRead=True)
+            answer = self.client.get_item(TableName=self.table_name, Key=self.item_key, ConsistentRead=True)
         except Exception as error:  # noqa: BLE001 - every failure has a meaning
             return _read_meaning(error, self.table_name)
         item = answer.get("Item")
-        return Ok(_queue(item)) if item else Missing()
+        return Ok(read_queue(item)) if item else Missing()
 
     def pass_turn(self, ticket: int) -> Outcome:
         try:
             self.client.update_item(
                 TableName=self.table_name,
-                Key=self._key,
+                Key=self.item_key,
                 UpdateExpression="SET serving = :after",
                 ConditionExpression="serving = :ticket",
                 ExpressionAttributeValues={":after": {"N": str(ticket + 1)}, ":ticket": {"N": str(ticket)}},
@@ -313,7 +316,8 @@ class DynamoDBQueue:
         return Ok()
 
 
-def _entry(item: Item) -> Entry:
+def read_entry(item: Item) -> Entry:
+    """A commit entry as DynamoDB holds it."""
     expire = item.get("expireTime", {}).get("N")
     return Entry(
         file_name=item["fileName"]["S"],
@@ -338,7 +342,8 @@ def _record(item: Item) -> LedgerRecord:
     )
 
 
-def _queue(item: Item) -> Queue:
+def read_queue(item: Item) -> Queue:
+    """A ticket queue as DynamoDB holds it."""
     return Queue(serving=int(item["serving"]["N"]), next=int(item["nextTicket"]["N"]))
 
 

@@ -1,4 +1,4 @@
-"""Reports a write's retries, waits and repairs to a log, and to listeners."""
+"""Reports a write's retries, waits, repairs and end to a log, and to listeners."""
 
 from __future__ import annotations
 
@@ -7,38 +7,45 @@ import pickle
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from functools import wraps
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, SafewriteError
+from safewrite.errors import Kind as ErrorKind
 from safewrite.protocol.effects import (
     Backoff,
     Busy,
     Effect,
     Exists,
+    Now,
     Ok,
     Outcome,
     PassTurn,
     PutIfAbsent,
+    ReadQueue,
+    Sleep,
     TakeTicket,
     Together,
     Unknown,
 )
 from safewrite.protocol.values import Queue
+from safewrite.receipt import Receipt
 from safewrite.texts import said, shown
 
 log = logging.getLogger("safewrite")
 
-Kind: TypeAlias = Literal["retry", "wait", "repair"]
+Kind: TypeAlias = Literal["retry", "wait", "turn", "repair", "commit", "failed"]
 _DETAIL_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that a call did besides its work.
+    """Something that a call did, or how a write ended.
 
     ``kind`` is ``"retry"`` (a request or a commit is tried again), ``"wait"`` (a turn in the queue of writers is waited
-    for) or ``"repair"`` (another writer's unfinished commit was finished, or its turn was passed over); more
-    kinds may come.  ``table`` is the table's address or name, ``text`` a sentence, ``details`` its numbers by
+    for), ``"turn"`` (it came, after ``wait_s``), ``"repair"`` (another writer's unfinished commit was finished, or its
+    turn was passed over), ``"commit"`` (a write was acknowledged; details as in its receipt) or ``"failed"`` (a write
+    raised; ``error`` is the error's kind); more kinds may come.  ``table`` is the table's address or name, ``text`` a sentence, ``details`` its numbers by
     name.
     """
 
@@ -103,6 +110,8 @@ class Watch:
         self._table = str(getattr(getattr(world, "objects", None), "root", ""))
         self._failing: dict[str, tuple[Effect, Outcome]] = {}
         self._last: tuple[Effect, Outcome] | None = None
+        self._waiting: list[float] | None = None
+        """The clock's readings since a ticket was taken whose turn had not come."""
 
     def asked(self, effect: Effect) -> None:
         """Note an effect that is about to be performed."""
@@ -115,6 +124,8 @@ class Watch:
             self._answered(effect, outcome)
 
     def _asked(self, effect: Effect) -> None:
+        if self._waiting is not None and not _is_of_the_wait(effect):
+            self._served()
         for part in effect.effects if isinstance(effect, Together) else (effect,):
             failing = self._failing.pop(part.name.removesuffix(".backoff"), None)
             if isinstance(part, Backoff):
@@ -131,6 +142,8 @@ class Watch:
             self._failing[effect.name] = self._last = (effect, outcome)
         elif isinstance(effect, TakeTicket):
             self._queued(outcome)
+        elif isinstance(effect, Now) and self._waiting is not None and isinstance(outcome, Ok):
+            self._waiting.append(outcome.value)  # type: ignore[arg-type]
         elif isinstance(effect, PassTurn) and effect.name == "lease.pass_over":
             self._event(
                 "repair", "A writer that did not move was passed over in the queue", ticket=effect.ticket
@@ -160,6 +173,13 @@ class Watch:
                     ticket=ticket,
                     serving=serving,
                 )
+                self._waiting = []
+
+    def _served(self) -> None:
+        readings_s, self._waiting = self._waiting, None
+        if readings_s:
+            wait_s = readings_s[-1] - readings_s[0]
+            self._event("turn", f"The turn came after {wait_s:.2f} s", wait_s=wait_s)
 
     def _event(self, kind: Kind, text: str, **details: Any) -> None:
         with suppress(Exception):  # handlers and filters of logs are the user's, and may raise
@@ -168,3 +188,70 @@ class Watch:
             )
         if self._tell is not None:
             self._tell(Event(kind, self._table, text, details))
+
+
+def _is_of_the_wait(effect: Effect) -> bool:
+    """Whether a writer does this while it waits for its turn."""
+    return isinstance(effect, Now | Sleep | ReadQueue | PassTurn)
+
+
+# --- how a write ended ------------------------------------------------------------------------------
+W = TypeVar("W", bound=Callable[..., Any])
+
+
+def told(write: W) -> W:
+    """Let a table's listener know how each write ended.  A write that nobody listens to costs nothing more.
+
+    ``write`` is a method of a table, whose second argument is the operation; it returns a receipt, or an answer for
+    each member of a group.
+    """
+
+    @wraps(write)
+    def telling(table: Any, data: Any, operation: Any, *name: Any) -> Any:
+        world = getattr(table, "world", None)
+        listens = getattr(world, "listener", None)
+        if listens is None:
+            return write(table, data, operation, *name)
+        started_s = _now_s(world)
+        try:
+            result = write(table, data, operation, *name)
+        except Exception as error:
+            with suppress(Exception):
+                listens(_failure(table.uri, operation.verb, error, _now_s(world) - started_s))
+            raise
+        with suppress(Exception):
+            answers = result if isinstance(result, list) else [result]
+            for error in (one for one in answers if isinstance(one, SafewriteError)):
+                listens(_failure(table.uri, operation.verb, error, _now_s(world) - started_s))
+            receipts = [one for one in answers if isinstance(one, Receipt)]
+            if receipts:
+                listens(_ending(operation.verb, receipts))
+        return result
+
+    return cast(W, telling)
+
+
+def _failure(table: str, verb: str, error: Exception, elapsed_s: float) -> Event:
+    kind = error.kind if isinstance(error, SafewriteError) else ErrorKind.INTERNAL
+    details = {
+        "operation": verb, "error": kind.value, "key": getattr(error, "key", None), "elapsed_s": elapsed_s
+    }  # fmt: skip
+    return Event("failed", table, f"{verb} failed: {kind.value}", details)
+
+
+def _ending(verb: str, receipts: list[Receipt]) -> Event:
+    """One event for a commit, whatever the number of its members."""
+    committed = [one for one in receipts if one.outcome == "committed"]
+    first, rows = (committed or receipts)[0], sum(one.rows for one in committed or receipts)
+    details = {"operation": verb, **first.to_dict(), "rows": rows}
+    if len(receipts) == 1:
+        return Event("commit", first.table, str(first), details)
+    text = f"{first.outcome.value} in version {first.version} of {first.table}: {rows} rows of {len(receipts)} members"
+    return Event("commit", first.table, text, {**details, "members": len(receipts)})
+
+
+def _now_s(world: Any) -> float:
+    """The world's clock; 0 where it raises, for a write does not depend on who listens."""
+    with suppress(Exception):
+        return float(world.perform(Now()).value)
+    return 0.0

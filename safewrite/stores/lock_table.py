@@ -7,12 +7,17 @@ import uuid
 from typing import Any
 
 from safewrite.errors import Kind, StorageError
-from safewrite.findings import DANGER, WARNING, Finding, Findings
+from safewrite.findings import DANGER, WARNING, Finding, Findings, Severity
 from safewrite.stores.advice import cause_of
 from safewrite.texts import said
 
 IDENTITY = {"tablePath": {"S": "safewrite:identity"}, "fileName": {"S": "identity"}}
 _KEYS = {"HASH": "tablePath", "RANGE": "fileName"}
+TTL_ATTRIBUTE = "expireTime"
+WRITES_OF_A_COMMIT = 6
+"""Writes of one Delta commit to the lock table: its entry, twice; its key in the ledger, twice; its turn, twice."""
+LOW_UNITS = 10 * WRITES_OF_A_COMMIT
+"""Fewer provisioned units of either kind than this are called low: ten commits a second of all tables together."""
 
 
 DELTA_WITHOUT = "open the table with arbiter='object-store' if no lock table guards it"
@@ -55,45 +60,167 @@ def describe(client: Any, name: str) -> dict[str, Any] | None:
     return described
 
 
-def problems(client: Any, name: str) -> list[str]:
-    """What is wrong with the lock table, in sentences; for ``doctor``.  Raises botocore errors."""
-    described = describe(client, name)
-    if described is None:
-        return [
-            f"The lock table {name!r} does not exist; `safewrite locks create --lock-table {name}` makes it."
-        ]
-    found = []
-    keys = {part["KeyType"]: part["AttributeName"] for part in described["KeySchema"]}
-    if keys != _KEYS:
-        found.append(f"The key schema of {name!r} is {keys}, not {_KEYS}: Delta's log store cannot share it.")
-    ttl = client.describe_time_to_live(TableName=name).get("TimeToLiveDescription", {})
-    if ttl.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING") or ttl.get("AttributeName") != "expireTime":
-        found.append(f"{name!r} has no TTL on 'expireTime': finished entries and old keys are kept for ever.")
-    return found
-
-
 def findings(client: Any, name: str) -> Findings:
     """What is wrong with the lock table, as doctor reports it."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        texts = problems(client, name)
-    except (BotoCoreError, ClientError) as error:
-        yield Finding(
-            WARNING, "lock_table_unreadable", f"The lock table {name!r} cannot be described: {said(error)}.",
-            "Allow dynamodb:DescribeTable, DescribeTimeToLive, Query and Scan on it.",
-        )  # fmt: skip
-        return
-    for text in texts:
-        if "TTL" in text:
-            mend = f"safewrite locks create --lock-table {name} enables it."
-            yield Finding(WARNING, "lock_table_no_ttl", text, mend)
-        else:
-            code = "lock_table_missing" if "does not exist" in text else "lock_table_schema"
+        described = describe(client, name)
+        if described is None:
             yield Finding(
-                DANGER, code, text,
-                f"Create it: safewrite locks create --lock-table {name} (a wrong one must be renamed).",
+                DANGER, "lock_table_missing", f"The lock table {name!r} does not exist.",
+                f"Create it with `safewrite locks create --lock-table {name}`, or name the one that the writers use.",
             )  # fmt: skip
+            return
+        yield from _schema(name, described)
+        yield from _ttl(name, client.describe_time_to_live(TableName=name).get("TimeToLiveDescription", {}))
+        yield from _capacity(name, described)
+    except (BotoCoreError, ClientError) as error:
+        yield _unreadable(name, error, "DescribeTable, DescribeTimeToLive, Query and Scan")
+
+
+def check(client: Any, name: str) -> list[Finding]:
+    """What is wrong with the lock table as a DynamoDB table, for ``locks check``: also its backups.
+
+    Raises:
+        StorageError: it cannot be described.
+    """
+    found = list(findings(client, name))
+    for finding in found:
+        if finding.code == "lock_table_unreadable":
+            raise StorageError(
+                f"{finding.message} Nothing was written. {finding.mend}", kind=Kind.LOCK_TABLE_UNUSABLE
+            )
+    if not any(finding.code == "lock_table_missing" for finding in found):
+        found += _recovery(client, name)
+    order = list(Severity)
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def _schema(name: str, described: dict[str, Any]) -> Findings:
+    keys = {part["KeyType"]: part["AttributeName"] for part in described["KeySchema"]}
+    types = {part["AttributeName"]: part["AttributeType"] for part in described["AttributeDefinitions"]}
+    typed = {kind: f"{key} ({types.get(key)})" for kind, key in keys.items()}
+    wanted = {kind: f"{key} (S)" for kind, key in _KEYS.items()}
+    if typed != wanted:
+        yield Finding(
+            DANGER, "lock_table_schema",
+            f"The key schema of {name!r} is {_listed(typed)}, not {_listed(wanted)}: no writer can use it as a lock table.",
+            "The keys of a DynamoDB table cannot be changed. Make a lock table under another name: `safewrite locks create "
+            "--lock-table NAME`.",
+            {"is": typed, "wanted": wanted},
+        )  # fmt: skip
+
+
+def _ttl(name: str, ttl: dict[str, Any]) -> Findings:
+    is_on = ttl.get("TimeToLiveStatus") in ("ENABLED", "ENABLING")
+    attribute = ttl.get("AttributeName")
+    if is_on and attribute == TTL_ATTRIBUTE:
+        return
+    other = f" (it is on {attribute!r})" if is_on else ""
+    first = (
+        f"End it on {attribute!r} (aws dynamodb update-time-to-live), which takes up to an hour; then "
+        if is_on
+        else ""
+    )
+    yield Finding(
+        WARNING, "lock_table_no_ttl",
+        f"{name!r} has no TTL on '{TTL_ATTRIBUTE}'{other}: finished entries and old keys are kept for ever.",
+        f"{first}`safewrite locks create --lock-table {name}` enables it.",
+        {"ttl_on": attribute if is_on else None},
+    )  # fmt: skip
+
+
+def _capacity(name: str, described: dict[str, Any]) -> Findings:
+    units = described.get("ProvisionedThroughput", {})
+    reads, writes = (int(units.get(f"{kind}CapacityUnits", 0)) for kind in ("Read", "Write"))
+    if 0 < min(reads, writes) < LOW_UNITS:  # both are 0 where each request is paid for
+        yield Finding(
+            WARNING, "lock_table_capacity",
+            f"{name!r} is provisioned with {reads} read and {writes} write units. A commit writes to it {WRITES_OF_A_COMMIT} "
+            f"times, so that {writes} units are about {writes // WRITES_OF_A_COMMIT} commits a second of all its tables; "
+            "beyond them writers are throttled, wait, and give up in the end.",
+            f"aws dynamodb update-table --table-name {name} --billing-mode PAY_PER_REQUEST; or provision {LOW_UNITS} units or "
+            "more, with auto scaling.",
+            {"read_units": reads, "write_units": writes},
+        )  # fmt: skip
+
+
+def _recovery(client: Any, name: str) -> Findings:
+    """Whether a lock table that is deleted or damaged by accident can be had back."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        answer = client.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
+    except (BotoCoreError, ClientError) as error:
+        if not _is_unknown(error):
+            yield _unreadable(name, error, "DescribeContinuousBackups")
+        return
+    if answer.get("PointInTimeRecoveryDescription", {}).get("PointInTimeRecoveryStatus") != "ENABLED":
+        yield Finding(
+            WARNING, "lock_table_no_recovery",
+            f"{name!r} has no point-in-time recovery: if it is deleted or damaged by accident, its claims and the keys of the last "
+            "14 days are gone.",
+            f"`safewrite locks create --lock-table {name}` enables it.",
+        )  # fmt: skip
+
+
+def _unreadable(name: str, error: Exception, actions: str) -> Finding:
+    return Finding(
+        WARNING, "lock_table_unreadable", f"The lock table {name!r} cannot be described: {said(error)}.",
+        f"Allow dynamodb:{actions} on it.",
+    )  # fmt: skip
+
+
+def _is_unknown(error: Exception) -> bool:
+    """Whether the service does not know such a request: not every DynamoDB is Amazon's."""
+    response: dict[str, Any] = getattr(error, "response", {})
+    return str(response.get("Error", {}).get("Code")) in ("UnknownOperationException", "NotImplemented")
+
+
+def _listed(keys: dict[str, str]) -> str:
+    return ", ".join(f"{kind} {key}" for kind, key in keys.items())
+
+
+def require_right(client: Any, name: str) -> None:
+    """Refuse an existing table that cannot become a lock table, before anything of it is changed.
+
+    Raises:
+        StorageError: its keys are others, its TTL is on another attribute, or it cannot be described.
+    """
+    for finding in findings(client, name):
+        unreadable = finding.code == "lock_table_unreadable"
+        if finding.severity is DANGER or unreadable or finding.details.get("ttl_on"):
+            raise StorageError(
+                f"{finding.message} It was left as it is. {finding.mend}", kind=Kind.LOCK_TABLE_UNUSABLE
+            )
+
+
+def enable_recovery(client: Any, name: str, *, wait_s: float = 60.0) -> None:
+    """Let DynamoDB keep backups for a recovery to any second of the last 35 days; already enabled is fine.
+
+    Where the service has no such thing (DynamoDB Local), nothing happens.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    limit_s = time.monotonic() + wait_s
+    while True:
+        try:
+            client.update_continuous_backups(
+                TableName=name, PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True}
+            )
+        except (BotoCoreError, ClientError) as error:
+            if "ContinuousBackupsUnavailable" in said(error) and time.monotonic() < limit_s:
+                time.sleep(1.0)  # DynamoDB is still preparing the backups of a new table
+                continue
+            if not _is_unknown(error):
+                cause = cause_of(error)
+                raise StorageError(
+                    f"Point-in-time recovery of the lock table {name!r} was not set: {said(error).rstrip('.')}. The table is there, and "
+                    f"writers can use it. {cause.advice if cause else 'Run the same command again.'}",
+                    kind=Kind.LOCK_TABLE_UNUSABLE,
+                ) from error
+        return
 
 
 def enable_ttl(client: Any, name: str) -> None:
@@ -102,7 +229,7 @@ def enable_ttl(client: Any, name: str) -> None:
 
     try:
         client.update_time_to_live(
-            TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": "expireTime"}
+            TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": TTL_ATTRIBUTE}
         )
     except ClientError as error:
         if "already enabled" not in str(error):

@@ -16,7 +16,7 @@ from botocore.awsrequest import AWSResponse
 
 import safewrite as sw
 from bench.servers import servers
-from safewrite.stores import advice
+from safewrite.stores import advice, aws
 
 pytestmark = pytest.mark.usefixtures("no_aws_settings")
 
@@ -126,7 +126,8 @@ def test_without_credentials_they_are_asked_for(arbiter: Any) -> None:
     assert "arbiter=" not in str(caught.value)
 
 
-def test_without_a_region_it_is_asked_for() -> None:
+def test_without_a_region_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aws._clients, "found", {})  # no client of the settings that another test had
     with pytest.raises(sw.StorageError, match="Set AWS_REGION"):
         sw.open("s3://lake/t", lock_table="delta_log")
 

@@ -176,7 +176,7 @@ def test_a_table_tells_its_listener_also_where_it_was_sent(
 
     monkeypatch.setattr(world.objects, "put", lost)
     table.append([{"id": 1}], key="event")
-    assert [event.kind for event in told] == ["retry"]
+    assert [event.kind for event in told] == ["retry", "commit"]
     assert told[0].table == str(tmp_path / "t")
     sent: Any = pickle.loads(pickle.dumps(sw.open(tmp_path / "t", on_event=print)))
     assert sent.world.listener.call is print
@@ -190,3 +190,89 @@ def test_an_iceberg_table_has_a_listener_too(tmp_path: Any) -> None:
     table: Any = sw.open("db.t", catalog=catalog, create=True, on_event=told.append)
     table.append([{"id": 1}])
     assert table.world.listener.call == told.append
+
+
+# --- how a write ended --------------------------------------------------------------------------------
+def test_each_write_tells_how_it_ended(tmp_path: Any) -> None:
+    told: list[Event] = []
+    table = sw.open(tmp_path / "t", create=True, on_event=told.append)
+    table.append([{"id": 1}, {"id": 2}], key="event-1")
+    table.append([{"id": 1}, {"id": 2}], key="event-1")
+    table.delete("id = 1", key="gone")
+    with pytest.raises(sw.WouldAlterError):
+        table.append([{"id": "x"}], key="event-2")
+    assert [(event.kind, event.details["operation"]) for event in told] == [
+        ("commit", "append"), ("commit", "append"), ("commit", "delete"), ("failed", "append"),
+    ]  # fmt: skip
+    assert {event.table for event in told} == {table.uri}
+    first, again, gone, failed = (event.details for event in told)
+    assert [one["outcome"] for one in (first, again, gone)] == ["committed", "already_committed", "committed"]
+    assert (first["rows"], first["attempts"], first["key"], again["attempts"]) == (2, 1, "event-1", 0)
+    assert (gone["rows"], gone["removed_rows"]) == (0, 1)
+    assert failed["error"] == "would_alter"
+    assert failed["elapsed_s"] >= 0
+    assert str(tmp_path / "t") in told[0].text
+
+
+@pytest.mark.parametrize("iceberg", [False, True])
+def test_what_a_listener_raises_takes_back_no_ack_and_hides_no_error(tmp_path: Any, iceberg: bool) -> None:
+    def raising(event: Event) -> None:
+        raise RuntimeError(event.kind)
+
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path)}
+    where: dict[str, Any] = {"catalog": catalog} if iceberg else {}
+    name = "db.t" if iceberg else tmp_path / "t"
+    table: Any = sw.open(name, create=True, on_event=raising, **where)
+    assert table.append([{"id": 1}], key="event-1").outcome == "committed"
+    with pytest.raises(sw.WouldAlterError):
+        table.append([{"id": "x"}], key="event-2")
+    assert sw.open(name, **where).resolve("event-1") is not None
+
+
+def test_an_error_that_nobody_expected_is_told_as_internal(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Event] = []
+    table: Any = sw.open(tmp_path / "t", create=True, on_event=told.append)
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(table, "_plan", broken)
+    with pytest.raises(sw.InternalError):
+        table.append([{"id": 1}])
+    assert [(event.kind, event.details["error"]) for event in told] == [("failed", "internal")]
+
+
+def test_an_iceberg_table_tells_of_its_writes_under_its_name(tmp_path: Any) -> None:
+    told: list[Event] = []
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path)}
+    table: Any = sw.open("db.t", catalog=catalog, create=True, on_event=told.append)
+    table.append([{"id": 1}])
+    assert [(event.kind, event.table) for event in told] == [("commit", "db.t")]
+
+
+def test_a_turn_that_was_waited_for_is_told_with_its_time_when_the_write_goes_on() -> None:
+    world = Lossy()
+    times = iter([10.0, 10.0, 11.5, 99.0])
+    world.monotonic = lambda: next(times)
+    assert world.queue is not None
+    world.queue.take()
+
+    def steps() -> Any:
+        yield from wait_turn(Limits(lease_s=60.0))
+        yield Get("a", name="after")
+        yield Get("b", name="after")
+
+    read, left = world.queue.read, [1]
+
+    def moving() -> Outcome:
+        if not left:
+            world.queue.pass_turn(0)  # type: ignore[union-attr]
+        left.clear()
+        return read()
+
+    world.queue.read = moving  # type: ignore[method-assign]
+    run(steps(), world)
+    assert [event.kind for event in world.told] == ["wait", "turn"]
+    assert dict(world.told[1].details) == {"wait_s": 1.5}

@@ -1,0 +1,1 @@
+"""Lambda functions: ids of events as keys, and partial batch answers."""

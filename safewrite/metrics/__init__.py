@@ -1,0 +1,13 @@
+"""Turns the events of tables into metrics; nothing is measured unless it is asked for.
+
+Give one of these as ``on_event=`` of ``safewrite.open`` or ``safewrite.create``: :func:`emf` prints lines that
+CloudWatch reads from a log, :func:`otel` records with an OpenTelemetry meter.  The metrics are ``METRICS``.
+"""
+
+from __future__ import annotations
+
+from safewrite.metrics.cloudwatch import emf
+from safewrite.metrics.measures import METRICS, Metric
+from safewrite.metrics.telemetry import otel
+
+__all__ = ["METRICS", "Metric", "emf", "otel"]

@@ -1,0 +1,136 @@
+"""Prints metrics as lines of CloudWatch's embedded metric format (EMF).
+
+A Lambda function needs no more than that: CloudWatch Logs makes the metrics from the lines of its log.  Elsewhere the
+CloudWatch agent does, or whatever carries standard output to CloudWatch Logs.  The format:
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from safewrite.errors import InvalidInputError
+from safewrite.given import is_text, plain, reading
+from safewrite.metrics.measures import METRICS, STUCK_ENTRIES, Metric, measured
+from safewrite.stores.events import Event
+from safewrite.texts import shown
+
+TABLE = "Table"
+DIMENSIONS_MAX, NAME_MAX, VALUE_MAX = 30, 250, 1024
+"""CloudWatch's limits: dimensions of a metric, letters of a dimension's name, letters of its value."""
+_NAMESPACE = re.compile(r"(?!AWS/)[A-Za-z0-9._\-/#][A-Za-z0-9._\-/#:]{0,254}")
+_PRINTED = ("operation", "outcome", "error", "key", "version", "files", "removed_rows")
+"""Details that a line carries beside its metrics, for a search in the log: they cost no metric."""
+
+
+@dataclass(frozen=True)
+class Emf:
+    """A listener that prints one line for each event that has metrics."""
+
+    namespace: str
+    dimensions: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, event: Event) -> None:
+        values = measured(event)
+        if values:
+            named = {"kind": event.kind} | {
+                name: event.details[name] for name in _PRINTED if event.details.get(name) is not None
+            }
+            print_line(line(self.namespace, {**self.dimensions, TABLE: event.table}, values, named))
+
+
+def emf(*, namespace: str = "safewrite", dimensions: Mapping[str, str] | None = None) -> Emf:
+    """A listener for ``on_event=`` that prints EMF lines to standard output.
+
+    Args:
+        namespace: CloudWatch's namespace of the metrics.
+        dimensions: besides ``Table``, such as ``{"Service": "orders"}``.  CloudWatch keeps, and charges for, each metric
+            under each combination of values: an id that changes with the event is no dimension.
+
+    Raises:
+        InvalidInputError: a namespace or a dimension that CloudWatch would not take.
+    """
+    with reading("An argument of emf()"):
+        given = dict(dimensions or {})
+        taken = {TABLE, "_aws", "kind", *_PRINTED, *(metric.name for metric in METRICS)}
+        for name, value in given.items():
+            if not (_is_printable(name, NAME_MAX) and not name.startswith(":") and name not in taken):
+                raise InvalidInputError(
+                    f"{shown(name)} is no name of a dimension: 1 to {NAME_MAX} ASCII letters, not beginning with a colon, and "
+                    f"none of those that a line has already ({', '.join(sorted(taken))}). Nothing was written."
+                )
+            if not _is_printable(value, VALUE_MAX):
+                raise InvalidInputError(
+                    f"{shown(value)} is no value of the dimension {name}: 1 to {VALUE_MAX} ASCII letters. Nothing was written."
+                )
+        if len(given) >= DIMENSIONS_MAX:
+            raise InvalidInputError(
+                f"CloudWatch takes {DIMENSIONS_MAX} dimensions with Table, not {len(given) + 1}. Nothing was written. "
+                "Leave some out."
+            )
+        return Emf(checked_namespace(namespace), {plain(name): plain(value) for name, value in given.items()})
+
+
+def checked_namespace(namespace: object) -> str:
+    """A namespace that CloudWatch takes for metrics of one's own.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if not is_text(namespace) or not _NAMESPACE.fullmatch(plain(namespace)):
+        raise InvalidInputError(
+            f"{shown(namespace)} is no namespace: 1 to 255 of A-Z a-z 0-9 . _ - / # :, neither beginning with a colon nor with "
+            "AWS/. Nothing was written."
+        )
+    return plain(namespace)
+
+
+def line(
+    namespace: str,
+    dimensions: Mapping[str, str],
+    values: Mapping[Metric, float],
+    more: Mapping[str, Any],
+) -> str:
+    """One line: the metrics under one set of dimensions, and more members that a search in the log finds."""
+    named = {name: _ascii(value)[:VALUE_MAX] or "none" for name, value in dimensions.items()}
+    directive = {
+        "Namespace": namespace,
+        "Dimensions": [list(named)],
+        "Metrics": [{"Name": metric.name, "Unit": metric.unit} for metric in values],
+    }
+    about = {"Timestamp": time.time_ns() // 1_000_000, "CloudWatchMetrics": [directive]}
+    return json.dumps(
+        {"_aws": about, **more, **named, **{metric.name: value for metric, value in values.items()}}
+    )
+
+
+def stuck_entries_line(count: int, lock_table: str, *, namespace: str, more: Mapping[str, Any]) -> str:
+    """The line of one look at a lock table.
+
+    Raises:
+        InvalidInputError: the namespace is none.
+    """
+    return line(checked_namespace(namespace), {"LockTable": lock_table}, {STUCK_ENTRIES: count}, more)
+
+
+def print_line(text: str) -> None:
+    """Print a line at once and in one piece, so that lines of threads do not mix."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
+
+
+def _is_printable(value: object, most: int) -> bool:
+    if not is_text(value):
+        return False
+    text = plain(value)
+    return 0 < len(text) <= most and text.isascii() and text.isprintable() and not text.isspace()

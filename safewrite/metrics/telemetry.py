@@ -1,0 +1,86 @@
+"""Records metrics with an OpenTelemetry meter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from safewrite.errors import InvalidInputError, MissingExtraError
+from safewrite.given import is_text, plain, reading
+from safewrite.metrics.measures import METRICS, STUCK_ENTRIES, measured
+from safewrite.stores.events import Event
+from safewrite.texts import shown
+
+
+class Otel:
+    """A listener that records each event that has metrics: counters of counts, histograms of seconds."""
+
+    def __init__(self, meter: Any, attributes: Mapping[str, str], *, is_global: bool) -> None:
+        self.attributes = attributes
+        self._is_global = is_global
+        self._recorders = {
+            metric: meter.create_histogram(
+                metric.instrument, unit=metric.counts, description=metric.text
+            ).record
+            if metric.unit == "Seconds"
+            else meter.create_counter(metric.instrument, unit=metric.counts, description=metric.text).add
+            for metric in METRICS
+            if metric is not STUCK_ENTRIES
+        }
+
+    def __call__(self, event: Event) -> None:
+        named = {"safewrite.table": event.table} | {
+            f"safewrite.{name}": str(event.details[name])
+            for name in ("operation", "outcome", "error")
+            if name in event.details
+        }
+        for metric, value in measured(event).items():
+            self._recorders[metric](value, {**self.attributes, **named})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self._is_global:
+            raise TypeError("a meter of one's own does not travel")
+        return _again, (dict(self.attributes),)
+
+
+def otel(meter: Any = None, *, attributes: Mapping[str, str] | None = None) -> Otel:
+    """A listener for ``on_event=`` that records with an OpenTelemetry meter.
+
+    Args:
+        meter: an ``opentelemetry.metrics.Meter``; without one, that of the global provider (extra ``[otel]``).
+        attributes: of every measurement, besides ``safewrite.table``, ``.operation``, ``.outcome`` and ``.error``.
+
+    Raises:
+        InvalidInputError: something else than a meter, or attributes that are no texts.
+        MissingExtraError: no meter was given, and opentelemetry-api is not installed.
+    """
+    with reading("An argument of otel()"):
+        given = dict(attributes or {})
+        if not all(is_text(name) and name and is_text(value) for name, value in given.items()):
+            raise InvalidInputError(
+                f"attributes= are texts by name, not {shown(given)}. Nothing was written. Convert them with str()."
+            )
+        if meter is not None and not all(
+            callable(getattr(meter, f"create_{kind}", None)) for kind in ("counter", "histogram")
+        ):
+            raise InvalidInputError(
+                f"meter= is an OpenTelemetry meter, not {shown(meter)}. Nothing was written. Leave it out to take that of the "
+                "global provider."
+            )
+    named = {plain(name): plain(value) for name, value in given.items()}
+    return Otel(_global_meter() if meter is None else meter, named, is_global=meter is None)
+
+
+def _again(attributes: dict[str, str]) -> Otel:
+    return otel(attributes=attributes)
+
+
+def _global_meter() -> Any:
+    try:
+        from opentelemetry import metrics
+    except ImportError as error:
+        raise MissingExtraError(
+            "otel() needs opentelemetry-api, which is not installed. Nothing was written. Install it: pip install "
+            "'safewrite-lake[otel]', and an SDK that exports; or give a meter."
+        ) from error
+    return metrics.get_meter("safewrite")
