@@ -8,7 +8,7 @@ from typing import Any
 import safewrite as sw
 from safewrite.wrangler.columns import Columns, values
 
-KEYS_MAX = 10_000
+KEYS_MAX = 1_000
 """How many keys or partitions one call may replace; each is compared with each row of the files it may be in."""
 
 Condition = list[tuple[str, str, Any]] | list[list[tuple[str, str, Any]]]
