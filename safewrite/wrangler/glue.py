@@ -144,7 +144,7 @@ def _changed(there: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     serde["Parameters"] = {**serde.get("Parameters", {}), **storage["SerdeInfo"]["Parameters"]}
     return {
         **wanted,
-        **{name: there[name] for name in _KEPT if name in there},
+        **{name: there[name] for name in _KEPT if there.get(name)},
         "Parameters": {**there.get("Parameters", {}), **wanted["Parameters"]},
         "StorageDescriptor": {**storage, **known, "Columns": columns, "SerdeInfo": serde},
     }

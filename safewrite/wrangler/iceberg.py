@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -176,6 +177,10 @@ def _glue(session: boto3.Session | None, catalog_id: str | None) -> dict[str, st
     found = {"name": "awsdatacatalog", "type": "glue"}
     if catalog_id is not None:
         found["glue.id"] = str(catalog_id)
+    # boto3 reads these for Glue; the library that writes metadata files to S3 does not.
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        found["s3.endpoint"] = endpoint
     if session is None:
         return found
     try:

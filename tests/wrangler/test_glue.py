@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import safewrite as sw
+from safewrite.wrangler import glue as module
 from safewrite.wrangler import register_deltalake, to_deltalake
 from tests.wrangler.conftest import Lake
 
@@ -140,17 +141,15 @@ def test_an_entry_that_a_rival_made_in_between_is_read_again(
     lake: Lake, glue: Glue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(lake)
-    from safewrite.wrangler import glue as module
-
-    client = module._client(lake.session)
+    connect = module._client
+    client = connect(lake.session)
     really = client.create_table
 
     def after_a_rival(**request: Any) -> Any:
-        monkeypatch.undo()
+        monkeypatch.setattr(module, "_client", connect)
         register(lake, glue)
         return really(**request)
 
     monkeypatch.setattr(client, "create_table", after_a_rival)
     monkeypatch.setattr(module, "_client", lambda session: client)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", lake.server.endpoint_url)
     assert register(lake, glue) == "unchanged"

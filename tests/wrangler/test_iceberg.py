@@ -33,7 +33,9 @@ def rows(df: pd.DataFrame) -> list[dict[str, Any]]:
 def test_a_table_is_made_with_its_partitions_and_properties(
     house: House, partition_cols: list[str] | None
 ) -> None:
-    frame = FRAME.assign(ts=pd.to_datetime(["2020-01-01", "2020-01-02 00:00:01", "2020-01-03", None]))
+    frame = FRAME.assign(
+        ts=pd.to_datetime(["2020-01-01", "2020-01-02 00:00:01", "2020-01-03", None], format="ISO8601")
+    )
     properties = {
         "write_target_data_file_size_bytes": 536870912,
         "optimize_rewrite_delete_file_threshold": 10,
@@ -309,7 +311,7 @@ def test_glue_is_asked_with_the_sessions_credentials_in_the_account_that_is_name
     for of in ("glue", "s3"):
         assert found[f"{of}.access-key-id"] == lake.session.get_credentials().access_key
         assert found[f"{of}.region"] == lake.session.region_name
-    assert iceberg._glue(None, None) == {"name": "awsdatacatalog", "type": "glue"}
+    assert found["s3.endpoint"] == lake.server.endpoint_url
 
 
 def test_a_refused_call_makes_no_table(house: House) -> None:
