@@ -152,7 +152,6 @@ def opened(
     s3_additional_kwargs: Mapping[str, str] | None,
     *,
     partition_by: Sequence[str] = (),
-    create: bool = True,
 ) -> sw.Table:
     """Open the table with the arbiter that the arguments name, else its own.
 
@@ -165,8 +164,6 @@ def opened(
     try:
         table = _found(path, arbiter, reach)
     except sw.TableNotFoundError:
-        if not create:
-            raise
         table = sw.open(path, create=True, partition_by=tuple(partition_by), **arbiter, **reach)
     if table.version >= 0 and partition_by and tuple(partition_by) != table.partition_by:
         raise sw.InvalidInputError(

@@ -57,7 +57,7 @@ def register_deltalake(
         ConflictError: kind TABLE_EXISTS; the name is that of another table, which is left as it is.
         StorageError: Glue refused, or did not answer; the call may be repeated.
     """
-    found = opened(path, lock_dynamodb_table, boto3_session, s3_additional_kwargs, create=False)
+    found = opened(path, lock_dynamodb_table, boto3_session, s3_additional_kwargs)
     if not found.uri.startswith("s3://"):
         raise sw.InvalidInputError(
             f"{found.uri} is a local folder, where readers of Glue's catalog cannot look. Nothing was written. Give "

@@ -57,14 +57,18 @@ def test_a_call_without_a_lock_table_uses_the_one_that_the_table_records(
 def test_a_call_without_a_lock_table_never_goes_past_one_that_it_does_not_know(
     lake: Lake, dynamodb_table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A temp file of a lock table's writer (Spark) lies there, and the table's properties name no lock table."""
+    """A temp file of a lock table's writer (Spark) lies there, and the table's properties name no lock table.
+
+    There is a lock table of the default name, and it may not be the one.
+    """
     deltalake.write_deltalake(lake.uri, FRAME, storage_options=lake.server.storage_options())
     bucket, _, prefix = lake.uri.removeprefix("s3://").partition("/")
     temp = f"{prefix}/_delta_log/.tmp/{1:020}.json.x"
     lake.server.boto3_client("s3").put_object(Bucket=bucket, Key=temp, Body=b"{}")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    with pytest.raises((sw.UnsafeConfigError, sw.StorageError), match="lock"):
+    monkeypatch.setattr("safewrite.delta.arbiter.DEFAULT_LOCK_TABLE", dynamodb_table)
+    with pytest.raises(sw.UnsafeConfigError, match="lock") as caught:
         write(lake)
+    assert caught.value.__notes__ == ["For to_deltalake: give lock_dynamodb_table=."]
     assert lake.table().version() == 0
     write(lake, lock_dynamodb_table=dynamodb_table)
     assert lake.table().version() == 1

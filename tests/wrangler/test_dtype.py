@@ -64,6 +64,8 @@ LOST: dict[str, tuple[Any, str]] = {
     "a time of day among dates": ([dt.date(2020, 1, 1), TEN], "date"),
     "a month as a date": (["2020-01"], "date"),
     "a leading zero": (["01"], "bigint"),
+    "nanoseconds in a list": ([[pd.Timestamp("2020-01-01 00:00:00.000000001")]], "array<timestamp>"),
+    "instants in a list": ([[dt.datetime(2020, 1, 1, tzinfo=dt.UTC)]], "array<timestamp>"),
     "two of a flag": ([2], "boolean"),
     "a flag among numbers": (np.array([1, True], dtype=object), "bigint"),
     "a field that the type lacks": ([{"a": "v", "z": 1}], "struct<a:string>"),
@@ -94,8 +96,9 @@ def test_a_value_that_would_change_is_refused(values: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("values", [[1.5, NAN], np.array([1.5, NAN], dtype=object)], ids=["numpy", "objects"])
-def test_nan_stays_a_number_among_floats(values: Any) -> None:
-    found = cast(values, "double")
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_nan_stays_a_number_among_floats(values: Any, kind: str) -> None:
+    found = cast(values, kind)
     assert found.null_count == 0
     assert np.isnan(found[1].as_py())
 
