@@ -167,6 +167,28 @@ def test_of_calls_that_race_for_a_new_table_one_lands(
     assert len(lake.rows()) == len(OTHERS[rows])
 
 
+@pytest.mark.parametrize("locked", [False, True])
+def test_the_key_of_a_first_write_is_void_once_the_table_is_dropped(
+    lake: Lake, dynamodb_table: str, locked: bool
+) -> None:
+    """The lock table remembers keys past the table; of another table, so the rows are written."""
+    arbiter: dict[str, Any] = {"lock_dynamodb_table": dynamodb_table} if locked else {}
+    dynamodb, s3 = (lake.server.boto3_client(service) for service in ("dynamodb", "s3"))
+    for _ in range(2):
+        receipt = write(lake, mode="error", **arbiter)
+        assert receipt is not None
+        assert (receipt.outcome, len(lake.rows())) == ("committed", 3)
+        bucket = lake.uri.removeprefix("s3://").partition("/")[0]
+        for key in lake.objects():
+            s3.delete_object(Bucket=bucket, Key=key)
+        for item in dynamodb.scan(TableName=dynamodb_table)["Items"]:
+            if item["fileName"]["S"].endswith(".json"):  # claims, which `safewrite locks clear` removes
+                names = {name: item[name] for name in ("tablePath", "fileName")}
+                dynamodb.delete_item(TableName=dynamodb_table, Key=names)
+        left = str(dynamodb.scan(TableName=dynamodb_table)["Items"])
+        assert (delta._FIRST in left) is locked
+
+
 def test_a_frame_that_cannot_make_a_table_is_refused_in_each_mode(tmp_path: Path) -> None:
     for mode in ("append", "overwrite", "error", "ignore"):
         with pytest.raises(sw.NotCommittedError, match="Nothing was written"):
