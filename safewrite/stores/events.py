@@ -221,8 +221,8 @@ def told(write: W) -> W:
             raise
         with suppress(Exception):
             answers = result if isinstance(result, list) else [result]
-            for error in (one for one in answers if isinstance(one, SafewriteError)):
-                listens(_failure(table.uri, operation.verb, error, _now_s(world) - started_s))
+            for fault in (one for one in answers if isinstance(one, SafewriteError)):
+                listens(_failure(table.uri, operation.verb, fault, _now_s(world) - started_s))
             receipts = [one for one in answers if isinstance(one, Receipt)]
             if receipts:
                 listens(_ending(operation.verb, receipts))

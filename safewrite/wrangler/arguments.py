@@ -1,0 +1,52 @@
+"""Checks the arguments that both calls have, before any request is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+import safewrite as sw
+
+
+class Name(TypedDict, total=False):
+    """How a write is named, so that a repeat is recognised: by one of the two, as for ``Table.append``."""
+
+    key: str
+    txn: tuple[str, int]
+
+
+def check_name(call: str, name: Mapping[str, Any]) -> None:
+    """Raise TypeError for an argument that the call does not have, as Python does."""
+    for given in name:
+        if given not in Name.__annotations__:
+            raise TypeError(f"{call}() got an unexpected keyword argument {given!r}")
+
+
+def one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
+    """Raise InvalidInputError unless the value is one of those known."""
+    if not any(value is one or (type(value) is type(one) and value == one) for one in known):
+        raise sw.InvalidInputError(
+            f"{name}= is one of {', '.join(map(repr, known))}, not {value!r}. Nothing was written. Correct it."
+        )
+
+
+def names(name: str, value: Any) -> tuple[str, ...]:
+    """A list of column names; None is an empty one."""
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise sw.InvalidInputError(
+            f"{name}= is a list of texts, not {value!r}. Nothing was written. Write {name}=['day']."
+        )
+    return tuple(value)
+
+
+def mapping(name: str, value: Any) -> dict[Any, Any]:
+    """A dict; None is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise sw.InvalidInputError(
+            f"{name}= is a dict, not {value!r}. Nothing was written. Correct it, or leave it out."
+        )
+    return dict(value)
