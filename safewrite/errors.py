@@ -39,6 +39,7 @@ class Kind(StrEnum):
     CONFLICT = "conflict"
     SCHEMA_CHANGED = "schema_changed"
     RETRIES_EXHAUSTED = "retries_exhausted"
+    HELD_BACK = "held_back"
     UNSAFE_OPTION = "unsafe_option"
     DISHONEST_STORE = "dishonest_store"
     ARBITER_MISMATCH = "arbiter_mismatch"

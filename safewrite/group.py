@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from safewrite.errors import InternalError, InvalidInputError, SafewriteError, WouldAlterError
+from safewrite.errors import (
+    InternalError,
+    InvalidInputError,
+    Kind,
+    NotCommittedError,
+    SafewriteError,
+    WouldAlterError,
+)
 from safewrite.frames.source import is_spark
 from safewrite.options import GENERATED, identity
 from safewrite.protocol import keys
@@ -30,6 +37,8 @@ class Member:
     write: Named | None = None
     prepared: Prepared | None = None
     answer: Answer | None = None
+    ordered_in: Hashable = None
+    """The queue's group that it belongs to, whose order is kept; None for no group."""
     same_as: Member | None = None
     """An earlier member of the same key and rows, which is written for both."""
 
@@ -42,10 +51,12 @@ class Member:
 class Group:
     """The members of one call, in its order; ``on`` is the version that they are planned on."""
 
-    def __init__(self, members: Iterable[Any]) -> None:
+    def __init__(self, members: Iterable[Any], groups: Iterable[Hashable] | None = None) -> None:
         self.on: Any = None
         self.planned = False
         self.members = [Member(*pair) for pair in _pairs(members)]
+        for member, ordered_in in zip(self.members, _groups(groups, len(self.members)), strict=True):
+            member.ordered_in = ordered_in
         for member in self.members:
             try:
                 member.name = _name(member)
@@ -91,12 +102,25 @@ class Group:
             elif member.write.txn is not None:
                 apps[member.write.txn[0]] = member.write.key
 
+    def keep_order(self) -> None:
+        """Leave out what comes after a member at fault in its queue's group."""
+        at_fault: dict[Hashable, Member] = {}
+        for member in self.members:
+            first = at_fault.get(member.ordered_in)
+            if member.ordered_in is None or isinstance(member.answer, Receipt):
+                continue
+            if first is None and member.answer is not None:
+                at_fault[member.ordered_in] = member
+            elif first is not None and member.answer is None:
+                member.fail(_held_back(member, first))
+
     def plan_again(self) -> None:
         """Forget what the version said that the last plan was made on."""
         self.on, self.planned = None, False
         for member in self.members:
             member.same_as = member.write = member.prepared = None
-            if isinstance(member.answer, WouldAlterError):
+            held_back = isinstance(member.answer, NotCommittedError) and member.answer.kind == Kind.HELD_BACK
+            if held_back or isinstance(member.answer, WouldAlterError):
                 member.answer = None
 
     @property
@@ -116,6 +140,27 @@ def _pairs(members: Iterable[Any]) -> list[tuple[Any, Any]]:
             "append_many([(key_a, rows_a), (key_b, rows_b)]); of a dict, give its items()."
         )
     return [(key, data) for key, data in pairs]
+
+
+def _groups(groups: Iterable[Hashable] | None, count: int) -> list[Hashable]:
+    try:
+        found: list[Any] = [None] * count if groups is None else list(groups)
+    except TypeError:
+        found = []
+    if len(found) != count or not all(isinstance(one, Hashable) for one in found):
+        raise InvalidInputError(
+            f"groups= names the group of each member, or None: {count} of them, not {shown(groups)}. Nothing was written."
+        )
+    return found
+
+
+def _held_back(member: Member, first: Member) -> NotCommittedError:
+    return NotCommittedError(
+        f"It comes after {first.name.key or first.given!r} in the group {shown(member.ordered_in)}, which is at fault: it "
+        "was left out, so that the group keeps its order. Nothing of it was written. Deliver it again after that one is "
+        "mended or taken out.",
+        kind=Kind.HELD_BACK,
+    )
 
 
 def _name(member: Member) -> Identity:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safewrite.commit_properties import checked as check_properties
@@ -129,6 +129,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         self,
         members: Iterable[tuple[Any, Any]],
         *,
+        groups: Iterable[Hashable] | None = None,
         schema_mode: Literal["merge"] | None = None,
         properties: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
@@ -143,6 +144,8 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             members: ``(key, data)`` for each event; the key is a text or the ``(app_id, version)`` of a stream's
                 batch, the data as for :meth:`append`, but no Spark DataFrame.  A key that comes twice counts once.
                 The rows of all members are in memory at once.
+            groups: for each member the group of its queue whose order is kept (of a FIFO queue, a shard), or None.
+                After a member whose rows are at fault the others of its group are left out (kind HELD_BACK).
             schema_mode, properties, timeout_s: as for :meth:`append`, for the whole commit.
 
         Returns:
@@ -160,7 +163,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             properties=check_properties(properties),
             timeout_s=patience(timeout_s),
         )
-        return self._write_many(Group(members), operation)
+        return self._write_many(Group(members, groups), operation)
 
     @verb
     def overwrite(

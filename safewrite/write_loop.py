@@ -280,6 +280,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             if not group.altered or not self._has_changed(known):
                 break
         group.once()
+        group.keep_order()
 
     def _prepare_member(self, group: Group, member: Member, operation: Operation) -> None:
         if not group.planned:

@@ -193,6 +193,29 @@ def test_what_is_no_list_of_pairs_is_refused(place: Place, members: Any) -> None
         place.open().append_many(members)
 
 
+def test_a_group_of_a_queue_keeps_its_order_after_a_member_at_fault(place: Place) -> None:
+    table = place.open()
+    table.append([{"id": 0}])
+    members = [
+        ("a", [{"id": 1}]),
+        ("b", [{"id": "x"}]),
+        ("c", [{"id": 3}]),
+        ("d", [{"id": 4}]),
+        ("e", [{"id": 5}]),
+    ]
+    answers = table.append_many(members, groups=["g", "g", "g", "h", None])
+    assert told(answers) == ["committed", "would_alter", "held_back", "committed", "committed"]
+    assert "comes after 'b'" in str(answers[2])
+    assert answers[2].key == "c"
+    assert place.ids() == [0, 1, 4, 5]
+    members[1] = ("b", [{"id": 2}])
+    again = table.append_many(members[1:3], groups=["g", "g"])
+    assert told(again) == ["committed", "committed"]
+    for wrong in (["g"], 5, [["g"], ["g"]]):
+        with pytest.raises(sw.InvalidInputError, match="groups= names the group of each member"):
+            table.append_many(members[1:3], groups=wrong)
+
+
 # --- races and faults ---------------------------------------------------------------------------------
 def test_a_member_that_another_writer_commits_meanwhile_is_left_out(place: Place) -> None:
     table, rival = place.open(), place.open()

@@ -28,6 +28,7 @@ RELEASED_KINDS = {
     "conflict",
     "schema_changed",
     "retries_exhausted",
+    "held_back",
     "unsafe_option",
     "dishonest_store",
     "arbiter_mismatch",

@@ -1,1 +1,8 @@
-"""Lambda functions: ids of events as keys, and partial batch answers."""
+"""Lambda functions: ids of events as keys, one commit for each invocation, partial batch answers."""
+
+from __future__ import annotations
+
+from safewrite.aws_lambda.events import Record, records_of
+from safewrite.aws_lambda.writer import BatchWriter
+
+__all__ = ["BatchWriter", "Record", "records_of"]

@@ -1,1 +1,0 @@
-"""Tests of safewrite.aws_lambda."""
