@@ -68,6 +68,16 @@ def batch(event: dict[str, Any], context: Any) -> Any:
                 failed.append({"itemIdentifier": record["messageId"]})
             case "raise once" if record["attributes"]["ApproximateReceiveCount"] == "1":
                 raise RuntimeError("the whole batch fails")
+            case "wait for another":
+                _wait_for_another(record["messageId"])
             case "stranger once" if record["attributes"]["ApproximateReceiveCount"] == "1":
                 failed.append({"itemIdentifier": "no message of this batch"})
     return {"batchItemFailures": failed}
+
+
+def _wait_for_another(message_id: str) -> None:
+    """Wait until a message has been delivered twice, or half a minute."""
+    for _ in range(600):
+        if Path(os.environ["DELIVERIES"]).read_text().count(message_id) > 1:
+            return
+        time.sleep(0.05)

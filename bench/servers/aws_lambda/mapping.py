@@ -126,7 +126,7 @@ class EventSourceMapping:
         self._note(batch)
         for message in batch:
             # Others may get it from now on, while the function works on it.
-            if self._is_repeated(message) and rng.random() < self.feed.early:
+            if not self._is_enough(message.message_id) and rng.random() < self.feed.early:
                 self.queue.show(message)
         ids = frozenset(message.message_id for message in batch)
         invocation = self.function.invoke({"Records": [self.queue.record(message) for message in batch]})
@@ -154,9 +154,11 @@ class EventSourceMapping:
                 self._under_way[message.message_id] += 1
                 self._last[message.message_id] = (ids, None)
 
-    def _is_repeated(self, message: Message) -> bool:
+    def _is_enough(self, message_id: str) -> bool:
+        """Whether no delivery is wanted besides those that succeeded and those under way."""
         with self._lock:
-            return self._successes[message.message_id] + 1 < self._deliveries(message.message_id)
+            begun = self._successes[message_id] + self._under_way[message_id]
+        return begun >= self._deliveries(message_id)
 
     def _settle(self, message: Message, *, failed: bool) -> None:
         """Leave a failed message in the queue; delete one that succeeded, if it was delivered often enough."""
@@ -165,10 +167,9 @@ class EventSourceMapping:
             self._under_way[message.message_id] -= 1
             self._last[message.message_id] = (self._last[message.message_id][0], failed)
             self._successes[message.message_id] += not failed
-            enough = self._successes[message.message_id] >= self._deliveries(message.message_id)
         if failed:
             held = self.feed.retry_s is None or self.queue.show(message, after_s=self.feed.retry_s)
-        elif enough:
+        elif self._is_enough(message.message_id):
             held = self.queue.delete(message)
         else:
             held = self.queue.show(message)
