@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ table = common.open_by_safewrite(config)
 traps.set_in(table.world)
 
 
-def write_batch(members: list[lambda_common.Member]) -> list[sw.Receipt | sw.SafewriteError]:
+def write_batch(table: sw.Table, members: list[lambda_common.Member]) -> list[sw.Receipt | sw.SafewriteError]:
     """The receipt or the error of each member; a commit for each."""
-    return [_append(key, frame) for key, frame in members]
+    return [_append(table, key, frame) for key, frame in members]
 
 
-def _append(key: str, frame: Any) -> sw.Receipt | sw.SafewriteError:
+def _append(table: sw.Table, key: str, frame: Any) -> sw.Receipt | sw.SafewriteError:
     try:
         return table.append(frame, key=key)
     except sw.SafewriteError as error:
@@ -35,4 +36,4 @@ def _append(key: str, frame: Any) -> sw.Receipt | sw.SafewriteError:
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Answer with the messages that failed."""
-    return lambda_common.answer(event, traps, write_batch)
+    return lambda_common.answer(event, traps, partial(write_batch, table))
