@@ -45,8 +45,8 @@ def _ignore(message_id: str) -> None:
 class EventSourceMapping:
     """As many pollers as the function has environments, from ``with`` on; a context manager.
 
-    ``deliveries`` says how often a message is delivered though it succeeded; the delivery after the last one that
-    is wanted deletes it.  ``succeeded`` and ``failed`` hear of each message after each delivery, from any thread.
+    ``deliveries`` says how often a message is delivered though it succeeded; the last of them deletes it.
+    ``succeeded`` and ``failed`` hear of each message after each delivery, from any thread.
     ``counts`` has how often what happened: ``delivery``, ``redelivery`` (after a failure), ``repeat`` (after a
     success), ``overlap`` (while another was under way), ``regrouped``, ``reported`` (ids in ``batchItemFailures``),
     ``failed batch`` and ``stale handle``.
