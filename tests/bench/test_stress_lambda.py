@@ -21,6 +21,7 @@ SMALL = (
 )  # fmt: skip
 FLAWS = ("lost", "doubled", "torn", "altered", "phantom", "zombie", "recommitted", "disagreed")
 HANDLER = "bench/stress/writers/lambda_safewrite.py"
+ONE_COMMIT = "return table.append_many(members)"
 STEPS = dict.fromkeys(("key", "txn", "none"), ("stage.put_data", "commit.put_commit"))
 
 
@@ -64,8 +65,8 @@ def test_awswrangler_doubles_rows_in_the_same_functions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flaw", "reason"),
     [
-        ({HANDLER: ("table.append(frame, key=key)", "table.append(frame)")}, "doubled"),
-        ({HANDLER: ("        return error\n", "        return None\n")}, "was acknowledged"),
+        ({HANDLER: (ONE_COMMIT, "return [table.append(frame) for _, frame in members]")}, "doubled"),
+        ({HANDLER: (ONE_COMMIT, f"{ONE_COMMIT} and [None] * len(members)")}, "was acknowledged"),
     ],
     ids=["no key", "an error taken for success"],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,14 @@ table = common.open_by_safewrite(config)
 traps.set_in(table.world)
 
 
-def write_batch(table: sw.Table, members: list[lambda_common.Member]) -> list[sw.Receipt | sw.SafewriteError]:
-    """The receipt or the error of each member; a commit for each."""
-    return [_append(table, key, frame) for key, frame in members]
-
-
-def _append(table: sw.Table, key: str, frame: Any) -> sw.Receipt | sw.SafewriteError:
+def write_batch(table: sw.Table, members: list[lambda_common.Member]) -> Sequence[object]:
+    """The receipt or the error of each member: one commit for all, or a plain append of a message that came alone."""
     try:
-        return table.append(frame, key=key)
+        if len(members) > 1:
+            return table.append_many(members)
+        return [table.append(frame, key=key) for key, frame in members]
     except sw.SafewriteError as error:
-        return error
+        return [error] * len(members)
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
