@@ -74,11 +74,18 @@ def free_port() -> int:
 
 
 def spawn(
-    command: Sequence[str], log: IO[bytes], *, env: Mapping[str, str], cwd: Path, stdout: int | None = None
+    command: Sequence[str],
+    log: IO[bytes],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    stdout: int | None = None,
+    own_group: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start ``command`` so that it ends with us.
 
-    On Linux "us" is the calling *thread*: call it from one that outlives the server.
+    On Linux "us" is the calling *thread*: call it from one that outlives the server.  With ``own_group`` it
+    leads a process group, so that a signal can reach it and whatever it starts.
     """
     prefix: list[str] = []
     if sys.platform == "linux":
@@ -90,6 +97,7 @@ def spawn(
         stderr=log,
         env=dict(env),
         cwd=cwd,
+        process_group=0 if own_group else None,
     )
 
 

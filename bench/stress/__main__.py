@@ -134,6 +134,16 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
             help=f"Kills of each Spark driver with its JVM (default {plan.SPARK_KILLS}, soak {plan.SPARK_KILLS_SOAK}).",
         ),
     ] = None,
+    lambda_: Annotated[
+        int,
+        typer.Option(
+            "--lambda",
+            envvar="SAFEWRITE_LAMBDA",
+            min=0,
+            max=32,
+            help="Also run the arms in Lambda, with so many environments of a function fed by SQS; needs awslambdaric.",
+        ),
+    ] = 0,
     spark_reader: Annotated[
         bool | None,
         typer.Option(
@@ -155,12 +165,16 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     Exit code: 0 valid; 1 invalid, or unknown because the run proves nothing; 2 wrong usage; 130 ended by Ctrl-C.
     """
     json_output = output == "json"
-    chosen = _choose(arms, table_format, arbiter, catalog, own=table is not None, spark=spark > 0)
+    chosen = _choose(
+        arms, table_format, arbiter, catalog, own=table is not None, spark=spark > 0, in_lambda=lambda_ > 0
+    )
     gap = "" if arms or table_format or catalog else _iceberg_gap()
     if gap:
         chosen = tuple(name for name in chosen if not menu.is_iceberg(name))
     if (spark or set(chosen) & set(menu.SPARK_ARMS)) and not _has_spark():
         raise typer.BadParameter("Spark as a writer needs PySpark and its jars: make jars")
+    if set(chosen) & set(menu.LAMBDA_ARMS) and importlib.util.find_spec("awslambdaric") is None:
+        raise typer.BadParameter("functions in Lambda need its Python runtime: pip install awslambdaric")
     factor = plan.SOAK_FACTOR if soak else 1
     if spark_kills is None:
         spark_kills = plan.SPARK_KILLS_SOAK if soak else plan.SPARK_KILLS
@@ -171,7 +185,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         arm_limit_s=limit_s * factor + lives_s, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
         proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
         steps=_names(steps), spark=spark, spark_reader=_has_spark() if spark_reader is None else spark_reader,
-        spark_kills=spark_kills,
+        spark_kills=spark_kills, lambda_=lambda_,
     )  # fmt: skip
     settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
     console = Console(stderr=json_output)
@@ -225,6 +239,7 @@ def _choose(
     *,
     own: bool,
     spark: bool,
+    in_lambda: bool,
 ) -> tuple[str, ...]:
     if table_format == "delta" and catalog is not None:
         raise typer.BadParameter("--catalog is for Iceberg tables: leave out --format delta")
@@ -232,10 +247,12 @@ def _choose(
     unknown = [name for name in named if name not in menu.ARMS]
     if unknown:
         raise typer.BadParameter(f"no arm is named {', '.join(unknown)}; there are {', '.join(menu.ARMS)}")
-    chosen = named or menu.choose(table_format, arbiter=arbiter, catalog=catalog, own=own, spark=spark)
-    iceberg = [name for name in chosen if menu.is_iceberg(name)]
-    if own and iceberg:
-        raise typer.BadParameter(f"--table is for Delta tables; {', '.join(iceberg)} need the local servers")
+    chosen = named or menu.choose(
+        table_format, arbiter=arbiter, catalog=catalog, own=own, spark=spark, lambda_=in_lambda
+    )
+    local = [name for name in chosen if menu.is_iceberg(name) or name in menu.LAMBDA_ARMS]
+    if own and local:
+        raise typer.BadParameter(f"--table is for Delta tables; {', '.join(local)} need the local servers")
     return chosen
 
 

@@ -17,7 +17,7 @@ from .delta_ground import DeltaGround
 from .fleet import RUNNING, Fleet, Tally, WriterSpec
 from .ground import Counts, FinalReads, Ground, UnreadableTableError, Way
 from .iceberg_ground import IcebergGround
-from .plans import spark_writers
+from .plans import lambda_arms, spark_writers
 from .plans.menu import make_arm
 from .plans.plan import ArmPlan, Settings, WriterPlan, place_traps
 from .stage import Stage, python_of
@@ -49,6 +49,8 @@ class ArmResult:
     chores: list[dict[str, Any]] = field(default_factory=list)
     destroyed: str = ""
     """Why no reader can read the table any more, if none can."""
+    fired: dict[str, int] = field(default_factory=dict)
+    """How often each planned class of fault came."""
 
     def of_judged(self, writer: int) -> bool:
         """Whether a writer's rows are judged."""
@@ -121,6 +123,7 @@ class ArmRun:
         if self.arm.arbiter is not None:
             self.steps = self.ground.rehearse()
             self.arm = place_traps(self.arm, self.steps, self.settings)
+            self.arm = lambda_arms.place_traps(self.arm, self.steps, self.settings)
         self.ground.create()
         with contextlib.ExitStack() as stack:
             seed = self.settings.seed
@@ -202,10 +205,17 @@ class ArmRun:
         for kind, counter in ((Event.KILL, fleet.tally.kills), (Event.PAUSE, fleet.tally.pauses)):
             counter.clear()
             counter.update(f"{e['step']}:{e['when']}" for e in marked if e["event"] == kind)
+        ends = [event for event in said if event["event"] == Event.DONE]
         fired = {**self._faults_fired(faults), **traps_fired(self.arm, marked), **self._chores_done(chores)}
+        for end in ends:
+            fired |= end.get("fired", {})
         judged = {writer.number for writer in self.arm.writers if writer.judged}
         judgement = judge(verdict, fired=fired, of=lambda w: w in judged or not judged)
-        flaws = [*final.flaws, *self._lost_by_us(verdict)]
+        flaws = [
+            *final.flaws,
+            *self._lost_by_us(verdict),
+            *(flaw for e in ends for flaw in e.get("flaws", ())),
+        ]
         if flaws:
             judgement = Judgement(False, (*flaws, *judgement.reasons))
         gaps = [f"{writer} did not finish" for writer in _unfinished(fleet)]
@@ -215,7 +225,7 @@ class ArmRun:
         marks = [{**e, "source": "ledger"} for e in marked] + [{**e, "source": "proxy"} for e in events]
         return ArmResult(
             self.arm, self.ground.table, elapsed_s, verdict, judgement, fleet.tally, faults, peer_faults, marks,
-            final.versions, len(self._live), self.steps, errors, chores, destroyed,
+            final.versions, len(self._live), self.steps, errors, chores, destroyed, fired,
         )  # fmt: skip
 
     def _strange(self, writes: list[Write]) -> list[str]:

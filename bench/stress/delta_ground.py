@@ -85,7 +85,8 @@ class DeltaGround:
 
     def config(self, writer: WriterPlan, way: Way) -> dict[str, Any]:
         options = {**way.settings["storage_options"], **dict(writer.storage)}
-        return {"table": self.table, "lock_table": self.settings.lock_table, "storage_options": options}
+        config = {"table": self.table, "lock_table": self.settings.lock_table, "storage_options": options}
+        return {**config, "sqs_url": self.stage.sqs_url} if writer.functions else config
 
     # --- reading ----------------------------------------------------------------------------------
     def read_now(self) -> Read:

@@ -79,7 +79,7 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
         "conflicts": arm.faults[Step.CATALOG_COMMIT, FaultKind.PRECONDITION_412],
         "by_kind": {kind: _speed(writes_of, arm.elapsed_s) for kind, writes_of in _by_kind(arm).items()},
         **_speed(writes, arm.elapsed_s),
-        "faults": _matrix(arm.faults), "peer_faults": _matrix(arm.peer_faults),
+        "fired": arm.fired, "faults": _matrix(arm.faults), "peer_faults": _matrix(arm.peer_faults),
         "kills": _kills(arm), "pauses": dict(sorted(pauses.items())), "restarts": arm.tally.restarts,
         "spark": spark, "spark_kills": ends,
         "faults_fired": sum(arm.faults.values()) + sum(arm.peer_faults.values()) * (not judged),

@@ -74,12 +74,13 @@ class Result:
             "lock_table",
             "spark",
             "spark_kills",
+            "lambda_",
         )
         if soak := s.kills_per_step > 1:
             s = replace(s, appends=s.appends // SOAK_FACTOR)
         changed = [name for name in options if getattr(s, name) != getattr(usual, name)]
         words = [f"python -m {__package__} --seed {s.seed}"]
-        words += [f"--{name.replace('_', '-')} {getattr(s, name)}" for name in changed]
+        words += [f"--{name.rstrip('_').replace('_', '-')} {getattr(s, name)}" for name in changed]
         if soak:
             words.append("--soak")
         if not s.spark_reader and (s.spark or any(arm.plan.catalog for arm in self.arms)):

@@ -33,6 +33,8 @@ class Stage:
     can_proxy: bool
     catalogs: Mapping[CatalogKind, str] = field(default_factory=dict)
     """The addresses of the catalogs that are needed."""
+    sqs_url: str = ""
+    """The address of an SQS; empty where there is none."""
 
 
 @contextlib.contextmanager
@@ -54,7 +56,9 @@ def open_stage(settings: Settings, folder: Path) -> Iterator[Stage]:
         servers.create_lock_table(cloud.boto3_client("dynamodb"), settings.lock_table)
         kinds = {kind for name in settings.arms if (kind := make_arm(name, settings).catalog) is not None}
         uris = {kind: _start_catalog(kind, cloud, bucket, folder, stack) for kind in sorted(kinds)}
-        yield Stage(cloud, bucket, "", can_proxy=settings.proxy, catalogs=uris)
+        yield Stage(
+            cloud, bucket, "", can_proxy=settings.proxy, catalogs=uris, sqs_url=ministack.endpoint_url
+        )
 
 
 def _start_catalog(

@@ -39,12 +39,12 @@ def arm(report: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def mutant(folder: Path, flaws: Mapping[str, tuple[str, str]]) -> Path:
-    """A copy of the checkout in which, for each module of safewrite, sound text has become flawed."""
+    """A copy of the checkout in which, for each module of safewrite or of ``bench/``, sound text has become flawed."""
     checkout = folder / "mutant"
     for package in ("safewrite", "bench"):
         shutil.copytree(ROOT / package, checkout / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name, (sound, flawed) in flaws.items():
-        module = checkout / "safewrite" / name
+        module = checkout / (name if name.startswith("bench/") else f"safewrite/{name}")
         text = module.read_text()
         assert text.count(sound) == 1
         module.write_text(text.replace(sound, flawed))

@@ -70,6 +70,8 @@ class Settings:
     """Spark streams in each of safewrite's arms, and as many plain writers of Spark in those of Delta."""
     spark_kills: int = SPARK_KILLS
     """How often the driver of each of them is killed."""
+    lambda_: int = 0
+    """Environments of the function in each arm in Lambda; 0: as many as such an arm has by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ class WriterPlan:
 
     ``chores`` is set for a process that writes no rows of its own: it maintains the table, by safewrite, as
     many times as it has ``appends``.  The traps of a writer of ``spark`` are the ends of its driver's lives,
-    one after the other.
+    one after the other.  A writer with ``functions`` is a Lambda function with so many environments, and an
+    append is a message.
     """
 
     number: int
@@ -88,6 +91,7 @@ class WriterPlan:
     judged: bool = False
     chores: bool = False
     spark: bool = False
+    functions: int = 0
     appends: int = 10
     rows: int = 100
     storage: tuple[tuple[str, str], ...] = ()
@@ -148,7 +152,9 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
     without the step, a later one is hit.
     """
     rng = random.Random(f"{settings.seed}/{arm.name}/traps")
-    judged = [writer for writer in arm.writers if writer.judged and not writer.spark]
+    judged = [writer for writer in arm.writers if writer.judged and not writer.spark and not writer.functions]
+    if not judged:
+        return arm
     slots = [(writer, seq) for writer in judged for seq in range(1, max(2, writer.appends * 2 // 3))]
     rng.shuffle(slots)
     traps: dict[int, list[dict[str, Any]]] = {writer.number: [] for writer in judged}
@@ -172,6 +178,11 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
         traps[keyed[index % len(keyed)]].append({"seq": None, "step": step, "when": when, "action": "kill"})
     writers = tuple(replace(w, traps=(*w.traps, *traps.get(w.number, ()))) for w in arm.writers)
     return replace(arm, writers=writers)
+
+
+def wanted_kills(steps: Mapping[str, Sequence[str]], settings: Settings) -> list[tuple[str, str]]:
+    """(step, before or after) of every planned kill."""
+    return [(step, when) for step, when, action in _wanted(steps, settings) if action == "kill"]
 
 
 def _wanted(steps: Mapping[str, Sequence[str]], settings: Settings) -> list[tuple[str, str, str]]:

@@ -255,7 +255,7 @@ def open_by_safewrite(config: dict[str, Any]) -> Any:
     import safewrite as sw
 
     options: dict[str, Any] = {"lease_s": config["lease_s"]}
-    options |= {name: config[name] for name in ("catalog", "storage_options") if name in config}
+    options |= {name: config[name] for name in ("catalog", "storage_options", "timeout_s") if name in config}
     if config.get("arbiter") == "object-store":
         options["arbiter"] = "object-store"
     elif config.get("lock_table"):
