@@ -58,7 +58,7 @@ def client(
     *,
     session: boto3.Session | None = None,
     options: Mapping[str, str] | None = None,
-    connections: int = 16,
+    connections: int = 32,
 ) -> Any:
     """A boto3 client that sends each request once: the protocol repeats (A3, C3).
 

@@ -21,7 +21,7 @@ SMALL = (
 )  # fmt: skip
 FLAWS = ("lost", "doubled", "torn", "altered", "phantom", "zombie", "recommitted", "disagreed")
 HANDLER = "bench/stress/writers/lambda_safewrite.py"
-ONE_COMMIT = "return table.append_many(members)"
+WRITE, ANSWER = "write = BatchWriter(table, ", "    return answer\n"
 STEPS = dict.fromkeys(("key", "txn", "none"), ("stage.put_data", "commit.put_commit"))
 
 
@@ -65,10 +65,10 @@ def test_awswrangler_doubles_rows_in_the_same_functions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flaw", "reason"),
     [
-        ({HANDLER: (ONE_COMMIT, "return [table.append(frame) for _, frame in members]")}, "doubled"),
-        ({HANDLER: (ONE_COMMIT, f"{ONE_COMMIT} and [None] * len(members)")}, "was acknowledged"),
+        ({HANDLER: (WRITE, f"import uuid\n{WRITE}key=lambda _: str(uuid.uuid4()), ")}, "doubled"),
+        ({HANDLER: (ANSWER, '    return {"batchItemFailures": []}\n')}, "was acknowledged"),
     ],
-    ids=["no key", "an error taken for success"],
+    ids=["a random key", "an error taken for success"],
 )
 def test_a_run_with_a_flawed_handler_is_invalid(
     tmp_path: Path, flaw: dict[str, tuple[str, str]], reason: str

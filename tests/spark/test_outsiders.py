@@ -203,8 +203,10 @@ def test_the_length_of_a_varchar_is_kept_by_frames_of_spark(spark: Spark, hooked
         for value in ("ab", "abcd"):
             with pytest.raises(sw.WouldAlterError, match=r"char\(3\)"):
                 table.append(spark.session.sql(f"SELECT 1L AS id, '{value}' AS c"))
-        table.append(spark.session.sql("SELECT 1L AS id, 'abc' AS c"))
+        table.append(spark.session.sql("SELECT 1L AS id, 'abc' AS c"), properties={"etl.run": "7"})
     assert spark.read(made.uri).to_pylist() == [{"id": 1, "c": "abc"}]
+    history = DeltaTable(made.place.uri, storage_options=dict(made.place.storage_options)).history()
+    assert history[0]["etl.run"] == "7"
 
 
 def test_partition_values_that_deltalake_cannot_read_are_refused_in_frames_of_spark(

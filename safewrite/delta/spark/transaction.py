@@ -66,7 +66,7 @@ class SparkTransaction(Transaction):
     def name(self, version: int, body: bytes) -> bytes:
         """Delta's commit with the write's name in it; every other line stays as it is."""
         first, *rest = body.splitlines()
-        info = json.loads(first)["commitInfo"]
+        info = {**self.properties, **json.loads(first)["commitInfo"]}
         info[ENGINE] = {"commitId": self.commit_id, "writes": [self.write.to_log()]}
         named = [{"commitInfo": info}, *({"txn": txn} for txn in self._txns(version))]
         lines = [json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode() for one in named]

@@ -139,6 +139,7 @@ class _Job:
             state=place.state,
             exact=self.operation.where is None,
             mode=self.operation.verb.capitalize(),
+            properties=self.operation.properties,
         )
 
     def named(self, batch: Batch, place: Place) -> Write:
