@@ -156,7 +156,7 @@ ICEBERG_MUTANTS = (
         "key",
         "the key in the commit itself",
         "iceberg/write/summary.py",
-        (("            KEY: self.key,\n", ""),),
+        (("{KEY: self.key, FINGERPRINT", "{FINGERPRINT"),),
         OWN,
         "test_the_key_is_in_the_very_commit",
     ),

@@ -34,7 +34,7 @@ from tests.stateful.lake import Locks
 from tests.stateful.nemesis import Crash, Nemesis
 from tests.stateful.reader import Snapshot
 
-LIMITS = Limits(attempts=5, asks=3)
+LIMITS = Limits(attempts=5, asks=2)
 WRITERS = 2
 Place = Literal["dynamodb", "object-store", "sql"]
 Content = Literal["own", "other", "misfit", "wider"]
