@@ -6,8 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from safewrite.errors import InternalError, InvalidInputError, SafewriteError, WouldAlterError
+from safewrite.errors import (
+    InternalError,
+    InvalidInputError,
+    ReplayMismatchError,
+    SafewriteError,
+    WouldAlterError,
+)
 from safewrite.frames.source import is_spark
+from safewrite.mismatch import in_one_call
 from safewrite.options import GENERATED, identity
 from safewrite.protocol import keys
 from safewrite.protocol.keys import Identity
@@ -32,6 +39,16 @@ class Member:
     answer: Answer | None = None
     same_as: Member | None = None
     """An earlier member of the same key and rows, which is written for both."""
+
+    def rows(self) -> Prepared:
+        """The rows that were checked.
+
+        Raises:
+            InternalError: they were not.
+        """
+        if self.prepared is None:
+            raise InternalError("A member of the group was not prepared. Please report it.")
+        return self.prepared
 
     def fail(self, error: SafewriteError) -> None:
         """Answer with an error, which names the member."""
@@ -135,8 +152,8 @@ def _repeats(member: Member, earlier: Member) -> None:
     assert earlier.write is not None
     try:
         keys.must_match_in_call(member.write.key, earlier.write.fingerprint, member.write.fingerprint)
-    except SafewriteError as error:
-        member.fail(error)
+    except ReplayMismatchError as error:
+        member.fail(in_one_call(error, earlier.rows(), member.rows()))
     else:
         member.same_as = earlier
 
