@@ -157,6 +157,43 @@ def test_a_first_write_without_volatile_has_no_repeat_with_it(place: Place) -> N
     assert place.ids() == [1, 2]
 
 
+# --- wrong arguments ----------------------------------------------------------------------------------
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "where": (lambda t: t.overwrite(rows(1), where="id < 9", volatile=["id"]), "where= is on 'id'"),
+    "tuples": (lambda t: t.overwrite(rows(1), where=[("id", "<", 9)], volatile=["id"]), "where= is on 'id'"),
+    "no column": (lambda t: t.overwrite(rows(1), volatile=["loadd_at"]), "'loadd_at', which is no column"),
+    "another case": (lambda t: t.append(rows(1), volatile=["ID"]), "'ID', which is no column"),
+    "all": (lambda t: t.append(rows(1), volatile=["id", "x", "loaded_at"]), "names all columns"),
+    "all that come": (
+        lambda t: t.append(rows(1)[["id"]], volatile=["id"], schema_mode="merge"),
+        "names all columns",
+    ),
+    "half of a pair": (lambda t: t.append(rows(1), volatile=["\ud800"]), "list of column names"),
+    "a batch": (lambda t: t.sink(app_id="s", volatile=["no"])(rows(1), 0), "which is no column"),
+    "a group": (lambda t: t.append_many([("v", rows(1))], volatile="at"), "list of texts"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_left_out_is_refused_before_anything_is_uploaded(place: Place, case: str) -> None:
+    call, said = WRONG[case]
+    table = place.open()
+    table.append(rows(5))
+    before = sorted(place.folder.rglob("*"))
+    with pytest.raises(sw.InvalidInputError, match="Nothing was written") as caught:
+        call(table)
+    assert said in str(caught.value)
+    assert sorted(place.folder.rglob("*")) == before
+
+
+def test_a_member_that_lacks_the_column_gets_its_own_error(place: Place) -> None:
+    answers = place.open().append_many(
+        [("a", [{"id": 1}]), ("b", [{"id": 2, "at": 5}])], schema_mode="merge", volatile=["at"]
+    )
+    assert told(answers) == ["invalid_input", "committed"]
+    assert place.ids() == [2]
+
+
 # --- what the error says ------------------------------------------------------------------------------
 MADE: dict[str, tuple[Callable[[], Any], str]] = {
     "a time": (lambda: START + pd.Timedelta(next(attempts), "s"), "a time"),

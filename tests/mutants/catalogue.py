@@ -368,7 +368,10 @@ MUTANTS = (
         FINGERPRINT,
         (
             ('    kind: str = "v1"\n', '    kind: str = field(default="v1", compare=False)\n'),
-            ("from dataclasses import dataclass\n", "from dataclasses import dataclass, field\n"),
+            (
+                "from dataclasses import dataclass, replace\n",
+                "from dataclasses import dataclass, field, replace\n",
+            ),
         ),
         pytest("frames/test_fingerprint.py"),
         "test_fingerprints_of_two_kinds_are_never_equal",
@@ -378,7 +381,7 @@ MUTANTS = (
         "the names of the columns that a fingerprint leaves out",
         FINGERPRINT,
         (("        return rows.leaving_out(self._volatile)\n", "        return rows\n"),),
-        pytest("test_volatile.py"),
+        pytest("test_volatile.py::test_null_where_the_first_write_left_a_column_out_is_no_repeat"),
         "test_null_where_the_first_write_left_a_column_out_is_no_repeat",
     ),
     Mutant(
@@ -386,7 +389,7 @@ MUTANTS = (
         "that the fingerprint leaves out what is volatile",
         FINGERPRINT,
         (("                if name not in self._volatile\n", ""),),
-        pytest("test_volatile.py"),
+        pytest("test_volatile.py::test_a_repeat_with_another_load_time_is_recognised"),
         "test_a_repeat_with_another_load_time_is_recognised",
     ),
     Mutant(
@@ -394,15 +397,15 @@ MUTANTS = (
         "the refusal of a condition on a volatile column",
         "volatile.py",
         (("    both = sorted(set(volatile) & set(columns))\n", "    both = []\n"),),
-        pytest("test_wrong_calls.py::test_a_verb_with_a_wrong_argument"),
-        "a condition on a volatile column",
+        pytest("test_volatile.py::test_what_cannot_be_left_out_is_refused_before_anything_is_uploaded"),
+        "test_what_cannot_be_left_out_is_refused_before_anything_is_uploaded",
     ),
     Mutant(
         "volatile-told",
         "the look at what the first write left out",
         "mismatch.py",
         (("    if first != list(volatile):\n", "    if False:\n"),),
-        pytest("test_volatile.py"),
+        pytest("test_volatile.py::test_a_repeat_that_leaves_out_other_columns_is_told_so"),
         "test_a_repeat_that_leaves_out_other_columns_is_told_so",
     ),
     Mutant(
