@@ -189,7 +189,7 @@ def _advice(error: ReplayMismatchError, rows: Prepared) -> str:
     return (
         "If these are new data, give them a key of their own; if they are the same event, take its values from the event, "
         "and name what is made in each attempt (a load time, a uuid) in volatile= from a key's first write on. A stream whose "
-        "checkpoint was deleted needs a new app_id."
+        "checkpoint was deleted needs a new app id."
     )
 
 
