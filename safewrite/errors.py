@@ -105,9 +105,20 @@ class InvalidInputError(NotCommittedError, ValueError):
 
 
 class ReplayMismatchError(NotCommittedError):
-    """The key was committed before with other rows (or it cannot be shown that they are equal)."""
+    """The key was committed before with other rows (or it cannot be shown that they are equal).
+
+    ``version`` is the Delta version or Iceberg snapshot id that holds the earlier rows, where it is known;
+    ``columns`` are those that differ, where the table's history tells.
+    """
 
     default_kind = Kind.REPLAY_MISMATCH
+
+    def __init__(
+        self, message: str, *, kind: Kind | None = None, key: str | None = None, version: int | None = None
+    ) -> None:
+        super().__init__(message, kind=kind, key=key)
+        self.version = version
+        self.columns: tuple[str, ...] = ()
 
 
 class ConflictError(NotCommittedError):

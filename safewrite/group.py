@@ -11,10 +11,12 @@ from safewrite.errors import (
     InvalidInputError,
     Kind,
     NotCommittedError,
+    ReplayMismatchError,
     SafewriteError,
     WouldAlterError,
 )
 from safewrite.frames.source import is_spark
+from safewrite.mismatch import in_one_call
 from safewrite.options import GENERATED, identity
 from safewrite.protocol import keys
 from safewrite.protocol.keys import Identity
@@ -41,6 +43,16 @@ class Member:
     """The queue's group that it belongs to, whose order is kept; None for no group."""
     same_as: Member | None = None
     """An earlier member of the same key and rows, which is written for both."""
+
+    def rows(self) -> Prepared:
+        """The rows that were checked.
+
+        Raises:
+            InternalError: they were not.
+        """
+        if self.prepared is None:
+            raise InternalError("A member of the group was not prepared. Please report it.")
+        return self.prepared
 
     def fail(self, error: SafewriteError) -> None:
         """Answer with an error, which names the member."""
@@ -180,8 +192,8 @@ def _repeats(member: Member, earlier: Member) -> None:
     assert earlier.write is not None
     try:
         keys.must_match_in_call(member.write.key, earlier.write.fingerprint, member.write.fingerprint)
-    except SafewriteError as error:
-        member.fail(error)
+    except ReplayMismatchError as error:
+        member.fail(in_one_call(error, earlier.rows(), member.rows()))
     else:
         member.same_as = earlier
 

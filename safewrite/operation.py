@@ -27,6 +27,7 @@ class Operation:
     spark_catalog: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float | None = None
+    volatile: tuple[str, ...] = ()
 
 
 class Keyed(Protocol):

@@ -16,6 +16,7 @@ from safewrite.public import Turn, verb
 from safewrite.receipt import Receipt
 from safewrite.sink import Sink, portable, reopened, sink
 from safewrite.stores.world import monotonic_s
+from safewrite.volatile import given as check_volatile
 from safewrite.write_loop import DoneT, PlanT, VersionT, WriteLoop
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         key: Key = GENERATED,
         txn: Txn = GENERATED,
         schema_mode: Literal["merge"] | None = None,
+        volatile: Sequence[str] | None = None,
         spark_catalog: str | None = None,
         properties: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
@@ -101,6 +103,8 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
                 returns the first receipt (``already_committed``), with other rows it raises.
             txn: ``(app_id, version)`` of a stream's batch, instead of a key.
             schema_mode: ``"merge"`` to add new columns to the table and leave missing ones NULL.
+            volatile: columns that are made in each attempt, such as ``["loaded_at"]``: they are written, and left
+                out where a repeat is compared with the first write.  Every call with the key must name the same.
             spark_catalog: Iceberg only, for a Spark DataFrame: its session's name for the table's catalog,
                 where several of the session's catalogs know the table.
             properties: what the table's history is to say of the commit besides, in Delta's ``commitInfo`` or
@@ -121,6 +125,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             spark_catalog=self._in_session(spark_catalog),
             properties=check_properties(properties),
             timeout_s=patience(timeout_s),
+            volatile=check_volatile(volatile),
         )
         return self._write(data, operation, identity(key, txn))
 
@@ -131,6 +136,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         *,
         groups: Iterable[Hashable] | None = None,
         schema_mode: Literal["merge"] | None = None,
+        volatile: Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> list[Answer]:
@@ -147,6 +153,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             groups: for each member the group of its queue whose order is kept (of a FIFO queue, a shard), or None.
                 After a member whose rows are at fault the others of its group are left out (kind HELD_BACK).
             schema_mode, properties, timeout_s: as for :meth:`append`, for the whole commit.
+            volatile: as for :meth:`append`, for each member.
 
         Returns:
             For each member, in order, its receipt, or the error that concerns it alone (WouldAlterError,
@@ -162,6 +169,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             schema_mode=check_mode(schema_mode),
             properties=check_properties(properties),
             timeout_s=patience(timeout_s),
+            volatile=check_volatile(volatile),
         )
         return self._write_many(Group(members, groups), operation)
 
@@ -174,6 +182,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         key: Key = GENERATED,
         txn: Txn = GENERATED,
         schema_mode: Literal["merge"] | None = None,
+        volatile: Sequence[str] | None = None,
         spark_catalog: str | None = None,
         properties: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
@@ -189,6 +198,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             where: SQL (``"day = '2026-11-21'"``; extra ``[delta]`` or ``[iceberg]``) or tuples
                 (``[("day", "=", "2026-11-21")]``).  On partition columns whole files are replaced; on
                 others the files that hold matching rows are rewritten.
+            volatile: as for :meth:`append`; none of them may be in ``where``.
             key, txn, schema_mode, spark_catalog, properties, timeout_s: as for :meth:`append`.
 
         Raises:
@@ -205,6 +215,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             self._in_session(spark_catalog),
             check_properties(properties),
             patience(timeout_s),
+            check_volatile(volatile),
         )
         return self._write(data, operation, identity(key, txn))
 
@@ -262,6 +273,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         *,
         app_id: str,
         schema_mode: Literal["merge"] | None = None,
+        volatile: Sequence[str] | None = None,
         spark_catalog: str | None = None,
     ) -> Sink:
         """What ``foreachBatch`` of a Spark stream calls: ``stream.writeStream.foreachBatch(table.sink(app_id="orders"))``.
@@ -273,9 +285,14 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             mode: ``"append"``, or ``"overwrite"`` to replace all rows by each batch.
             app_id: names the stream, as long as its checkpoint lives.  It has no default: two streams must not
                 share one, and a stream whose checkpoint was deleted counts from 0 again and needs a new one.
-            schema_mode, spark_catalog: as for :meth:`append`.
+            schema_mode, volatile, spark_catalog: as for :meth:`append`.  A batch that is known by its offsets needs
+                no ``volatile``.
         """
-        extra = {} if self._in_session(spark_catalog) is None else {"spark_catalog": spark_catalog}
+        given = {
+            "spark_catalog": self._in_session(spark_catalog),
+            "volatile": check_volatile(volatile) or None,
+        }
+        extra = {name: value for name, value in given.items() if value is not None}
         return sink(self.reopen, mode, app_id, schema_mode, extra)
 
     # --- what a format knows ------------------------------------------------------------------------

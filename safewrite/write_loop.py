@@ -22,6 +22,7 @@ from safewrite.errors import (
 )
 from safewrite.frames.source import is_spark
 from safewrite.group import Answer, Group, Member
+from safewrite.mismatch import Explainer
 from safewrite.operation import GroupDone, Operation, Planned
 from safewrite.pace import Pace
 from safewrite.protocol.ask import Limits
@@ -137,7 +138,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         """Let Spark write the files of its DataFrame, and commit them as those of any other frame."""
 
     @abstractmethod
-    def _count(self, data: Any, on: VersionT | None) -> Counted:
+    def _count(self, data: Any, operation: Operation, on: VersionT | None) -> Prepared:
         """The rows under the table's schema, which may have more columns than they."""
 
     @abstractmethod
@@ -147,6 +148,10 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
     @abstractmethod
     def _resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
         """The version that holds a write, and the history's entry of it; None if it did not land."""
+
+    @abstractmethod
+    def _recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
+        """The writes that a version carries, as the history describes them."""
 
     @abstractmethod
     def _after(self, done: DoneT, started_s: float) -> None:
@@ -162,9 +167,10 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             kinds.add(Kind.CONFLICT)
 
         def attempt() -> Receipt:
-            if spark:
+            if not spark:
+                return self._write_rows(data, operation, name, started_s)
+            with self._explaining(operation, Explainer(self._recorded)):
                 return self._write_spark(data, operation, name, started_s)
-            return self._write_rows(data, operation, name, started_s)
 
         with self._within(operation.timeout_s, started_s):
             return self._replanned(attempt, kinds)
@@ -187,12 +193,26 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         try:
             plan, encode = self._plan(data, operation, name, on)
         except WouldAlterError:
-            repeated = self._repeated(lambda: self._count(data, on), operation, name, on)
+            repeated = self._repeated(lambda: self._count(data, operation, on), operation, name, on)
             if repeated is None:
                 raise
             return repeated
         plan.properties = operation.properties
-        return self._receipt(self._commit(plan, operation, encode), plan.write, started_s)
+        explainer = Explainer(self._recorded)
+        count = None if operation.verb == "delete" else lambda: self._count(data, operation, on)
+        with self._explaining(operation, explainer, count):
+            done = self._commit(plan, operation, encode)
+        return self._receipt(done, plan.write, started_s)
+
+    @contextmanager
+    def _explaining(
+        self, operation: Operation, explainer: Explainer, count: Callable[[], Prepared] | None = None
+    ) -> Iterator[None]:
+        """Say of a key that was committed with other rows how these differ, as far as the history tells."""
+        try:
+            yield
+        except ReplayMismatchError as error:
+            raise explainer.explained(error, operation.volatile, count) from error.__cause__
 
     def _replanned(self, attempt: Callable[[], T], kinds: set[Kind]) -> T:
         """Plan and stage again when another writer changed what the plan depends on (H9, C9)."""
@@ -288,7 +308,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         try:
             member.prepared = self._prepare_next(member.data, operation, group.on, group.prepared)
         except WouldAlterError:
-            count = partial(self._count, member.data, group.on)
+            count = partial(self._count, member.data, operation, group.on)
             member.answer = self._repeated(count, operation, member.name, group.on)
             if member.answer is None:
                 raise
@@ -309,12 +329,13 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         landed = self._commit_group(plan, encode)
         done = landed.done
         written = {write.key: write for write in landed.writes}
+        explainer = Explainer(self._recorded)
         for member in members:
             assert member.write is not None
             own = written.get(member.write.key)
             known = done if own is not None else landed.known[member.write.key]
             if isinstance(known, SafewriteError):
-                member.fail(known)
+                member.fail(explainer.explained(known, operation.volatile, member.rows))
                 continue
             assert known is not None
             if own is not None:

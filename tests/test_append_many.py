@@ -24,7 +24,7 @@ class Place:
     """A table of either format, and a reader of it that is not safewrite."""
 
     def __init__(self, folder: Path, format_: str) -> None:
-        self.format = format_
+        self.folder, self.format = folder, format_
         self.name = str(folder / "t") if format_ == "delta" else "db.t"
         self.catalog = {
             "type": "sql", "uri": f"sqlite:///{folder}/c.db", "warehouse": str(folder / "w")

@@ -15,7 +15,7 @@ from safewrite.delta.opening import already_there, check_same, check_table, not_
 from safewrite.delta.write import creation
 from safewrite.delta.write.many import Group, write_many
 from safewrite.delta.write.plans import Planner
-from safewrite.delta.write.resolve import resolve
+from safewrite.delta.write.resolve import recorded, resolve
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import Done, write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
@@ -196,7 +196,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
     def _prepare_next(
         self, data: Any, operation: Operation, on: Snapshot | None, earlier: Sequence[Prepared]
     ) -> Prepared:
-        return self._planner.prepare_next(data, on, operation.schema_mode, earlier)
+        return self._planner.prepare_next(data, on, operation, earlier)
 
     def _plan_group(
         self, members: Sequence[Member], operation: Operation, on: Snapshot | None
@@ -209,8 +209,8 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
             write_many(plan, encode, queue_first=self._queue_first > 0, fresh=self._is_fresh(), **how)
         )
 
-    def _count(self, data: Any, on: Snapshot | None) -> Counted:
-        return self._planner.prepare(data, on, "merge")
+    def _count(self, data: Any, operation: Operation, on: Snapshot | None) -> Prepared:
+        return self._planner.prepare(data, on, "merge", operation.volatile)
 
     def _name(self, counted: Counted, on: Snapshot | None, name: Identity) -> Write:
         return self._planner.name(counted, on, name)
@@ -223,6 +223,9 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         table_id = newest.table_id if newest is not None else None
         found = self._run(resolve(key, table_id, arbiter=self._arbiter(), limits=self.limits))
         return None if found is None else (found[0], {**found[1], "key": key})
+
+    def _recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
+        return self._run(recorded(version, limits=self.limits))
 
     def _after(self, done: Done, started_s: float) -> None:
         self._mixed |= done.mixed
@@ -264,7 +267,8 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         try:
             done, candidate = spark.write(frame, place, operation)
         except WouldAlterError:
-            repeated = self._repeated(partial(spark.counted, frame, state), operation, name, state)
+            count = partial(spark.counted, frame, state, operation.volatile)
+            repeated = self._repeated(count, operation, name, state)
             if repeated is None:
                 raise
             return repeated

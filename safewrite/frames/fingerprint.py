@@ -12,14 +12,17 @@ Version 1:
 * rows: the sum of the row hashes in each of the two lanes, modulo 2^64, and the number of rows.
 
 A list adds its elements by position, a map its entries without regard to order, a struct its fields
-by name.  This guards against mistakes, not against collisions made on purpose.
+by name.  Columns that are left out (``volatile=``) take part by their names only, which are mixed into the
+result.  This guards against mistakes, not against collisions made on purpose.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -28,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
+from safewrite.frames.column_digests import packed
 from safewrite.frames.conform import entries_of
 
 Lane: TypeAlias = npt.NDArray[np.uint64]
@@ -64,6 +68,17 @@ class Fingerprint:
             raise InvalidInputError(f"{text!r} is no fingerprint of the form v1:<rows>:<32 hex digits>.")
         return cls(int(match[2]), match[3], match[1])
 
+    def leaving_out(self, volatile: Sequence[str]) -> Fingerprint:
+        """The same rows without these columns: equal only to what leaves out the same ones (promise 6).
+
+        A ledger and a stream's last batch hold nothing else than this text, so the names must be in it.
+        """
+        if not volatile:
+            return self
+        names = json.dumps(sorted(set(volatile))).encode()
+        mark = int.from_bytes(hashlib.blake2b(names, digest_size=16).digest(), "big")
+        return replace(self, digest=f"{int(self.digest, 16) ^ mark:032x}")
+
     @property
     def int63(self) -> int:
         """A stable number of 63 bits made of rows and digest, for places that hold an integer."""
@@ -72,23 +87,34 @@ class Fingerprint:
 
 
 class Fingerprinter:
-    """Adds up the fingerprint of conformed tables, in any order and cut anywhere."""
+    """Adds up the fingerprint of conformed tables, in any order and cut anywhere; columns can be left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, volatile: Sequence[str] = ()) -> None:
         self._rows = 0
         self._sums = [0, 0]
+        self._volatile = tuple(volatile)
+        self._columns: dict[str, int] = {}
 
     def update(self, conformed: pa.Table) -> None:
         """Add the rows of a table that has canonical types (as ``conform`` returns it)."""
         self._rows += conformed.num_rows
         for batch in conformed.to_batches(max_chunksize=_BLOCK_ROWS):
-            columns = [(name, batch.column(i)) for i, name in enumerate(batch.schema.names)]
-            for lane, values in enumerate(_fields(columns, batch.num_rows, "row")):
+            columns = [
+                (name, batch.column(i))
+                for i, name in enumerate(batch.schema.names)
+                if name not in self._volatile
+            ]
+            for lane, values in enumerate(_fields(columns, batch.num_rows, "row", self._columns)):
                 self._sums[lane] = (self._sums[lane] + int(values.sum(dtype=np.uint64))) % 2**64
 
     def result(self) -> Fingerprint:
         """The fingerprint of all rows so far."""
-        return Fingerprint(self._rows, f"{self._sums[0]:016x}{self._sums[1]:016x}")
+        rows = Fingerprint(self._rows, f"{self._sums[0]:016x}{self._sums[1]:016x}")
+        return rows.leaving_out(self._volatile)
+
+    def column_digests(self) -> str:
+        """Short digests of the columns so far; see ``safewrite.frames.column_digests``."""
+        return packed(self._columns)
 
 
 def _seed(*parts: str) -> tuple[np.uint64, np.uint64]:
@@ -119,8 +145,13 @@ def _seeded(pair: Pair, name: str) -> Pair:
     return _mix(pair[0] + seed_1), _mix(pair[1] + seed_2, _M3, _M4)
 
 
-def _fields(columns: list[tuple[str, pa.Array]], rows: int, kind: str) -> Pair:
-    """The hashes of rows (or structs): the sum of the cells that are not NULL, mixed."""
+def _fields(
+    columns: list[tuple[str, pa.Array]], rows: int, kind: str, sums: dict[str, int] | None = None
+) -> Pair:
+    """The hashes of rows (or structs): the sum of the cells that are not NULL, mixed.
+
+    ``sums`` gets the sum of each column's cells.
+    """
     first, second = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
     for name, values in columns if rows else ():
         cells = _values(values, name)
@@ -129,6 +160,8 @@ def _fields(columns: list[tuple[str, pa.Array]], rows: int, kind: str) -> Pair:
             cells = cells[0] * valid, cells[1] * valid
         first += cells[0]
         second += cells[1]
+        if sums is not None:
+            sums[name] = (sums.get(name, 0) + int(cells[0].sum(dtype=np.uint64))) % 2**64
     return _seeded((first, second), kind)
 
 
@@ -252,3 +285,11 @@ class Counted(Protocol):
 
     @property
     def fingerprint(self) -> Fingerprint: ...
+
+    @property
+    def volatile(self) -> tuple[str, ...]:
+        """Columns that the fingerprint leaves out."""
+
+    @property
+    def column_digests(self) -> str:
+        """Short digests of the columns; empty where there are none."""

@@ -17,6 +17,7 @@ from safewrite.frames.source import Frame, as_frame
 from safewrite.frames.types import canonical_schema, canonical_type, check_names
 from safewrite.given import reading
 from safewrite.given import schema_mode as check_mode
+from safewrite.volatile import check_columns
 
 KEPT_BYTES = 64 * 2**20
 """Frames up to this size are converted once and kept; larger ones are converted again when written."""
@@ -34,7 +35,8 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 class Prepared:
     """Rows that were checked whole: they can be written as ``schema``, each value unchanged.
 
-    ``added`` are the fields that ``schema`` has and the table does not yet (schema_mode='merge').
+    ``added`` are the fields that ``schema`` has and the table does not yet (schema_mode='merge');
+    ``volatile`` are the columns that the fingerprint leaves out, ``column_digests`` are of the others.
     """
 
     schema: pa.Schema
@@ -42,6 +44,8 @@ class Prepared:
     fingerprint: Fingerprint
     added: tuple[pa.Field, ...] = ()
     partition_by: tuple[str, ...] = ()
+    volatile: tuple[str, ...] = ()
+    column_digests: str = ""
     _frame: Frame | None = field(default=None, repr=False)
     _kept: pa.Table | None = field(default=None, repr=False)
     _slice_rows: int = _SLICE_ROWS
@@ -92,11 +96,13 @@ def prepare(
     *,
     partition_by: Sequence[str] = (),
     schema_mode: Literal["merge"] | None = None,
+    volatile: Sequence[str] = (),
 ) -> Prepared:
     """Check all of ``data`` against the table schema ``target`` (None: infer it, for a new table).
 
     ``schema_mode="merge"`` appends the frame's new columns to the schema as nullable ones, and lets
-    nullable columns be missing (they read as NULL).  Raises WouldAlterError for a value, column or
+    nullable columns be missing (they read as NULL).  ``volatile`` columns are written, and left out of the
+    fingerprint.  Raises WouldAlterError for a value, column or
     field that would change, be dropped or become NULL, and InvalidInputError for data that is no
     table or cannot be read twice.  Nothing is written.  Failures H1-H8.
     """
@@ -112,12 +118,14 @@ def prepare(
     _refuse_ragged(frame, merge=merge)
     schema, added = _target(frame, target, merge=merge)
     _check_partitions(schema, partition_by)
+    check_columns(volatile, schema.names, frame.column_names)
     draft = Prepared(
         schema,
         frame.rows,
         Fingerprinter().result(),
         added,
         tuple(partition_by),
+        tuple(volatile),
         _frame=frame,
         _slice_rows=_slice_rows(frame),
         _allow_missing=merge or empty,
@@ -153,7 +161,7 @@ def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _checked(draft: Prepared, *, keep: bool, empty: bool) -> Prepared:
     """Look at every row, and give the draft its fingerprint."""
-    prints = Fingerprinter()
+    prints = Fingerprinter(draft.volatile)
     kept: list[pa.Table] = []
     if draft.rows == 0 and not empty:
         draft.piece(0, 0)  # the names and types of an empty frame are checked as well
@@ -166,9 +174,8 @@ def _checked(draft: Prepared, *, keep: bool, empty: bool) -> Prepared:
     if result.rows != draft.rows:
         raise InternalError(f"{draft.rows} rows came in and {result.rows} were checked; please report this.")
     whole = pa.concat_tables(kept) if kept else draft.schema.empty_table()
-    if keep:
-        return replace(draft, fingerprint=result, _frame=None, _kept=whole)
-    return replace(draft, fingerprint=result)
+    checked = replace(draft, fingerprint=result, column_digests=prints.column_digests())
+    return replace(checked, _frame=None, _kept=whole) if keep else checked
 
 
 def _refuse_ragged(frame: Frame, *, merge: bool) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import Constant, Predicate, columns, truths
+from safewrite.volatile import check_where
 
 if TYPE_CHECKING:
     from safewrite.frames.prepare import Prepared
@@ -25,9 +26,10 @@ def check_rows(prepared: Prepared, predicate: Predicate) -> None:
     """Make sure that the overwrite would replace every new row (as Delta's replaceWhere does).
 
     Raises:
-        InvalidInputError: for some row the predicate is not TRUE.
+        InvalidInputError: for some row the predicate is not TRUE, or it is on a volatile column.
     """
     named = sorted(columns(predicate))
+    check_where(prepared.volatile, named)
     outside = 0
     for table in prepared.tables(named or None):
         outside += table.num_rows - _true_count(truths(predicate, table))

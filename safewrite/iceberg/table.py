@@ -14,7 +14,7 @@ from safewrite.iceberg.current import CachedTable
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import check_state, check_table
-from safewrite.iceberg.write import creation
+from safewrite.iceberg.write import creation, members
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.many import Group, write_many
 from safewrite.iceberg.write.plans import Planner, inferred_schema
@@ -241,7 +241,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         self, data: Any, operation: Operation, on: TableVersion | None, earlier: Sequence[Prepared]
     ) -> Prepared:
         head = on or self._cached.existing()
-        return self._planner.prepare_next(data, head, operation.schema_mode, earlier)
+        return self._planner.prepare_next(data, head, operation, earlier)
 
     def _plan_group(
         self, members: Sequence[Member], operation: Operation, on: TableVersion | None
@@ -264,8 +264,8 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
             self._doubts |= dict.fromkeys((write.key for write in plan.write.members), plan.bound)
             raise
 
-    def _count(self, data: Any, on: TableVersion | None) -> Counted:
-        return self._planner.prepare(data, on or self._cached.existing(), "merge")[0]
+    def _count(self, data: Any, operation: Operation, on: TableVersion | None) -> Prepared:
+        return self._planner.prepare(data, on or self._cached.existing(), "merge", operation.volatile)[0]
 
     def _name(self, counted: Counted, on: TableVersion | None, name: Identity) -> Write:
         return self._planner.name(counted, on or self._cached.existing(), name)
@@ -278,6 +278,9 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
             check_doubt(self._doubts.get(key), head, key)
             return None
         return found.snapshot_id, found.entry(key)
+
+    def _recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
+        return self._cached.run(members.recorded(self._cached.look(self.limits), version, self.limits))
 
     def _after(self, done: Done, started_s: float) -> None:
         try:
@@ -311,7 +314,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
             try:
                 job = write.job(frame, there, operation, origin=origin)
             except WouldAlterError:
-                count = partial(write.counted, frame, there, origin)
+                count = partial(write.counted, frame, there, origin, operation.volatile)
                 repeated = self._repeated(count, operation, name, head)
                 if repeated is None:
                     raise

@@ -204,12 +204,14 @@ def must_match(key: str, committed: str, offered: str, version: int) -> None:
             "same. The earlier rows stand, none of these were written. Repeat the write with the engine that made it, "
             "or give new data a key of their own.",
             key=key,
+            version=version,
         )
     if committed != offered:
         raise ReplayMismatchError(
             f"Key {key!r} was committed in version {version} with {_unlike(committed, offered)} (fingerprint {committed}; "
             f"this write: {offered}). {_stands(committed, offered)}",
             key=key,
+            version=version,
         )
 
 
@@ -241,9 +243,9 @@ def _stands(committed: str, offered: str) -> str:
             "a repeat, give the condition of the first time."
         )
     return (
-        "The earlier rows stand, none of these were written. If these are new data, give them a key of their own; if they "
-        "are the same event, a column is probably made in each attempt (a load time, a uuid): take it from the event. A "
-        "stream whose checkpoint was deleted needs a new app_id."
+        "The earlier rows stand, none of these were written. If they are the same event, a column is probably made in each "
+        "attempt (a load time, a uuid): take it from the event, or name it in volatile= from a key's first write on; another "
+        "key would double the rows. New data need a key of their own, a stream whose checkpoint was deleted a new app_id."
     )
 
 

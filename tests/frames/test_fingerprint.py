@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Fingerprint, Fingerprinter, prepare
+from safewrite.frames.column_digests import COLUMNS_MAX, differing, lacking
 from tests.frames.strategies import LEAVES, plain, tables, types, values_of
 
 
@@ -168,6 +169,58 @@ def test_the_fingerprint_of_version_1_never_changes() -> None:
     )
     assert str(of(table)) == "v1:2:161807c1329504b874db3f921dc6a9fb"
     assert of(table).int63 == 1671266278206188295
+
+
+@given(tables(), st.data())
+def test_columns_that_are_left_out_take_part_by_their_names_only(
+    table: pa.Table, data: st.DataObject
+) -> None:
+    names = data.draw(st.lists(st.sampled_from([*table.column_names, "absent"]), min_size=1, unique=True))
+    prints = Fingerprinter(names)
+    prints.update(table)
+    without = Fingerprinter(names[::-1])
+    without.update(table.drop_columns([name for name in names if name in table.column_names]))
+    if len(names) < table.num_columns:
+        assert prints.result() == without.result()
+    assert prints.result() not in (of(table), of(table).leaving_out([*names, "another"]))
+    assert prints.result().rows == table.num_rows
+
+
+def test_the_fingerprint_without_a_column_never_changes() -> None:
+    table = pa.table({"a": [1, 2], "b": ["x", None]})
+    prints = Fingerprinter(["b"])
+    prints.update(table)
+    assert str(prints.result()) == "v1:2:3bcc91755ae8201f3b7e911b33ac67f4"
+
+
+def digests(table: pa.Table, *pieces: int) -> str:
+    prints = Fingerprinter()
+    for start, stop in zip((0, *pieces), (*pieces, table.num_rows), strict=True):
+        prints.update(table.slice(start, stop - start))
+    return prints.column_digests()
+
+
+def test_digests_tell_which_columns_differ_whatever_the_order_of_rows() -> None:
+    table = pa.table({"a": [1, 2, 3], "b": ["x", None, "y"], "n": pa.nulls(3, pa.int64())})
+    shuffled = table.take([2, 0, 1])
+    assert differing(digests(table), digests(shuffled, 1), table.column_names) == []
+    other = shuffled.set_column(1, "b", pa.array(["x", "", "y"]))
+    assert differing(digests(table), digests(other), table.column_names) == ["b"]
+    filled = table.set_column(2, "n", pa.array([1, None, None], pa.int64()))
+    assert differing(digests(table), digests(filled), table.column_names) == ["n"]
+    assert lacking(digests(filled), ["a", "b"]) == 1
+    assert len(digests(table)) == 16  # 8 characters a column; that of NULL has none
+
+
+def test_a_constant_column_of_many_rows_keeps_its_digest() -> None:
+    one, other = (pa.table({"a": pa.repeat(value, 2**21)}) for value in (1, 2))
+    assert differing(digests(one), digests(other), ["a"]) == ["a"]
+
+
+def test_wide_rows_have_no_digests() -> None:
+    wide = {f"c{number}": [number] for number in range(COLUMNS_MAX)}
+    assert len(digests(pa.table(wide))) == 8 * COLUMNS_MAX
+    assert digests(pa.table(wide | {"more": [1]})) == ""
 
 
 @given(tables())

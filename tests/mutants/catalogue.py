@@ -10,6 +10,9 @@ from tests.mutants.killers import HISTORIES, Mutant, model, pytest
 OWN = pytest("mutants/test_protections.py")
 """The tests beside this module; a mutant says which of them must fail."""
 CLAIM, PROTOCOL, FINGERPRINT = "protocol/delta/claim.py", "protocol", "frames/fingerprint.py"
+KEYS_IN_COMMIT = (
+    '            ENGINE: {"commitId": self.commit_id, **listing(self.write.each, self.commit_id)[0]},\n'
+)
 DYNAMODB, S3, AWS = "stores/dynamodb.py", "stores/s3.py", "stores/aws.py"
 
 MUTANTS = (
@@ -217,7 +220,7 @@ MUTANTS = (
         "M13-history",
         "the key in the commit itself, in any history",
         "delta/write/transaction.py",
-        (("**listing(self.write.each, self.commit_id)[0]},", '"writes": []},'),),
+        ((KEYS_IN_COMMIT, '            ENGINE: {"commitId": self.commit_id, "writes": []},\n'),),
         HISTORIES,
         "AssertionError",
     ),
@@ -238,7 +241,7 @@ MUTANTS = (
         "M13",
         "the key in the commit itself",
         "delta/write/transaction.py",
-        (("**listing(self.write.each, self.commit_id)[0]},", '"writes": []},'),),
+        ((KEYS_IN_COMMIT, '            ENGINE: {"commitId": self.commit_id, "writes": []},\n'),),
         OWN,
         "test_a_retry_finds_its_rows_although_the_ledger_never_heard_of_the_commit",
     ),
@@ -365,10 +368,45 @@ MUTANTS = (
         FINGERPRINT,
         (
             ('    kind: str = "v1"\n', '    kind: str = field(default="v1", compare=False)\n'),
-            ("from dataclasses import dataclass\n", "from dataclasses import dataclass, field\n"),
+            (
+                "from dataclasses import dataclass, replace\n",
+                "from dataclasses import dataclass, field, replace\n",
+            ),
         ),
         pytest("frames/test_fingerprint.py"),
         "test_fingerprints_of_two_kinds_are_never_equal",
+    ),
+    Mutant(
+        "M12-volatile",
+        "the names of the columns that a fingerprint leaves out",
+        FINGERPRINT,
+        (("        return rows.leaving_out(self._volatile)\n", "        return rows\n"),),
+        pytest("test_volatile.py::test_null_where_the_first_write_left_a_column_out_is_no_repeat"),
+        "test_null_where_the_first_write_left_a_column_out_is_no_repeat",
+    ),
+    Mutant(
+        "volatile-hash",
+        "that the fingerprint leaves out what is volatile",
+        FINGERPRINT,
+        (("                if name not in self._volatile\n", ""),),
+        pytest("test_volatile.py::test_a_repeat_with_another_load_time_is_recognised"),
+        "test_a_repeat_with_another_load_time_is_recognised",
+    ),
+    Mutant(
+        "volatile-where",
+        "the refusal of a condition on a volatile column",
+        "volatile.py",
+        (("    both = sorted(set(volatile) & set(columns))\n", "    both = []\n"),),
+        pytest("test_volatile.py::test_what_cannot_be_left_out_is_refused_before_anything_is_uploaded"),
+        "test_what_cannot_be_left_out_is_refused_before_anything_is_uploaded",
+    ),
+    Mutant(
+        "volatile-told",
+        "the look at what the first write left out",
+        "mismatch.py",
+        (("    if first != list(volatile):\n", "    if False:\n"),),
+        pytest("test_volatile.py::test_a_repeat_that_leaves_out_other_columns_is_told_so"),
+        "test_a_repeat_that_leaves_out_other_columns_is_told_so",
     ),
     Mutant(
         # Harmless for rows: two kinds differ as texts too.  The advice would be the wrong one.

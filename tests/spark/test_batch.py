@@ -130,6 +130,26 @@ def test_rows_counted_while_they_are_written_have_the_fingerprint_of_rows_comput
         assert seen.fingerprint(batch.rows) == batch.fingerprint
 
 
+def test_columns_that_are_left_out_do_not_change_a_fingerprint(spark: Spark) -> None:
+    """They take part by their names only, counted before the write or during it."""
+    found = []
+    for salt in ("1", "rand()", "NULL"):
+        frame = spark.session.sql(f"SELECT id, DOUBLE({salt}) AS salt FROM range(10)")
+        with spark.careless(), computed(frame, volatile=("salt",)) as batch:
+            seen = observed(batch.frame, ("salt",))
+            seen.frame.write.format("noop").mode("append").save()
+            found += [batch.fingerprint, seen.fingerprint(batch.rows)]
+            assert batch.volatile == ("salt",)
+    assert len(set(found)) == 1
+    with spark.careless(), computed(spark.session.sql("SELECT id FROM range(10)")) as bare:
+        assert bare.fingerprint.leaving_out(["salt"]) == found[0] != bare.fingerprint
+    nothing = spark.session.sql("SELECT id, 1 AS salt FROM range(10) WHERE id < 0")
+    with spark.careless(), computed(nothing, volatile=("salt",)) as batch:
+        seen = observed(batch.frame, ("salt",))
+        seen.frame.write.format("noop").mode("append").save()
+        assert seen.fingerprint(0) == batch.fingerprint
+
+
 def test_a_count_that_is_not_that_of_the_files_tells_no_fingerprint(spark: Spark) -> None:
     """A map stage that was run again has counted some rows twice."""
     frame = spark.session.range(10)

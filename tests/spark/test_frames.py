@@ -111,6 +111,32 @@ def test_new_columns_come_with_schema_mode_merge_and_old_rows_are_still_a_repeat
 
 
 @pytest.mark.long
+def test_a_column_that_spark_draws_in_each_attempt_is_left_out(end: End) -> None:
+    drawn = lambda *ids: end.frame(*ids).selectExpr("id", "uuid() AS value")  # noqa: E731
+    calls: list[Callable[..., sw.Receipt]] = [
+        lambda data, **more: end.open().append(data, key="k", **more),
+        lambda data, **more: end.open().append(data, txn=("app", 1), **more),
+        lambda data, **more: end.open().overwrite(data, key="o", where="id < 9", **more),
+    ]
+    with end.spark.careless():
+        for write in calls:
+            first = write(drawn(1, 2), volatile=["value"])
+            again = write(drawn(2, 1), volatile=["value"])
+            assert (again.outcome, again.version) == ("already_committed", first.version)
+            with pytest.raises(
+                sw.ReplayMismatchError, match=r"with volatile=\['value'\], and this call has no"
+            ):
+                write(drawn(1, 2))
+            with pytest.raises(sw.ReplayMismatchError, match="with other rows"):
+                write(drawn(1, 3), volatile=["value"])
+            with pytest.raises(sw.InvalidInputError, match="'values', which is no column"):
+                write(drawn(1, 2), volatile=["values"])
+        with pytest.raises(sw.InvalidInputError, match="where= is on 'id'"):
+            end.open().overwrite(drawn(1), where="id < 9", volatile=["id"])
+    assert end.ids() == once(1, 2)
+
+
+@pytest.mark.long
 def test_overwrite_replaces_the_rows_for_which_where_is_true_once(end: End) -> None:
     with end.spark.careless():
         end.open().append(end.frame(1, 2, 3, 4))

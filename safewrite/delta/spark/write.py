@@ -33,6 +33,7 @@ from safewrite.errors import (
     StorageError,
     UnsafeConfigError,
 )
+from safewrite.frames.predicate import columns
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.frames.spark.batch import (
     Batch,
@@ -50,6 +51,7 @@ from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, Landed
 from safewrite.stores.world import Performer, run
 from safewrite.version import __version__
+from safewrite.volatile import check_columns, check_where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -158,17 +160,19 @@ class _Job:
 def _job(frame: DataFrame, place: Place, operation: Operation) -> _Job:
     state = place.state
     rows = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode=operation.schema_mode)
+    check_columns(operation.volatile, rows.schema.names, frame.columns)
     predicate = None
     checks = rows.checks(state.partition_by)
     if operation.verb == "overwrite":
         predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
+        check_where(operation.volatile, columns(predicate))
         checks = [*checks, inside(predicate)] if operation.where is not None else checks
     return _Job(rows, operation, predicate, checks)
 
 
 def _write_counted(job: _Job, place: Place, origin: Origin | None) -> tuple[Done, SparkTransaction]:
     """Compute the rows and count them, then let Delta write them as they are."""
-    with computed(job.rows.frame, job.checks, origin) as batch:
+    with computed(job.rows.frame, job.checks, origin, job.operation.volatile) as batch:
         candidate = job.candidate(batch, place)
         return _once(candidate, place, batch.frame, job), candidate
 
@@ -184,10 +188,10 @@ def _write_once(job: _Job, place: Place, origin: Origin) -> tuple[Done, SparkTra
     return _once(candidate, place, job.rows.frame, job), candidate
 
 
-def counted(frame: DataFrame, state: Snapshot) -> Batch:
+def counted(frame: DataFrame, state: Snapshot, volatile: tuple[str, ...] = ()) -> Batch:
     """The frame's fingerprint, with NULL in the columns that the frame lacks; its rows are not kept."""
     shaped = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode="merge")
-    with computed(shaped.frame) as batch:
+    with computed(shaped.frame, volatile=volatile) as batch:
         return batch
 
 

@@ -15,6 +15,8 @@ from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put
 from safewrite.protocol.fetch import fetch_one
 
 ENGINE = "safewrite"
+COLUMNS = "columns"
+"""Digests of a write's columns (``safewrite.frames.column_digests``): they explain a mismatch, and decide nothing."""
 FOLDER = "_safewrite/members/"
 """The underscore keeps Delta's VACUUM away (PROTOCOL.md: hidden directories)."""
 INLINE_BYTES_MAX = 32 * 1024
@@ -35,9 +37,12 @@ class Loggable(Protocol):
 def listing(writes: Sequence[Loggable], commit_id: str) -> tuple[dict[str, Any], Put | None]:
     """What ``commitInfo`` says of a commit's writes, and the file of them that it needs, if it needs one."""
     entries = [write.to_log() for write in writes]
-    body = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    body = _encoded(entries)
     if len(writes) == 1 or len(body) <= INLINE_BYTES_MAX:
         return {"writes": entries}, None
+    without = brief({"writes": entries})
+    if len(_encoded(without["writes"])) <= INLINE_BYTES_MAX:
+        return without, None  # the file would cost a request more
     path = f"{FOLDER}{commit_id}.json"
     pointer = {
         "count": len(entries),
@@ -46,6 +51,12 @@ def listing(writes: Sequence[Loggable], commit_id: str) -> tuple[dict[str, Any],
         "keys": members.packed(write.key for write in writes),
     }
     return {"writes": [], "members": pointer}, Put(path, body, name="stage.put_members")
+
+
+def brief(listed: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`listing` says, without the digests of columns."""
+    kept = [{name: one for name, one in entry.items() if name != COLUMNS} for entry in listed["writes"]]
+    return {**listed, "writes": kept}
 
 
 def carried(info: Mapping[str, Any], names: Collection[str]) -> dict[str, Entry | None]:
@@ -99,6 +110,10 @@ def find_write(
     if key not in found or found[key] is not None:
         return found.get(key)
     return next((entry for entry in (yield from all_writes(info, limits)) if entry["key"] == key), None)
+
+
+def _encoded(entries: Sequence[Entry]) -> bytes:
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _digest(body: bytes) -> str:

@@ -52,7 +52,7 @@ class Planner:
             if state is None:
                 raise InternalError("A delete needs a table. Nothing was written. Please report it.")
             return self.delete(operation.where, state, name), tuple
-        prepared = self.prepare(data, state, operation.schema_mode)
+        prepared = self.prepare(data, state, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
             candidate = self.append(prepared, self.name(prepared, state, name), state)
         else:
@@ -60,26 +60,33 @@ class Planner:
         return candidate, partial(self.encode, prepared, candidate)
 
     def prepare(
-        self, data: Any, state: Snapshot | None, schema_mode: Literal["merge"] | None = None
+        self,
+        data: Any,
+        state: Snapshot | None,
+        schema_mode: Literal["merge"] | None = None,
+        volatile: Sequence[str] = (),
     ) -> Prepared:
         """Check the data against the table's schema, or infer one for a new table."""
         if state is None:
             first = self.first or creation.Plan()
-            return prepare(data, None, partition_by=first.partition_by)
-        return prepare(data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode)
+            return prepare(data, None, partition_by=first.partition_by, volatile=volatile)
+        return prepare(
+            data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode, volatile=volatile
+        )
 
     def prepare_next(
         self,
         data: Any,
         state: Snapshot | None,
-        schema_mode: Literal["merge"] | None,
+        operation: Operation,
         earlier: Sequence[Prepared],
     ) -> Prepared:
         """As :meth:`prepare`, for a member of a group whose earlier ones may bring new columns."""
+        mode, volatile = operation.schema_mode, operation.volatile
         if not earlier:
-            return self.prepare(data, state, schema_mode)
+            return self.prepare(data, state, mode, volatile)
         last = earlier[-1]
-        return prepare(data, last.schema, partition_by=last.partition_by, schema_mode=schema_mode)
+        return prepare(data, last.schema, partition_by=last.partition_by, schema_mode=mode, volatile=volatile)
 
     def group(
         self, members: Sequence[Member], state: Snapshot | None
@@ -108,7 +115,15 @@ class Planner:
             features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True)
         key = name.key_for(self.new_id, state.version if state is not None else -1)
         fingerprint = prepared.fingerprint
-        return Write(key, str(fingerprint), fingerprint.int63, prepared.rows, txn=name.txn)
+        return Write(
+            key,
+            str(fingerprint),
+            fingerprint.int63,
+            prepared.rows,
+            txn=name.txn,
+            volatile=prepared.volatile,
+            columns=prepared.column_digests if name.is_given else "",
+        )
 
     def append(self, prepared: Prepared, named: Write, state: Snapshot | None) -> Transaction:
         """A transaction that adds the rows, and creates the table where ``state`` is None."""

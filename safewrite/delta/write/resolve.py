@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from safewrite.delta.log.actions import commit_path, version_of
-from safewrite.delta.write.members import Entry, carried, find_write, own_info
+from safewrite.delta.write.members import Entry, all_writes, carried, find_write, own_info
 from safewrite.delta.write.write import is_of_another, stands
 from safewrite.errors import CommitUnknownError
 from safewrite.protocol import keys, values
@@ -53,6 +53,20 @@ def resolve(
             version=head + 1,
         )
     return None
+
+
+def recorded(version: int, *, limits: Limits) -> Generator[Effect, Outcome, list[Entry]]:
+    """The writes that a version carries, as it describes them; none where log clean-up took it.
+
+    Raises:
+        StorageError: the store gave no answer.
+    """
+    get = Get(commit_path(version), name="explain.get_commit")
+    got = yield from ask(get, limits)
+    if not isinstance(got, Ok):
+        return []
+    assert isinstance(got.value, bytes)
+    return (yield from all_writes(own_info(got.value, version), limits))
 
 
 def _pending(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:

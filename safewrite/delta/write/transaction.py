@@ -10,7 +10,7 @@ from typing import Any
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.members import ENGINE, Entry, carried, listing
+from safewrite.delta.write.members import COLUMNS, ENGINE, Entry, brief, carried, listing
 from safewrite.delta.write.staging import StagedFile, recheck
 from safewrite.errors import (
     ConflictError,
@@ -38,7 +38,8 @@ SUMMARY_CHARS_MAX = 4096
 class Write:
     """What identifies one write, in the commit that carries it.
 
-    ``members`` are the writes of a group, which has a generated key of its own that no history shows.
+    ``members`` are the writes of a group, which has a generated key of its own that no history shows;
+    ``columns`` are digests of columns, all but the ``volatile`` ones.
     """
 
     key: str
@@ -48,6 +49,8 @@ class Write:
     files: int = 0
     txn: tuple[str, int] | None = None
     members: tuple[Write, ...] = ()
+    volatile: tuple[str, ...] = ()
+    columns: str = ""
 
     @property
     def each(self) -> tuple[Write, ...]:
@@ -62,7 +65,11 @@ class Write:
 
     def to_log(self) -> dict[str, Any]:
         """The form in which ``commitInfo`` carries it."""
-        named = {"txn": list(self.txn)} if self.txn else {}
+        named: dict[str, Any] = {"txn": list(self.txn)} if self.txn else {}
+        if self.volatile:
+            named["volatile"] = list(self.volatile)
+        if self.columns:
+            named[COLUMNS] = self.columns
         return {
             "key": self.key,
             "fingerprint": self.fingerprint,
@@ -225,7 +232,11 @@ class Transaction:
         if self.metadata is not None or self.protocol is not None or self.mode != "Append":
             return None
         txns = {txn["appId"]: txn["version"] for txn in self._txns(version)}
-        known = {"commitId": self.commit_id, **listing(self.write.each, self.commit_id)[0], "txns": txns}
+        known = {
+            "commitId": self.commit_id,
+            **brief(listing(self.write.each, self.commit_id)[0]),
+            "txns": txns,
+        }
         text = json.dumps(known, separators=(",", ":"), ensure_ascii=False)
         return text if len(self.write.each) == 1 or len(text) <= SUMMARY_CHARS_MAX else None
 

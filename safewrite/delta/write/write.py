@@ -248,7 +248,9 @@ def recall_txn(
         if state.txns[FINGERPRINT_OF + app_id] == named.fingerprint_int63:
             return Done(landed_in, True, named.rows, 0, 0, state)
         raise _skipped(
-            named, f"it was committed in version {landed_in} with {keys.other_rows(named.fingerprint)}"
+            named,
+            f"it was committed in version {landed_in} with {keys.other_rows(named.fingerprint)}",
+            landed_in,
         )
     found = yield from _search(named.key, state.version, limits)
     if found is None:
@@ -258,7 +260,7 @@ def recall_txn(
     return Done(version, True, named.rows, 0, 0, state)
 
 
-def _skipped(named: Write, why: str) -> ReplayMismatchError:
+def _skipped(named: Write, why: str, version: int | None = None) -> ReplayMismatchError:
     assert named.txn is not None
     app_id, app_version = named.txn
     return ReplayMismatchError(
@@ -266,6 +268,7 @@ def _skipped(named: Write, why: str) -> ReplayMismatchError:
         "rows, writing it could double some. Nothing was written. If the stream's checkpoint was deleted or "
         "replaced, start it under a new app id.",
         key=named.key,
+        version=version,
     )
 
 

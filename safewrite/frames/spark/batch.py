@@ -63,11 +63,19 @@ class Batch:
     frame: DataFrame
     rows: int
     fingerprint: Fingerprint
+    volatile: tuple[str, ...] = ()
+    """Columns that the fingerprint leaves out; one of a batch's origin leaves out none."""
+    column_digests: str = ""
 
 
 # --- computed, then written -------------------------------------------------------------------------
 @contextmanager
-def computed(frame: DataFrame, checks: Sequence[Check] = (), origin: Origin | None = None) -> Iterator[Batch]:
+def computed(
+    frame: DataFrame,
+    checks: Sequence[Check] = (),
+    origin: Origin | None = None,
+    volatile: tuple[str, ...] = (),
+) -> Iterator[Batch]:
     """Compute ``frame`` once and keep it until the end of the block; with an ``origin``, its rows are not hashed.
 
     Raises:
@@ -76,7 +84,7 @@ def computed(frame: DataFrame, checks: Sequence[Check] = (), origin: Origin | No
     """
     kept = frame.localCheckpoint(eager=False)
     try:
-        yield _counted(kept, checks, origin)
+        yield _counted(kept, checks, origin, volatile)
     finally:
         # Freed now: Spark itself would wait until the garbage collectors of both languages have run.
         quietly(lambda: kept._jdf.logicalPlan().rdd().unpersist(False))  # noqa: SLF001 - PySpark has no other way
@@ -90,12 +98,14 @@ def quietly(act: Callable[[], object]) -> None:
         log.warning("Spark was not tidied up: %s", said(error))
 
 
-def _counted(frame: DataFrame, checks: Sequence[Check], origin: Origin | None = None) -> Batch:
+def _counted(
+    frame: DataFrame, checks: Sequence[Check], origin: Origin | None, volatile: tuple[str, ...]
+) -> Batch:
     """One pass over the rows."""
     import pyspark.sql.functions as f
 
     bad = [f.count_if(f.expr(check.condition)) for check in checks]
-    metrics = _metrics(frame, origin)
+    metrics = _metrics(frame, origin, volatile)
     found = frame.agg(*metrics, *bad).collect()[0]
     rows = int(found[0])
     for check, count in zip(checks, found[len(metrics) :], strict=True):
@@ -103,7 +113,8 @@ def _counted(frame: DataFrame, checks: Sequence[Check], origin: Origin | None = 
             raise check.refusal(count, rows)
     if origin is not None:
         return Batch(frame, rows, origin.fingerprint(rows))
-    return Batch(frame, rows, _fingerprint(dict(zip(_METRICS, found, strict=False))))
+    fingerprint = _fingerprint(dict(zip(_METRICS, found, strict=False)), volatile)
+    return Batch(frame, rows, fingerprint, volatile)
 
 
 # --- counted while they are written -----------------------------------------------------------------
@@ -113,6 +124,7 @@ class Observed:
 
     frame: DataFrame
     _observation: Observation
+    volatile: tuple[str, ...] = ()
 
     def fingerprint(self, rows: int) -> Fingerprint | None:
         """The fingerprint of the rows that the action wrote, by its own count ``rows``; None if it cannot be told.
@@ -123,7 +135,7 @@ class Observed:
         answer.
         """
         if rows == 0:  # Spark may have optimized their count away
-            return _fingerprint({})
+            return _fingerprint({}, self.volatile)
         found = self._answer()
         if not found or found[_COUNT] != rows:
             log.warning(
@@ -132,7 +144,7 @@ class Observed:
                 found.get(_COUNT, "none") if found else "none",
             )
             return None
-        return _fingerprint(found)
+        return _fingerprint(found, self.volatile)
 
     def _answer(self) -> dict[str, Any] | None:
         """What Spark's listener got; it is on its way when the action returns, and lost where events are dropped."""
@@ -151,7 +163,7 @@ class Observed:
         return answers[0] if answers else None
 
 
-def observed(frame: DataFrame) -> Observed:
+def observed(frame: DataFrame, volatile: tuple[str, ...] = ()) -> Observed:
     """Count and hash the rows of a frame in the pass that writes them.
 
     Raises:
@@ -160,7 +172,7 @@ def observed(frame: DataFrame) -> Observed:
     from pyspark.sql import Observation
 
     observation = Observation()
-    return Observed(frame.observe(observation, *_metrics(frame)), observation)
+    return Observed(frame.observe(observation, *_metrics(frame, None, volatile)), observation, volatile)
 
 
 def counts_every_attempt(session: SparkSession) -> bool:
@@ -173,17 +185,17 @@ def counts_every_attempt(session: SparkSession) -> bool:
 
 
 # --- count and sums -----------------------------------------------------------------------------------
-def _metrics(frame: DataFrame, origin: Origin | None = None) -> list[Column]:
+def _metrics(frame: DataFrame, origin: Origin | None, volatile: tuple[str, ...]) -> list[Column]:
     """Number of rows, and the sums of both halves of their hashes: 32 bits, so exact for two billion rows."""
     import pyspark.sql.functions as f
 
     metrics = {_COUNT: "count(1)"}
     if origin is None:
-        row = row_hash(frame.schema)
+        row = row_hash(frame.schema, volatile)
         metrics |= {_HIGH: f"sum(shiftrightunsigned({row}, 32))", _LOW: f"sum({row} & {_LOW_BITS}L)"}
     return [f.expr(metric).alias(name) for name, metric in metrics.items()]
 
 
-def _fingerprint(found: Mapping[str, Any]) -> Fingerprint:
+def _fingerprint(found: Mapping[str, Any], volatile: tuple[str, ...]) -> Fingerprint:
     rows, high, low = (int(found.get(name) or 0) for name in _METRICS)
-    return Fingerprint(rows, f"{high:016x}{low:016x}", KIND)
+    return Fingerprint(rows, f"{high:016x}{low:016x}", KIND).leaving_out(volatile)

@@ -8,7 +8,7 @@ column built piece by piece a hundred.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from safewrite.errors import InvalidInputError
@@ -27,13 +27,14 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def row_hash(schema: StructType) -> str:
-    """The hash of a row, as a BIGINT in Spark's SQL.
+def row_hash(schema: StructType, volatile: Collection[str] = ()) -> str:
+    """The hash of a row without its volatile columns, as a BIGINT in Spark's SQL.
 
     Raises:
         InvalidInputError: a column has a type whose values cannot be compared.
     """
-    return _hash([(field.name, quoted(field.name), field.dataType) for field in schema.fields], 0)
+    known_by = [field for field in schema.fields if field.name not in volatile]
+    return _hash([(field.name, quoted(field.name), field.dataType) for field in known_by], 0)
 
 
 def _hash(cells: Sequence[Cell], depth: int) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
 
 from safewrite.errors import ConflictError, InternalError, Kind, UnsafeConfigError
+from safewrite.frames.predicate import columns
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.frames.source import check_classic
 from safewrite.frames.spark.batch import (
@@ -38,6 +39,7 @@ from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.protocol.staging import Mark
+from safewrite.volatile import check_columns, check_where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +62,7 @@ class Job:
     checks: list[Check]
     predicate: Predicate | None
     origin: Origin | None
+    volatile: tuple[str, ...] = ()
 
     def plan(self, batch: Batch, head: TableVersion, drafts: Planner, name: Identity) -> WritePlan:
         """The plan that commits the batch, with the files that Spark writes."""
@@ -90,7 +93,7 @@ class Job:
             batch, staged = made
             yield batch, lambda: staged
             return
-        with computed(self.rows.frame, self.checks, self.origin) as batch:
+        with computed(self.rows.frame, self.checks, self.origin, self.volatile) as batch:
             yield batch, lambda: self.files(batch, head)
 
     def _in_one_pass(self, head: TableVersion) -> tuple[Batch, list[StagedFile]] | None:
@@ -101,10 +104,10 @@ class Job:
             return Batch(frame, _rows(made), self.origin.fingerprint(_rows(made))), made
         if not counts_every_attempt(frame.sparkSession):
             return None
-        seen = observed(frame)
+        seen = observed(frame, self.volatile)
         made = self._write(seen.frame, head)
         fingerprint = seen.fingerprint(_rows(made))
-        return None if fingerprint is None else (Batch(frame, _rows(made), fingerprint), made)
+        return None if fingerprint is None else (Batch(frame, _rows(made), fingerprint, self.volatile), made)
 
     def files(self, batch: Batch, head: TableVersion) -> list[StagedFile]:
         """Let Spark write the files of a batch that was computed before.
@@ -212,17 +215,22 @@ def job(
         WouldAlterError, InvalidInputError: as ``safewrite.frames.spark.columns.conformed``.
     """
     rows = conformed(frame, spark.schema, schema_mode=operation.schema_mode)
+    check_columns(operation.volatile, rows.schema.names, frame.columns)
     checks = rows.checks()
     predicate = None
     if operation.verb == "overwrite":
         predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
+        check_where(operation.volatile, columns(predicate))
         checks += [] if operation.where is None else [inside(predicate)]
-    return Job(spark, rows, checks, predicate, origin)
+    return Job(spark, rows, checks, predicate, origin, operation.volatile)
 
 
-def counted(frame: DataFrame, spark: SparkIceberg, origin: Origin | None = None) -> Batch:
+def counted(
+    frame: DataFrame, spark: SparkIceberg, origin: Origin | None = None, volatile: tuple[str, ...] = ()
+) -> Batch:
     """The frame's fingerprint, with NULL in the columns that the frame lacks; its rows are not kept."""
-    with computed(conformed(frame, spark.schema, schema_mode="merge").frame, origin=origin) as batch:
+    shaped = conformed(frame, spark.schema, schema_mode="merge")
+    with computed(shaped.frame, origin=origin, volatile=volatile) as batch:
         return batch
 
 

@@ -1,7 +1,8 @@
 """Lists the writes of a snapshot in its summary, or in its manifest list where they are many.
 
 Every summary is part of the table's metadata, which each writer reads, so a long list stands in the header of the
-manifest list: a file that is never changed, and that lives as long as its snapshot.
+manifest list: a file that is never changed, and that lives as long as its snapshot.  Digests of columns
+(``safewrite.frames.column_digests``) stand only there: they explain a mismatch, and decide nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ FINGERPRINT = "safewrite.fingerprint"
 ROWS = "safewrite.rows"
 FILES = "safewrite.files"
 TXN = "safewrite.txn"
+VOLATILE = "safewrite.volatile"
+"""The columns that the fingerprint leaves out, as JSON."""
 MEMBERS = "safewrite.members"
 """The writes of a group as JSON, or ``{"count": n, "in": "manifest-list"}``."""
 MEMBER_KEYS = "safewrite.member-keys"
@@ -41,6 +44,9 @@ class Listed(Protocol):
     @property
     def key(self) -> str: ...
 
+    @property
+    def columns(self) -> str: ...
+
     def entry(self) -> dict[str, Any]: ...
 
 
@@ -54,12 +60,18 @@ def summary(writes: Sequence[Listed]) -> dict[str, str]:
 
 def header(writes: Sequence[Listed]) -> dict[str, str]:
     """What the header of the snapshot's manifest list says of its writes; {} where the summary says it all."""
-    text = _text(writes)
-    return {MEMBERS: text} if len(text) > INLINE_CHARS_MAX else {}
+    digests = [{"columns": write.columns} if write.columns else {} for write in writes]
+    if not any(digests) and (len(writes) == 1 or len(_text(writes)) <= INLINE_CHARS_MAX):
+        return {}
+    return {MEMBERS: _json([write.entry() | one for write, one in zip(writes, digests, strict=True)])}
 
 
 def _text(writes: Sequence[Listed]) -> str:
-    return json.dumps([write.entry() for write in writes], separators=(",", ":"), ensure_ascii=False)
+    return _json([write.entry() for write in writes])
+
+
+def _json(entries: Sequence[Entry]) -> str:
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
 
 
 # --- reading --------------------------------------------------------------------------------------------
@@ -97,10 +109,11 @@ def is_ours(properties: Mapping[str, str]) -> bool:
 def inline(properties: Mapping[str, str]) -> list[Entry] | None:
     """The writes of a snapshot, as far as its summary lists them; None if its manifest list does."""
     if KEY in properties:
-        txn = properties.get(TXN)
+        txn, volatile = properties.get(TXN), properties.get(VOLATILE)
         one = {"key": properties[KEY], "fingerprint": properties.get(FINGERPRINT, "")}
         numbers = {"rows": int(properties.get(ROWS, 0)), "files": int(properties.get(FILES, 0))}
-        return [{**one, **numbers, **({"txn": json.loads(txn)} if txn else {})}]
+        more = {"txn": txn, "volatile": volatile}
+        return [{**one, **numbers, **{name: json.loads(text) for name, text in more.items() if text}}]
     if MEMBERS not in properties:
         return []
     found = json.loads(properties[MEMBERS])
@@ -119,19 +132,40 @@ def entries(head: TableVersion, at: int, limits: Limits) -> Generator[Effect, Ou
         StorageError: its manifest list cannot be read.
     """
     found = inline(head.summaries.get(at, {}))
-    if found is not None:
-        return found
+    if found is None:
+        found = yield from _in_list(head, at, limits)
+    if found is None:
+        raise _unlisted(head, at, "does not list them")
+    return found
+
+
+def recorded(head: TableVersion, at: int, limits: Limits) -> Generator[Effect, Outcome, list[Entry]]:
+    """As :func:`entries`, with the digests of columns where there are any; none where the snapshot was expired."""
+    if at not in head.summaries:
+        return []
+    listed = yield from _in_list(head, at, limits)
+    return (inline(head.summaries[at]) or []) if listed is None else listed
+
+
+def _in_list(head: TableVersion, at: int, limits: Limits) -> Generator[Effect, Outcome, list[Entry] | None]:
+    """The writes that the header of a snapshot's manifest list names; None if it names none."""
     snapshot = table_of(head).metadata.snapshot_by_id(at)
     assert snapshot is not None
     got = yield from fetch_one(Get(snapshot.manifest_list, name="members.get"), limits)
     if not isinstance(got, Ok):
-        raise StorageError(
-            f"{snapshot.manifest_list}, which lists the writes of snapshot {at}, is gone. Nothing was committed by this "
-            "call. Run `safewrite doctor --deep` on the table.",
-            kind=Kind.DATA_FILE_DAMAGED,
-        )
+        raise _unlisted(head, at, "is gone")
     assert isinstance(got.value, bytes)
-    return list(json.loads(_header_of(got.value, snapshot.manifest_list)[MEMBERS]))
+    text = _header_of(got.value, snapshot.manifest_list).get(MEMBERS)
+    return None if text is None else list(json.loads(text))
+
+
+def _unlisted(head: TableVersion, at: int, why: str) -> StorageError:
+    snapshot = table_of(head).metadata.snapshot_by_id(at)
+    return StorageError(
+        f"{snapshot and snapshot.manifest_list}, which lists the writes of snapshot {at}, {why}. Nothing was committed by "
+        "this call. Run `safewrite doctor --deep` on the table.",
+        kind=Kind.DATA_FILE_DAMAGED,
+    )
 
 
 def entry_at(

@@ -51,7 +51,7 @@ class Planner:
         """Check the data and plan its write; the plan brings the encoder of its files."""
         if operation.verb == "delete":
             return self.delete(operation.where, name, head), tuple
-        prepared, evolution = self.prepare(data, head, operation.schema_mode)
+        prepared, evolution = self.prepare(data, head, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
             plan = self.append(self.name(prepared, head, name), head, evolution)
         else:
@@ -89,15 +89,16 @@ class Planner:
         self,
         data: Any,
         head: TableVersion,
-        schema_mode: Literal["merge"] | None,
+        operation: Operation,
         earlier: Sequence[Prepared],
     ) -> Prepared:
         """As :meth:`prepare`, for a member of a group whose earlier ones may bring new columns.
 
         ``added`` of the result are the new columns of all so far.
         """
-        if schema_mode is None:
-            return self.prepare(data, head)[0]
+        volatile = operation.volatile
+        if operation.schema_mode is None:
+            return self.prepare(data, head, None, volatile)[0]
         added = list(earlier[-1].added) if earlier else []
         evolution = evolve(head, added)
         target = arrow_schema(evolution.schema if evolution else table_of(head).metadata.schema())
@@ -106,7 +107,7 @@ class Planner:
         evolution = evolve(head, added)
         if evolution is not None:
             target = arrow_schema(evolution.schema)
-        return replace(prepare(data, target, schema_mode="merge"), added=tuple(added))
+        return replace(prepare(data, target, schema_mode="merge", volatile=volatile), added=tuple(added))
 
     def group(
         self, members: Sequence[Member], head: TableVersion
@@ -124,22 +125,33 @@ class Planner:
         return plan, encode
 
     def prepare(
-        self, data: Any, head: TableVersion, schema_mode: Literal["merge"] | None = None
+        self,
+        data: Any,
+        head: TableVersion,
+        schema_mode: Literal["merge"] | None = None,
+        volatile: Sequence[str] = (),
     ) -> tuple[Prepared, Evolution | None]:
         """Check the data against the table's schema, or against that schema with the new columns."""
         target = arrow_schema(table_of(head).metadata.schema())
         if schema_mode is None:
-            return prepare(data, target), None
+            return prepare(data, target, volatile=volatile), None
         found = as_frame(data, target=target).arrow_schema()
         evolution = evolve(head, [f for f in found if f.name not in target.names])
         if evolution is not None:
             target = arrow_schema(evolution.schema)
-        return prepare(data, target, schema_mode="merge"), evolution
+        return prepare(data, target, schema_mode="merge", volatile=volatile), evolution
 
     def name(self, counted: Counted, head: TableVersion, name: Identity) -> Write:
         """Name the write by the caller's key or batch, or by a generated key."""
         key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
-        return Write(key, str(counted.fingerprint), counted.rows, txn=name.txn)
+        return Write(
+            key,
+            str(counted.fingerprint),
+            counted.rows,
+            txn=name.txn,
+            volatile=counted.volatile,
+            columns=counted.column_digests if name.is_given else "",
+        )
 
     def append(self, named: Write, head: TableVersion, evolution: Evolution | None = None) -> AppendPlan:
         """A plan that adds rows."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from safewrite.errors import ReplayMismatchError
 from safewrite.iceberg.write import members
-from safewrite.iceberg.write.members import FILES, FINGERPRINT, KEY, ROWS, TXN
+from safewrite.iceberg.write.members import FILES, FINGERPRINT, KEY, ROWS, TXN, VOLATILE
 from safewrite.protocol import keys
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
@@ -24,7 +24,8 @@ TXN_PROPERTY = "safewrite.txn."
 class Write:
     """What identifies one write, in the snapshot that carries it.
 
-    ``members`` are the writes of a group, which has a generated key of its own that no history shows.
+    ``members`` are the writes of a group, which has a generated key of its own that no history shows;
+    ``columns`` are digests of columns, all but the ``volatile`` ones.
     """
 
     key: str
@@ -33,6 +34,8 @@ class Write:
     files: int = 0
     txn: tuple[str, int] | None = None
     members: tuple[Write, ...] = ()
+    volatile: tuple[str, ...] = ()
+    columns: str = ""
 
     @classmethod
     def group(cls, key: str, members: Sequence[Write], files: int = 0) -> Write:
@@ -46,8 +49,10 @@ class Write:
         return self.members or (self,)
 
     def entry(self) -> dict[str, Any]:
-        """How a group's list describes the write."""
-        named = {"txn": list(self.txn)} if self.txn else {}
+        """How a list of writes describes it."""
+        named: dict[str, Any] = {"txn": list(self.txn)} if self.txn else {}
+        if self.volatile:
+            named["volatile"] = list(self.volatile)
         return {
             "key": self.key,
             "fingerprint": self.fingerprint,
@@ -62,11 +67,13 @@ class Write:
         if self.members:
             return named | members.summary(self.members)
         named |= {KEY: self.key, FINGERPRINT: self.fingerprint}
+        if self.volatile:
+            named[VOLATILE] = json.dumps(self.volatile)
         return named if self.txn is None else named | {TXN: json.dumps(self.txn)}
 
     def list_header(self) -> dict[str, str]:
         """What the header of the snapshot's manifest list says."""
-        return members.header(self.members) if self.members else {}
+        return members.header(self.each)
 
     def table_properties(self, snapshot_id: int) -> dict[str, str]:
         """Properties of the table, set in the same commit."""
