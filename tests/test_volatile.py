@@ -321,10 +321,9 @@ def test_the_history_says_what_was_left_out_and_stays_short(place: Place) -> Non
     assert len(json.dumps(listed)) < (INLINE_BYTES_MAX if place.format == "delta" else INLINE_CHARS_MAX)
 
 
+@pytest.mark.parametrize("place", ["delta"], indirect=True)
 def test_digests_make_no_list_too_long_to_stand_in_the_commit(place: Place) -> None:
     """A list that is too long for the commit costs a request more, so then the digests are left out."""
-    if place.format == "iceberg":
-        pytest.skip("digests stand in the manifest list there")
     columns = {f"c{n}": n for n in range(30)}
     table = place.open()
     table.append_many([(f"k{n}", rows(n, **columns)) for n in range(150)])
@@ -339,9 +338,8 @@ def test_digests_make_no_list_too_long_to_stand_in_the_commit(place: Place) -> N
     assert table.append_many([("l3", rows(3, **columns))])[0].columns == ("loaded_at",)
 
 
+@pytest.mark.parametrize("place", ["delta"], indirect=True)
 def test_a_rival_learns_from_the_lock_entry_no_digests(place: Place) -> None:
-    if place.format == "iceberg":
-        pytest.skip("no lock entries")
     from safewrite.operation import Operation
     from safewrite.protocol.keys import Identity
 
