@@ -49,6 +49,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Else libraries find their objects leaked when the interpreter ends, and say so."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def no_aws_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """No settings for AWS come from the machine."""
