@@ -1,10 +1,16 @@
-"""Settings that every test shares: Hypothesis profiles and the local servers."""
+"""Settings that every test shares: Hypothesis profiles and the local servers; and what saves all of them time."""
 
 from __future__ import annotations
 
+import gc
 import os
+from functools import cache
+from pathlib import Path
 
+import boto3
+import botocore.session
 import pytest
+from botocore.loaders import Loader, create_loader
 from hypothesis import settings
 
 pytest_plugins = ["tests.servers"]
@@ -17,6 +23,35 @@ settings.register_profile(
     "nightly", settings.get_profile("default"), max_examples=5_000, stateful_step_count=200
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+class OneLoader(Loader):
+    """Reads each of botocore's models once; by itself each session reads them again."""
+
+    @property
+    def search_paths(self) -> list[str]:
+        """A copy, for every session of boto3 adds its folder."""
+        return list(super().search_paths)
+
+
+@cache
+def one_loader(search_path: str | None = None) -> OneLoader:
+    paths = [*create_loader(search_path).search_paths, str(Path(boto3.__file__).parent / "data")]
+    return OneLoader(paths, include_default_search_paths=False)
+
+
+botocore.session.create_loader = one_loader
+
+
+def pytest_collection_finish() -> None:
+    """What is there now is there to the end: no collection of garbage need look at it."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Else libraries find their objects leaked when the interpreter ends, and say so."""
+    gc.unfreeze()
 
 
 @pytest.fixture

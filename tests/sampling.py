@@ -10,8 +10,16 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 EVERY = 4
+EXAMPLES = [pytest.param(4, id="some"), pytest.param(1, id="all", marks=pytest.mark.long)]
+"""For properties that are dear: a quarter of the profile's examples, and marked ``long`` all of them."""
+
+
+def examples(part: int) -> settings:
+    """The profile's settings with its examples divided by a value of ``EXAMPLES``."""
+    return settings(deadline=None, max_examples=max(1, settings().max_examples // part))
 
 
 def some(cases: Iterable[Any], *, every: int = EVERY) -> list[Any]:

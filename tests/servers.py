@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from bench.servers.catalogs import (
 from bench.servers.servers import Ministack, SeaweedFS, create_lock_table
 from bench.stress.proxies.pgproxy import PgProxy
 from bench.stress.proxies.proxy import FaultProxy
-from safewrite.testing.faults import FaultPlan, Rule
+from safewrite.testing.faults import FaultKind, FaultPlan, Rule, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,14 +29,42 @@ if TYPE_CHECKING:
 
 
 class PlannedProxy(FaultProxy):
-    """A fault proxy for tests: ``proxy.plan(Rule(...), ...)`` is the plan from now on."""
+    """A fault proxy for tests: ``proxy.plan(Rule(...), ...)`` is the plan from now on.
+
+    Counts are of the test, if it is one that tests share: :meth:`begin` begins them anew.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._faults_before: Counter[tuple[Step, FaultKind]] = Counter()
+        self._requests_before: Counter[Step] = Counter()
+        self._failures_before = self._events_before = 0
+
+    def begin(self) -> None:
+        """Neither faults nor latency, and counts from zero."""
+        self.clear()
+        self.set_extra_latency(0.0)
+        self._faults_before, self._requests_before = super().counts(), super().requests()
+        self._failures_before, self._events_before = super().upstream_failures(), len(super().events())
+
+    def counts(self) -> Counter[tuple[Step, FaultKind]]:
+        return super().counts() - self._faults_before
+
+    def requests(self) -> Counter[Step]:
+        return super().requests() - self._requests_before
+
+    def upstream_failures(self) -> int:
+        return super().upstream_failures() - self._failures_before
+
+    def events(self) -> list[dict[str, Any]]:
+        return super().events()[self._events_before :]
 
     def plan(self, *rules: Rule, seed: int = 0) -> None:
         """Apply ``rules`` from their beginning."""
         self.set_plan(FaultPlan(seed, rules))
 
     def fired(self) -> int:
-        """How many faults there were, of any kind, since the proxy started."""
+        """How many faults there were, of any kind, since the counts began."""
         return self.counts().total()
 
 
@@ -124,11 +153,19 @@ def dynamodb_table(ministack: Ministack) -> str:
     return create_lock_table(ministack.boto3_client("dynamodb"), f"locks-{uuid.uuid4().hex[:12]}")
 
 
-@pytest.fixture
-def fault_proxy(ministack: Ministack, tmp_path: Path) -> Iterator[PlannedProxy]:
-    """A proxy in front of ministack, without faults until ``fault_proxy.plan(...)``."""
-    with PlannedProxy(ministack.endpoint_url, tmp_path) as proxy:
+@pytest.fixture(scope="session")
+def _shared_proxy(ministack: Ministack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlannedProxy]:
+    """One process, and one set of clients to it, for all tests."""
+    with PlannedProxy(ministack.endpoint_url, tmp_path_factory.mktemp("proxy")) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def fault_proxy(_shared_proxy: PlannedProxy) -> Iterator[PlannedProxy]:
+    """A proxy in front of ministack, without faults until ``fault_proxy.plan(...)``, and after the test."""
+    _shared_proxy.begin()
+    yield _shared_proxy
+    _shared_proxy.begin()
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from pathlib import Path
 from .servers import Server, ServerError
 
 _JAVA_DIR = Path(__file__).resolve().parents[1] / "java"
+# A server of a test lives for minutes: what the second compiler takes it never gives back.
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class JvmServer(Server):
@@ -46,7 +48,7 @@ class JvmServer(Server):
         self._copy_jars()
         for_java, for_main = self._arguments()
         main = str(_JAVA_DIR / self.main) if self.main.endswith(".java") else self.main
-        return [java, *for_java, "-cp", f"{self.jars_dir}/*", main, *for_main], {}
+        return [java, *_SHORT_LIVED, *for_java, "-cp", f"{self.jars_dir}/*", main, *for_main], {}
 
     def _copy_jars(self) -> None:
         if any(self.jars_dir.glob(self.main_jar)):

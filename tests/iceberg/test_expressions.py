@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
@@ -50,6 +50,7 @@ from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, 
 from safewrite.frames.where import parse
 from safewrite.iceberg.write.expressions import may_match, must_match
 from safewrite.iceberg.write.pruning import Pruning
+from tests.sampling import EXAMPLES, examples
 
 NAN, INF = float("nan"), float("inf")
 UTC = dt.UTC
@@ -206,12 +207,20 @@ METRICS = {
 }
 
 
+@pytest.mark.parametrize("part", EXAMPLES)
 @pytest.mark.parametrize("metrics", METRICS)
-@given(data=st.data())
-@settings(deadline=None)
 def test_no_matching_row_is_left_out_and_no_other_row_is_taken_for_one(
-    table: Table, metrics: str, data: st.DataObject
+    table: Table, metrics: str, part: int
 ) -> None:
+    @given(data=st.data())
+    @examples(part)
+    def holds(data: st.DataObject) -> None:
+        judge(table, metrics, data)
+
+    holds()
+
+
+def judge(table: Table, metrics: str, data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(OFTEN), min_size=1, max_size=2, unique=True))
     frame = data.draw(frames(*names))
     (file,) = _dataframe_to_data_files(table.metadata, frame, table.io)
@@ -347,12 +356,13 @@ def append_partitions(
     return found
 
 
+@pytest.mark.parametrize("part", EXAMPLES)
 @pytest.mark.parametrize("metrics", [True, False], ids=["with metrics", "by partitions alone"])
 @pytest.mark.parametrize(
     ("source", "transform"), TRANSFORMS, ids=[f"{transform}({source})" for source, transform in TRANSFORMS]
 )
 def test_partitions_are_judged_rightly(
-    lake: Lake, source: str, transform: Transform[Any, Any], metrics: bool
+    lake: Lake, source: str, transform: Transform[Any, Any], metrics: bool, part: int
 ) -> None:
     table = lake.table(transform, source)
     rows = append_partitions(table, source, transform, metrics=metrics)
@@ -360,7 +370,7 @@ def test_partitions_are_judged_rightly(
     assert {file.file_path for file in files} == rows.keys()
 
     @given(predicates(source))
-    @settings(deadline=None)
+    @examples(part)
     def holds(predicate: Predicate) -> None:
         pruning = Pruning(predicate, table.metadata, SCHEMA)
         for file in files:

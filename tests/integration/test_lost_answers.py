@@ -10,7 +10,7 @@ import pytest
 import safewrite as sw
 from safewrite.testing.faults import FaultKind, Rule, Step
 from tests.integration.places import Place, impatient, once, rows, visible
-from tests.sampling import some
+from tests.sampling import short_and_long, some
 from tests.servers import PlannedProxy
 
 WRITES = {
@@ -30,7 +30,8 @@ READS = (Step.GET_COMMIT, Step.GET_DATA, Step.LIST_LOG, Step.DDB_QUERY, Step.DDB
 CONDITIONAL = (Step.PUT_COMMIT, Step.DDB_PUT_ENTRY, Step.DDB_UPDATE_ENTRY, Step.PUT_LEDGER)
 
 LOST_ANSWERS = [5, pytest.param(100, marks=pytest.mark.long)]
-OTHER_FAULTS = 5
+FEW_FAULTS, OTHER_FAULTS = 2, 5
+"""How often a fault comes at each step, in the short form and in the long one."""
 APPENDS_MAX = 400
 
 AFTER = (FaultKind.LOST_ANSWER_500, FaultKind.PRECONDITION_412)
@@ -70,12 +71,12 @@ def test_lost_answers_at_each_write_leave_every_row_once_and_acked(
     assert set(fault_proxy.counts()) == {(step, FaultKind.LOST_ANSWER)}
 
 
-SAMPLED_REFUSALS = some(product(WRITES, [*AFTER, *BEFORE]), every=2)
+SAMPLED_REFUSALS = short_and_long(product(WRITES, [*AFTER, *BEFORE]), FEW_FAULTS, OTHER_FAULTS, every=2)
 
 
-@pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_REFUSALS)
+@pytest.mark.parametrize(("arbiter", "kind", "faults"), SAMPLED_REFUSALS)
 def test_writes_that_are_refused_or_answered_wrongly_are_once_and_acked(
-    new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, kind: FaultKind
+    new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, kind: FaultKind, faults: int
 ) -> None:
     """A2, A18, G1, G2: 500 and 412 after performing; 503, 409, throttled or cut before."""
     place = new_place(arbiter)
@@ -87,7 +88,7 @@ def test_writes_that_are_refused_or_answered_wrongly_are_once_and_acked(
     ids: list[int] = []
     for step in steps:
         fault_proxy.plan(Rule(kind=kind, steps=(step,), every=2))
-        ids += append_until(table, fault_proxy, OTHER_FAULTS, first=len(ids))
+        ids += append_until(table, fault_proxy, faults, first=len(ids))
     check(place, ids)
     assert set(fault_proxy.counts()) == {(step, kind) for step in steps}
 
@@ -112,10 +113,11 @@ def test_reads_that_are_refused_or_damaged_never_decide_a_commit(
     assert fault_proxy.counts()[Step.GET_COMMIT, kind] > 0
 
 
+@pytest.mark.parametrize("faults", [FEW_FAULTS, pytest.param(OTHER_FAULTS, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", [FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT], ids=str)
 @pytest.mark.parametrize("arbiter", WRITES)
 def test_uploads_that_are_damaged_on_their_way_are_never_acked(
-    new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, kind: FaultKind
+    new_place: Callable[[str], Place], fault_proxy: PlannedProxy, arbiter: str, kind: FaultKind, faults: int
 ) -> None:
     """G5, A19."""
     place = new_place(arbiter)
@@ -124,7 +126,7 @@ def test_uploads_that_are_damaged_on_their_way_are_never_acked(
     ids: list[int] = []
     for step in steps:
         fault_proxy.plan(Rule(kind=kind, steps=(step,), every=2))
-        ids += append_until(table, fault_proxy, OTHER_FAULTS, first=len(ids))
+        ids += append_until(table, fault_proxy, faults, first=len(ids))
     check(place, ids)
 
 

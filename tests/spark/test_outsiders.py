@@ -153,14 +153,18 @@ def test_old_files_whose_remaining_days_are_new_are_rewritten(spark: Spark, tmp_
 TEXTS = ["a\\b", "it's", "plain", "'", "\\", "\\'", "a\\\\b", "\n", "''", 'say "no"', "é\\n"]
 
 
-SOME_TEXTS = ["a\\b", "\\'", "\n", "é\\n"]
+SOME_TEXTS = {"true": ["a\\b", "\n"], "false": ["\\'", "é\\n"]}
 """Those of the short form: a backslash, one before a quote, a line end, and what looks like one."""
 
 
 @pytest.mark.parametrize(
-    "texts", [SOME_TEXTS, pytest.param(TEXTS, marks=pytest.mark.long)], ids=["some", "all"]
+    ("escaped", "texts"),
+    [
+        *SOME_TEXTS.items(),
+        *(pytest.param(escaped, TEXTS, marks=pytest.mark.long) for escaped in SOME_TEXTS),
+    ],
+    ids=["escaped-some", "plain-some", "escaped-all", "plain-all"],
 )
-@pytest.mark.parametrize("escaped", ["true", "false"])
 def test_texts_in_where_are_the_same_texts_whatever_the_session_escapes(
     spark: Spark, hooked: Hooked, escaped: str, texts: list[str]
 ) -> None:
@@ -269,7 +273,8 @@ def test_what_was_rolled_back_and_cherry_picked_by_spark_is_not_written_again(
     assert spark.ids({"t": lake.sql(table)})["t"] == once(1, 2, 3)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+# The table of version 1 becomes one of version 2.
+@pytest.mark.parametrize("version", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_table_whose_partition_column_was_dropped_stays_readable(
     spark: Spark, lakes: Lakes, version: int
 ) -> None:

@@ -25,7 +25,12 @@ def pairs(table: pa.Table) -> list[tuple[int, str]]:
     return sorted(zip(table["id"].to_pylist(), table["value"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("vectors", [False, True], ids=["files rewritten", "deletion vectors"])
+# The statements that rewrite files are in the short form of test_plain_delta.py.
+@pytest.mark.parametrize(
+    "vectors",
+    [pytest.param(False, marks=pytest.mark.long), True],
+    ids=["files rewritten", "deletion vectors"],
+)
 def test_appends_between_merge_delete_and_optimize_of_spark(
     spark: Spark, tmp_path: Path, vectors: bool
 ) -> None:

@@ -26,6 +26,15 @@ Hooked = Callable[[str], HookedTable]
 Lakes = Callable[[CatalogKind], Lake]
 
 
+BY_DELTA = pytest.mark.parametrize(
+    "end", ["delta", pytest.param("sql", marks=pytest.mark.long)], indirect=True
+)
+BY_ICEBERG = pytest.mark.parametrize(
+    "end", [pytest.param("delta", marks=pytest.mark.long), "sql"], indirect=True
+)
+"""Which format the short form has; each has some."""
+
+
 @pytest.fixture(params=["delta", "sql"])
 def end(request: pytest.FixtureRequest, hooked: Hooked, lakes: Lakes) -> End:
     """A new table of each format."""
@@ -41,6 +50,7 @@ def stream(tmp_path: Path) -> Stream:
     return stream
 
 
+@BY_ICEBERG
 def test_every_batch_is_one_commit_and_its_receipt_is_logged(
     end: End, stream: Stream, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -56,6 +66,7 @@ def test_every_batch_is_one_commit_and_its_receipt_is_logged(
     assert f"2 rows in version {sink.last_receipt.version} of {end.open().uri}" in said[-1].getMessage()
 
 
+@BY_DELTA
 def test_a_batch_that_was_committed_and_not_checkpointed_is_written_once(end: End, stream: Stream) -> None:
     """E1."""
     sink = end.open().sink(app_id="orders")
@@ -71,6 +82,7 @@ def test_a_batch_that_was_committed_and_not_checkpointed_is_written_once(end: En
     assert end.ids() == once(1, 2, 3, 4, 5)
 
 
+@BY_ICEBERG
 def test_new_rows_after_a_lost_checkpoint_are_neither_skipped_nor_written_under_the_old_app_id(
     end: End, stream: Stream, tmp_path: Path
 ) -> None:

@@ -96,7 +96,7 @@ def feed(spark: Spark, tmp_path: Path) -> Feed:
     return filled(Feed(spark, tmp_path))
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture
 def way(
     request: pytest.FixtureRequest, spark: Spark, hooked: Hooked, lakes: Lakes, tmp_path: Path
 ) -> tuple[Feed, End]:
@@ -134,6 +134,7 @@ def halves(sink: Sink) -> list[Batches]:
     ]
 
 
+@pytest.mark.parametrize("way", [pytest.param("delta", marks=pytest.mark.long), "iceberg"], indirect=True)
 def test_a_replayed_batch_is_known_by_its_offsets_when_its_values_are_others(way: tuple[Feed, End]) -> None:
     """E1, with ``uuid()`` in the batch."""
     receipts: list[Any] = []
@@ -163,6 +164,7 @@ def test_a_replayed_batch_is_known_by_its_offsets_when_its_values_are_others(way
     assert (resolved.rows, resolved.fingerprint) == (3, receipts[0].fingerprint)
 
 
+@pytest.mark.parametrize("way", ["delta", pytest.param("iceberg", marks=pytest.mark.long)], indirect=True)
 def test_a_batch_known_by_its_offsets_is_computed_once_and_not_hashed(
     way: tuple[Feed, End], monkeypatch: pytest.MonkeyPatch
 ) -> None:

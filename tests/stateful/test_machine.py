@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
+import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -94,4 +96,12 @@ class Histories(RuleBasedStateMachine):
                 self.lake.oracle.check_with_deltalake(Path(folder))
 
 
-TestHistories = Histories.TestCase
+class TestHistories(Histories.TestCase):
+    """A part of the profile's histories."""
+
+    settings = settings(Histories.TestCase.settings, max_examples=max(10, settings().max_examples * 2 // 5))
+
+
+@pytest.mark.long
+class TestManyHistories(Histories.TestCase):
+    """All of them."""
