@@ -80,7 +80,9 @@ def test_every_kind_of_step_is_killed_at_and_both_sides_are(met: tuple[str, ...]
         "integration.test_lost_answers",
         "integration.test_landed_and_raised",
         "integration.test_recreated",
+        "iceberg.test_datafiles",
         "iceberg.test_lost_answers",
+        "iceberg.test_users_calls",
         "iceberg.test_kill_points",
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -16,11 +17,13 @@ import safewrite as sw
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.protocol.ask import Limits
 from safewrite.testing.faults import FaultKind, Rule, Step
-from tests.iceberg.places import Place, check
+from tests.iceberg.places import KINDS, Place, check
 from tests.integration.places import once, rows
+from tests.sampling import some
 from tests.servers import CatalogLab
 
-LOST = pytest.mark.parametrize("kind", [FaultKind.LOST_ANSWER, FaultKind.PRECONDITION_412], ids=str)
+KINDS_LOST = (FaultKind.LOST_ANSWER, FaultKind.PRECONDITION_412)
+LOST = pytest.mark.parametrize("kind", KINDS_LOST, ids=str)
 """412: a conflict, as a client that repeats a request by itself sees it (C3)."""
 
 
@@ -70,8 +73,10 @@ def _changed() -> pa.Table:
     return pa.table({"id": pa.array([2, 3], pa.int64()), "value": ["new", "v3"]})
 
 
-@LOST
-@pytest.mark.parametrize("name", CALLS)
+SAMPLED_CALLS = some(product(KINDS, CALLS, KINDS_LOST), every=3)
+
+
+@pytest.mark.parametrize(("lab", "name", "kind"), SAMPLED_CALLS, indirect=["lab"])
 def test_a_users_call_whose_answer_is_lost_is_done_once(
     lab: CatalogLab, place: Place, name: str, kind: FaultKind
 ) -> None:

@@ -17,10 +17,12 @@ import pytest
 import safewrite as sw
 from tests.integration.places import Place, once, rows
 
-CHILDREN, APPENDS = 6, 8
+CHILDREN = 6
+APPENDS = [4, pytest.param(8, marks=pytest.mark.long)]
 
 
-def test_forked_children_and_their_parent_each_talk_for_themselves(place: Place) -> None:
+@pytest.mark.parametrize("appends", APPENDS)
+def test_forked_children_and_their_parent_each_talk_for_themselves(place: Place, appends: int) -> None:
     """On one connection each would get answers that are another's: false errors, and worse (faults A8)."""
     table = place.open(create=True, checkpoints=True)
     table.append(rows(0), key="before")
@@ -29,7 +31,7 @@ def test_forked_children_and_their_parent_each_talk_for_themselves(place: Place)
 
     def append(first: int) -> None:
         try:
-            for number in range(first, first + APPENDS):
+            for number in range(first, first + appends):
                 table.append(rows(number), key=f"event-{number}")
             answers.put((first, ""))
         except Exception as error:  # noqa: BLE001 - told to the parent
@@ -40,14 +42,14 @@ def test_forked_children_and_their_parent_each_talk_for_themselves(place: Place)
     children = [context.Process(target=append, args=(1000 * n,)) for n in range(1, CHILDREN + 1)]
     for child in children:
         child.start()
-    for number in range(1, APPENDS + 1):
+    for number in range(1, appends + 1):
         table.append(rows(number), key=f"event-{number}")
     told = dict(answers.get() for _ in children)
     for child in children:
         child.join()
     assert told == {1000 * n: "" for n in range(1, CHILDREN + 1)}
-    written = [0, *range(1, APPENDS + 1)]
-    written += [1000 * n + i for n in range(1, CHILDREN + 1) for i in range(APPENDS)]
+    written = [0, *range(1, appends + 1)]
+    written += [1000 * n + i for n in range(1, CHILDREN + 1) for i in range(appends)]
     assert place.ids() == once(*written) == place.replayed_ids()
 
 

@@ -20,6 +20,8 @@ from bench.stress.spark_reader import EXTENSIONS, catalog_settings
 from safewrite.spark import conf
 
 ROOT = Path(__file__).parents[2]
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -Xms1g -Xmn400m"
+"""The first compiler alone has 48 MB for its code by default, and a thread that sweeps them all the time."""
 JARS = Path(os.environ.get("SAFEWRITE_JARS", ROOT / "jars")).resolve() / "spark"
 
 
@@ -168,7 +170,7 @@ def _settings(folder: Path, jars: list[Path]) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dderby.system.home={folder}",
+        "spark.driver.extraJavaOptions": f"{JAVA} -Dderby.system.home={folder}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder / "local"),
