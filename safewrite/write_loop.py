@@ -123,6 +123,12 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         """Check a member's rows against the table's schema and the columns that ``earlier`` members add."""
 
     @abstractmethod
+    def _prepare_alike(
+        self, frames: Sequence[Any], operation: Operation, on: VersionT | None
+    ) -> Sequence[Prepared | None]:
+        """Check members of one form in one pass; None for those that :meth:`_prepare_next` has to check."""
+
+    @abstractmethod
     def _plan_group(
         self, members: Sequence[Member], operation: Operation, on: VersionT | None
     ) -> tuple[PlanT, Callable[..., Any]]:
@@ -275,18 +281,29 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         for _ in range(PLANS_MAX):
             known = self._mark()
             group.plan_again()
+            ready: dict[int, Prepared] | None = None
             for member in group.open:
+                if ready is None and group.planned:
+                    ready = self._alike(group, operation)
+                member.prepared = (ready or {}).get(id(member))
                 self._answering(member, partial(self._prepare_member, group, member, operation))
             if not group.altered or not self._has_changed(known):
                 break
         group.once()
         group.keep_order()
 
+    def _alike(self, group: Group, operation: Operation) -> dict[int, Prepared]:
+        """Those of the members left that could be checked in one pass, by identity."""
+        left = [member for member in group.open if member.prepared is None]
+        found = self._prepare_alike([member.data for member in left], operation, group.on)
+        return {id(member): one for member, one in zip(left, found, strict=True) if one is not None}
+
     def _prepare_member(self, group: Group, member: Member, operation: Operation) -> None:
         if not group.planned:
             group.on, group.planned = self._planned_on(operation, member.data), True
         try:
-            member.prepared = self._prepare_next(member.data, operation, group.on, group.prepared)
+            if member.prepared is None:
+                member.prepared = self._prepare_next(member.data, operation, group.on, group.prepared)
         except WouldAlterError:
             count = partial(self._count, member.data, group.on)
             member.answer = self._repeated(count, operation, member.name, group.on)

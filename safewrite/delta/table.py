@@ -198,6 +198,11 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
     ) -> Prepared:
         return self._planner.prepare_next(data, on, operation.schema_mode, earlier)
 
+    def _prepare_alike(
+        self, frames: Sequence[Any], operation: Operation, on: Snapshot | None
+    ) -> Sequence[Prepared | None]:
+        return self._planner.prepare_alike(frames, on, operation.schema_mode)
+
     def _plan_group(
         self, members: Sequence[Member], operation: Operation, on: Snapshot | None
     ) -> tuple[Transaction, Callable[..., Any]]:

@@ -82,13 +82,29 @@ class Fingerprinter:
         """Add the rows of a table that has canonical types (as ``conform`` returns it)."""
         self._rows += conformed.num_rows
         for batch in conformed.to_batches(max_chunksize=_BLOCK_ROWS):
-            columns = [(name, batch.column(i)) for i, name in enumerate(batch.schema.names)]
-            for lane, values in enumerate(_fields(columns, batch.num_rows, "row")):
+            for lane, values in enumerate(_hashed(batch)):
                 self._sums[lane] = (self._sums[lane] + int(values.sum(dtype=np.uint64))) % 2**64
 
     def result(self) -> Fingerprint:
         """The fingerprint of all rows so far."""
         return Fingerprint(self._rows, f"{self._sums[0]:016x}{self._sums[1]:016x}")
+
+
+def fingerprints(conformed: pa.Table, counts: npt.NDArray[np.int64]) -> list[Fingerprint]:
+    """The fingerprints of consecutive parts of a table, by how many rows each has: those that each has alone."""
+    hashed = [_hashed(batch) for batch in conformed.to_batches(max_chunksize=_BLOCK_ROWS)]
+    first, second = (np.concatenate([np.zeros(0, np.uint64), *lanes]) for lanes in zip(*hashed, strict=True))
+    sums = _summed((first, second), np.cumsum(counts) - counts, counts)
+    return [
+        Fingerprint(int(rows), f"{int(one):016x}{int(two):016x}")
+        for rows, one, two in zip(counts, *sums, strict=True)
+    ]
+
+
+def _hashed(batch: pa.RecordBatch) -> Pair:
+    """The hashes of the rows of a batch."""
+    columns = [(name, batch.column(i)) for i, name in enumerate(batch.schema.names)]
+    return _fields(columns, batch.num_rows, "row")
 
 
 def _seed(*parts: str) -> tuple[np.uint64, np.uint64]:

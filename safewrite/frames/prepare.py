@@ -72,6 +72,11 @@ class Prepared:
         return self._conformed(self._source().take(rows), self.schema, 0)
 
     @property
+    def kept(self) -> pa.Table | None:
+        """The conformed rows, where they are in memory."""
+        return self._kept
+
+    @property
     def slice_rows(self) -> int:
         """How many rows of this frame make a slice of bounded memory."""
         return self._slice_rows

@@ -243,6 +243,11 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         head = on or self._cached.existing()
         return self._planner.prepare_next(data, head, operation.schema_mode, earlier)
 
+    def _prepare_alike(
+        self, frames: Sequence[Any], operation: Operation, on: TableVersion | None
+    ) -> Sequence[Prepared | None]:
+        return self._planner.prepare_alike(frames, on or self._cached.existing(), operation.schema_mode)
+
     def _plan_group(
         self, members: Sequence[Member], operation: Operation, on: TableVersion | None
     ) -> tuple[AppendPlan, Callable[..., Any]]:

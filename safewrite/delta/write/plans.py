@@ -14,7 +14,7 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import InternalError
-from safewrite.frames import Prepared, joined, prepare
+from safewrite.frames import Prepared, joined, prepare, prepare_alike
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
@@ -80,6 +80,14 @@ class Planner:
             return self.prepare(data, state, schema_mode)
         last = earlier[-1]
         return prepare(data, last.schema, partition_by=last.partition_by, schema_mode=schema_mode)
+
+    def prepare_alike(
+        self, frames: Sequence[Any], state: Snapshot | None, schema_mode: Literal["merge"] | None
+    ) -> Sequence[Prepared | None]:
+        """As :meth:`prepare`, in one pass for those of one form; None for others, and where columns may be new."""
+        if state is None or schema_mode is not None:
+            return [None] * len(frames)
+        return prepare_alike(frames, state.schema, partition_by=state.partition_by)
 
     def group(
         self, members: Sequence[Member], state: Snapshot | None

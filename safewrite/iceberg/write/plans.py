@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
-from safewrite.frames import Prepared, as_frame, joined, prepare
+from safewrite.frames import Prepared, as_frame, joined, prepare, prepare_alike
 from safewrite.given import reading
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import MAIN, table_of
@@ -107,6 +107,14 @@ class Planner:
         if evolution is not None:
             target = arrow_schema(evolution.schema)
         return replace(prepare(data, target, schema_mode="merge"), added=tuple(added))
+
+    def prepare_alike(
+        self, frames: Sequence[Any], head: TableVersion, schema_mode: Literal["merge"] | None
+    ) -> Sequence[Prepared | None]:
+        """As :meth:`prepare`, in one pass for those of one form; None for others, and where columns may be new."""
+        if schema_mode is not None:
+            return [None] * len(frames)
+        return prepare_alike(frames, arrow_schema(table_of(head).metadata.schema()))
 
     def group(
         self, members: Sequence[Member], head: TableVersion
