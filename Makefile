@@ -33,6 +33,7 @@ MODEL_ARGS ?= --long
 MUTANTS_ARGS ?=
 BENCH_ARGS ?=
 CROSSCHECK_ARGS ?=
+LAYER_ARGS ?=
 
 .PHONY: help
 help: ## List the targets
@@ -53,7 +54,9 @@ lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes ne
 	@$(LOCK) --group docs -o requirements/docs.txt
 	@$(LOCK) pyproject.toml --all-extras --group test --group spark --group lint --group build \
 		-o requirements/dev.txt
-	@for arm in $(ARMS) spark-3.5 pyiceberg-tests; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
+	@$(LOCK) --python-platform x86_64-manylinux2014 --only-binary :all: \
+		requirements/lambda-layer.in -o requirements/lambda-layer.txt
+	@for arm in $(ARMS) cfn-lint spark-3.5 pyiceberg-tests; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
 .PHONY: lint
 lint: install ## ruff (rules and format) and codespell
@@ -80,7 +83,7 @@ imports: install ## import-linter: which package may import which
 	.venv/bin/lint-imports --no-cache  # the cache misjudges imports of modules that appeared later
 
 .PHONY: test
-test: install arms jars ## The test suite (PYTEST_ARGS="-k name" narrows it); needs Java 17, Maven and PostgreSQL
+test: install arms .envs/cfn-lint/.installed jars ## The test suite (PYTEST_ARGS="-k name" narrows it); needs Java 17, Maven and PostgreSQL
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-spark35
@@ -96,7 +99,7 @@ crosscheck: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTOR
 	@$(PY) -W ignore -m bench.crosscheck $(CROSSCHECK_ARGS)
 
 .PHONY: test-long
-test-long: install arms jars ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
+test-long: install arms .envs/cfn-lint/.installed jars ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
 	@$(PY) -m pytest $(PYTEST_ARGS) -m long
 
 .PHONY: stress
@@ -127,6 +130,10 @@ bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTO
 build: install $(LOGSTORE) ## Wheel and source distribution in dist/; needs Java 17 and Maven for the jar in the wheel
 	@$(UV) build --python $(PY) --no-build-isolation --quiet
 	@ls dist
+
+.PHONY: lambda-layer
+lambda-layer: install ## A Lambda layer of safewrite for Delta tables in out/lambda-layer, trimmed, with its size (LAYER_ARGS="--python python3.13" for another runtime)
+	@$(PY) -m examples.lambda_layer.build out/lambda-layer --uv .envs/uv/bin/uv $(LAYER_ARGS)
 
 .PHONY: clean
 clean: ## Remove reports, caches and built files; the environments stay

@@ -66,6 +66,8 @@ class Group:
     def __init__(self, members: Iterable[Any], groups: Iterable[Hashable] | None = None) -> None:
         self.on: Any = None
         self.planned = False
+        self.prepared: list[Prepared] = []
+        """The rows that were checked so far."""
         self.members = [Member(*pair) for pair in _pairs(members)]
         for member, ordered_in in zip(self.members, _groups(groups, len(self.members)), strict=True):
             member.ordered_in = ordered_in
@@ -79,11 +81,6 @@ class Group:
     def open(self) -> list[Member]:
         """Members without an answer that are not another one's repeat."""
         return [member for member in self.members if member.answer is None and member.same_as is None]
-
-    @property
-    def prepared(self) -> list[Prepared]:
-        """The rows that were checked so far."""
-        return [member.prepared for member in self.members if member.prepared is not None]
 
     def answers(self) -> list[Answer]:
         """One answer for each member, in order.
@@ -128,7 +125,7 @@ class Group:
 
     def plan_again(self) -> None:
         """Forget what the version said that the last plan was made on."""
-        self.on, self.planned = None, False
+        self.on, self.planned, self.prepared = None, False, []
         for member in self.members:
             member.same_as = member.write = member.prepared = None
             held_back = isinstance(member.answer, NotCommittedError) and member.answer.kind == Kind.HELD_BACK

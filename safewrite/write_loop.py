@@ -313,6 +313,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             if member.answer is None:
                 raise
             return
+        group.prepared.append(member.prepared)
         member.write = self._name(member.prepared, group.on, member.name)
 
     def _answering(self, member: Member, step: Callable[[], None]) -> None:

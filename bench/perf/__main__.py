@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from ..stress.run import facts
-from . import contention, imports, log_length, lone, memory, report
+from . import contention, imports, log_length, lone, members, memory, report
 from .contest import Contest, iceberg
 from .figures import Scenario
 from .scale import FULL, QUICK, Scale
@@ -28,10 +28,12 @@ SCENARIOS: dict[str, Callable[[Scale, Path], Scenario]] = {
     "log-length": log_length.run,
     "memory": memory.run,
     "imports": imports.run,
+    "members": members.run,
 }
 ICEBERG: dict[str, Callable[[Scale, Path, Contest], Scenario]] = {
     "lone": lone.run,
     "contention": contention.run,
+    "members": members.run,
 }
 
 
@@ -59,7 +61,8 @@ def perf(
     only: Annotated[str, typer.Option(help=f"Comma-separated, of: {', '.join(SCENARIOS)}.")] = "",
     format: Annotated[Format, typer.Option(help="Whose tables are written.")] = Format.DELTA,  # noqa: A002
     catalog: Annotated[
-        CatalogKind, typer.Option(help="Of --format iceberg, which has the scenarios lone and contention.")
+        CatalogKind,
+        typer.Option(help="Of --format iceberg, which has the scenarios lone, contention and members."),
     ] = CatalogKind.SQL,
     quick: Annotated[bool, typer.Option(help="A form of about two minutes; its figures are coarse.")] = False,
     frame_gb: Annotated[float | None, typer.Option(min=0.001, help="Size of the frame of `memory`.")] = None,

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from . import writers
-from .figures import Line, Scenario, interleave, paired
+from .figures import Aim, Line, Scenario, at_most, interleave, paired
 from .lab import ROOT, Lab, child
 from .scale import Scale
 
 LIMIT_S = 120.0
 _SCRIPT = str(Path(__file__).resolve().parent / "startup.py")
 WRANGLER = "awswrangler"
+LEAN = f"{writers.DYNAMODB}, no pandas"
+"""As in the Lambda layer: where pandas is installed pyarrow imports it, as soon as it makes an array."""
 _STEPS = ("import", "frame", "first append", "second append")
 
 
@@ -42,6 +44,10 @@ def run(scale: Scale, folder: Path) -> Scenario:
             arms[arm] = partial(
                 child, [sys.executable, "-P", _SCRIPT, library, arm], place.to_dict(), timeout_s=LIMIT_S
             )
+        place = lab.place(writers.DYNAMODB)
+        _create(writers.DYNAMODB, place)
+        lean = [sys.executable, "-P", _SCRIPT, "safewrite", writers.DYNAMODB, "no pandas"]
+        arms[LEAN] = partial(child, lean, place.to_dict(), timeout_s=LIMIT_S)
         python = _wrangler_python()
         if python is None:
             notes.append("awswrangler was not measured: its environment is not built (make arms).")
@@ -55,7 +61,8 @@ def run(scale: Scale, folder: Path) -> Scenario:
         title="From nothing to the first row",
         measures="Milliseconds in a new process: `import` of the library alone, and until the first append of 100 "
         "rows to S3 is acked. Ratios are to deltalake in the same round.",
-        lines=(*_lines("import", found), *_lines("to first ack", found)),
+        lines=(*_lines("import", found), *_lines("to first ack", found), *_beside_wrangler(found)),
+        aims=tuple(_aims(_beside_wrangler(found))),
         notes=tuple(notes),
     )
 
@@ -89,6 +96,39 @@ def _lines(case: str, found: dict[str, list[dict[str, Any]]]) -> list[Line]:
             Line(case=case, arm=arm, unit="ms", values=values, peer=peer, ratios=ratios, extra=extra)
         )
     return lines
+
+
+def _beside_wrangler(found: dict[str, list[dict[str, Any]]]) -> list[Line]:
+    """Time until safewrite's first ack, and its peak memory, against awswrangler's import alone."""
+    if WRANGLER not in found:
+        return []
+    theirs = {"time": _until("import", found[WRANGLER]), "peak memory": _peaks(found[WRANGLER])}
+    own = {
+        arm: {"time": _until("first append", found[arm]), "peak memory": _peaks(found[arm])}
+        for arm in (LEAN, *writers.SAFE)
+    }
+    peer = f"import {WRANGLER}"
+    lines = []
+    for what, unit in (("time", "ms"), ("peak memory", "MiB")):
+        case = f"import and first append, {what} in {unit}"
+        lines.append(Line(case=case, arm=peer, unit=unit, values=theirs[what]))
+        for arm, values in own.items():
+            ratios = paired(values[what], theirs[what])
+            lines.append(Line(case=case, arm=arm, unit=unit, values=values[what], peer=peer, ratios=ratios))
+    return lines
+
+
+def _peaks(cells: list[dict[str, Any]]) -> tuple[float, ...]:
+    """Peak RSS of the whole process in MiB, both appends included."""
+    return tuple(cell["peak_kib"] / 1024 for cell in cells)
+
+
+def _aims(lines: list[Line]) -> list[Aim]:
+    return [
+        at_most(f"{line.case}, {line.arm} : {line.peer}", 0.5, line.ratio.median)
+        for line in lines
+        if line.ratio is not None
+    ]
 
 
 def _until(last: str, cells: list[dict[str, Any]]) -> tuple[float, ...]:

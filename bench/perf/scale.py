@@ -23,6 +23,9 @@ class Scale:
     log_rounds: int = 30
     frame_bytes: int = 10**9
     import_rounds: int = 7
+    members: int = 100
+    member_rows: int = 10
+    member_rounds: int = 15
 
     def window_of(self, processes: int) -> float:
         """Seconds for which this many writers contend: longer for more, or none gets past the first append."""
@@ -42,6 +45,7 @@ QUICK = Scale(
     log_rounds=10,
     frame_bytes=2 * 10**8,
     import_rounds=3,
+    member_rounds=7,
 )
 TINY = Scale(
     delay_s=0.001,
@@ -58,4 +62,6 @@ TINY = Scale(
     log_rounds=2,
     frame_bytes=2 * 10**6,
     import_rounds=1,
+    members=3,
+    member_rounds=1,
 )

@@ -13,6 +13,8 @@ _began = time.monotonic()
 def main() -> None:
     """Import, make a frame, append twice; note time and modules after each."""
     library = sys.argv[1]
+    if "no pandas" in sys.argv:  # as in the Lambda layer: where pandas is installed pyarrow imports it
+        sys.meta_path.insert(0, _NoPandas)
     marks = [("start", _began, len(sys.modules))]
 
     def mark(name: str) -> None:
@@ -32,7 +34,19 @@ def main() -> None:
         name: {"s": at - before, "modules": modules}
         for (_, before, _), (name, at, modules) in zip(marks, marks[1:], strict=False)  # noqa: RUF007 - as few imports as can be
     }
-    print(json.dumps({"began": marks[0][1], "ended": marks[-1][1], "modules": marks[0][2], "steps": steps}))
+    with open("/proc/self/status") as status:  # noqa: PTH123 - as few imports as can be
+        peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+    whole = {"began": marks[0][1], "ended": marks[-1][1], "modules": marks[0][2], "steps": steps}
+    print(json.dumps({**whole, "peak_kib": peak}))
+
+
+class _NoPandas:
+    """Finds no pandas, as where it is not installed."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
 
 
 def _first_append(arm, mark):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.perf import __main__ as perf
-from bench.perf import contention, lone, report, writers
+from bench.perf import contention, imports, lone, report, writers
 from bench.perf.contest import DELTA
 from bench.perf.figures import Aim, Line, Scenario, at_least, at_most, interleave, paired
 from bench.perf.lab import Lab
@@ -78,6 +78,26 @@ def test_imports_are_counted_up_to_the_first_ack() -> None:
     modules = {(line.case, line.arm): line.extra["modules"] for line in scenario.lines}
     for arm in writers.ARMS:
         assert 0 < modules["import", arm] < modules["to first ack", arm]
+
+
+def test_awswrangler_is_held_against_the_first_append_in_time_and_memory() -> None:
+    cell = {
+        "steps": {name: {"s": 0.1, "modules": 9} for name in imports._STEPS},
+        "peak_kib": 102_400,
+        "modules": 1,
+    }
+    theirs = {"steps": {"import": {"s": 1.5, "modules": 9}}, "peak_kib": 204_800, "modules": 1}
+    found = {**{arm: [cell] for arm in (*writers.ARMS, imports.LEAN)}, imports.WRANGLER: [theirs]}
+    aims = imports._aims(imports._beside_wrangler(found))
+    assert [round(aim.measured, 3) for aim in aims] == [0.2] * 3 + [0.5] * 3
+    assert imports._beside_wrangler({writers.DELTALAKE: [cell]}) == []
+
+
+def test_members_are_held_against_one_append_of_the_same_rows() -> None:
+    scenario = perf.measure("members", TINY)
+    assert scenario.broken == ()
+    assert {line.peer for line in scenario.lines} == {None, "append", "append, keyed"}
+    assert len(scenario.aims) == 8  # two arbiters, two forms, two peers
 
 
 def test_a_long_log_made_of_copies_reads_as_a_table_and_takes_appends(tmp_path: Path) -> None:
