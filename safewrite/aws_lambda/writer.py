@@ -48,7 +48,7 @@ class BatchWriter:
             What it raises fails that record alone.
         key: names the write of a record, where the source's own id does not do: a direct invocation has none,
             and a message that is put back from a dead-letter queue gets a new one.
-        schema_mode, properties: as for ``append_many``.
+        schema_mode, properties, volatile: as for ``append_many``.
         keep_order: whether records of a FIFO group or shard that come after one at fault are left out.
 
     A message succeeds if all its records do.  What is in doubt counts as failed: the key decides at the next
@@ -62,6 +62,7 @@ class BatchWriter:
     key: Callable[[Record], str] | None = None
     schema_mode: Literal["merge"] | None = None
     properties: Mapping[str, str] | None = None
+    volatile: Sequence[str] | None = None
     keep_order: bool = True
 
     def __post_init__(self) -> None:
@@ -139,6 +140,7 @@ class BatchWriter:
                 groups=[self._group(item) for item in items],
                 schema_mode=self.schema_mode,
                 properties=self.properties,
+                volatile=self.volatile,
                 timeout_s=_time_left_s(context),
             )
         except (

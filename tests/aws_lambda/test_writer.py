@@ -122,6 +122,21 @@ def test_a_message_without_rows_succeeds(lake: Lake) -> None:
     assert skip_b(batch(message("m", {"Event": "s3:TestEvent"}))) == failed()
 
 
+def test_a_load_time_that_each_delivery_makes_anew_is_no_other_content(lake: Lake) -> None:
+    times = iter(range(1, 9))
+
+    def stamped(record: Record) -> Any:
+        return [{**row, "loaded": next(times)} for row in rows(record)]
+
+    given: dict[str, Any] = {"schema_mode": "merge"}
+    event = batch(message("a", [1]), message("b", [2]))
+    assert BatchWriter(lake.table, stamped, volatile=["loaded"], **given)(event) == failed()
+    assert BatchWriter(lake.table, stamped, volatile=["loaded"], **given)(event) == failed()
+    assert lake.ids() == [0, 1, 2]
+    with pytest.raises(BatchProcessingError, match="volatile"):
+        BatchWriter(lake.table, stamped, **given)(event)
+
+
 # --- order --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("poison", ["poison", ["x"]])
 def test_a_fifo_group_stops_at_its_first_failure_and_others_go_on(lake: Lake, poison: Any) -> None:
