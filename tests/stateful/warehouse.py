@@ -189,6 +189,8 @@ class Warehouse:
             return
         named = [one for one in self.writes if one.key == key]
         fit = [one for one in named if one.verb == "delete" or set(one.ids) <= set(found)]
+        # Any snapshot fits a delete, which brings no rows: one that was called not committed comes last.
+        fit.sort(key=lambda one: not (one.acked or one.open_attempts))
         assert fit, f"{key} landed without its rows"
         write = fit[0]
         assert all(one.landed is None for one in named), f"{key} landed twice"

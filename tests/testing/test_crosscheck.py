@@ -168,7 +168,7 @@ def _dropped_tables_answer(patch: Patch) -> None:
 
         return (yield from load(limits))
 
-    patch.setattr("safewrite.iceberg.write.write._newest", newest)
+    patch.setattr("safewrite.iceberg.write.write.newest", newest)
     patch.setattr("safewrite.iceberg.current.FRESH_S", 3600.0)  # on a slow machine the second would be over
 
 
