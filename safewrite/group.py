@@ -16,6 +16,7 @@ from safewrite.errors import (
     WouldAlterError,
 )
 from safewrite.frames.source import is_spark
+from safewrite.given import reading
 from safewrite.mismatch import in_one_call
 from safewrite.options import GENERATED, identity
 from safewrite.protocol import keys
@@ -138,6 +139,7 @@ class Group:
         return [member for member in self.members if isinstance(member.answer, WouldAlterError)]
 
 
+@reading("The list of members")
 def _pairs(members: Iterable[Any]) -> list[tuple[Any, Any]]:
     try:
         pairs = [tuple(pair) for pair in members] if not isinstance(members, str | bytes | Mapping) else None
@@ -151,6 +153,7 @@ def _pairs(members: Iterable[Any]) -> list[tuple[Any, Any]]:
     return [(key, data) for key, data in pairs]
 
 
+@reading("groups=")
 def _groups(groups: Iterable[Hashable] | None, count: int) -> list[Hashable]:
     try:
         found: list[Any] = [None] * count if groups is None else list(groups)

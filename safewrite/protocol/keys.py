@@ -215,6 +215,16 @@ def must_match(key: str, committed: str, offered: str, version: int) -> None:
         )
 
 
+def incomparable(key: str, version: int) -> ReplayMismatchError:
+    """The refusal of a key that is there, where what was recorded of its rows is not: that is no proof of a repeat."""
+    return ReplayMismatchError(
+        f"Key {key!r} was committed in version {version}, and the list that tells with which rows is gone, so it cannot be "
+        "shown that these are the same. The earlier rows stand, none of these were written. Look whether the rows are in the "
+        "table; new data need a key of their own.",
+        key=key,
+    )
+
+
 def must_match_in_call(key: str, first: str, offered: str) -> None:
     """A key that comes twice in one call is a repeat only with the same rows."""
     if first != offered:

@@ -21,7 +21,9 @@ from pyiceberg.typedef import Record
 
 import safewrite as sw
 from safewrite.iceberg.data.schema import iceberg_schema
-from safewrite.testing.steps import At
+from safewrite.protocol.effects import Effect, Exists, Outcome
+from safewrite.protocol.iceberg.change import SwapTable
+from safewrite.testing.steps import At, Stepwise
 
 LONG_MS = str(30 * 24 * 3600 * 1000)
 KEPT = {"history.expire.max-snapshot-age-ms": LONG_MS}
@@ -279,6 +281,29 @@ def test_an_upgrade_of_the_format_between_two_writes_is_a_conflict_that_is_gone_
     with SqlCatalog(catalog.name, **catalog.properties).load_table("db.t").transaction() as transaction:
         transaction.upgrade_table_version(2)
     assert table.append(rows(2), key="b").outcome == "committed"
+    assert ids(catalog) == [1, 2]
+
+
+def test_a_conflict_answered_for_an_old_base_is_gone_over_though_what_it_requires_holds(
+    catalog: SqlCatalog,
+) -> None:
+    """Iceberg's REST server answers 409, not 400, to a snapshot of the old format: for as often as it is sent."""
+
+    class OnItsBaseOnly(Stepwise):
+        def _step(self, step: str, effect: Effect) -> Outcome:
+            if isinstance(effect, SwapTable):
+                base = effect.change.base.location  # type: ignore[attr-defined]
+                if catalog.load_table("db.t").metadata_location != base:
+                    return Exists()
+            return self.world.perform(effect)
+
+    table = sw.create("db.t", rows().schema, catalog=catalog, properties=KEPT)
+    table.append(rows(1), key="a")
+    with SqlCatalog(catalog.name, **catalog.properties).load_table("db.t").transaction() as transaction:
+        transaction.set_properties({"owner": "somebody"})
+    table.world = OnItsBaseOnly(table.world)
+    receipt = table.append(rows(2), key="b")
+    assert (receipt.outcome, receipt.attempts) == ("committed", 2)
     assert ids(catalog) == [1, 2]
 
 

@@ -115,7 +115,7 @@ ICEBERG_MUTANTS = (
         "the doubt after a conflict that no look explained",
         SWAP,
         (("accepted or in_doubt or unseen)", "accepted or in_doubt)"),),
-        model("iceberg-set-sql", 2),
+        model("iceberg-set-sql", 3),
         "zombie:",
     ),
     Mutant(
@@ -124,8 +124,8 @@ ICEBERG_MUTANTS = (
         SWAP,
         (
             (
-                "        if isinstance(outcome, Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):\n",
-                "        if isinstance(outcome, Failed | Unknown):\n",
+                "        if isinstance(outcome, Exists | Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):\n",
+                "        if isinstance(outcome, Failed | Unknown):\n            raise unanswered(swap, outcome)\n        if False:\n",
             ),
         ),
         model("iceberg-two", 1),

@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,9 @@ FAULT_SHARE = 0.4
 """Of the invocations, while some planned fault is still to come."""
 MOMENT_MAX_S = 0.6
 """Kills and short deadlines come within this time of an invocation's start."""
+URGENT_MAX_S = 0.1
+KEPT_BACK = 0.25
+"""Of the messages, until every trap is armed."""
 FIRED = ("redelivery", "repeat", "overlap", "regrouped", "reported", "failed batch")
 """What a mapping must have done for a run to prove anything."""
 
@@ -56,11 +60,14 @@ class Faults:
         self._wanted = config["faults"]
         self._frozen_s = config["frozen_s"]
         self.counts: Counter[str] = Counter()
+        self.is_urgent = False
+        """The last messages are on their way: every invocation gets a fault that is still to come, and early."""
 
     def draw(self, number: int) -> Any:
         """The fault of the n-th invocation."""
         rng = random.Random(f"{self._seed}/{number}/fault")
-        moment_s, is_faulty = rng.uniform(0.02, MOMENT_MAX_S), rng.random() < FAULT_SHARE
+        longest_s, share = (URGENT_MAX_S, 1.0) if self.is_urgent else (MOMENT_MAX_S, FAULT_SHARE)
+        moment_s, is_faulty = rng.uniform(0.02, longest_s), rng.random() < share
         missing = [kind for kind in ENDS if self.counts[kind] < self._wanted]
         if not missing or not is_faulty:
             return function.Fault()
@@ -85,6 +92,7 @@ class Run:
         self.flaws: list[str] = []
         self._faults = Faults(config)
         self._seq: dict[str, int] = {}
+        self._repeats: dict[str, int] = {}
         self._poison: set[str] = set()
         self._poisoned = 0
         self._acked: set[str] = set()
@@ -114,20 +122,23 @@ class Run:
     def work(self) -> None:
         """Send all messages, feed the function until the queue is empty, and write down what happened."""
         self.writer.wait_for_the_start()
-        self._send()
+        bodies = self._bodies()
+        kept_back = math.ceil(KEPT_BACK * len(bodies)) if self._to_arm else 0
+        self._send(bodies[kept_back:])
         feed = mapping.Feed(retry_s=0, uneven=True, early=0.5, seed=self.config["seed"])
-        rng = random.Random(f"{self.config['seed']}/{self.writer.number}/repeats")
-        repeats = {message_id: rng.randint(1, self.config["deliveries_max"]) for message_id in self._seq}
         with self.function:
             feeding = mapping.EventSourceMapping(
-                self.queue, self.function, feed, deliveries=lambda message_id: repeats.get(message_id, 1),
+                self.queue, self.function, feed, deliveries=self._deliveries,
                 succeeded=self._succeeded, failed=self._failed,
             )  # fmt: skip
             over = threading.Event()
             watch = threading.Thread(target=self._watch, args=(over,), daemon=True)
             watch.start()
             with feeding:
-                is_done = feeding.wait_until_empty(self.config["time_limit_s"])
+                is_done = self._wait_until_armed(feeding)
+                self._faults.is_urgent = True
+                self._send(bodies[:kept_back])
+                is_done = is_done and feeding.wait_until_empty(self.config["time_limit_s"])
             over.set()
             watch.join()
         if feeding.errors:
@@ -136,8 +147,8 @@ class Run:
             self._judge_dead_letters()
             self._end(feeding.counts)
 
-    def _send(self) -> None:
-        """Send poison among the good ones; the ledger knows an append before its message is in the queue."""
+    def _bodies(self) -> list[tuple[int | None, str]]:
+        """All messages, poison among the good ones; the ledger knows an append before its message is in the queue."""
         bodies: list[tuple[int | None, str]] = []
         for seq in range(self.config["appends"]):
             rows = history.make_rows(
@@ -148,12 +159,31 @@ class Run:
         rng = random.Random(f"{self.config['seed']}/{self.writer.number}/poison")
         for number in range(self.config["poison"]):
             bodies.insert(rng.randrange(len(bodies)), (None, self._poison_body(number)))
-        ids = self.queue.send([body for _, body in bodies])
-        for message_id, (sent, _) in zip(ids, bodies, strict=True):
-            if sent is None:
-                self._poison.add(message_id)
-            else:
-                self._seq[message_id] = sent
+        return bodies
+
+    def _send(self, bodies: list[tuple[int | None, str]]) -> None:
+        rng = random.Random(f"{self.config['seed']}/{self.writer.number}/{len(self._seq)}/repeats")
+        with self._lock:  # nobody is told of a message before its id is known
+            ids = self.queue.send([body for _, body in bodies])
+            for message_id, (sent, _) in zip(ids, bodies, strict=True):
+                if sent is None:
+                    self._poison.add(message_id)
+                else:
+                    self._seq[message_id] = sent
+                    self._repeats[message_id] = rng.randint(1, self.config["deliveries_max"])
+
+    def _deliveries(self, message_id: str) -> int:
+        with self._lock:
+            return self._repeats.get(message_id, 1)
+
+    def _wait_until_armed(self, feeding: Any) -> bool:
+        """Wait until every trap is armed: the messages that are sent then pass each step, and spring those left."""
+        deadline = time.monotonic() + self.config["time_limit_s"]
+        while self._to_arm:
+            if feeding.errors or time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_EVERY_S)
+        return True
 
     def _poison_body(self, number: int) -> str:
         """In turn: no JSON at all, and good rows with a column that the table does not have."""
@@ -195,8 +225,8 @@ class Run:
             for _ in range(self.function.counts[kind] - seen[kind]):
                 self._mark(event, step, "during")
             seen[kind] = self.function.counts[kind]
-        # All are armed when two thirds are acknowledged, so that none waits for a message that does not come.
-        share = 1.5 * len(self._acked) / self.config["appends"]
+        # All are armed when half are acknowledged; more than that were sent.
+        share = 2 * len(self._acked) / self.config["appends"]
         left = math.floor(max(0.0, 1 - share) * len(self.config["traps"]))
         while len(self._to_arm) > left and self.traps.arm(self._to_arm[0]["step"], self._to_arm[0]["when"]):
             self._armed.append(self._to_arm.pop(0))

@@ -188,9 +188,9 @@ def _recall(state: _State) -> Generator[Effect, Outcome, bool]:
     landed: list[tuple[Write, LedgerRecord]] = []
     earliest = None
     for write, (record, ours) in zip(named, answers, strict=True):
-        state.records[write.key] = replace(record, fingerprint=write.fingerprint)
         if not ours and is_of_another(record, candidate.table_id):
             record = from_the_start(write, candidate.table_id)  # noqa: PLW2901 - the ledger spoke of another table
+        state.records[write.key] = replace(record, fingerprint=write.fingerprint)
         if record.version is not None:
             landed.append((write, record))
         elif not ours:

@@ -182,31 +182,35 @@ def committed(
 def found_again(
     candidate: Transaction, found: Found, record: LedgerRecord, limits: Limits, *, attempts: int
 ) -> Generator[Effect, Outcome, Done]:
-    """Record an earlier call's commit, which stands, and describe it."""
+    """Record an earlier call's commit, which stands, and describe it.
+
+    Raises:
+        ReplayMismatchError: it carries the key with other rows; the ledger is not told of ours.
+    """
+    entry = yield from entry_at(candidate.write, Met(found.version, candidate.found), limits)
     if _in_ledger(candidate.write):
         # The intent may be an earlier call's with other rows, which never landed; the log confirms ours.
         landed = replace(record, fingerprint=candidate.write.fingerprint)
         yield from keys.remember(landed, found.version, limits)
-    entry = yield from entry_at(candidate.write, Met(found.version, candidate.found), limits)
     rows, files = int(entry.get("rows", candidate.write.rows)), int(entry.get("files", 0))
     return Done(found.version, True, rows, files, attempts, None)
 
 
 def entry_at(write: Write, at: Met, limits: Limits) -> Generator[Effect, Outcome, Entry]:
-    """How a commit that carries a write describes it; {} where log clean-up took the commit.
+    """How a commit that carries a write describes it.
 
     Raises:
-        ReplayMismatchError: it carries the key with other rows.
+        ReplayMismatchError: it carries the key with other rows, or is gone since it was met.
     """
     if at.entry is not None:
         return at.entry
     got = yield from fetch_one(Get(commit_path(at.version), name="recall.get_commit"), limits)
     if not isinstance(got, Ok):
-        return {}
+        raise keys.incomparable(write.key, at.version)
     assert isinstance(got.value, bytes)
     entry = yield from find_write(got.value, at.version, write.key, limits)
     if entry is None:
-        return {}
+        raise keys.incomparable(write.key, at.version)
     keys.must_match(write.key, str(entry["fingerprint"]), write.fingerprint, at.version)
     return entry
 

@@ -16,7 +16,6 @@ from safewrite.iceberg.data.manifests import (
 )
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.opening import check_format
-from safewrite.iceberg.write.members import inline_entry
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write, find
 from safewrite.protocol.ask import Limits, ask, unanswered
@@ -62,7 +61,7 @@ class AppendPlan:
     properties: Mapping[str, str] = field(default_factory=dict)
     """What the caller wants the summary to say."""
     met: dict[str, Met | ReplayMismatchError] = field(default_factory=dict)
-    """Members that were found in other snapshots, by key."""
+    """Writes that were found in other snapshots, by key."""
     attempt: int = 0
     bound: TableVersion | None = None
     _manifest: ManifestFile | None = field(default=None, repr=False)
@@ -86,11 +85,13 @@ class AppendPlan:
             UnsupportedTableError: the table now has a format version that is not written.
         """
         found = None if self.write.members else find(head, self.write)
-        if found is None:
-            check_format(head)
-            check_unchanged(self.planned, head)
-            self._meet(head)
-        return found
+        if found is not None:
+            self.met[self.write.key] = found
+            return found.version
+        check_format(head)
+        check_unchanged(self.planned, head)
+        self._meet(head)
+        return None
 
     def _meet(self, head: TableVersion) -> None:
         """Note the members that a table version carries.
@@ -105,7 +106,7 @@ class AppendPlan:
                 self.met[write.key] = error
                 continue
             if found is not None:
-                self.met[write.key] = Met(found, inline_entry(head, found, write.key))
+                self.met[write.key] = found
         if self.met:
             raise MembersMetError("Members were committed meanwhile. Nothing of this group was committed.")
 

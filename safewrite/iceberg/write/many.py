@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from safewrite.errors import CommitUnknownError, ReplayMismatchError
-from safewrite.iceberg.write import members
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.write import (
@@ -18,6 +17,7 @@ from safewrite.iceberg.write.write import (
     committed,
     landed_and_expired,
     newest,
+    repeated,
     stands,
 )
 from safewrite.operation import keyed_until_landed
@@ -153,14 +153,10 @@ def _leave_out(state: _State) -> Generator[Effect, Outcome, None]:
 
 
 def _as_answer(state: _State, write: Write, met: Met) -> Generator[Effect, Outcome, Answer]:
-    entry = met.entry or (yield from members.entry_at(state.head, met.version, write.key, state.limits)) or {}
     try:
-        if entry:
-            keys.must_match(write.key, str(entry["fingerprint"]), write.fingerprint, met.version)
+        return (yield from repeated(write, met.version, state.head, state.limits, met=met.entry))
     except ReplayMismatchError as error:
         return error
-    rows, files = int(entry.get("rows", write.rows)), int(entry.get("files", 0))
-    return Done(met.version, True, rows, files, 0, state.head)
 
 
 def _remember(state: _State, snapshot_id: int | None) -> Generator[Effect, Outcome, None]:
@@ -189,7 +185,7 @@ def _recall(state: _State) -> Generator[Effect, Outcome, None]:
         state.records[write.key] = replace(record, fingerprint=write.fingerprint)
         if not ours:
             try:
-                found = yield from _earlier(state, record)
+                found = yield from _earlier(state, write, record)
             except CommitUnknownError as error:
                 state.known[write.key] = error
                 continue
@@ -197,13 +193,16 @@ def _recall(state: _State) -> Generator[Effect, Outcome, None]:
                 state.known[write.key] = _as_known(write, found, state.head)
 
 
-def _earlier(state: _State, record: LedgerRecord) -> Generator[Effect, Outcome, Resolved | None]:
+def _earlier(
+    state: _State, write: Write, record: LedgerRecord
+) -> Generator[Effect, Outcome, Resolved | None]:
     """Where an earlier call's write is; None where the snapshots of the newest table version say it."""
     if record.version is None:
         return (yield from landed_and_expired(record.key, record.base_version, state.head, state.limits))
     if stands(record.version, state.head):
         return Resolved(record.version, record.fingerprint, int(record.fingerprint.split(":")[1]), 0)
-    state.records[record.key] = replace(record, version=None, base_version=base_of(state.head))
+    # It was rolled back, so whatever comes instead is what the ledger is to know.
+    state.records[write.key] = LedgerRecord(write.key, base_of(state.head), write.fingerprint)
     return None
 
 

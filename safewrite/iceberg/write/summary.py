@@ -13,6 +13,7 @@ from safewrite.iceberg.write.members import FILES, FINGERPRINT, KEY, ROWS, TXN, 
 from safewrite.protocol import keys
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
+from safewrite.protocol.members import Met
 from safewrite.version import __version__
 
 ENGINE = "safewrite.version"
@@ -112,8 +113,8 @@ def last_batch(properties: Mapping[str, str], app_id: str) -> Batch | None:
     )
 
 
-def find(head: TableVersion, write: Write) -> int | None:
-    """The snapshot of the branch that carries this write already, or None.
+def find(head: TableVersion, write: Write) -> Met | None:
+    """The snapshot of the branch that carries this write already, or None; whoever reads a list compares the rows.
 
     Raises:
         ReplayMismatchError: it carries other rows under the same name (promise 6).
@@ -121,9 +122,9 @@ def find(head: TableVersion, write: Write) -> int | None:
     found = members.carried(head, (write.key,)).get(write.key)
     if found is not None:
         entry = members.inline_entry(head, found, write.key)
-        if entry is not None:  # else whoever reads the manifest list compares them
+        if entry is not None:
             keys.must_match(write.key, entry["fingerprint"], write.fingerprint, found)
-        return found
+        return Met(found, entry)
     return None if write.txn is None else _find_batch(head, write, *write.txn)
 
 
@@ -137,7 +138,7 @@ def carries(head: TableVersion, name: Identity) -> bool:
     return seems_later or bool(members.carried(head, (keys.of_batch(*name.txn),)))
 
 
-def _find_batch(head: TableVersion, write: Write, app_id: str, version: int) -> int | None:
+def _find_batch(head: TableVersion, write: Write, app_id: str, version: int) -> Met | None:
     """What the table's properties say of a batch whose snapshot is not in the metadata."""
     last = last_batch(head.properties, app_id)
     if last is None or last.version < version:
@@ -147,7 +148,7 @@ def _find_batch(head: TableVersion, write: Write, app_id: str, version: int) -> 
     if last.snapshot_id in head.parents and not head.is_current(last.snapshot_id):
         return None  # it was rolled back, so its rows are not in the table
     keys.must_match(write.key, last.fingerprint, write.fingerprint, last.snapshot_id)
-    return last.snapshot_id
+    return Met(last.snapshot_id, {"fingerprint": last.fingerprint, "rows": last.rows})
 
 
 def _skipped(write: Write, why: str) -> ReplayMismatchError:

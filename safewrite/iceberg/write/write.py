@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safewrite import receipt
-from safewrite.errors import CommitUnknownError
+from safewrite.errors import CommitUnknownError, ReplayMismatchError
 from safewrite.iceberg.write import members
 from safewrite.iceberg.write.summary import Write
 from safewrite.operation import keyed_until_landed
@@ -19,6 +19,7 @@ from safewrite.protocol.iceberg.change import Plan, ReadMetadata
 from safewrite.protocol.iceberg.commit import METADATA_READ_MAX, Swapped, commit, load
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.members import Met
 from safewrite.protocol.values import LedgerRecord
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class WritePlan(Plan, Protocol):
     staging: Staging
     bound: TableVersion | None
     """The base of the last attempt."""
+    met: dict[str, Met | ReplayMismatchError]
+    """Where its writes were found, by key."""
 
     def removed_rows(self) -> int | None:
         """How many rows the snapshot removes; None where nobody counted them."""
@@ -167,16 +170,37 @@ def _already(
     *,
     attempts: int,
 ) -> Generator[Effect, Outcome, Done]:
+    met = plan.met.get(plan.write.key)
+    entry = met.entry if isinstance(met, Met) else None
+    done = yield from repeated(plan.write, found, head, limits, attempts=attempts, met=entry)
     if record is not None:
         landed = replace(record, fingerprint=plan.write.fingerprint)
         yield from keys.remember(landed, found, limits)
-    known = (yield from members.entry_at(head, found, plan.write.key, limits)) or {}
-    if known:
-        keys.must_match(plan.write.key, str(known["fingerprint"]), plan.write.fingerprint, found)
+    return done
+
+
+def repeated(
+    write: Write,
+    found: int,
+    head: TableVersion,
+    limits: Limits,
+    *,
+    attempts: int = 0,
+    met: members.Entry | None = None,
+) -> Generator[Effect, Outcome, Done]:
+    """A write that a snapshot carries already; ``met`` is how a summary that was read and compared describes it.
+
+    Raises:
+        ReplayMismatchError: the snapshot carries the key with other rows, or its list is gone with it.
+    """
+    known = met or (yield from members.entry_at(head, found, write.key, limits))
+    if known is None:
+        raise keys.incomparable(write.key, found)
+    keys.must_match(write.key, str(known["fingerprint"]), write.fingerprint, found)
     return Done(
         found,
         True,
-        int(known.get("rows", plan.write.rows)),
+        int(known.get("rows", write.rows)),
         int(known.get("files", 0)),
         attempts,
         head,

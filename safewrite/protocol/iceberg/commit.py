@@ -134,12 +134,14 @@ def _settle(
         if settled is not None:
             return replace(settled, closed=accepted, in_doubt=in_doubt)
         unseen = unseen and not _is_base(change, looked)
-        if isinstance(outcome, Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):
+        if isinstance(outcome, Exists | Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):
             assert isinstance(looked.value, TableVersion)
             if looked.value.location != change.base.location:
-                # Refused on a table that is not the base any more (its format was upgraded, for one): a conflict.
-                return Settled(False, looked.value)
-            raise unanswered(swap, outcome)
+                # Refused on a table that is not the base any more, though what the change requires holds: its
+                # format was upgraded, for one.  The same change may be refused for ever; one on the new base is not.
+                return Settled(False, looked.value, in_doubt=True)
+            if isinstance(outcome, Failed):
+                raise unanswered(swap, outcome)
         if attempt < limits.asks:
             if (yield from overdue(limits, started_s)):
                 break

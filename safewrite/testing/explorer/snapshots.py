@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from safewrite.errors import StorageError
+from safewrite.errors import ReplayMismatchError, StorageError
 from safewrite.iceberg.catalog.commit_request import CommitRequest, holds
 from safewrite.iceberg.write.summary import Write, find
 from safewrite.iceberg.write.write import Done, Ledgers, write
@@ -14,6 +14,7 @@ from safewrite.protocol.effects import Effect, Exists, Ok, Outcome, Put
 from safewrite.protocol.iceberg.change import LoadTable, SwapTable
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.members import Met
 from safewrite.testing.explorer.automaton import Program
 from safewrite.testing.explorer.catalogs import (
     FIRST_SNAPSHOT,
@@ -47,10 +48,14 @@ class Row:
     ordered: bool
     staging: _NoFiles = field(default_factory=_NoFiles)
     bound: TableVersion | None = None
+    met: dict[str, Met | ReplayMismatchError] = field(default_factory=dict)
     tries: int = 0
 
     def examine(self, head: TableVersion) -> int | None:
-        return find(head, self.write)
+        found = find(head, self.write)
+        if found is not None:
+            self.met[self.write.key] = found
+        return None if found is None else found.version
 
     def stage(self, head: TableVersion) -> Generator[Effect, Outcome, CommitRequest]:
         self.bound = head
