@@ -45,6 +45,11 @@ class Member:
     same_as: Member | None = None
     """An earlier member of the same key and rows, which is written for both."""
 
+    @property
+    def key(self) -> str | None:
+        """The key that decides it, as far as it is known."""
+        return self.write.key if self.write else self.name.as_key
+
     def rows(self) -> Prepared:
         """The rows that were checked.
 
@@ -57,7 +62,7 @@ class Member:
 
     def fail(self, error: SafewriteError) -> None:
         """Answer with an error, which names the member."""
-        error.key = error.key or (self.write.key if self.write else self.name.key)
+        error.key = error.key or self.key
         self.answer = error
 
 
@@ -82,6 +87,11 @@ class Group:
     def open(self) -> list[Member]:
         """Members without an answer that are not another one's repeat."""
         return [member for member in self.members if member.answer is None and member.same_as is None]
+
+    @property
+    def first_key(self) -> str | None:
+        """The key of the first member without an answer: what became of it became of all that have none."""
+        return next((member.key for member in self.open if member.key is not None), None)
 
     def answers(self) -> list[Answer]:
         """One answer for each member, in order.

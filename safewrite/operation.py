@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -55,6 +56,19 @@ class GroupDone(Protocol[CommitT_co]):
 
     @property
     def known(self) -> Mapping[str, Done | SafewriteError]: ...
+
+
+@contextmanager
+def naming(key: Callable[[], str | None]) -> Iterator[None]:
+    """Give each error of a call the key that repeats or resolves its write, where nothing else named one.
+
+    Between two attempts, or while the table is looked at again, no plan stands for the write.
+    """
+    try:
+        yield
+    except SafewriteError as error:
+        error.key = error.key or key()
+        raise
 
 
 def keyed_until_landed(

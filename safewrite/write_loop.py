@@ -23,7 +23,7 @@ from safewrite.errors import (
 from safewrite.frames.source import is_spark
 from safewrite.group import Answer, Group, Member
 from safewrite.mismatch import Explainer
-from safewrite.operation import GroupDone, Operation, Planned
+from safewrite.operation import GroupDone, Operation, Planned, naming
 from safewrite.pace import Pace
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
@@ -172,7 +172,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             with self._explaining(operation, Explainer(self._recorded)):
                 return self._write_spark(data, operation, name, started_s)
 
-        with self._within(operation.timeout_s, started_s):
+        with self._within(operation.timeout_s, started_s), naming(lambda: name.as_key):
             return self._replanned(attempt, kinds)
 
     @contextmanager
@@ -286,7 +286,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             if group.open:
                 self._commit_open(group, operation, started_s)
 
-        with self._within(operation.timeout_s, started_s):
+        with self._within(operation.timeout_s, started_s), naming(lambda: group.first_key):
             self._replanned(attempt, {Kind.SCHEMA_CHANGED, *self._REPLANNED})
         return group.answers()
 

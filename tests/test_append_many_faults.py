@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.types import StringType
 
 import safewrite as sw
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, LedgerCommit, Ok, Outcome, Together
+from safewrite.protocol.effects import Effect, LedgerCommit, Ok, Outcome, Together, Unknown
 from safewrite.stores.world import Performer, run
+from safewrite.testing.steps import Answers, At
 from tests.test_append_many import Place, place, told  # noqa: F401 - a fixture
 
 LONG = [(f"event-{n:06}", [{"id": 1_000 + n}]) for n in range(700)]
@@ -117,3 +119,30 @@ def test_what_the_callers_generator_raises_is_told_as_its_own(place: Place) -> N
 
     with pytest.raises(sw.InvalidInputError, match=r"no more.*Nothing was written"):
         place.open().append_many(members())
+
+
+def test_a_catalog_that_fails_between_two_plans_names_a_member_too(tmp_path: Path) -> None:
+    """Another writer changed the schema, and the look at the new one was refused: the error had no key."""
+    here = Place(tmp_path, "iceberg")
+    table = here.open()
+    table.append([{"id": 0}])
+    table.limits = Limits(asks=2)
+
+    def widen() -> None:
+        with here.open().iceberg.update_schema() as update:
+            update.add_column("new", StringType())
+
+    for call in (
+        lambda: table.append_many([("a", [{"id": 1}]), (("app", 1), [{"id": 2}])]),
+        lambda: table.append_many([(("app", 1), [{"id": 2}])]),
+        lambda: table.append([{"id": 2}], txn=("app", 1)),
+    ):
+        world = table.world
+        table.world = Answers(
+            At(world, "swap.commit", "before", widen), "swap.load", Unknown("down"), perform=False
+        )
+        with pytest.raises(sw.NotCommittedError) as raised:
+            call()
+        assert raised.value.key in ("a", "app/1")
+        table.world = world
+        table.refresh()

@@ -51,6 +51,11 @@ class Identity:
         """Whether a repeat can be recognised."""
         return self.key is not None or self.txn is not None
 
+    @property
+    def as_key(self) -> str | None:
+        """The key that decides the write, if the caller named it."""
+        return self.key if self.txn is None else of_batch(*self.txn)
+
     def key_for(self, draw: Callable[[], str], base_version: int) -> str:
         """The key that the write has in its table; one is drawn where the caller gave no name."""
         if self.txn is not None:
