@@ -224,7 +224,7 @@ def _mark(connection: Connection) -> tuple[str, str]:
 def already_there(uri: str) -> ConflictError:
     """The error where a table was to be created and another is there."""
     return ConflictError(
-        f"There is a Delta table at {uri} already; it was left as it is. Open it with safewrite.open().",
+        f"There is a Delta table at {uri} already; it was left as it was. Open it with safewrite.open().",
         kind=Kind.TABLE_EXISTS,
     )
 

@@ -160,7 +160,7 @@ def _refuse_other(there: dict[str, Any], wanted: dict[str, Any]) -> None:
         return
     raise sw.ConflictError(
         f"Glue has {there.get('DatabaseName')}.{there['Name']} already, as {'a Delta' if is_delta else 'another'} table at "
-        f"{storage.get('Location')}; it was left as it is. Choose another name, or delete that entry if nobody needs it.",
+        f"{storage.get('Location')}; it was left as it was. Choose another name, or delete that entry if nobody needs it.",
         kind=sw.Kind.TABLE_EXISTS,
     )
 

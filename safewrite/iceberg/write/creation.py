@@ -107,6 +107,6 @@ def _failed(connection: Connection, error: Exception) -> Exception:
 def exists(name: str) -> ConflictError:
     """The refusal to create a table that exists."""
     return ConflictError(
-        f"There is a table {name} in the catalog already; it was left as it is. Open it with safewrite.open().",
+        f"There is a table {name} in the catalog already; it was left as it was. Open it with safewrite.open().",
         kind=Kind.TABLE_EXISTS,
     )
