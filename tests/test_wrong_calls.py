@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 )
 KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
 SAFE = re.compile(
-    r"Nothing was (written|committed)|left as it is|nothing was written|none of these were written|was not created"
+    r"Nothing was (written|committed)|left as it was|nothing was written|none of these were written|was not created"
 )
 
 

@@ -192,7 +192,7 @@ def require_right(client: Any, name: str) -> None:
         unreadable = finding.code == "lock_table_unreadable"
         if finding.severity is DANGER or unreadable or finding.details.get("ttl_on"):
             raise StorageError(
-                f"{finding.message} It was left as it is. {finding.mend}", kind=Kind.LOCK_TABLE_UNUSABLE
+                f"{finding.message} It was left as it was. {finding.mend}", kind=Kind.LOCK_TABLE_UNUSABLE
             )
 
 

@@ -112,7 +112,7 @@ def test_the_name_of_another_table_is_left_as_it_is(lake: Lake, glue: Glue, othe
     location = "s3://elsewhere/orders" if described.pop("elsewhere", False) else lake.uri
     glue.create(StorageDescriptor={"Location": location, "Columns": []}, **described)
     before = glue.entry()
-    with pytest.raises(sw.ConflictError, match="left as it is") as caught:
+    with pytest.raises(sw.ConflictError, match="left as it was") as caught:
         register(lake, glue)
     assert caught.value.kind is sw.Kind.TABLE_EXISTS
     assert glue.entry() == before
