@@ -6,6 +6,8 @@ from its first failure, also what had succeeded.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ import safewrite as sw
 
 Source = Literal["sqs", "kinesis", "dynamodb", "s3", "sns", "eventbridge", "direct"]
 Raw = Mapping[str, Any]
+KEY_BYTES_MAX = 1024
+"""A table takes no longer key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ def _sqs(raw: Raw, at: int) -> Iterator[Record]:
     """A message, or what is wrapped in it: an SNS notification, S3's records, an event of EventBridge."""
     group = raw.get("attributes", {}).get("MessageGroupId")
     body = _json(raw["body"])
-    if isinstance(body, Mapping) and body.get("Type") == "Notification" and "TopicArn" in body:
+    if _is_notification(body):
         # The queue may hold one notification twice, as two messages.
         key, inner = str(body["MessageId"]), _inner(body["Message"], at, group)
     else:
@@ -122,8 +126,17 @@ def _sqs(raw: Raw, at: int) -> Iterator[Record]:
 
 
 def _inner(text: Any, at: int, group: Hashable) -> tuple[Record, ...] | None:
-    """Records of S3 or an event of EventBridge in a message; none for S3's test event; None if it holds neither."""
-    body = _json(text)
+    """Records of S3 or an event of EventBridge in a message; none for S3's test event; None if it holds neither.
+
+    Anybody may send anything: what only looks like one of these is a message like others, and holds none of them up.
+    """
+    try:
+        return _wrapped(_json(text), at, group)
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _wrapped(body: Any, at: int, group: Hashable) -> tuple[Record, ...] | None:
     if not isinstance(body, Mapping):
         return None
     if body.get("Event") == "s3:TestEvent":
@@ -144,11 +157,29 @@ def _s3(raw: Raw, at: int, group: Hashable) -> Record:
     }  # fmt: skip
     named = "&".join(f"{name}={quote(str(value))}" for name, value in what.items() if value)
     kind = str(raw.get("eventName", "")).partition(":")[0].removeprefix("s3:")
-    return Record(f"s3://{bucket}/{thing['key']}?{named}#{kind}", raw, "s3", at, group)
+    key = f"s3://{bucket}/{thing['key']}?{named}#{kind}"
+    return Record(_fitting(key), raw, "s3", at, group)
+
+
+def _fitting(key: str) -> str:
+    """A key that may be stored: an object's key of a kilobyte is thrice as long in an event."""
+    if len(key.encode(errors="surrogatepass")) <= KEY_BYTES_MAX:
+        return key
+    digest = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+    return f"{key.partition('?')[0][:200]}...#sha256:{digest}"
 
 
 def _eventbridge(event: Raw, at: int, group: Hashable = None) -> Record:
     return Record(str(event["id"]), event, "eventbridge", at, group)
+
+
+def _is_notification(body: Any) -> bool:
+    """Whether a message's body is what SNS puts into a queue."""
+    return (
+        isinstance(body, Mapping)
+        and body.get("Type") == "Notification"
+        and {"TopicArn", "MessageId", "Message"} <= body.keys()
+    )
 
 
 def _is_eventbridge(event: Raw) -> bool:
@@ -166,13 +197,10 @@ _SOURCES: dict[str, Source] = {
 
 # --- bodies ---------------------------------------------------------------------------------------------
 def _body(record: Record) -> Any:
-    import base64
-
     match record.source:
         case "sqs":
             body = _json(record.raw["body"])
-            wrapped = isinstance(body, Mapping) and body.get("Type") == "Notification" and "TopicArn" in body
-            return _json(body["Message"]) if wrapped else body
+            return _json(body["Message"]) if _is_notification(body) else body
         case "sns":
             return _json(record.raw["Sns"]["Message"])
         case "kinesis":
@@ -186,8 +214,8 @@ def _body(record: Record) -> Any:
 
 
 def _json(text: Any) -> Any:
-    """A text or bytes as JSON; as they are where they are none."""
+    """A text or bytes as JSON; as they are where they are none, or are nested too deeply."""
     try:
         return json.loads(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return text

@@ -9,6 +9,8 @@ import pytest
 
 import safewrite as sw
 from safewrite.aws_lambda import records_of
+from safewrite.aws_lambda.events import KEY_BYTES_MAX
+from safewrite.protocol.keys import KEY_LENGTH_MAX
 from tests.aws_lambda.samples import batch, bus, change, created, datum, message, notification, published
 
 S3_SEEN = {"versionId": "v1", "eTag": "e", "sequencer": "55"}
@@ -47,6 +49,43 @@ def test_an_object_that_is_written_again_is_another_event() -> None:
     first, second = (records_of(batch(one))[0] for one in (PUT, again))
     assert first.key != second.key
     assert (first.bucket, first.object_key) == ("in", "a b/ü.json")
+
+
+def test_an_object_with_the_longest_key_has_a_key_of_its_own() -> None:
+    """S3 takes a kilobyte, which an event spells three times as long; a key of a write has a kilobyte too."""
+    long = "%E3%81%82" * 341
+    keys = [
+        records_of(batch(created("in", long + end, versionId="v1")))[0].key or "" for end in ("a", "b", "a")
+    ]
+    assert keys[0] == keys[2] != keys[1]
+    assert all(len(key.encode()) <= 1024 for key in keys)
+    assert keys[0].startswith("s3://in/%E3%81%82")
+    assert KEY_BYTES_MAX == KEY_LENGTH_MAX
+
+
+LOOKALIKES = {
+    "a notification without an id": {"Type": "Notification", "TopicArn": "arn"},
+    "a record of S3 without an object": {"Records": [{"eventSource": "aws:s3", "s3": {"bucket": {"name": "b"}}}]},
+    "a record of S3 beside another thing": {"Records": [PUT, 5]},
+    "an object that is a text": {"Records": [{"eventSource": "aws:s3", "s3": {"bucket": "b", "object": "o"}}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", LOOKALIKES.values(), ids=LOOKALIKES.keys())
+def test_a_message_that_only_looks_like_another_sources_is_one_message(body: Any) -> None:
+    """It used to fail all messages of the batch, again at each delivery."""
+    found = records_of(batch(message("m-1", "x"), message("m-2", body), message("m-3", "y")))
+    assert [record.key for record in found] == ["m-1", "m-2", "m-3"]
+    assert found[1].body == body
+    inside = records_of(batch(message("m-1", "x"), message("m-2", notification("n-2", json.dumps(body)))))
+    assert [record.key for record in inside] == ["m-1", "n-2"]
+
+
+def test_a_message_that_is_nested_too_deeply_is_a_text() -> None:
+    deep = "[" * 100_000
+    event = batch(message("m-1", "x"), {**message("m-2", "x"), "body": deep})
+    assert [record.key for record in records_of(event)] == ["m-1", "m-2"]
+    assert records_of(event)[1].body == deep
 
 
 def test_the_records_of_one_message_know_that_they_came_together() -> None:
