@@ -7,6 +7,7 @@ import pytest
 
 from safewrite.errors import WouldAlterError
 from safewrite.frames.prepare import prepare
+from safewrite.frames.spark.columns import check_types
 
 TARGET = pa.schema(
     [
@@ -70,3 +71,26 @@ def test_of_very_many_the_first_are_told() -> None:
     with pytest.raises(WouldAlterError, match=r"in 500 columns") as caught:
         prepare({f"c{number}": ["x"] for number in range(500)}, wide)
     assert "... and 400 more" in str(caught.value)
+
+
+def test_all_types_of_a_spark_frame_that_hold_more_than_the_tables_are_told_at_once() -> None:
+    """By names and types alone, so that no JVM is needed."""
+    table = pa.schema(
+        {"id": pa.int32(), "day": pa.date32(), "at": pa.struct({"a": pa.int16()}), "f": pa.float32()}
+    )
+    frame = pa.schema(
+        {"id": pa.int64(), "day": pa.date32(), "at": pa.struct({"a": pa.int32()}), "f": pa.float64()}
+    )
+    with pytest.raises(WouldAlterError) as raised:
+        check_types(frame, table)
+    for part in (
+        "3 columns",
+        "'id' has type int64",
+        "'at.a' has type int32",
+        "'f' has type double",
+        "Nothing was written",
+    ):
+        assert part in str(raised.value)
+    with pytest.raises(WouldAlterError, match=r"^Column 'id' has type int64"):
+        check_types(pa.schema({"id": pa.int64()}), table)
+    check_types(table, table)

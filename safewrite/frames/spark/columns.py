@@ -75,10 +75,7 @@ def conformed(
     found = arrow_schema(frame.schema)
     # An empty frame of these types goes through all checks of names, NULL and meaning.
     prepared = prepare(found.empty_table(), target, partition_by=tuple(partition_by), schema_mode=schema_mode)
-    there = set(found.names)
-    for field in prepared.schema:
-        if field.name in there:
-            _check(found.field(field.name).type, field.type, field.name)
+    check_types(found, prepared.schema)
     present = {field.name: field.dataType for field in frame.schema.fields}
     wanted = {field.name: from_arrow_type(field.type, prefer_timestamp_ntz=True) for field in prepared.schema}
     if list(wanted) != list(present) or not all(_same(present[name], kind) for name, kind in wanted.items()):
@@ -184,6 +181,31 @@ def _length(name: str, limit: TextLimit) -> Check:
 
 
 # --- types ------------------------------------------------------------------------------------------
+def check_types(found: pa.Schema, target: pa.Schema) -> None:
+    """Refuse columns whose types hold values that the table's do not, all of them at once.
+
+    Raises:
+        WouldAlterError: names each such column.
+    """
+    errors: list[WouldAlterError] = []
+    for field in target:
+        if field.name not in found.names:
+            continue
+        try:
+            _check(found.field(field.name).type, field.type, field.name)
+        except WouldAlterError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        told = [str(error).partition(" Nothing was written.")[0] for error in errors]
+        raise WouldAlterError(
+            "\n  ".join([f"The frame does not fit the table in {len(errors)} columns:", *told])
+            + "\nNothing was written. Cast these columns yourself, so that what is lost is lost by your leave, or change the "
+            "types of the table's columns."
+        )
+
+
 def _check(source: pa.DataType, target: pa.DataType, path: str) -> None:
     if pa.types.is_null(source):
         return
