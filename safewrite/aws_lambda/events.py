@@ -6,6 +6,7 @@ from its first failure, also what had succeeded.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -166,8 +167,6 @@ _SOURCES: dict[str, Source] = {
 
 # --- bodies ---------------------------------------------------------------------------------------------
 def _body(record: Record) -> Any:
-    import base64
-
     match record.source:
         case "sqs":
             body = _json(record.raw["body"])

@@ -96,13 +96,8 @@ GROUP_MUTANTS = (
     Mutant(
         "G5",
         "the name of a member that is left in an error of all",
-        MANY,
-        (
-            (
-                "        return self.candidate.write.each[0]\n",
-                "        return self.candidate.write\n",
-            ),
-        ),
+        "operation.py",
+        (("        return self.plan.write.each[0]\n", "        return self.plan.write\n"),),
         OWN,
         "test_what_concerns_all_names_a_member_that_decides_it",
     ),
@@ -150,5 +145,26 @@ GROUP_MUTANTS = (
         ),
         OWN,
         "test_rows_behind_a_long_list_are_compared",
+    ),
+    Mutant(
+        "G9",
+        "the look at the types of parts before their values",
+        "frames/prepare.py",
+        (
+            (
+                "    draft.piece(0, 0)\n    prints = PartsFingerprinter(",
+                "    prints = PartsFingerprinter(",
+            ),
+        ),
+        pytest("frames/test_alike.py"),
+        "test_a_column_of_another_type_is_taken_where_it_holds_only_null_and_refused_where_it_holds_nothing",
+    ),
+    Mutant(
+        "G9-merge",
+        "the end of a pass before a frame that brings a column",
+        "frames/alike.py",
+        (("        if merge and (part is None or not part.names <= names):\n", "        if False:\n"),),
+        pytest("frames/test_alike.py"),
+        "test_answers_end_before_a_frame_that_brings_a_column",
     ),
 )
