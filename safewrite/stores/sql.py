@@ -104,7 +104,22 @@ class SqlLedger:
         return (outcome,) * len(records)
 
     def commit_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
-        return tuple(self.commit(record, expire_time_s) for record in records)
+        results = {(record.version, record.in_doubt_at) for record in records}
+        if len(records) == 1 or len(results) > 1:
+            return tuple(self.commit(record, expire_time_s) for record in records)
+        ((version, in_doubt_at),) = results
+        name = sa.tuple_(*(ledger_table.c[one] for one in ("key_digest", "base_version", "fingerprint")))
+        wanted = [(_digest(record.key), record.base_version, record.fingerprint) for record in records]
+        change = sa.update(ledger_table).where(ledger_table.c.table_id == self.table_id, name.in_(wanted))
+        change = change.values(version=version, in_doubt_at=in_doubt_at, expire_time_s=expire_time_s)
+
+        def put(connection: sa.Connection) -> Outcome:
+            return Ok() if connection.execute(change).rowcount == len(records) else Missing()
+
+        outcome = _perform(self._engine, put, write=True)
+        if isinstance(outcome, Missing):  # a row is gone, or says something else
+            return tuple(self.commit(record, expire_time_s) for record in records)
+        return (outcome,) * len(records)
 
     def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
         row = self._row(record, expire_time_s)

@@ -72,6 +72,41 @@ def test_what_became_of_many_keys_replaces_their_intents(ledger: BatchLedger) ->
     assert found == Ok((*map(Ok, done), Missing()))
 
 
+def test_what_became_of_keys_replaces_what_other_attempts_said(ledger: BatchLedger) -> None:
+    ours = world(ledger)
+    earlier = [RECORDS[0], replace(RECORDS[1], base_version=7), replace(RECORDS[2], fingerprint="v1:2:cd")]
+    doubted = replace(RECORDS[3], in_doubt_at=8)
+    ours.perform(Together(tuple(LedgerIntend(record) for record in [*earlier, RECORDS[3]])))
+    ours.perform(LedgerCommit(doubted))
+    for result in ({"version": 9}, {"in_doubt_at": 10}):
+        told = [replace(record, **result) for record in RECORDS[:4]]
+        assert ours.perform(Together(tuple(LedgerCommit(record) for record in told))) == Ok((Ok(),) * 4)
+        found = ours.perform(Together(tuple(LedgerGet(record.key) for record in told)))
+        assert found == Ok(tuple(map(Ok, told)))
+
+
+def test_results_that_differ_reach_their_own_keys(ledger: BatchLedger) -> None:
+    ours = world(ledger)
+    ours.perform(Together(tuple(LedgerIntend(record) for record in RECORDS[:3])))
+    told = [replace(record, version=9 + n) for n, record in enumerate(RECORDS[:3])]
+    assert ours.perform(Together(tuple(LedgerCommit(record) for record in told))) == Ok((Ok(),) * 3)
+    found = ours.perform(Together(tuple(LedgerGet(record.key) for record in told)))
+    assert found == Ok(tuple(map(Ok, told)))
+
+
+def test_a_database_is_told_of_many_keys_in_one_statement_and_of_no_other_table(tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/c.db")
+    ensure(engine)
+    ledger, other = SqlLedger(engine, "t"), SqlLedger(engine, "other")
+    for one in (ledger, other):
+        one.intend_many(RECORDS[:100], FUTURE_S)
+    statements: list[str] = []
+    sa.event.listen(engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+    assert ledger.commit_many([replace(one, version=9) for one in RECORDS[:100]], FUTURE_S) == (Ok(),) * 100
+    assert len(statements) == 1
+    assert other.get(RECORDS[0].key) == Ok(RECORDS[0])
+
+
 class Refusing:
     """A DynamoDB client whose transactions are refused for these reasons, one answer after the other."""
 
