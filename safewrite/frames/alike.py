@@ -67,8 +67,11 @@ def prepare_alike(
 def _joined(data: Sequence[Any]) -> Any:
     if isinstance(data[0], list):
         return list(chain.from_iterable(data))
-    names = data[0].column_names
-    return pa.concat_tables([table.select(names) for table in data], promote_options="default")
+    first = data[0].schema
+    tables = [table if table.schema.equals(first) else table.select(first.names) for table in data]
+    whole = pa.concat_tables(tables, promote_options="default")
+    # No table is larger than all buffers together: then a copy in one piece is cheap, and so is what follows.
+    return whole.combine_chunks() if whole.get_total_buffer_size() * len(data) <= KEPT_BYTES else whole
 
 
 # --- what can go together ---------------------------------------------------------------------------

@@ -188,6 +188,9 @@ def joined(parts: Sequence[Prepared], schema: pa.Schema) -> Prepared:
     kept = pa.concat_tables(
         [schema.empty_table(), *(_widened(table, schema) for part in parts for table in part.tables())]
     )
+    slice_rows = min(part.slice_rows for part in parts)
+    if kept.num_rows <= slice_rows:  # a chunk for each part would be encoded one by one
+        kept = kept.combine_chunks()
     added = {field.name: field for part in parts for field in part.added}
     return Prepared(
         schema,
@@ -196,16 +199,18 @@ def joined(parts: Sequence[Prepared], schema: pa.Schema) -> Prepared:
         tuple(added.values()),
         parts[0].partition_by,
         _kept=kept,
-        _slice_rows=min(part.slice_rows for part in parts),
+        _slice_rows=slice_rows,
     )
 
 
 def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    if table.schema.equals(schema):
+        return table
     if not set(table.column_names) <= set(schema.names):
         raise InternalError("Rows have a column that the schema of their group lacks; please report this.")
     for lacking in (one for one in schema if one.name not in table.schema.names):
         table = table.append_column(lacking, pa.nulls(table.num_rows, lacking.type))
-    return table if table.schema.equals(schema) else table.select(schema.names).cast(schema)
+    return table.select(schema.names).cast(schema)
 
 
 def _checked(draft: Prepared, frame: Frame) -> Prepared:

@@ -102,12 +102,12 @@ class Planner:
         schema = list(parts.values())[-1].schema
         writes = [member.write for member in members if isinstance(member.write, Write)]
         key = keys.generated(self.new_id(), state.version if state is not None else -1)
-        candidate = Transaction(
-            **self._common(joined(list(parts.values()), schema), Write.group(key, writes), state)
-        )
+        whole = joined(list(parts.values()), schema)
+        candidate = Transaction(**self._common(whole, Write.group(key, writes), state))
 
         def encode(left: Sequence[Write]) -> Iterable[DataFile]:
-            return self.encode(joined([parts[write.key] for write in left], schema), candidate)
+            rows = whole if len(left) == len(parts) else joined([parts[write.key] for write in left], schema)
+            return self.encode(rows, candidate)
 
         return candidate, encode
 
