@@ -17,6 +17,8 @@ FOLDER = "_safewrite/ledger/"
 """The underscore keeps Delta's VACUUM away (PROTOCOL.md: hidden directories)."""
 GROUPS_MAX = 256
 """How many groups are remembered whose results are not told yet."""
+RESULTS_MAX = 8
+"""How many results are kept that were read: a queue delivers the members of a group together again."""
 
 
 @dataclass
@@ -40,6 +42,7 @@ class ObjectLedger:
     def __init__(self, objects: ObjectStore) -> None:
         self.objects = objects
         self._groups: dict[str, _Group] = {}
+        self._results: dict[str, dict[str, Any]] = {}
 
     def get(self, key: str) -> Outcome:
         committed = self._read(key, "committed")
@@ -103,11 +106,16 @@ class ObjectLedger:
 
     def _told(self, group: str, key: str) -> Outcome:
         """What the result of a group says of a key."""
-        fields = self._fields(_group_path(group))
-        if not isinstance(fields, dict):
-            return fields
-        record = fields.get("records", {}).get(key)
-        return Missing() if record is None else _record(record)
+        records = self._results.get(group)
+        if records is None:
+            fields = self._fields(_group_path(group))
+            if not isinstance(fields, dict):
+                return fields
+            records = fields.get("records", {})
+            if len(self._results) >= RESULTS_MAX:
+                self._results.clear()
+            self._results[group] = records  # it never changes
+        return _record(records[key]) if key in records else Missing()
 
     # --- objects ----------------------------------------------------------------------------------
     def _read(self, key: str, state: str) -> Outcome:

@@ -99,6 +99,25 @@ def test_results_of_many_keys_are_few_requests_and_each_key_finds_its_own(store:
     assert found(store, RECORDS) == [Ok(record) for record in told]
 
 
+def test_a_result_is_read_once_for_all_keys_of_a_repeat(store: Any) -> None:
+    ours = world(store)
+    for start in range(0, 60, 6):
+        ask(ours, LedgerIntend, RECORDS[start : start + 6])
+        ask(ours, LedgerCommit, DONE[start : start + 6])
+    reader = ObjectLedger(store)
+    store.reads.clear()
+    assert [reader.get(record.key) for record in RECORDS[:60]] == [*map(Ok, DONE[:60])]
+    assert sum(path.endswith(".group.json") for path in store.reads) == 10
+
+
+def test_a_result_that_was_not_there_yet_is_looked_for_again(store: Any) -> None:
+    ours, reader = world(store), ObjectLedger(store)
+    ask(ours, LedgerIntend, RECORDS[:3])
+    assert reader.get(RECORDS[0].key) == Ok(RECORDS[0])
+    ask(ours, LedgerCommit, DONE[:3])
+    assert reader.get(RECORDS[0].key) == Ok(DONE[0])
+
+
 def test_a_key_whose_intent_is_of_another_call_is_told_by_itself(store: Any) -> None:
     earlier, ours = world(store), world(store)
     ask(earlier, LedgerIntend, RECORDS[:5])
