@@ -61,7 +61,8 @@ class Write:
     def group(cls, key: str, members: Sequence[Write], files: int = 0) -> Write:
         """One write of many members."""
         rows = sum(write.rows for write in members)
-        return cls(key, "", 0, rows, files, members=tuple(replace(write, files=files) for write in members))
+        own = (write if write.files == files else replace(write, files=files) for write in members)
+        return cls(key, "", 0, rows, files, members=tuple(own))
 
     def to_log(self) -> dict[str, Any]:
         """The form in which ``commitInfo`` carries it."""
