@@ -111,16 +111,16 @@ class Group:
     def once(self) -> None:
         """Let each key count once: a later member with the rows of an earlier one is its repeat."""
         first: dict[str, Member] = {}
-        apps: dict[str, str] = {}
+        apps: set[str] = set()
         for member in self.open:
             assert member.write is not None
             earlier = first.setdefault(member.write.key, member)
             if earlier is not member:
                 _repeats(member, earlier)
-            elif member.write.txn is not None and apps.setdefault(member.write.txn[0], "") != "":
+            elif member.write.txn is not None and member.write.txn[0] in apps:
                 member.fail(_second_batch(member.write.txn))
             elif member.write.txn is not None:
-                apps[member.write.txn[0]] = member.write.key
+                apps.add(member.write.txn[0])
 
     def keep_order(self) -> None:
         """Leave out what comes after a member at fault in its queue's group."""

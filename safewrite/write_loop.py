@@ -130,7 +130,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         """Plan one commit of prepared members; the plan brings the encoder of the files of any of them."""
 
     @abstractmethod
-    def _commit_group(self, plan: PlanT, encode: Callable[..., Any]) -> GroupDone[DoneT]:
+    def _commit_group(self, plan: PlanT, encode: Callable[..., Any]) -> GroupDone[DoneT, Named]:
         """Upload and commit a group's plan."""
 
     @abstractmethod
@@ -295,18 +295,44 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         for _ in range(PLANS_MAX):
             known = self._mark()
             group.plan_again()
-            for member in group.open:
-                self._answering(member, partial(self._prepare_member, group, member, operation))
+            self._prepare_members(group, operation)
             if not group.altered or not self._has_changed(known):
                 break
         group.once()
         group.keep_order()
 
-    def _prepare_member(self, group: Group, member: Member, operation: Operation) -> None:
+    def _prepare_members(self, group: Group, operation: Operation) -> None:
+        """Check and name the members in order: the first alone, and those that follow in one pass if they are alike."""
+        left = group.open
+        while left:
+            checked = self._alike(group, left, operation) or [None]
+            for member, prepared in zip(left, checked, strict=False):
+                step = partial(self._prepare_member, group, member, operation, prepared)
+                self._answering(member, step)
+            left = left[len(checked) :]
+
+    def _alike(
+        self, group: Group, members: Sequence[Member], operation: Operation
+    ) -> Sequence[Prepared | None]:
+        """Check what can be checked in one pass, once an earlier member tells the schema; see ``prepare_alike``."""
+        if not group.prepared or len(members) == 1:
+            return ()
+        from safewrite.frames import prepare_alike
+
+        return prepare_alike(
+            [member.data for member in members],
+            group.prepared[-1],
+            schema_mode=operation.schema_mode,
+            volatile=operation.volatile,
+        )
+
+    def _prepare_member(
+        self, group: Group, member: Member, operation: Operation, checked: Prepared | None
+    ) -> None:
         if not group.planned:
             group.on, group.planned = self._planned_on(operation, member.data), True
         try:
-            member.prepared = self._prepare_next(member.data, operation, group.on, group.prepared)
+            member.prepared = checked or self._prepare_next(member.data, operation, group.on, group.prepared)
         except WouldAlterError:
             count = partial(self._count, member.data, operation, group.on)
             member.answer = self._repeated(count, operation, member.name, group.on)

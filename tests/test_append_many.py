@@ -10,6 +10,7 @@ import deltalake
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import safewrite as sw
@@ -176,6 +177,19 @@ def test_each_member_may_bring_columns(place: Place) -> None:
     assert told(again) == ["already_committed"] * 2
     # Rows that the schema has outgrown since are recognised all the same.
     assert told(place.open().append_many([("a", members[0][1])])) == ["already_committed"]
+
+
+def test_data_files_have_no_column_that_the_table_lacks(place: Place) -> None:
+    """Also where the member that brought the column is at fault, and was checked before the others."""
+    table = place.open()
+    table.append([{"id": 0}])
+    answers = table.append_many(
+        [("a", [{"id": 1}]), ("a", [{"id": 2, "x": 1}]), ("b", [{"id": 3}])], schema_mode="merge"
+    )
+    assert told(answers) == ["committed", "replay_mismatch", "committed"]
+    files = [pq.read_schema(file).names for file in place.folder.glob("**/*.parquet")]
+    assert set().union(*files) <= set(place.open().schema.names)
+    assert place.ids() == [0, 1, 3]
 
 
 def test_rows_land_in_few_files_whatever_the_number_of_members(place: Place) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 COLUMNS_MAX = 64
 """Wider rows have no digests: the history must stay short."""
@@ -25,7 +26,9 @@ def packed(sums: Mapping[str, int]) -> str:
     if len(some) > COLUMNS_MAX:
         return ""
     raw = (_name(name) + (total >> _SHIFT).to_bytes(_SUM_BYTES, "big") for name, total in some.items())
-    return "".join(base64.urlsafe_b64encode(one).decode() for one in raw)
+    return base64.urlsafe_b64encode(
+        b"".join(raw)
+    ).decode()  # a digest's bytes are a multiple of 3: no padding
 
 
 def differing(first: str, again: str, names: Iterable[str]) -> list[str]:
@@ -39,6 +42,7 @@ def lacking(first: str, names: Iterable[str]) -> int:
     return len(_unpacked(first).keys() - {_name(name) for name in names})
 
 
+@lru_cache(maxsize=1024)
 def _name(name: str) -> bytes:
     return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_NAME_BYTES).digest()
 

@@ -21,21 +21,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.column_digests import packed
 from safewrite.frames.conform import entries_of
 
 Lane: TypeAlias = npt.NDArray[np.uint64]
 Pair: TypeAlias = tuple[Lane, Lane]
+Lanes = TypeVar("Lanes", bound=tuple[Lane, ...])
 
 _BLOCK_ROWS = 32_768  # lanes of this length stay in the processor's cache
 _M1, _M2, _M3, _M4 = (
@@ -99,13 +101,12 @@ class Fingerprinter:
         """Add the rows of a table that has canonical types (as ``conform`` returns it)."""
         self._rows += conformed.num_rows
         for batch in conformed.to_batches(max_chunksize=_BLOCK_ROWS):
-            columns = [
-                (name, batch.column(i))
-                for i, name in enumerate(batch.schema.names)
-                if name not in self._volatile
-            ]
-            for lane, values in enumerate(_fields(columns, batch.num_rows, "row", self._columns)):
+            rows = _fields(_hashed(batch, self._volatile), batch.num_rows, "row", self._note)
+            for lane, values in enumerate(rows):
                 self._sums[lane] = (self._sums[lane] + int(values.sum(dtype=np.uint64))) % 2**64
+
+    def _note(self, name: str, cells: Lane) -> None:
+        self._columns[name] = (self._columns.get(name, 0) + int(cells.sum(dtype=np.uint64))) % 2**64
 
     def result(self) -> Fingerprint:
         """The fingerprint of all rows so far."""
@@ -115,6 +116,60 @@ class Fingerprinter:
     def column_digests(self) -> str:
         """Short digests of the columns so far; see ``safewrite.frames.column_digests``."""
         return packed(self._columns)
+
+
+class PartsFingerprinter:
+    """Adds up the fingerprint of each of many parts in one pass; each is what the part has alone.
+
+    ``rows`` are the numbers of rows of the parts, which follow one another in the tables.
+    """
+
+    def __init__(self, rows: Sequence[int], volatile: Sequence[str] = ()) -> None:
+        self._rows = list(rows)
+        self._ends = np.cumsum(self._rows, dtype=np.int64)
+        self._seen = 0
+        self._sums = np.zeros(len(rows), np.uint64), np.zeros(len(rows), np.uint64)
+        self._volatile = tuple(volatile)
+        self._columns: dict[str, Lane] = {}
+
+    def update(self, conformed: pa.Table) -> None:
+        """Add the next rows; see :class:`Fingerprinter`."""
+        for batch in conformed.to_batches(max_chunksize=_BLOCK_ROWS):
+            ends = np.clip(self._ends - self._seen, 0, batch.num_rows)
+            starts = np.concatenate(([0], ends[:-1]))
+            cut = partial(_summed, starts=starts, counts=ends - starts)
+            rows = _fields(_hashed(batch, self._volatile), batch.num_rows, "row", partial(self._note, cut))
+            for total, part in zip(self._sums, cut(rows), strict=True):
+                total += part  # noqa: PLW2901 - in place
+            self._seen += batch.num_rows
+
+    def _note(self, cut: Callable[[tuple[Lane, ...]], tuple[Lane, ...]], name: str, cells: Lane) -> None:
+        (sums,) = cut((cells,))
+        self._columns[name] = sums + self._columns.get(name, np.uint64(0))
+
+    def results(self) -> list[Fingerprint]:
+        """The fingerprints of the parts, in their order.
+
+        Raises:
+            InternalError: the tables had another number of rows.
+        """
+        if self._seen != sum(self._rows):
+            raise InternalError(f"{self._seen} rows came of {sum(self._rows)}; please report this.")
+        lanes = zip(self._rows, *(lane.tolist() for lane in self._sums), strict=True)
+        alone = [Fingerprint(rows, f"{first:016x}{second:016x}") for rows, first, second in lanes]
+        return [one.leaving_out(self._volatile) for one in alone]
+
+    def column_digests(self) -> list[str]:
+        """Short digests of the columns of each part; see ``safewrite.frames.column_digests``."""
+        columns = {name: sums.tolist() for name, sums in self._columns.items()}
+        return [
+            packed({name: sums[part] for name, sums in columns.items()}) for part in range(len(self._rows))
+        ]
+
+
+def _hashed(batch: pa.RecordBatch, volatile: Sequence[str]) -> list[tuple[str, pa.Array]]:
+    """The columns that take part."""
+    return [(name, batch.column(i)) for i, name in enumerate(batch.schema.names) if name not in volatile]
 
 
 def _seed(*parts: str) -> tuple[np.uint64, np.uint64]:
@@ -146,11 +201,14 @@ def _seeded(pair: Pair, name: str) -> Pair:
 
 
 def _fields(
-    columns: list[tuple[str, pa.Array]], rows: int, kind: str, sums: dict[str, int] | None = None
+    columns: list[tuple[str, pa.Array]],
+    rows: int,
+    kind: str,
+    note: Callable[[str, Lane], None] | None = None,
 ) -> Pair:
     """The hashes of rows (or structs): the sum of the cells that are not NULL, mixed.
 
-    ``sums`` gets the sum of each column's cells.
+    ``note`` gets the cells of each column.
     """
     first, second = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64)
     for name, values in columns if rows else ():
@@ -160,8 +218,8 @@ def _fields(
             cells = cells[0] * valid, cells[1] * valid
         first += cells[0]
         second += cells[1]
-        if sums is not None:
-            sums[name] = (sums.get(name, 0) + int(cells[0].sum(dtype=np.uint64))) % 2**64
+        if note is not None:
+            note(name, cells[0])
     return _seeded((first, second), kind)
 
 
@@ -267,14 +325,14 @@ def _elements(values: pa.ListArray, kind: str, *, ordered: bool) -> Pair:
     return sums[0] + size, sums[1] + size
 
 
-def _summed(pair: Pair, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Pair:
-    """Sums of consecutive runs; a run without members sums to 0."""
+def _summed(lanes: Lanes, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Lanes:
+    """Sums of the consecutive runs that lanes consist of; a run without members sums to 0."""
     some = counts > 0
-    result = (np.zeros(len(counts), np.uint64), np.zeros(len(counts), np.uint64))
+    result = tuple(np.zeros(len(counts), np.uint64) for _ in lanes)
     if some.any():
-        for lane, values in zip(result, pair, strict=True):
+        for lane, values in zip(result, lanes, strict=True):
             lane[some] = np.add.reduceat(values, starts[some])
-    return result
+    return cast(Lanes, result)
 
 
 class Counted(Protocol):

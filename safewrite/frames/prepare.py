@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Literal
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from safewrite.errors import InternalError, InvalidInputError, WouldAlterError
 from safewrite.frames.columns import Indices
 from safewrite.frames.conform import conform
-from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
+from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFingerprinter
 from safewrite.frames.source import Frame, as_frame
 from safewrite.frames.types import canonical_schema, canonical_type, check_names
 from safewrite.given import reading
@@ -107,8 +108,55 @@ def prepare(
     table or cannot be read twice.  Nothing is written.  Failures H1-H8.
     """
     check_mode(schema_mode)
-    merge = schema_mode == "merge"
     frame = as_frame(data, target=target)
+    return _checked(_draft(frame, target, partition_by, schema_mode == "merge", volatile), frame)
+
+
+def prepare_parts(
+    frame: Frame,
+    rows: Sequence[int],
+    like: Prepared,
+    *,
+    schema_mode: Literal["merge"] | None = None,
+    volatile: Sequence[str] = (),
+) -> list[Prepared]:
+    """Check a frame for the schema of ``like``, and divide it into parts of so many rows with their own fingerprints.
+
+    It is kept in memory.  Raises as :func:`prepare` does, for all parts together; InternalError where it has other
+    columns than ``like``.
+    """
+    draft = _draft(frame, like.schema, like.partition_by, schema_mode == "merge", volatile)
+    if draft.added:
+        raise InternalError("The parts of a frame brought columns; please report this.")
+    # A part that holds only NULL, of whatever type, is taken: so the types must go without a look at values.
+    draft.piece(0, 0)
+    prints = PartsFingerprinter(rows, draft.volatile)
+    whole = _look_at(draft, prints)
+    found = zip(accumulate(rows), rows, prints.results(), prints.column_digests(), strict=True)
+    return [
+        Prepared(
+            draft.schema,
+            count,
+            fingerprint,
+            like.added,
+            draft.partition_by,
+            draft.volatile,
+            digests,
+            _kept=whole.slice(end - count, count),
+            _slice_rows=draft.slice_rows,
+        )
+        for end, count, fingerprint, digests in found
+    ]
+
+
+def _draft(
+    frame: Frame,
+    target: pa.Schema | None,
+    partition_by: Sequence[str],
+    merge: bool,
+    volatile: Sequence[str],
+) -> Prepared:
+    """Check all but the values."""
     empty = frame.rows == 0 and not frame.column_names
     if frame.rows and not frame.column_names:
         raise InvalidInputError(
@@ -119,7 +167,7 @@ def prepare(
     schema, added = _target(frame, target, merge=merge)
     _check_partitions(schema, partition_by)
     check_columns(volatile, schema.names, frame.column_names)
-    draft = Prepared(
+    return Prepared(
         schema,
         frame.rows,
         Fingerprinter().result(),
@@ -130,7 +178,6 @@ def prepare(
         _slice_rows=_slice_rows(frame),
         _allow_missing=merge or empty,
     )
-    return _checked(draft, keep=frame.nbytes <= KEPT_BYTES, empty=empty)
 
 
 def joined(parts: Sequence[Prepared], schema: pa.Schema) -> Prepared:
@@ -141,6 +188,9 @@ def joined(parts: Sequence[Prepared], schema: pa.Schema) -> Prepared:
     kept = pa.concat_tables(
         [schema.empty_table(), *(_widened(table, schema) for part in parts for table in part.tables())]
     )
+    slice_rows = min(part.slice_rows for part in parts)
+    if kept.num_rows <= slice_rows:  # a chunk for each part would be encoded one by one
+        kept = kept.combine_chunks()
     added = {field.name: field for part in parts for field in part.added}
     return Prepared(
         schema,
@@ -149,33 +199,43 @@ def joined(parts: Sequence[Prepared], schema: pa.Schema) -> Prepared:
         tuple(added.values()),
         parts[0].partition_by,
         _kept=kept,
-        _slice_rows=min(part.slice_rows for part in parts),
+        _slice_rows=slice_rows,
     )
 
 
 def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    if table.schema.equals(schema):
+        return table
+    if not set(table.column_names) <= set(schema.names):
+        raise InternalError("Rows have a column that the schema of their group lacks; please report this.")
     for lacking in (one for one in schema if one.name not in table.schema.names):
         table = table.append_column(lacking, pa.nulls(table.num_rows, lacking.type))
-    return table if table.schema.equals(schema) else table.select(schema.names).cast(schema)
+    return table.select(schema.names).cast(schema)
 
 
-def _checked(draft: Prepared, *, keep: bool, empty: bool) -> Prepared:
+def _checked(draft: Prepared, frame: Frame) -> Prepared:
     """Look at every row, and give the draft its fingerprint."""
     prints = Fingerprinter(draft.volatile)
-    kept: list[pa.Table] = []
-    if draft.rows == 0 and not empty:
+    if frame.rows == 0 and frame.column_names:
         draft.piece(0, 0)  # the names and types of an empty frame are checked as well
+    keep = frame.nbytes <= KEPT_BYTES
+    whole = _look_at(draft, prints, keep=keep)
+    result = prints.result()
+    if result.rows != draft.rows:
+        raise InternalError(f"{draft.rows} rows came in and {result.rows} were checked; please report this.")
+    checked = replace(draft, fingerprint=result, column_digests=prints.column_digests())
+    return replace(checked, _frame=None, _kept=whole) if keep else checked
+
+
+def _look_at(draft: Prepared, prints: Fingerprinter | PartsFingerprinter, *, keep: bool = True) -> pa.Table:
+    """Look at every row; returns those that are kept."""
+    kept: list[pa.Table] = []
     for number, table in enumerate(draft.tables()):
         _check_partition_values(table, draft.partition_by, number * draft.slice_rows)
         prints.update(table)
         if keep:
             kept.append(table)
-    result = prints.result()
-    if result.rows != draft.rows:
-        raise InternalError(f"{draft.rows} rows came in and {result.rows} were checked; please report this.")
-    whole = pa.concat_tables(kept) if kept else draft.schema.empty_table()
-    checked = replace(draft, fingerprint=result, column_digests=prints.column_digests())
-    return replace(checked, _frame=None, _kept=whole) if keep else checked
+    return pa.concat_tables(kept) if kept else draft.schema.empty_table()
 
 
 def _refuse_ragged(frame: Frame, *, merge: bool) -> None:

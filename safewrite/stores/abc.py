@@ -6,7 +6,8 @@ Every method returns an outcome and raises nothing: what an exception of a clien
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from safewrite.protocol.effects import Outcome
@@ -89,6 +90,36 @@ class BatchLedger(Ledger, Protocol):
 
     def commit_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
         """As ``commit``, for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPart:
+    """Records that one request tells: one, or those of a group."""
+
+    records: tuple[LedgerRecord, ...]
+    group: str | None = None
+
+
+@runtime_checkable
+class GroupLedger(Ledger, Protocol):
+    """A ledger that takes a request for each key of a call, and can tell what became of many of them in one.
+
+    ``group_max`` is how many intents may name one group.
+    """
+
+    group_max: int
+
+    def intend_in(self, group: str, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        """As ``intend``; the name of the group is in no other call."""
+
+    def intended(self, group: str, answers: Mapping[str, Outcome]) -> None:
+        """Note what the intents of a group were answered, by key."""
+
+    def parts(self, records: Sequence[LedgerRecord]) -> list[LedgerPart]:
+        """The records in parts, each of which ``commit_part`` takes; no key comes twice."""
+
+    def commit_part(self, part: LedgerPart, expire_time_s: int) -> Outcome:
+        """As ``commit``, for all records of a part."""
 
 
 class TicketQueue(Protocol):

@@ -4,29 +4,57 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from safewrite.protocol.effects import Missing, Ok, Outcome, Unknown
 from safewrite.protocol.values import LedgerRecord
-from safewrite.stores.abc import ObjectStore
+from safewrite.stores.abc import LedgerPart, ObjectStore
 from safewrite.texts import said
 
 FOLDER = "_safewrite/ledger/"
 """The underscore keeps Delta's VACUUM away (PROTOCOL.md: hidden directories)."""
+GROUPS_MAX = 256
+"""How many groups are remembered whose results are not told yet."""
+RESULTS_MAX = 8
+"""How many results are kept that were read: a queue delivers the members of a group together again."""
+
+
+@dataclass
+class _Group:
+    """Keys whose intents name one result object, and what was put there, for which of them."""
+
+    keys: set[str]
+    told: frozenset[str] = frozenset()
+    body: bytes = b""
 
 
 class ObjectLedger:
-    """INTENT is created with ``If-None-Match``; COMMITTED is an object of its own next to it."""
+    """INTENT is created with ``If-None-Match``; COMMITTED is an object of its own next to it.
+
+    Intents of one call may name a group instead: then one object, which is never changed, tells what became of all
+    of them.  A member's own COMMITTED counts before it, and a doubt after it.
+    """
+
+    group_max = 100  # a repeat of one key reads what became of all
 
     def __init__(self, objects: ObjectStore) -> None:
         self.objects = objects
+        self._groups: dict[str, _Group] = {}
+        self._results: dict[str, dict[str, Any]] = {}
 
     def get(self, key: str) -> Outcome:
-        for state in ("committed", "doubt", "intent"):
-            outcome = self._read(key, state)
-            if not isinstance(outcome, Missing):
-                return outcome
-        return Missing()
+        committed = self._read(key, "committed")
+        if not isinstance(committed, Missing):
+            return committed
+        intent = self._fields(_path(key, "intent"))
+        if isinstance(intent, dict) and "group" in intent:
+            told = self._told(intent["group"], key)
+            if not isinstance(told, Missing):
+                return told
+        doubt = self._read(key, "doubt")
+        return doubt if not isinstance(doubt, Missing) else _record(intent)
 
     def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
         return self.objects.put_if_absent(_path(record.key, "intent"), _body(record, expire_time_s))
@@ -35,23 +63,101 @@ class ObjectLedger:
         state = "doubt" if record.version is None else "committed"
         return self.objects.put(_path(record.key, state), _body(record, expire_time_s))
 
+    # --- keys of one call -------------------------------------------------------------------------
+    def intend_in(self, group: str, record: LedgerRecord, expire_time_s: int) -> Outcome:
+        body = _body(record, expire_time_s, group=group)
+        return self.objects.put_if_absent(_path(record.key, "intent"), body)
+
+    def intended(self, group: str, answers: Mapping[str, Outcome]) -> None:
+        for known in self._groups.values():
+            known.keys -= answers.keys()
+        # Of the others, the intent that is there may name another group, or none.
+        ours = {key for key, answer in answers.items() if isinstance(answer, Ok)}
+        self._groups[group] = _Group(ours)
+        while len(self._groups) > GROUPS_MAX:
+            del self._groups[next(iter(self._groups))]
+
+    def parts(self, records: Sequence[LedgerRecord]) -> list[LedgerPart]:
+        left = {record.key: record for record in records}
+        found: list[LedgerPart] = []
+        for name, group in self._groups.items():
+            own = {key for key in group.keys & left.keys() if left[key].version is not None}
+            # What was put there once may lack others.
+            if len(own) > 1 and group.told in (frozenset(), own):
+                found.append(LedgerPart(tuple(left.pop(key) for key in sorted(own)), name))
+        for group in self._groups.values():
+            group.keys -= left.keys()
+        return [*found, *(LedgerPart((record,)) for record in left.values())]
+
+    def commit_part(self, part: LedgerPart, expire_time_s: int) -> Outcome:
+        if part.group is None:
+            (record,) = part.records
+            return self.commit(record, expire_time_s)
+        group = self._groups[part.group]
+        if not group.told:
+            group.told = frozenset(record.key for record in part.records)
+            told = {"records": {record.key: asdict(record) for record in part.records}}
+            group.body = json.dumps(told | {"expire_time_s": expire_time_s}).encode()
+        # Asked again, the same is put: a request whose answer was lost may come late.
+        outcome = self.objects.put(_group_path(part.group), group.body)
+        if isinstance(outcome, Ok):
+            self._groups.pop(part.group, None)
+        return outcome
+
+    def _told(self, group: str, key: str) -> Outcome:
+        """What the result of a group says of a key."""
+        records = self._results.get(group)
+        if records is None:
+            fields = self._fields(_group_path(group))
+            if not isinstance(fields, dict):
+                return fields
+            records = fields.get("records", {})
+            if len(self._results) >= RESULTS_MAX:
+                self._results.clear()
+            self._results[group] = records  # it never changes
+        return _record(records[key]) if key in records else Missing()
+
+    # --- objects ----------------------------------------------------------------------------------
     def _read(self, key: str, state: str) -> Outcome:
-        outcome = self.objects.get(_path(key, state))
+        return _record(self._fields(_path(key, state)))
+
+    def _fields(self, path: str) -> dict[str, Any] | Outcome:
+        outcome = self.objects.get(path)
         if not isinstance(outcome, Ok):
             return outcome
         assert isinstance(outcome.value, bytes)
         try:
             fields = json.loads(outcome.value)
             fields.pop("expire_time_s")
-            return Ok(LedgerRecord(**fields))
-        except (ValueError, KeyError, TypeError) as error:
-            return Unknown(f"unreadable ledger object: {said(error)}")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return _unreadable(error)
+        return dict(fields)
+
+
+def _record(fields: dict[str, Any] | Outcome) -> Outcome:
+    if not isinstance(fields, dict):
+        return fields
+    try:
+        return Ok(LedgerRecord(**{name: value for name, value in fields.items() if name != "group"}))
+    except TypeError as error:
+        return _unreadable(error)
+
+
+def _unreadable(error: Exception) -> Outcome:
+    return Unknown(f"unreadable ledger object: {said(error)}")
 
 
 def _path(key: str, state: str) -> str:
-    digest = hashlib.sha256(key.encode()).hexdigest()[:40]
-    return f"{FOLDER}{digest}.{state}.json"
+    return f"{FOLDER}{_digest(key)}.{state}.json"
 
 
-def _body(record: LedgerRecord, expire_time_s: int) -> bytes:
-    return json.dumps(asdict(record) | {"expire_time_s": expire_time_s}).encode()
+def _group_path(group: str) -> str:
+    return f"{FOLDER}{_digest(group)}.group.json"
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:40]
+
+
+def _body(record: LedgerRecord, expire_time_s: int, **more: str) -> bytes:
+    return json.dumps(asdict(record) | more | {"expire_time_s": expire_time_s}).encode()

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple
+from operator import attrgetter
 from pathlib import Path
 
 from safewrite.protocol.effects import Exists, Failed, Missing, Ok, Outcome, Unknown
@@ -124,6 +124,10 @@ def _raise(error: OSError) -> None:
         raise error
 
 
+_NAMES = ("key", "base_version", "fingerprint", "version", "in_doubt_at", "table_id")
+_columns = attrgetter(*_NAMES)
+
+
 class SqliteLedger:
     """Idempotency keys of one local table, in ``_safewrite/ledger.sqlite`` next to its data."""
 
@@ -162,14 +166,11 @@ class SqliteLedger:
 
     def _put(self, verb: str, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
         """Put records in one transaction."""
-        statement = (
-            f"{verb} INTO ledger (key, base_version, fingerprint, version, in_doubt_at, table_id, expire_time_s) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)"
-        )
+        statement = f"{verb} INTO ledger ({', '.join(_NAMES)}, expire_time_s) VALUES (?, ?, ?, ?, ?, ?, ?)"
         try:
             with self._open() as database:
                 counts = [
-                    database.execute(statement, (*astuple(record), expire_time_s)).rowcount
+                    database.execute(statement, (*_columns(record), expire_time_s)).rowcount
                     for record in records
                 ]
         except sqlite3.Error as error:

@@ -1,7 +1,7 @@
 """Keeps ledger and queue of an Iceberg table in its catalog's SQL database: PostgreSQL, or SQLite.
 
 Every write is one statement that commits by itself: one round trip, and no transaction that a
-writer could leave open.  What a driver's exception means is decided in :func:`classify_error`, once.
+writer could leave open.  What a driver's exception means is decided in ``safewrite.stores.sql_failures``, once.
 No answer depends on a clock: a row counts until it is purged, and purging is late and rare.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -23,8 +22,10 @@ from safewrite.protocol.values import LedgerRecord, Queue
 
 try:
     import sqlalchemy as sa
-    from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+    from sqlalchemy.exc import IntegrityError
     from sqlalchemy.schema import CreateIndex, CreateTable
+
+    from safewrite.stores.sql_failures import classify_error, detail_of
 except ImportError as missing:
     raise MissingExtraError(
         "A SQL catalog needs SQLAlchemy, which is not installed. Nothing was written. Install it: "
@@ -93,7 +94,11 @@ class SqlLedger:
         rows = [self._row(record, expire_time_s) for record in records]
 
         def create(connection: sa.Connection) -> Outcome:
-            connection.execute(sa.insert(ledger_table).values(rows))
+            new = sa.insert(ledger_table)
+            if getattr(connection.dialect, "use_insertmanyvalues_wo_returning", False):
+                connection.execute(new, rows)  # the same statement, and half of the work
+            else:  # as a list these may become a statement each
+                connection.execute(new.values(rows))
             return Ok()
 
         outcome = _perform(self._engine, create, write=True)
@@ -104,7 +109,21 @@ class SqlLedger:
         return (outcome,) * len(records)
 
     def commit_many(self, records: Sequence[LedgerRecord], expire_time_s: int) -> tuple[Outcome, ...]:
-        return tuple(self.commit(record, expire_time_s) for record in records)
+        ours, result = ledger_table.c, {(record.version, record.in_doubt_at) for record in records}
+        known = sa.tuple_(ours["key_digest"], ours["base_version"], ours["fingerprint"]).in_(
+            [(_digest(record.key), record.base_version, record.fingerprint) for record in records]
+        )
+        change = sa.update(ledger_table).where(ours["table_id"] == self.table_id, known)
+
+        def put(connection: sa.Connection) -> Outcome:
+            version, in_doubt_at = next(iter(result))
+            new = {"version": version, "in_doubt_at": in_doubt_at, "expire_time_s": expire_time_s}
+            return Ok() if connection.execute(change.values(new)).rowcount == len(records) else Missing()
+
+        outcome = _perform(self._engine, put, write=True) if len(result) == 1 else Missing()
+        if isinstance(outcome, Missing):  # a row is gone, or says something else
+            return tuple(self.commit(record, expire_time_s) for record in records)
+        return (outcome,) * len(records)
 
     def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
         row = self._row(record, expire_time_s)
@@ -330,57 +349,12 @@ def _perform(engine: sa.Engine, work: Work, *, write: bool) -> Outcome:
     try:
         connection = engine.connect()
     except Exception as error:  # noqa: BLE001 - every failure has a meaning
-        return Busy(_detail(error)) if write else Unknown(_detail(error))
+        return Busy(detail_of(error)) if write else Unknown(detail_of(error))
     try:
         with connection:
             return work(connection)
     except Exception as error:  # noqa: BLE001 - every failure has a meaning
         return classify_error(error, write=write)
-
-
-# SQLSTATEs: deadlock or serialization failure, resources, locks, cancelled by a time limit, a standby that
-# does not take writes (until the failover is over).
-_REFUSED_FOR_NOW = ("40", "53", "55", "57014", "25006")
-# Connection lost, completion unknown, server going down, system error: also what poolers in between make up.
-_NOBODY_KNOWS = ("08", "40003", "57P", "58", "XX")
-_SQLITE_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_SQLITE_BROKEN = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_INTERRUPT)
-
-
-def classify_error(error: Exception, *, write: bool) -> Outcome:
-    """Classify an exception by what it says about a statement that was sent.
-
-    An error with a code is the database's own answer: the statement was rolled back.  Without one, the
-    answer was lost and the statement may have been committed.
-    """
-    outcome = _meaning(error)
-    return Unknown(outcome.detail) if isinstance(outcome, Busy) and not write else outcome
-
-
-def _meaning(error: Exception) -> Outcome:
-    detail = _detail(error)
-    if not isinstance(error, DBAPIError):
-        return Unknown(detail)
-    state = str(getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None) or "")
-    code = getattr(error.orig, "sqlite_errorcode", None)
-    if error.connection_invalidated or state.startswith(_NOBODY_KNOWS):
-        return Unknown(detail)
-    if isinstance(error, IntegrityError):
-        return Exists()
-    if state:
-        return Busy(detail) if state.startswith(_REFUSED_FOR_NOW) else Failed(detail)
-    if isinstance(code, int):
-        kind = code & 0xFF  # the rest of the code only says why
-        if kind in _SQLITE_LOCKED:
-            return Busy(detail)
-        return Unknown(detail) if kind in _SQLITE_BROKEN else Failed(detail)
-    return Unknown(detail) if isinstance(error, OperationalError | InterfaceError) else Failed(detail)
-
-
-def _detail(error: Exception) -> str:
-    """The driver's own words: SQLAlchemy's add the statement and its values."""
-    said = getattr(error, "orig", None) or error
-    return f"{type(said).__name__}: {str(said).strip()}"
 
 
 def _digest(key: str) -> str:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from safewrite.errors import InternalError
 from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Ok, Outcome
-from safewrite.stores.abc import BatchLedger, Ledger, LockTable, ObjectStore, TicketQueue
+from safewrite.stores.abc import BatchLedger, GroupLedger, Ledger, LockTable, ObjectStore, TicketQueue
 from safewrite.stores.events import Listener, Watch
 
 T = TypeVar("T")
@@ -138,18 +138,39 @@ class World:
                 return self._ask_stores(effect)
 
     def _together(self, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
-        kinds = {type(effect) for effect in effects}
-        if (
-            len(effects) > 1
-            and len(kinds) == 1
-            and kinds <= _OF_LEDGER
-            and isinstance(self.ledger, BatchLedger)
-        ):
-            size = self.ledger.batch_max
-            parts = [effects[at : at + size] for at in range(0, len(effects), size)]
-            answers = self._side_by_side([partial(self._ask_ledger, self.ledger, part) for part in parts])
-            return tuple(outcome for part in answers for outcome in part)
+        kinds, ledger = {type(effect) for effect in effects}, self.ledger
+        if len(effects) > 1 and len(kinds) == 1 and kinds <= _OF_LEDGER:
+            if isinstance(ledger, BatchLedger):
+                size = ledger.batch_max
+                parts = [effects[at : at + size] for at in range(0, len(effects), size)]
+                answers = self._side_by_side([partial(self._ask_ledger, ledger, part) for part in parts])
+                return tuple(outcome for part in answers for outcome in part)
+            if isinstance(ledger, GroupLedger) and kinds != {fx.LedgerGet}:
+                return self._ask_in_groups(ledger, effects)
         return tuple(self._side_by_side([partial(self.perform, effect) for effect in effects]))
+
+    def _ask_in_groups(self, ledger: GroupLedger, effects: tuple[Effect, ...]) -> tuple[Outcome, ...]:
+        """A request for each intent, and one for many results."""
+        expire_time_s = self._expire_time_s(self.ledger_ttl_s)
+        intents = [effect.record for effect in effects if isinstance(effect, fx.LedgerIntend)]
+        if intents:
+            size = ledger.group_max
+            names = [self.new_id() for _ in range(0, len(intents), size)]
+            calls = [
+                partial(ledger.intend_in, names[number // size], record, expire_time_s)
+                for number, record in enumerate(intents)
+            ]
+            outcomes = self._side_by_side(calls)
+            answers = {record.key: one for record, one in zip(intents, outcomes, strict=True)}
+            for number, name in enumerate(names):
+                own = intents[number * size : (number + 1) * size]
+                ledger.intended(name, {record.key: answers[record.key] for record in own})
+            return tuple(outcomes)
+        records = [effect.record for effect in effects if isinstance(effect, fx.LedgerCommit)]
+        parts = ledger.parts(records)
+        told = self._side_by_side([partial(ledger.commit_part, part, expire_time_s) for part in parts])
+        of_key = {record.key: one for part, one in zip(parts, told, strict=True) for record in part.records}
+        return tuple(of_key[record.key] for record in records)
 
     def _side_by_side(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         if len(calls) == 1 or self.threads <= 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames import Fingerprint, Fingerprinter, prepare
 from safewrite.frames.column_digests import COLUMNS_MAX, differing, lacking
+from safewrite.frames.fingerprint import PartsFingerprinter
 from tests.frames.strategies import LEAVES, plain, tables, types, values_of
 
 
@@ -235,3 +237,41 @@ def test_text_of_a_fingerprint_parses_back(table: pa.Table) -> None:
 def test_other_text_is_no_fingerprint(text: str) -> None:
     with pytest.raises(InvalidInputError):
         Fingerprint.parse(text)
+
+
+# --- many parts at once ---------------------------------------------------------------------------------
+@given(st.data(), tables(rows_max=12))
+def test_parts_that_are_hashed_together_have_the_fingerprints_that_they_have_alone(
+    data: st.DataObject, table: pa.Table
+) -> None:
+    left, rows = table.num_rows, []
+    while left:
+        rows.append(data.draw(st.integers(0, left)))
+        left -= rows[-1]
+    volatile = data.draw(st.lists(st.sampled_from(table.column_names), unique=True))
+    parts = PartsFingerprinter(rows, volatile)
+    cut = data.draw(st.integers(0, table.num_rows))
+    for piece in (table.slice(0, cut), table.slice(cut)):
+        parts.update(piece)
+    expected = []
+    for number, count in enumerate(rows):
+        one = Fingerprinter(volatile)
+        one.update(table.slice(sum(rows[:number]), count))
+        expected.append((one.result(), one.column_digests()))
+    assert list(zip(parts.results(), parts.column_digests(), strict=True)) == expected
+
+
+def test_parts_may_reach_over_the_rows_that_are_hashed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, rows = pa.table({"a": range(20)}), [1, 8, 0, 2, 9]
+    expected = [str(of(table.slice(sum(rows[:n]), count))) for n, count in enumerate(rows)]
+    monkeypatch.setattr(sys.modules["safewrite.frames.fingerprint"], "_BLOCK_ROWS", 3)
+    parts = PartsFingerprinter(rows)
+    parts.update(table)
+    assert [str(one) for one in parts.results()] == expected
+
+
+def test_parts_of_another_number_of_rows_have_no_fingerprints() -> None:
+    parts = PartsFingerprinter([2, 3])
+    parts.update(pa.table({"a": range(4)}))
+    with pytest.raises(InternalError, match="4 rows came of 5"):
+        parts.results()

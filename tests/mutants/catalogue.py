@@ -10,9 +10,7 @@ from tests.mutants.killers import HISTORIES, Mutant, model, pytest
 OWN = pytest("mutants/test_protections.py")
 """The tests beside this module; a mutant says which of them must fail."""
 CLAIM, PROTOCOL, FINGERPRINT = "protocol/delta/claim.py", "protocol", "frames/fingerprint.py"
-KEYS_IN_COMMIT = (
-    '            ENGINE: {"commitId": self.commit_id, **listing(self.write.each, self.commit_id)[0]},\n'
-)
+KEYS_IN_COMMIT = '            ENGINE: {"commitId": self.commit_id, **self._listed[0]},\n'
 DYNAMODB, S3, AWS = "stores/dynamodb.py", "stores/s3.py", "stores/aws.py"
 
 MUTANTS = (
@@ -388,7 +386,12 @@ MUTANTS = (
         "volatile-hash",
         "that the fingerprint leaves out what is volatile",
         FINGERPRINT,
-        (("                if name not in self._volatile\n", ""),),
+        (
+            (
+                " for i, name in enumerate(batch.schema.names) if name not in volatile]",
+                " for i, name in enumerate(batch.schema.names)]",
+            ),
+        ),
         pytest("test_volatile.py::test_a_repeat_with_another_load_time_is_recognised"),
         "test_a_repeat_with_another_load_time_is_recognised",
     ),

@@ -60,7 +60,7 @@ ICEBERG = (
     model("iceberg-expire", 1),
 )
 OWN = quick("protocol")
-PROPERTIES = "order_chunks or another_value or every_kind_of_frame or parses_back"
+PROPERTIES = "order_chunks or another_value or every_kind_of_frame or parses_back or hashed_together"
 FINGERPRINT = tuple(
     quick("frames/test_fingerprint.py").only(names) for names in (f"not ({PROPERTIES})", PROPERTIES)
 )

@@ -6,6 +6,7 @@ from tests.mutants.killers import Mutant, model, pytest
 
 OWN = pytest("test_append_many.py")
 """A mutant says which of these must fail."""
+LEDGER = "stores/ledger.py"
 TRANSACTION, MANY = "delta/write/transaction.py", "delta/write/many.py"
 LEFT_OUT = "test_members_that_were_committed_before_are_left_out"
 MEANWHILE = "test_a_member_that_another_writer_commits_meanwhile_is_left_out"
@@ -96,13 +97,8 @@ GROUP_MUTANTS = (
     Mutant(
         "G5",
         "the name of a member that is left in an error of all",
-        MANY,
-        (
-            (
-                "        return self.candidate.write.each[0]\n",
-                "        return self.candidate.write\n",
-            ),
-        ),
+        "operation.py",
+        (("        return self.plan.write.each[0]\n", "        return self.plan.write\n"),),
         OWN,
         "test_what_concerns_all_names_a_member_that_decides_it",
     ),
@@ -150,5 +146,63 @@ GROUP_MUTANTS = (
         ),
         OWN,
         "test_rows_behind_a_long_list_are_compared",
+    ),
+    Mutant(
+        "G9",
+        "the look at the types of parts before their values",
+        "frames/prepare.py",
+        (
+            (
+                "    draft.piece(0, 0)\n    prints = PartsFingerprinter(",
+                "    prints = PartsFingerprinter(",
+            ),
+        ),
+        pytest("frames/test_alike.py"),
+        "test_a_column_of_another_type_is_taken_where_it_holds_only_null_and_refused_where_it_holds_nothing",
+    ),
+    Mutant(
+        "G9-merge",
+        "the end of a pass before a frame that brings a column",
+        "frames/alike.py",
+        (("        if merge and (part is None or not part.names <= names):\n", "        if False:\n"),),
+        pytest("frames/test_alike.py"),
+        "test_answers_end_before_a_frame_that_brings_a_column",
+    ),
+    Mutant(
+        "G10",
+        "that the result of a group counts before another attempt's doubt",
+        LEDGER,
+        (
+            (
+                "            if not isinstance(told, Missing):\n                return told\n",
+                (
+                    '            if not isinstance(told, Missing) and isinstance(self._read(key, "doubt"), Missing):\n'
+                    "                return told\n"
+                ),
+            ),
+        ),
+        pytest("stores/test_ledger_groups.py"),
+        "test_a_result_counts_before_the_doubt_of_another_attempt",
+    ),
+    Mutant(
+        "G10-late",
+        "that the result of a group is put again as it was",
+        LEDGER,
+        (("        if not group.told:\n", "        if True:\n"),),
+        pytest("stores/test_ledger_groups.py"),
+        "test_a_result_whose_answer_was_lost_is_put_again_as_it_was",
+    ),
+    Mutant(
+        "G10-own",
+        "that only intents of the call itself lead to its result",
+        LEDGER,
+        (
+            (
+                "        ours = {key for key, answer in answers.items() if isinstance(answer, Ok)}\n",
+                "        ours = set(answers)\n",
+            ),
+        ),
+        pytest("stores/test_ledger_groups.py"),
+        "test_a_key_whose_intent_is_of_another_call_is_told_by_itself",
     ),
 )

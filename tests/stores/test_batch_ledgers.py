@@ -23,8 +23,9 @@ from safewrite.protocol.effects import (
     Unknown,
 )
 from safewrite.protocol.values import LedgerRecord
-from safewrite.stores.abc import BatchLedger
+from safewrite.stores.abc import Ledger
 from safewrite.stores.dynamodb import DynamoDBLedger, aws_ledger
+from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import SqliteLedger
 from safewrite.stores.memory import MemoryObjects
 from safewrite.stores.sql import SqlLedger, ensure
@@ -34,11 +35,13 @@ FUTURE_S = 4_000_000_000
 RECORDS = [LedgerRecord(f"event-{n}", n, f"v1:{n}:ab") for n in range(250)]
 
 
-@pytest.fixture(params=["dynamodb", "local", "sql"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> BatchLedger:
+@pytest.fixture(params=["dynamodb", "local", "sql", "objects"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
     if request.param == "dynamodb":
         client, name = (request.getfixturevalue(one) for one in ("dynamodb", "dynamodb_table"))
         return aws_ledger(client, name, uuid.uuid4())[0]
+    if request.param == "objects":
+        return ObjectLedger(MemoryObjects())
     if request.param == "local":
         return SqliteLedger(tmp_path / "ledger.sqlite")
     engine = sa.create_engine(f"sqlite:///{tmp_path}/c.db")
@@ -50,7 +53,7 @@ def world(ledger: Any) -> World:
     return World(MemoryObjects(), ledger=ledger, sleep=lambda _: None)
 
 
-def test_known_keys_do_not_hold_up_the_others(ledger: BatchLedger) -> None:
+def test_known_keys_do_not_hold_up_the_others(ledger: Ledger) -> None:
     ours = world(ledger)
     known = RECORDS[5], RECORDS[120], RECORDS[249]
     for record in known:
@@ -62,7 +65,7 @@ def test_known_keys_do_not_hold_up_the_others(ledger: BatchLedger) -> None:
     assert found == Ok(told)
 
 
-def test_what_became_of_many_keys_replaces_their_intents(ledger: BatchLedger) -> None:
+def test_what_became_of_many_keys_replaces_their_intents(ledger: Ledger) -> None:
     ours = world(ledger)
     done = [replace(record, version=9) for record in RECORDS[:3]]
     ours.perform(Together(tuple(LedgerIntend(record) for record in RECORDS[:2])))
@@ -70,6 +73,51 @@ def test_what_became_of_many_keys_replaces_their_intents(ledger: BatchLedger) ->
     names = [*(record.key for record in done), "never"]
     found = ours.perform(Together(tuple(LedgerGet(name) for name in names)))
     assert found == Ok((*map(Ok, done), Missing()))
+
+
+def test_what_became_of_keys_replaces_what_other_attempts_said(ledger: Ledger) -> None:
+    ours = world(ledger)
+    earlier = [RECORDS[0], replace(RECORDS[1], base_version=7), replace(RECORDS[2], fingerprint="v1:2:cd")]
+    doubted = replace(RECORDS[3], in_doubt_at=8)
+    ours.perform(Together(tuple(LedgerIntend(record) for record in [*earlier, RECORDS[3]])))
+    ours.perform(LedgerCommit(doubted))
+    for in_doubt_at, version in ((10, None), (None, 9)):
+        told = [replace(record, in_doubt_at=in_doubt_at, version=version) for record in RECORDS[:4]]
+        assert ours.perform(Together(tuple(LedgerCommit(record) for record in told))) == Ok((Ok(),) * 4)
+        found = ours.perform(Together(tuple(LedgerGet(record.key) for record in told)))
+        assert found == Ok(tuple(map(Ok, told)))
+
+
+def test_results_that_differ_reach_their_own_keys(ledger: Ledger) -> None:
+    ours = world(ledger)
+    ours.perform(Together(tuple(LedgerIntend(record) for record in RECORDS[:3])))
+    told = [replace(record, version=9 + n) for n, record in enumerate(RECORDS[:3])]
+    assert ours.perform(Together(tuple(LedgerCommit(record) for record in told))) == Ok((Ok(),) * 3)
+    found = ours.perform(Together(tuple(LedgerGet(record.key) for record in told)))
+    assert found == Ok(tuple(map(Ok, told)))
+
+
+def test_a_database_is_told_of_many_keys_in_one_statement_and_of_no_other_table(engine: sa.Engine) -> None:
+    ledger, other = SqlLedger(engine, "t"), SqlLedger(engine, "other")
+    other.intend_many(RECORDS[:100], FUTURE_S)
+    statements: list[str] = []
+    sa.event.listen(engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+    assert ledger.intend_many(RECORDS[:100], FUTURE_S) == (Ok(),) * 100
+    asked = [statement for statement in statements if statement.startswith("INSERT")]  # a sweep may follow
+    assert len(asked) == 1
+    statements.clear()
+    assert ledger.commit_many([replace(one, version=9) for one in RECORDS[:100]], FUTURE_S) == (Ok(),) * 100
+    assert len(statements) == 1
+    assert other.get(RECORDS[0].key) == Ok(RECORDS[0])
+
+
+def test_a_known_key_does_not_hold_up_the_others_in_either_database(engine: sa.Engine) -> None:
+    ledger = SqlLedger(engine, "t")
+    known = replace(RECORDS[7], base_version=1)
+    assert ledger.intend(known, FUTURE_S) == Ok()
+    answers = ledger.intend_many(RECORDS[:10], FUTURE_S)
+    assert answers == tuple(Exists() if one.key == known.key else Ok() for one in RECORDS[:10])
+    assert ledger.get(known.key) == Ok(known)
 
 
 class Refusing:

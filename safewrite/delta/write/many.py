@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
@@ -13,7 +14,7 @@ from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import Done, entry_at, from_the_start, is_of_another, recall_txn, stands
 from safewrite.errors import CommitUnknownError, ReplayMismatchError
-from safewrite.operation import keyed_until_landed
+from safewrite.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 from safewrite.protocol import keys, staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter, commit, look
@@ -26,17 +27,7 @@ Encode = Callable[[Sequence[Write]], Iterable[DataFile]]
 Answer = Done | ReplayMismatchError
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """What became of a group.
-
-    ``done`` and ``writes`` are the commit that this call made, if one was needed, and its members; ``known``
-    are the others by key: found in other commits, or at fault.
-    """
-
-    done: Done | None
-    writes: tuple[Write, ...]
-    known: Mapping[str, Answer]
+Group: TypeAlias = GroupDone[Done, Write]
 
 
 @dataclass(slots=True)
@@ -49,17 +40,6 @@ class _State:
     seen: int
     records: dict[str, LedgerRecord] = field(default_factory=dict)
     known: dict[str, Answer] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _First:
-    """The member that an error of the whole group names: what became of it became of all that are left."""
-
-    candidate: Transaction
-
-    @property
-    def write(self) -> Write:
-        return self.candidate.write.each[0]
 
 
 def write_many(
@@ -79,7 +59,7 @@ def write_many(
     """
     state = _State(candidate, arbiter, limits, candidate.accounted)
     steps = _write_many(state, encode, queue_first, fresh)
-    return (yield from keyed_until_landed(steps, _First(candidate)))
+    return (yield from keyed_until_landed(steps, FirstOf(candidate)))
 
 
 def _write_many(
@@ -91,7 +71,7 @@ def _write_many(
         yield from _leave_out(state)
         if not candidate.write.members:
             yield from _remember(state, None)
-            return Group(None, (), state.known)
+            return GroupDone(None, (), state.known)
         yield from _stage(candidate, encode, limits)
         try:
             landed = yield from commit(
@@ -122,7 +102,7 @@ def _write_many(
             mixed=landed.mixed,
             removed_rows=receipt.removed_rows(candidate),
         )
-        return Group(done, candidate.write.members, state.known)
+        return GroupDone(done, candidate.write.members, state.known)
 
 
 def _stage(candidate: Transaction, encode: Encode, limits: Limits) -> Generator[Effect, Outcome, None]:
@@ -162,14 +142,8 @@ def _repeat(write: Write, version: int, entry: Entry) -> Done:
 
 
 def _remember(state: _State, version: int | None) -> Generator[Effect, Outcome, None]:
-    """Tell the ledger of each member where its commit is; nothing of this can undo one."""
-    landed = {} if version is None else {write.key: version for write in state.candidate.write.members}
-    for key, answer in state.known.items():
-        record = state.records.get(key)
-        if isinstance(answer, Done) and record is not None and record.version != answer.version:
-            landed[key] = answer.version
-    told = [(state.records[key], at) for key, at in landed.items() if key in state.records]
-    yield from keys.remember_all(told, state.limits)
+    members = state.candidate.write.members
+    yield from remember_members(members, version, state.known, state.records, state.limits)
 
 
 # --- what earlier calls may have done ---------------------------------------------------------------

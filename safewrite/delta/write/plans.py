@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,12 +81,18 @@ class Planner:
         operation: Operation,
         earlier: Sequence[Prepared],
     ) -> Prepared:
-        """As :meth:`prepare`, for a member of a group whose earlier ones may bring new columns."""
+        """As :meth:`prepare`, for a member of a group whose earlier ones may bring new columns.
+
+        ``added`` of the result are the new columns of all so far.
+        """
         mode, volatile = operation.schema_mode, operation.volatile
         if not earlier:
             return self.prepare(data, state, mode, volatile)
         last = earlier[-1]
-        return prepare(data, last.schema, partition_by=last.partition_by, schema_mode=mode, volatile=volatile)
+        found = prepare(
+            data, last.schema, partition_by=last.partition_by, schema_mode=mode, volatile=volatile
+        )
+        return replace(found, added=(*last.added, *found.added))
 
     def group(
         self, members: Sequence[Member], state: Snapshot | None
@@ -96,12 +102,12 @@ class Planner:
         schema = list(parts.values())[-1].schema
         writes = [member.write for member in members if isinstance(member.write, Write)]
         key = keys.generated(self.new_id(), state.version if state is not None else -1)
-        candidate = Transaction(
-            **self._common(joined(list(parts.values()), schema), Write.group(key, writes), state)
-        )
+        whole = joined(list(parts.values()), schema)
+        candidate = Transaction(**self._common(whole, Write.group(key, writes), state))
 
         def encode(left: Sequence[Write]) -> Iterable[DataFile]:
-            return self.encode(joined([parts[write.key] for write in left], schema), candidate)
+            rows = whole if len(left) == len(parts) else joined([parts[write.key] for write in left], schema)
+            return self.encode(rows, candidate)
 
         return candidate, encode
 

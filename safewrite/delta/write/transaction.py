@@ -61,7 +61,8 @@ class Write:
     def group(cls, key: str, members: Sequence[Write], files: int = 0) -> Write:
         """One write of many members."""
         rows = sum(write.rows for write in members)
-        return cls(key, "", 0, rows, files, members=tuple(replace(write, files=files) for write in members))
+        own = (write if write.files == files else replace(write, files=files) for write in members)
+        return cls(key, "", 0, rows, files, members=tuple(own))
 
     def to_log(self) -> dict[str, Any]:
         """The form in which ``commitInfo`` carries it."""
@@ -109,6 +110,7 @@ class Transaction:
     operation: str = "WRITE"
     mode: str = "Append"
     _bodies: dict[int, bytes] = field(default_factory=dict, repr=False)
+    _listing: tuple[Write, str, dict[str, Any], Put | None] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.state is not None:
@@ -168,13 +170,20 @@ class Transaction:
             "engineInfo": f"{ENGINE}/{self.engine_version}",
             "txnId": self.commit_id,
             "operationMetrics": {name: str(number) for name, number in self.metrics().items()},
-            ENGINE: {"commitId": self.commit_id, **listing(self.write.each, self.commit_id)[0]},
+            ENGINE: {"commitId": self.commit_id, **self._listed[0]},
         }
 
     @property
     def member_file(self) -> Put | None:
         """The file of the commit's writes, if they are too many for ``commitInfo``."""
-        return listing(self.write.each, self.commit_id)[1]
+        return self._listed[1]
+
+    @property
+    def _listed(self) -> tuple[dict[str, Any], Put | None]:
+        """How the commit lists its writes; a long list is made once."""
+        if self._listing is None or self._listing[:2] != (self.write, self.commit_id):
+            self._listing = (self.write, self.commit_id, *listing(self.write.each, self.commit_id))
+        return self._listing[2:]
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
@@ -234,7 +243,7 @@ class Transaction:
         txns = {txn["appId"]: txn["version"] for txn in self._txns(version)}
         known = {
             "commitId": self.commit_id,
-            **brief(listing(self.write.each, self.commit_id)[0]),
+            **brief(self._listed[0]),
             "txns": txns,
         }
         text = json.dumps(known, separators=(",", ":"), ensure_ascii=False)

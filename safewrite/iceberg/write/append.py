@@ -17,7 +17,7 @@ from safewrite.iceberg.data.manifests import (
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.opening import check_format
 from safewrite.iceberg.write.staging import Staging
-from safewrite.iceberg.write.summary import Write, find
+from safewrite.iceberg.write.summary import Write, find, find_members
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, WallClock
 from safewrite.protocol.iceberg.failures import replaced
@@ -99,14 +99,7 @@ class AppendPlan:
         Raises:
             MembersMetError: there are some.
         """
-        for write in self.write.members:
-            try:
-                found = find(head, write)
-            except ReplayMismatchError as error:
-                self.met[write.key] = error
-                continue
-            if found is not None:
-                self.met[write.key] = found
+        self.met |= find_members(head, self.write.members)
         if self.met:
             raise MembersMetError("Members were committed meanwhile. Nothing of this group was committed.")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from safewrite.errors import CommitUnknownError, ReplayMismatchError
 from safewrite.iceberg.write.append import AppendPlan
@@ -20,7 +20,7 @@ from safewrite.iceberg.write.write import (
     repeated,
     stands,
 )
-from safewrite.operation import keyed_until_landed
+from safewrite.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, NewId, Ok, Outcome
@@ -36,17 +36,7 @@ Encode = Callable[[Sequence[Write]], "Iterable[StagedFile]"]
 Answer = Done | ReplayMismatchError | CommitUnknownError
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """What became of a group.
-
-    ``done`` and ``writes`` are the commit that this call made, if one was needed, and its members; ``known``
-    are the others by key: found in other snapshots, or at fault.
-    """
-
-    done: Done | None
-    writes: tuple[Write, ...]
-    known: Mapping[str, Answer]
+Group: TypeAlias = GroupDone[Done, Write]
 
 
 @dataclass(slots=True)
@@ -59,17 +49,6 @@ class _State:
     limits: Limits
     records: dict[str, LedgerRecord] = field(default_factory=dict)
     known: dict[str, Answer] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _First:
-    """The member that an error of the whole group names: what became of it became of all that are left."""
-
-    plan: AppendPlan
-
-    @property
-    def write(self) -> Write:
-        return self.plan.write.each[0]
 
 
 def write_many(
@@ -88,7 +67,7 @@ def write_many(
     ``safewrite.iceberg.write.write.write``; what is raised concerns every member.
     """
     state = _State(plan, head, helpers, limits)
-    return (yield from keyed_until_landed(_write_many(state, encode, queue_first), _First(plan)))
+    return (yield from keyed_until_landed(_write_many(state, encode, queue_first), FirstOf(plan)))
 
 
 def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[Effect, Outcome, Group]:
@@ -99,7 +78,7 @@ def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[E
         yield from _leave_out(state)
         if not plan.write.members:
             yield from _remember(state, None)
-            return Group(None, (), state.known)
+            return GroupDone(None, (), state.known)
         yield from plan.staging.upload(encode(plan.write.members))
         plan.write = Write.group(plan.write.key, plan.write.members, len(plan.staging.data_files))
         try:
@@ -117,7 +96,7 @@ def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[E
             raise
         yield from _remember(state, plan.snapshot_id)
         done = yield from committed(plan, swapped, None, limits)
-        return Group(done, plan.write.members, state.known)
+        return GroupDone(done, plan.write.members, state.known)
 
 
 def _examine(state: _State) -> Generator[Effect, Outcome, None]:
@@ -160,14 +139,8 @@ def _as_answer(state: _State, write: Write, met: Met) -> Generator[Effect, Outco
 
 
 def _remember(state: _State, snapshot_id: int | None) -> Generator[Effect, Outcome, None]:
-    """Tell the ledger of each member where its snapshot is; nothing of this can undo one."""
-    landed = {} if snapshot_id is None else {write.key: snapshot_id for write in state.plan.write.members}
-    for key, answer in state.known.items():
-        record = state.records.get(key)
-        if isinstance(answer, Done) and record is not None and record.version != answer.version:
-            landed[key] = answer.version
-    told = [(state.records[key], at) for key, at in landed.items() if key in state.records]
-    yield from keys.remember_all(told, state.limits)
+    members = state.plan.write.members
+    yield from remember_members(members, snapshot_id, state.known, state.records, state.limits)
 
 
 # --- what earlier calls may have done ---------------------------------------------------------------

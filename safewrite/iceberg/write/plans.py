@@ -96,18 +96,18 @@ class Planner:
 
         ``added`` of the result are the new columns of all so far.
         """
-        volatile = operation.volatile
-        if operation.schema_mode is None:
-            return self.prepare(data, head, None, volatile)[0]
-        added = list(earlier[-1].added) if earlier else []
-        evolution = evolve(head, added)
-        target = arrow_schema(evolution.schema if evolution else table_of(head).metadata.schema())
+        mode, volatile = operation.schema_mode, operation.volatile
+        target = earlier[-1].schema if earlier else arrow_schema(table_of(head).metadata.schema())
+        if mode is None:
+            return prepare(data, target, volatile=volatile)
+        added = earlier[-1].added if earlier else ()
         found = as_frame(data, target=target).arrow_schema()
-        added += [f for f in found if f.name not in target.names]
-        evolution = evolve(head, added)
-        if evolution is not None:
-            target = arrow_schema(evolution.schema)
-        return replace(prepare(data, target, schema_mode="merge", volatile=volatile), added=tuple(added))
+        new = [f for f in found if f.name not in target.names]
+        if new:
+            added = (*added, *new)
+            evolution = evolve(head, added)
+            target = arrow_schema(evolution.schema if evolution else table_of(head).metadata.schema())
+        return replace(prepare(data, target, schema_mode=mode, volatile=volatile), added=added)
 
     def group(
         self, members: Sequence[Member], head: TableVersion

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,7 +42,8 @@ class Write:
     def group(cls, key: str, members: Sequence[Write], files: int = 0) -> Write:
         """One write of many members."""
         rows = sum(write.rows for write in members)
-        return cls(key, "", rows, files, members=tuple(replace(write, files=files) for write in members))
+        own = (write if write.files == files else replace(write, files=files) for write in members)
+        return cls(key, "", rows, files, members=tuple(own))
 
     @property
     def each(self) -> tuple[Write, ...]:
@@ -119,7 +120,25 @@ def find(head: TableVersion, write: Write) -> Met | None:
     Raises:
         ReplayMismatchError: it carries other rows under the same name (promise 6).
     """
-    found = members.carried(head, (write.key,)).get(write.key)
+    return _met(head, write, members.carried(head, (write.key,)).get(write.key))
+
+
+def find_members(head: TableVersion, writes: Collection[Write]) -> dict[str, Met | ReplayMismatchError]:
+    """As :func:`find`, for those of a group's members that some snapshot carries, or that are at fault, by key."""
+    carried = members.carried(head, {write.key for write in writes})
+    found: dict[str, Met | ReplayMismatchError] = {}
+    for write in writes:
+        try:
+            met = _met(head, write, carried.get(write.key))
+        except ReplayMismatchError as error:
+            found[write.key] = error
+        else:
+            found |= {} if met is None else {write.key: met}
+    return found
+
+
+def _met(head: TableVersion, write: Write, found: int | None) -> Met | None:
+    """What the snapshot that carries a write means to it."""
     if found is not None:
         entry = members.inline_entry(head, found, write.key)
         if entry is not None:

@@ -23,12 +23,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from safewrite.errors import (
-    CommitUnknownError,
-    RetriesExhaustedError,
-    SafewriteError,
-    TableNotFoundError,
-)
+from safewrite.errors import CommitUnknownError, RetriesExhaustedError, SafewriteError, TableNotFoundError
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits, ask, overdue, unanswered
 from safewrite.protocol.contention import spread
