@@ -9,7 +9,7 @@ docs/apply-changes.md for what goes past them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -102,19 +102,25 @@ class Counts:
         """All of them."""
         return self.applied + self.late + self.duplicate + self.superseded
 
+    def to_dict(self) -> dict[str, int]:
+        """As plain numbers, with the sum of those applied."""
+        return {"applied": self.applied, **asdict(self)}
+
 
 @dataclass(frozen=True)
 class Decision:
     """What a batch does to a table.
 
     ``upserts`` are rows of the batch to be written, ``dropped`` rows of ``Known.rows`` to be removed.  Where ``floor``
-    moved, every row of the table before it goes too.  ``tombstones`` are all that are to be kept.
+    moved, every row of the table before it goes too.  Tombstones are to be kept of ``kept``, rows of
+    ``Known.tombstones``, and of ``deletes``, rows of the batch.
     """
 
     counts: Counts
     upserts: Numbers
     dropped: Numbers
-    tombstones: pa.Table
+    kept: Numbers
+    deletes: Numbers
     floor: Position | None
 
 
@@ -244,7 +250,8 @@ class _Decider:
             self._counts(),
             np.sort(self.place[winners[~deletes]]),
             np.sort(np.concatenate([self.place[dropped[dropped >= 0]], self.place[gone]])),
-            self._tombstones(wins, winners[deletes]),
+            self._kept(wins),
+            np.sort(self.place[winners[deletes]]),
             self.floor,
         )
 
@@ -320,12 +327,12 @@ class _Decider:
                     "comes with the sequence of an earlier truncate, so neither comes first",
                 )
 
-    def _tombstones(self, wins: Flags, deletes: Numbers) -> pa.Table:
+    def _kept(self, wins: Flags) -> Numbers:
+        """Tombstones that no newer change of their key, and no truncate, makes needless."""
         kept = self.stands & (self.kind == _TOMBSTONE)
         if len(self.group):
             kept &= ~wins[self.group]
-        at = np.concatenate([np.flatnonzero(kept), deletes])
-        return self.entries.take(pa.array(np.sort(at), pa.int64()))
+        return np.sort(self.place[kept])
 
     def _counts(self) -> Counts:
         told = np.bincount(self.status, minlength=len(Status))

@@ -174,7 +174,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         if operation.verb == "append":
             return self._state
         self._refresh()
-        return self._existing() if operation.verb == "delete" else self._state
+        return self._existing() if operation.verb in {"delete", "apply_changes"} else self._state
 
     def _plan(
         self, data: Any, operation: Operation, name: Identity, on: Snapshot | None

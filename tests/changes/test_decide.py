@@ -71,7 +71,9 @@ class Target:
         kept = np.setdiff1d(np.arange(self.rows.num_rows), decision.dropped)
         new = batch.table.take(pa.array(decision.upserts, pa.int64()))
         self.rows = pa.concat_tables([self.rows.take(pa.array(kept, pa.int64())), new])
-        self.tombstones, self.floor = decision.tombstones, decision.floor
+        stones = [self.tombstones.take(pa.array(decision.kept, pa.int64()))]
+        stones.append(batch.table.take(pa.array(decision.deletes, pa.int64())).select([*KEYS, *SEQUENCE]))
+        self.tombstones, self.floor = pa.concat_tables(stones), decision.floor
         if self.floor is not None:
             assert all((one["s"], one["t"]) >= self.floor for one in self.rows.to_pylist())
 

@@ -51,6 +51,8 @@ class Write:
     members: tuple[Write, ...] = ()
     volatile: tuple[str, ...] = ()
     columns: str = ""
+    changes: Mapping[str, int] | None = None
+    """How many changes did what, where changes were applied."""
 
     @property
     def each(self) -> tuple[Write, ...]:
@@ -70,6 +72,8 @@ class Write:
             named["volatile"] = list(self.volatile)
         if self.columns:
             named[COLUMNS] = self.columns
+        if self.changes is not None:
+            named["changes"] = dict(self.changes)
         return {
             "key": self.key,
             "fingerprint": self.fingerprint,

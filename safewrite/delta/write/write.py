@@ -176,6 +176,7 @@ def committed(
         contended=landed.contended,
         mixed=landed.mixed,
         removed_rows=receipt.removed_rows(candidate),
+        changes=named.changes,
     )
 
 
@@ -193,7 +194,7 @@ def found_again(
         landed = replace(record, fingerprint=candidate.write.fingerprint)
         yield from keys.remember(landed, found.version, limits)
     rows, files = int(entry.get("rows", candidate.write.rows)), int(entry.get("files", 0))
-    return Done(found.version, True, rows, files, attempts, None)
+    return Done(found.version, True, rows, files, attempts, None, changes=entry.get("changes"))
 
 
 def entry_at(write: Write, at: Met, limits: Limits) -> Generator[Effect, Outcome, Entry]:
