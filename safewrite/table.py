@@ -260,6 +260,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         sequence_by: Sequence[str],
         delete_when: str | Sequence[tuple[str, str, Any]] | None = None,
         truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        all_late: Literal["error", "count"] = "error",
         key: Key = GENERATED,
         txn: Txn = GENERATED,
         properties: Mapping[str, str] | None = None,
@@ -277,6 +278,8 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             delete_when: what makes a row a delete (``"op = 'd'"``, tuples, or the name of a boolean column); such a row
                 needs its key and sequence only.  Columns that only conditions name need not be in the table.
             truncate_when: what makes a row a truncate: everything before its sequence goes; it needs no key.
+            all_late: what to make of a batch of which every change is older than the table: an error, for a source that
+                was set back looks so, or a count like any other, where the source delivers late.
             key, txn, properties, timeout_s: as for :meth:`append`.
 
         Returns:
@@ -292,7 +295,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             "apply_changes",
             properties=check_properties(properties),
             timeout_s=patience(timeout_s),
-            changes=declared(keys, sequence_by, delete_when, truncate_when),
+            changes=declared(keys, sequence_by, delete_when, truncate_when, all_late),
         )
         return self._write(data, operation, identity(key, txn))
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.changes.positions import Flags, Position, compared, later, position_of, starts_anew
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.fingerprint import row_hashes
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -134,6 +134,26 @@ def decide(batch: Batch, known: Known) -> Decision:
     return _Decider(batch, known).decision()
 
 
+def check_accounts(decision: Decision, removed: int | None) -> None:
+    """Compare what a commit removes and adds with what was decided, before it is committed.
+
+    Spark's copy-on-write once doubled a whole table so (apache/iceberg issue 18004).
+
+    Raises:
+        InternalError: they differ.
+    """
+    counts = decision.counts
+    if removed is not None and removed != len(decision.dropped):
+        raise InternalError(
+            f"The commit would remove {removed} rows, and the changes say {len(decision.dropped)}. Nothing was committed. Please "
+            "report it."
+        )
+    if len(decision.upserts) != counts.inserted + counts.updated:
+        raise InternalError(
+            "The commit would add other rows than the changes say. Nothing was committed. Please report it."
+        )
+
+
 _TOMBSTONE, _ROW, _CHANGE = 0, 1, 2
 
 
@@ -244,7 +264,10 @@ class _Decider:
             np.where(had_row, Status.UPDATED, Status.INSERTED),
         )
         self.status[self.place[winners]] = told
-        dropped = row_of_key[wins]
+        # A row that is older than its key's tombstone came back by a rollback, or by a writer that knows no changes.
+        stale = (row_of_key >= 0) & (self._last(self.stands & (self.kind == _TOMBSTONE)) > row_of_key)
+        touched = self._per_key(self.is_change, np.add) > 0
+        dropped = row_of_key[wins | (stale & touched)]
         gone = self.is_row & ~self.stands
         return Decision(
             self._counts(),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.decide import Batch, Op
+from safewrite.changes.decide import Batch, Decision, Op
 from safewrite.errors import InvalidInputError
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import columns, truths
@@ -26,6 +26,9 @@ OP_COLUMN = "safewrite.op"
 ROWS_TOLD = 5
 
 
+AllLate = Literal["error", "count"]
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """What a caller declares of a change log; conditions are as for ``where=``, or the name of a boolean column."""
@@ -34,6 +37,7 @@ class Spec:
     sequence_by: tuple[str, ...]
     delete_when: Where | None = None
     truncate_when: Where | None = None
+    all_late: AllLate = "error"
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,25 @@ class Changes:
 
 
 @reading("keys= or sequence_by=")
-def declared(keys: object, sequence_by: object, delete_when: Any = None, truncate_when: Any = None) -> Spec:
+def declared(
+    keys: object,
+    sequence_by: object,
+    delete_when: Any = None,
+    truncate_when: Any = None,
+    all_late: Any = "error",
+) -> Spec:
     """Check what does not depend on the table.
 
     Raises:
         InvalidInputError: no names, or one name twice.
     """
-    spec = Spec(_names("keys", keys), _names("sequence_by", sequence_by), delete_when, truncate_when)
+    if all_late not in {"error", "count"}:
+        raise InvalidInputError(
+            f"all_late= is 'error' or 'count', not {shown(all_late)}. Nothing was written."
+        )
+    spec = Spec(
+        _names("keys", keys), _names("sequence_by", sequence_by), delete_when, truncate_when, all_late
+    )
     both = sorted(set(spec.keys) & set(spec.sequence_by))
     if both:
         raise InvalidInputError(
@@ -91,6 +107,36 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
                 )
 
 
+def check_late(spec: Spec, decision: Decision) -> None:
+    """Refuse a batch of which every change is late, unless the caller counts on such.
+
+    Raises:
+        InvalidInputError: it looks like a source that counts from the start again.
+    """
+    late = decision.counts.late
+    if spec.all_late == "error" and late and late == decision.counts.changes:
+        raise InvalidInputError(
+            f"All {late} changes are older than what the table has of their keys, as after a source was set back (restored, "
+            "failed over, read anew): then they are newer, and would be lost in silence. Nothing was written. If the source "
+            "was set back, put a number that grows with each such event (an epoch) first in sequence_by=; if it only delivers "
+            "late or out of order, pass all_late='count'."
+        )
+
+
+def has_keys(table: pa.Table, batch: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Rows each of whose key columns has a value of the batch; those that have its keys are among them."""
+    found = np.ones(table.num_rows, np.bool_)
+    for name in keys:
+        values = pc.unique(batch.column(name)).cast(table.column(name).type)
+        found &= np.asarray(pc.is_in(table.column(name), value_set=values).to_numpy(), np.bool_)
+    return found
+
+
+def loose(schema: pa.Schema) -> pa.Schema:
+    """The schema with NULL allowed in every column: a delete has no more than its key and sequence."""
+    return pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
+
+
 def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str] = ()) -> Changes:
     """Check and conform changes.
 
@@ -107,7 +153,7 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
     ops = _ops(table, spec)
     needless = _only_in_conditions(spec, table.schema, schema)
     kept = table.drop_columns(needless) if needless else table
-    parts, places = [_loose(schema).empty_table()], [np.zeros(0, np.int64)]
+    parts, places = [loose(schema).empty_table()], [np.zeros(0, np.int64)]
     for op, names in (
         (Op.UPSERT, None),
         (Op.DELETE, (*spec.keys, *spec.sequence_by)),
@@ -127,10 +173,10 @@ def _conformed(
     rows: pa.Table, schema: pa.Schema, names: Sequence[str] | None, partition_by: Sequence[str]
 ) -> pa.Table:
     """Rows under the table's schema; those of ``names`` alone, the others NULL."""
-    loose = _loose(schema)
+    wide = loose(schema)
     if names is None:
         prepared = prepare(rows, schema, partition_by=partition_by)
-        return pa.concat_tables([prepared.schema.empty_table(), *prepared.tables()]).cast(loose)
+        return pa.concat_tables([prepared.schema.empty_table(), *prepared.tables()]).cast(wide)
     wanted = pa.schema([schema.field(name).with_nullable(True) for name in schema.names if name in names])
     found = [name for name in wanted.names if name in rows.column_names]
     prepared = prepare(rows.select(found), wanted, schema_mode="merge")
@@ -139,14 +185,9 @@ def _conformed(
         narrow.column(field.name)
         if field.name in narrow.column_names
         else pa.nulls(narrow.num_rows, field.type)
-        for field in loose
+        for field in wide
     ]
-    return pa.table(arrays, schema=loose)
-
-
-def _loose(schema: pa.Schema) -> pa.Schema:
-    """The schema with NULL allowed in every column: a delete has no more than its key and sequence."""
-    return pa.schema([field.with_nullable(True) for field in schema])
+    return pa.table(arrays, schema=wide)
 
 
 # --- what each row does -------------------------------------------------------------------------------
