@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from safewrite.changes.decide import Batch, Decision
 from safewrite.changes.positions import Position, later, position_of
-from safewrite.errors import Kind, StorageError
+from safewrite.errors import InvalidInputError, Kind, StorageError
 
 HORIZON_MS = 14 * 24 * 3600 * 1000
 """How long a tombstone is kept at least."""
@@ -41,6 +41,19 @@ class Memory:
     def empty(cls, keys: tuple[str, ...], sequence_by: tuple[str, ...], schema: pa.Schema) -> Memory:
         """What a table remembers before its first change."""
         return cls(keys, sequence_by, _schema(keys, sequence_by, schema).empty_table())
+
+    def check_declared(self, keys: tuple[str, ...], sequence_by: tuple[str, ...]) -> None:
+        """Refuse changes that name other columns than those before them.
+
+        Raises:
+            InvalidInputError: they do.
+        """
+        if (self.keys, self.sequence_by) != (keys, sequence_by):
+            raise InvalidInputError(
+                f"Changes were applied to this table with keys={list(self.keys)} and sequence_by={list(self.sequence_by)}, now "
+                f"they come with keys={list(keys)} and sequence_by={list(sequence_by)}: deleted keys could not be told from "
+                "new ones. Nothing was written. Give the same columns in the same order."
+            )
 
     def after(self, batch: Batch, decision: Decision, now_ms: int) -> Memory:
         """What is to be remembered after a batch."""

@@ -187,7 +187,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
             "limits": self.limits,
             "queue_first": self._queue_first > 0,
         }
-        if operation.verb == "append":
+        if operation.verb in {"append", "apply_changes"}:
             return self._run(write(plan, encode, fresh=self._is_fresh(), **how))
         from safewrite.delta.write.overwrite import overwrite
 

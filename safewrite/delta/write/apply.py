@@ -33,7 +33,7 @@ from safewrite.delta.write.overwrite import (
     read_rows,
 )
 from safewrite.delta.write.staging import StagedFile, stage
-from safewrite.errors import ConflictError, InternalError, InvalidInputError
+from safewrite.errors import ConflictError, InternalError
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import partition_value
 from safewrite.protocol import staging
@@ -55,7 +55,7 @@ def memory_path(number: int) -> str:
 
 @dataclass
 class ApplyTransaction(OverwriteTransaction):
-    """Changes to be applied; call ``plan`` before it is committed."""
+    """Changes to be applied; the plan is made once no earlier call is known to have applied them."""
 
     operation: str = "MERGE"
     changes: Changes | None = None
@@ -107,8 +107,10 @@ class ApplyTransaction(OverwriteTransaction):
         return self.changes, self.decision
 
     # --- the plan ---------------------------------------------------------------------------------
-    def plan(self) -> Generator[Effect, Outcome, None]:
+    def prepare(self) -> Generator[Effect, Outcome, None]:
         """Decide about every change on the files that may hold its key; rewrite those that do.
+
+        Only now: on a table that has these changes already they would be late, and refused as such.
 
         Raises:
             UnsupportedTableError: append-only, or a file that cannot be rewritten without loss.
@@ -142,12 +144,7 @@ class ApplyTransaction(OverwriteTransaction):
             raise damaged(path, "it remembers the deleted keys of the table, and is gone")
         assert isinstance(answer.value, bytes)
         memory = Memory.decode(answer.value, path)
-        if (memory.keys, memory.sequence_by) != (keys, sequence_by):
-            raise InvalidInputError(
-                f"Changes were applied to this table with keys={list(memory.keys)} and sequence_by={list(memory.sequence_by)}, "
-                f"now they come with keys={list(keys)} and sequence_by={list(sequence_by)}: deleted keys could not be told "
-                "from new ones. Nothing was written. Give the same columns in the same order."
-            )
+        memory.check_declared(keys, sequence_by)
         return memory
 
     def _remember(self, before: Memory, after: Memory) -> Generator[Effect, Outcome, None]:

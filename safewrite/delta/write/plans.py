@@ -187,7 +187,7 @@ class Planner:
         changes = read(data, spec, state.schema, state.partition_by)
         key = name.key_for(self.new_id, state.version)
         fingerprint = changes.fingerprint
-        write = Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn)
+        write = Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn, changes={})
         nothing = self.prepare(state.schema.empty_table(), state)
         return ApplyTransaction(
             **self._common(nothing, write, state),

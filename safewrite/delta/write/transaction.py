@@ -131,6 +131,10 @@ class Transaction:
         """The last version that was examined."""
         return self.accounted if self.state is None else self.state.version
 
+    def prepare(self) -> Generator[Effect, Outcome, None]:
+        """Do what must be done once it is known that no earlier call wrote this, and before files are made."""
+        yield from ()
+
     # --- what is written ------------------------------------------------------------------------
     def body(self, version: int) -> bytes:
         """The bytes of the commit file; they hold the key (M13) and a commit id that is in no other.
