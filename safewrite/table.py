@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safewrite.changes.reading import declared
 from safewrite.commit_properties import checked as check_properties
+from safewrite.errors import InvalidInputError
+from safewrite.frames.source import is_spark
 from safewrite.given import schema_mode as check_mode
 from safewrite.group import Answer, Group
 from safewrite.operation import Operation
@@ -291,6 +293,11 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
                 the table twice, or a change from before the time for which deletions are remembered (14 days).
             As :meth:`overwrite`, and TableNotFoundError before the table is made.
         """
+        if is_spark(data):
+            raise InvalidInputError(
+                "apply_changes takes no Spark DataFrame. Nothing was written. Pass frame.toArrow(), in foreachBatch too, where a "
+                "batch fits into the driver's memory."
+            )
         operation = Operation(
             "apply_changes",
             properties=check_properties(properties),
