@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from safewrite.changes.reading import declared
 from safewrite.commit_properties import checked as check_properties
 from safewrite.errors import InvalidInputError
 from safewrite.frames.source import is_spark
@@ -293,6 +292,8 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
                 the table twice, or a change from before the time for which deletions are remembered (14 days).
             As :meth:`overwrite`, and TableNotFoundError before the table is made.
         """
+        from safewrite.changes.reading import declared
+
         if is_spark(data):
             raise InvalidInputError(
                 "apply_changes takes no Spark DataFrame. Nothing was written. Pass frame.toArrow(), in foreachBatch too, where a "
