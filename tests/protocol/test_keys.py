@@ -157,3 +157,18 @@ def test_other_rows_under_a_key_are_refused_with_advice_that_fits(
         keys.must_match("event", committed, offered, 3)
     assert told.value.key == "event"
     keys.must_match("event", offered, offered, 3)
+
+
+def test_what_to_do_depends_on_whether_only_the_condition_differs() -> None:
+    """The rows of an overwrite and its condition are fingerprinted side by side: ``v1:rows:digest:condition``."""
+    with pytest.raises(ReplayMismatchError, match=r"give the condition of the first time"):
+        keys.must_match("event", "v1:1:ab:cc", "v1:1:ab:dd", 3)
+    with pytest.raises(ReplayMismatchError, match=r"name it in volatile="):
+        keys.must_match("event", "v1:1:ab", "v1:1:ac", 3)
+
+
+def test_a_key_whose_rows_cannot_be_compared_is_refused_by_name() -> None:
+    error = keys.incomparable("event", 3)
+    assert error.key == "event"
+    assert "version 3" in str(error)
+    assert "none of these were written" in str(error)
