@@ -15,6 +15,7 @@ from safewrite.protocol.values import LedgerRecord
 from safewrite.receipt import Done, Named
 
 if TYPE_CHECKING:
+    from safewrite.changes.reading import Spec
     from safewrite.frames.where import Where
 
 DoneT = TypeVar("DoneT")
@@ -26,13 +27,15 @@ NamedT_co = TypeVar("NamedT_co", bound=Named, covariant=True)
 class Operation:
     """What a write does with its rows: append them, or replace those where ``where`` is true (None: all)."""
 
-    verb: Literal["append", "overwrite", "delete"]
+    verb: Literal["append", "overwrite", "delete", "apply_changes"]
     where: Where | None = None
     schema_mode: Literal["merge"] | None = None
     spark_catalog: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float | None = None
     volatile: tuple[str, ...] = ()
+    changes: Spec | None = None
+    """What the caller declares of a change log."""
 
 
 class Keyed(Protocol):

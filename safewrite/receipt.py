@@ -25,7 +25,8 @@ class Receipt:
     counts tries at a version number (1 without contention; 0 if the write was found already
     committed before any try).  ``rows`` and ``files`` are those written: 0 rows for a delete.
     ``removed_rows`` counts the rows that this call removed; it is None where nobody counted: the write was
-    committed before, Spark's own library committed it, or a removed file has no row count.  ``elapsed_s`` is monotonic time.  ``txn`` is ``(app_id, version)``
+    committed before, Spark's own library committed it, or a removed file has no row count.  ``elapsed_s`` is monotonic time.
+    ``changes`` counts, for ``apply_changes``, how many changes did what.  ``txn`` is ``(app_id, version)``
     where the write was named by one.
     """
 
@@ -40,6 +41,7 @@ class Receipt:
     fingerprint: str
     txn: tuple[str, int] | None = None
     removed_rows: int | None = None
+    changes: Mapping[str, int] | None = None
 
     @classmethod
     def recalled(cls, table: str, version: int, entry: Mapping[str, Any], elapsed_s: float) -> Receipt:
@@ -56,6 +58,7 @@ class Receipt:
             key=entry["key"],
             fingerprint=entry["fingerprint"],
             txn=(str(txn[0]), int(txn[1])) if isinstance(txn, list) else None,
+            changes=entry.get("changes"),
         )
 
     def __str__(self) -> str:
@@ -117,6 +120,7 @@ class Done:
     attempts: int
     contended: bool = field(default=False, kw_only=True)
     removed_rows: int | None = field(default=None, kw_only=True)
+    changes: Mapping[str, int] | None = field(default=None, kw_only=True)
 
     def receipt(self, table: str, write: Named, elapsed_s: float) -> Receipt:
         """Make the caller's receipt."""
@@ -132,4 +136,5 @@ class Done:
             fingerprint=write.fingerprint,
             txn=write.txn,
             removed_rows=self.removed_rows,
+            changes=self.changes,
         )

@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safewrite.commit_properties import checked as check_properties
+from safewrite.errors import InvalidInputError
+from safewrite.frames.source import is_spark
 from safewrite.given import schema_mode as check_mode
 from safewrite.group import Answer, Group
 from safewrite.operation import Operation
@@ -249,6 +251,61 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             "delete", where, properties=check_properties(properties), timeout_s=patience(timeout_s)
         )
         return self._write(None, operation, identity(key, txn))
+
+    @verb
+    def apply_changes(
+        self,
+        data: Any,
+        *,
+        keys: Sequence[str],
+        sequence_by: Sequence[str],
+        delete_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        all_late: Literal["error", "count"] = "error",
+        key: Key = GENERATED,
+        txn: Txn = GENERATED,
+        properties: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Receipt:
+        """Upsert and delete rows by key, in one commit: of all changes of a key, the last by its sequence stays.
+
+        Batches may come late, twice, or in any order: a change that is older than the row or the deletion that is
+        known is left out.  Equal changes of one sequence count as duplicates, unequal ones are refused.
+
+        Args:
+            data: pandas, Arrow or polars frame, or a list of dicts; each row is a change, in the order of its source.
+            keys: columns that name a row; none may be NULL or a float.
+            sequence_by: columns that order the changes of a key, compared one after another; they are kept in the table.
+            delete_when: what makes a row a delete (``"op = 'd'"``, tuples, or the name of a boolean column); such a row
+                needs its key and sequence only.  Columns that only conditions name need not be in the table.
+            truncate_when: what makes a row a truncate: everything before its sequence goes; it needs no key.
+            all_late: what to make of a batch of which every change is older than the table: an error, for a source that
+                was set back looks so, or a count like any other, where the source delivers late.
+            key, txn, properties, timeout_s: as for :meth:`append`.
+
+        Returns:
+            A receipt whose ``changes`` counts what became of each: inserted, updated, deleted, tombstoned (a delete of a
+            key that had no row), truncated, and late, duplicate, superseded.
+
+        Raises:
+            InvalidInputError: unequal changes of one key and sequence, a key or sequence that is NULL, a key that is in
+                the table twice, or a change from before the time for which deletions are remembered (14 days).
+            As :meth:`overwrite`, and TableNotFoundError before the table is made.
+        """
+        from safewrite.changes.reading import declared
+
+        if is_spark(data):
+            raise InvalidInputError(
+                "apply_changes takes no Spark DataFrame. Nothing was written. Pass frame.toArrow(), in foreachBatch too, where a "
+                "batch fits into the driver's memory."
+            )
+        operation = Operation(
+            "apply_changes",
+            properties=check_properties(properties),
+            timeout_s=patience(timeout_s),
+            changes=declared(keys, sequence_by, delete_when, truncate_when, all_late),
+        )
+        return self._write(data, operation, identity(key, txn))
 
     @verb
     def resolve(self, key: str) -> Receipt | None:

@@ -199,7 +199,11 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             return repeated
         plan.properties = operation.properties
         explainer = Explainer(self._recorded)
-        count = None if operation.verb == "delete" else lambda: self._count(data, operation, on)
+        count = (
+            None
+            if operation.verb in {"delete", "apply_changes"}
+            else lambda: self._count(data, operation, on)
+        )
         with self._explaining(operation, explainer, count):
             done = self._commit(plan, operation, encode)
         return self._receipt(done, plan.write, started_s)

@@ -174,7 +174,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         if operation.verb == "append":
             return self._state
         self._refresh()
-        return self._existing() if operation.verb == "delete" else self._state
+        return self._existing() if operation.verb in {"delete", "apply_changes"} else self._state
 
     def _plan(
         self, data: Any, operation: Operation, name: Identity, on: Snapshot | None
@@ -187,7 +187,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
             "limits": self.limits,
             "queue_first": self._queue_first > 0,
         }
-        if operation.verb == "append":
+        if operation.verb in {"append", "apply_changes"}:
             return self._run(write(plan, encode, fresh=self._is_fresh(), **how))
         from safewrite.delta.write.overwrite import overwrite
 

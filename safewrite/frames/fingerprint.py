@@ -172,6 +172,16 @@ def _hashed(batch: pa.RecordBatch, volatile: Sequence[str]) -> list[tuple[str, p
     return [(name, batch.column(i)) for i, name in enumerate(batch.schema.names) if name not in volatile]
 
 
+def row_hashes(conformed: pa.Table) -> Pair:
+    """Two 64-bit hashes of each row of a table that has canonical types: equal for equal rows."""
+    lanes: tuple[list[Lane], list[Lane]] = ([np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)])
+    for batch in conformed.to_batches(max_chunksize=_BLOCK_ROWS):
+        columns = [(name, batch.column(i)) for i, name in enumerate(batch.schema.names)]
+        for lane, values in zip(lanes, _fields(columns, batch.num_rows, "row"), strict=True):
+            lane.append(values)
+    return np.concatenate(lanes[0]), np.concatenate(lanes[1])
+
+
 def _seed(*parts: str) -> tuple[np.uint64, np.uint64]:
     hashed = hashlib.blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return np.uint64(int.from_bytes(hashed[:8], "big")), np.uint64(int.from_bytes(hashed[8:], "big"))

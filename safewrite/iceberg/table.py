@@ -206,7 +206,8 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
 
     # --- steps of a write -------------------------------------------------------------------------
     def _planned_on(self, operation: Operation, data: Any) -> TableVersion:
-        return self._fresh_head() if operation.verb == "delete" else self._fresh_head(data)
+        needs_table = operation.verb in {"delete", "apply_changes"}
+        return self._fresh_head() if needs_table else self._fresh_head(data)
 
     def _fresh_head(self, *of: Any) -> TableVersion:
         """The table version of a moment ago; a missing table is created for the data ``of`` a write if it may be."""

@@ -81,7 +81,7 @@ class OverwriteTransaction(Transaction):
 
     def replaced(self) -> list[Action]:
         """The live files that this commit removes."""
-        live = self._planned().adds.items()
+        live = self.planned().adds.items()
         return [add for key, add in live if self.verdicts[key] is not Verdict.KEEP]
 
     def removed_rows(self) -> int | None:
@@ -119,7 +119,7 @@ class OverwriteTransaction(Transaction):
         if undecided:
             check_overwrite(self.state, rewrites=True)
         for key in undecided:
-            _check_rewritable(self.active.adds[key])
+            check_rewritable(self.active.adds[key])
         staged: list[StagedFile] = []
         for number, key in enumerate(undecided):
             verdict, files = yield from self._rewrite(self.active.adds[key], number)
@@ -130,10 +130,10 @@ class OverwriteTransaction(Transaction):
     def _undecided(self) -> list[FileKey]:
         """Decide by partition values; returns the files whose rows must be looked at."""
         open_files: list[FileKey] = []
-        for key, add in self._planned().adds.items():
+        for key, add in self.planned().adds.items():
             if key in self.verdicts:
                 continue
-            outcomes = possible(self.predicate, self._constants(add))
+            outcomes = possible(self.predicate, self.constants(add))
             if True not in outcomes:
                 self.verdicts[key] = Verdict.KEEP
             elif outcomes == {True}:
@@ -142,7 +142,7 @@ class OverwriteTransaction(Transaction):
                 open_files.append(key)
         return open_files
 
-    def _constants(self, add: Action) -> dict[str, Any]:
+    def constants(self, add: Action) -> dict[str, Any]:
         """Columns of the predicate that have one value in all rows of a file: partition columns, and new ones (NULL)."""
         assert self.state is not None
         schema, spelled = self.state.schema, add.get("partitionValues") or {}
@@ -161,7 +161,8 @@ class OverwriteTransaction(Transaction):
         assert self.state is not None
         return self.state.schema if self.metadata is None else to_arrow(self.metadata["schemaString"])
 
-    def _planned(self) -> LogReplay:
+    def planned(self) -> LogReplay:
+        """The live files that the plan was made on."""
         if self.active is None:
             raise InternalError(
                 "An overwrite or delete was committed before it was planned. Please report it."
@@ -174,28 +175,40 @@ class OverwriteTransaction(Transaction):
         state = self.state
         assert state is not None
         path = unquote(add["path"])
-        answer = yield from fetch_one(Get(path, name="overwrite.get_data"), self.limits)
-        if isinstance(answer, Missing):
-            raise _damaged(path, "it is gone")
-        assert isinstance(answer.value, bytes)
-        rows, footer = _rows(answer.value, add, state)
-        kept = _kept(rows, self._constants(add), self.predicate, self._schema_after())
+        rows, footer = read_rows((yield from self.body_of(add)), add, state)
+        kept = _kept(rows, self.constants(add), self.predicate, self._schema_after())
         if kept.num_rows == rows.rows:
             return Verdict.KEEP, ()
         if kept.num_rows == 0:
             return Verdict.REMOVE, ()
         check_calendar(footer, kept, path)
+        return Verdict.REWRITE, self.remainder(add, prepare(kept, rows.schema), number)
+
+    def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:
+        """The files that take a file's place, of its rows that stay; ``number`` makes their names unique."""
+        path = unquote(add["path"])
         files = encode(
-            prepare(kept, rows.schema),
+            kept,
             partition_by=(),
             write_id=f"{self.commit_id}-kept{number}",
             target_file_size=self.target_file_size,
         )
         folder = path[: path.rfind("/") + 1]
         values = dict(add.get("partitionValues") or {})
-        return Verdict.REWRITE, (
-            replace(file, path=folder + file.path, partition_values=values) for file in files
-        )
+        return (replace(file, path=folder + file.path, partition_values=values) for file in files)
+
+    def body_of(self, add: Action) -> Generator[Effect, Outcome, bytes]:
+        """The bytes of a live data file.
+
+        Raises:
+            StorageError: it is gone, or the store gave no answer.
+        """
+        path = unquote(add["path"])
+        answer = yield from fetch_one(Get(path, name="overwrite.get_data"), self.limits)
+        if isinstance(answer, Missing):
+            raise damaged(path, "it is gone")
+        assert isinstance(answer.value, bytes)
+        return answer.value
 
     # --- what others wrote --------------------------------------------------------------------------
     def check_conflict(self, version: int, commit: Commit) -> None:
@@ -205,7 +218,7 @@ class OverwriteTransaction(Transaction):
             ConflictError: CONFLICT if files must be read and rewritten; SCHEMA_CHANGED as for appends.
         """
         super().check_conflict(version, commit)
-        self.active = self._planned().advance(version, commit)
+        self.active = self.planned().advance(version, commit)
         undecided = self._undecided()
         live = self.active.adds
         gone = [
@@ -243,7 +256,12 @@ def _row_count(add: Action) -> int | None:
         return None
 
 
-def _check_rewritable(add: Action) -> None:
+def check_rewritable(add: Action) -> None:
+    """Refuse a file that cannot be rewritten without loss.
+
+    Raises:
+        UnsupportedTableError: it has a deletion vector, or is another table's.
+    """
     path = add["path"]
     if add.get("deletionVector"):
         raise UnsupportedTableError(
@@ -256,7 +274,7 @@ def _check_rewritable(add: Action) -> None:
         )
 
 
-def _rows(body: bytes, add: Action, state: Snapshot) -> tuple[Prepared, pq.FileMetaData]:
+def read_rows(body: bytes, add: Action, state: Snapshot) -> tuple[Prepared, pq.FileMetaData]:
     """The rows of a data file under the table's schema, without partition columns, and its footer."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -266,10 +284,10 @@ def _rows(body: bytes, add: Action, state: Snapshot) -> tuple[Prepared, pq.FileM
         file = pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us")
         table = file.read()
     except (pa.ArrowException, OSError) as error:
-        raise _damaged(add["path"], str(error)) from error
+        raise damaged(add["path"], str(error)) from error
     said = json.loads(add.get("stats") or "{}").get("numRecords")
     if said is not None and said != table.num_rows:
-        raise _damaged(add["path"], f"it holds {table.num_rows} rows, not {said}")
+        raise damaged(add["path"], f"it holds {table.num_rows} rows, not {said}")
     # Columns that were added to the table later are missing in the file and read as NULL.
     table = table.select([name for name in schema.names if name in table.column_names])
     for at, name in enumerate(table.column_names):
@@ -299,7 +317,8 @@ def _kept(rows: Prepared, constants: dict[str, Any], predicate: Predicate, schem
     return pa.concat_tables(kept)
 
 
-def _damaged(path: str, why: str) -> StorageError:
+def damaged(path: str, why: str) -> StorageError:
+    """The error for a data file that is not what the log says."""
     return StorageError(
         f"Data file {path} is not what the log says: {why}. Nothing was committed. "
         "Run `safewrite doctor` on the table.",

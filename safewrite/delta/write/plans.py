@@ -22,7 +22,9 @@ from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.version import __version__
 
 if TYPE_CHECKING:
+    from safewrite.changes.reading import Spec
     from safewrite.delta.data.datafiles import DataFile
+    from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.where import Where
@@ -52,6 +54,11 @@ class Planner:
             if state is None:
                 raise InternalError("A delete needs a table. Nothing was written. Please report it.")
             return self.delete(operation.where, state, name), tuple
+        if operation.verb == "apply_changes":
+            if state is None or operation.changes is None:
+                raise InternalError("Changes need a table and keys. Nothing was written. Please report it.")
+            changing = self.apply_changes(data, operation.changes, state, name)
+            return changing, lambda: self.encode(changing.upserts(), changing)
         prepared = self.prepare(data, state, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
             candidate = self.append(prepared, self.name(prepared, state, name), state)
@@ -171,6 +178,29 @@ class Planner:
             **self._common(nothing, write, state),
             predicate=predicate,
             target_file_size=self.target_file_size,
+        )
+
+    def apply_changes(self, data: Any, spec: Spec, state: Snapshot, name: Identity) -> ApplyTransaction:
+        """A transaction that applies changes by key and sequence.
+
+        Raises:
+            UnsafeConfigError: the table forgets transactions sooner than a change may come again.
+        """
+        from safewrite.changes.reading import read
+        from safewrite.delta.write.apply import ApplyTransaction
+
+        features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True)
+        changes = read(data, spec, state.schema, state.partition_by)
+        key = name.key_for(self.new_id, state.version)
+        fingerprint = changes.fingerprint
+        write = Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn, changes={})
+        nothing = self.prepare(state.schema.empty_table(), state)
+        return ApplyTransaction(
+            **self._common(nothing, write, state),
+            target_file_size=self.target_file_size,
+            changes=changes,
+            spec=spec,
+            memory_number=uuid.UUID(self.new_id()).int >> 65,
         )
 
     def encode(self, prepared: Prepared, candidate: Transaction) -> Iterable[DataFile]:

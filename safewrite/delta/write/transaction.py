@@ -51,6 +51,8 @@ class Write:
     members: tuple[Write, ...] = ()
     volatile: tuple[str, ...] = ()
     columns: str = ""
+    changes: Mapping[str, int] | None = None
+    """How many changes did what, where changes were applied."""
 
     @property
     def each(self) -> tuple[Write, ...]:
@@ -71,6 +73,8 @@ class Write:
             named["volatile"] = list(self.volatile)
         if self.columns:
             named[COLUMNS] = self.columns
+        if self.changes is not None:
+            named["changes"] = dict(self.changes)
         return {
             "key": self.key,
             "fingerprint": self.fingerprint,
@@ -128,6 +132,10 @@ class Transaction:
     def reached(self) -> int:
         """The last version that was examined."""
         return self.accounted if self.state is None else self.state.version
+
+    def prepare(self) -> Generator[Effect, Outcome, None]:
+        """Do what must be done once it is known that no earlier call wrote this, and before files are made."""
+        yield from ()
 
     # --- what is written ------------------------------------------------------------------------
     def body(self, version: int) -> bytes:

@@ -80,6 +80,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
     recalled = yield from recall(candidate, arbiter=arbiter, limits=limits)
     if recalled.done is not None:
         return recalled.done
+    yield from candidate.prepare()
     files = yield from stage(encode(), candidate.timestamp_ms, limits)
     candidate.files = files
     candidate.write = named = replace(candidate.write, files=len(files))
@@ -135,7 +136,7 @@ def recall(
     if record.version is not None:
         if (yield from stands(record, record.version, limits)):
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
-            done = Done(record.version, True, named.rows, 0, 0, candidate.state)
+            done = yield from _repeat(named, record.version, candidate.state, limits)
             return Recalled(record, seen, done=done)
         record = from_the_start(named, candidate.table_id)
     if ours and generated_base is None:
@@ -146,6 +147,20 @@ def recall(
         return Recalled(record, seen, looked=True)
     done = yield from found_again(candidate, found, record, limits, attempts=0)
     return Recalled(record, seen, looked=True, done=done)
+
+
+def _repeat(
+    named: Write, version: int, state: Snapshot | None, limits: Limits
+) -> Generator[Effect, Outcome, Done]:
+    """A write that is known to be in a version; what became of its changes only the commit itself tells."""
+    entry: Entry = {}
+    if named.changes is not None:
+        got = yield from fetch_one(Get(commit_path(version), name="recall.get_commit"), limits)
+        if isinstance(got, Ok):
+            assert isinstance(got.value, bytes)
+            entry = (yield from find_write(got.value, version, named.key, limits)) or {}
+    rows, files = int(entry.get("rows", named.rows)), int(entry.get("files", 0))
+    return Done(version, True, rows, files, 0, state, changes=entry.get("changes"))
 
 
 def is_of_another(record: LedgerRecord, table_id: str | None) -> bool:
@@ -176,6 +191,7 @@ def committed(
         contended=landed.contended,
         mixed=landed.mixed,
         removed_rows=receipt.removed_rows(candidate),
+        changes=named.changes,
     )
 
 
@@ -193,7 +209,7 @@ def found_again(
         landed = replace(record, fingerprint=candidate.write.fingerprint)
         yield from keys.remember(landed, found.version, limits)
     rows, files = int(entry.get("rows", candidate.write.rows)), int(entry.get("files", 0))
-    return Done(found.version, True, rows, files, attempts, None)
+    return Done(found.version, True, rows, files, attempts, None, changes=entry.get("changes"))
 
 
 def entry_at(write: Write, at: Met, limits: Limits) -> Generator[Effect, Outcome, Entry]:
@@ -250,7 +266,7 @@ def recall_txn(
     if last == app_version and FINGERPRINT_OF + app_id in state.txns:
         landed_in = state.txns.get(VERSION_OF + app_id, state.version)
         if state.txns[FINGERPRINT_OF + app_id] == named.fingerprint_int63:
-            return Done(landed_in, True, named.rows, 0, 0, state)
+            return (yield from _repeat(named, landed_in, state, limits))
         raise _skipped(
             named,
             f"it was committed in version {landed_in} with {keys.other_rows(named.fingerprint)}",
@@ -261,7 +277,7 @@ def recall_txn(
         raise _skipped(named, f"the app's last version is {last}, and no commit in the log shows these rows")
     version, fingerprint = found
     keys.must_match(named.key, fingerprint, named.fingerprint, version)
-    return Done(version, True, named.rows, 0, 0, state)
+    return (yield from _repeat(named, version, state, limits))
 
 
 def _skipped(named: Write, why: str, version: int | None = None) -> ReplayMismatchError:

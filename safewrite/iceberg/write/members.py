@@ -27,6 +27,8 @@ FINGERPRINT = "safewrite.fingerprint"
 ROWS = "safewrite.rows"
 FILES = "safewrite.files"
 TXN = "safewrite.txn"
+CHANGES = "safewrite.changes"
+"""How many changes did what, as JSON."""
 VOLATILE = "safewrite.volatile"
 """The columns that the fingerprint leaves out, as JSON."""
 MEMBERS = "safewrite.members"
@@ -109,10 +111,10 @@ def is_ours(properties: Mapping[str, str]) -> bool:
 def inline(properties: Mapping[str, str]) -> list[Entry] | None:
     """The writes of a snapshot, as far as its summary lists them; None if its manifest list does."""
     if KEY in properties:
-        txn, volatile = properties.get(TXN), properties.get(VOLATILE)
+        txn, volatile, changes = (properties.get(name) for name in (TXN, VOLATILE, CHANGES))
         one = {"key": properties[KEY], "fingerprint": properties.get(FINGERPRINT, "")}
         numbers = {"rows": int(properties.get(ROWS, 0)), "files": int(properties.get(FILES, 0))}
-        more = {"txn": txn, "volatile": volatile}
+        more = {"txn": txn, "volatile": volatile, "changes": changes}
         return [{**one, **numbers, **{name: json.loads(text) for name, text in more.items() if text}}]
     if MEMBERS not in properties:
         return []

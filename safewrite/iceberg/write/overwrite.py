@@ -104,7 +104,7 @@ class ReplacePlan(AppendPlan):
         effect = PlanFiles(head, may_match(self.predicate, schema), name="replace.plan_files")
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
-            raise _unplanned(effect, outcome)
+            raise unplanned(effect, outcome)
         self._removed, self._rewritten, self._counts = [], [], []
         assert isinstance(outcome.value, tuple)
         pruning = Pruning(self.predicate, table_of(head).metadata, schema)
@@ -129,7 +129,7 @@ class ReplacePlan(AppendPlan):
         effect = ReadRows(head, task, name="replace.read_rows")
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
-            raise _unplanned(effect, outcome)
+            raise unplanned(effect, outcome)
         rows = prepare(outcome.value, schema)
         goes = pa.chunked_array(
             [c for t in rows.tables() for c in truths(self.predicate, t).chunks], pa.bool_()
@@ -140,14 +140,15 @@ class ReplacePlan(AppendPlan):
             return _RewrittenFile(False, 0)
         if left == 0:
             return _RewrittenFile(True, rows.rows)
-        _refuse_misread(task, schema)
+        refuse_misread(task, schema)
         rest = pa.concat_tables(list(rows.tables())).filter(stays)
         staging = Staging(self.limits)
-        yield from staging.upload(self._encode(rest, head, schema))
+        yield from staging.upload(self.encoded(rest, head, schema, len(self._rests)))
         yield from staging.complete(())
         return _RewrittenFile(True, rows.rows - left, tuple(staging.data_files))
 
-    def _encode(self, rest: pa.Table, head: TableVersion, schema: pa.Schema) -> Iterable[Any]:
+    def encoded(self, rest: pa.Table, head: TableVersion, schema: pa.Schema, number: int) -> Iterable[Any]:
+        """Files of rows that the plan itself writes; ``number`` makes their names unique."""
         from safewrite.iceberg.data.datafiles import encode
 
         table = table_of(head)
@@ -155,7 +156,7 @@ class ReplacePlan(AppendPlan):
             prepare(rest, schema),
             metadata=table.metadata,
             location=table.location_provider(),
-            write_id=f"{self.write_id}-r{len(self._rests)}",
+            write_id=f"{self.write_id}-r{number}",
             target_file_size=self.target_file_size,
         )
 
@@ -229,7 +230,7 @@ def named_replace(named: Write, predicate: Predicate, operation: str = "overwrit
     return replace(named, fingerprint=f"{named.fingerprint}:{digest(predicate, operation).hex()}")
 
 
-def _refuse_misread(task: FileScanTask, schema: pa.Schema) -> None:
+def refuse_misread(task: FileScanTask, schema: pa.Schema) -> None:
     """Refuse what PyIceberg (0.12.0) misreads: a list or map of structs that is NULL, as an empty one (H5).
 
     Raises:
@@ -254,7 +255,8 @@ def _holds_structs(kind: pa.DataType) -> bool:
     return pa.types.is_struct(inner) or _holds_structs(inner)
 
 
-def _unplanned(effect: PlanFiles | ReadRows, outcome: Outcome) -> Exception:
+def unplanned(effect: PlanFiles | ReadRows, outcome: Outcome) -> Exception:
+    """The error for files that could not be read for a plan."""
     if isinstance(outcome, Failed):
         task = effect.task if isinstance(effect, ReadRows) else None
         what = f"Rows of {task.file.file_path}" if task is not None else "Files of the table"

@@ -26,11 +26,13 @@ from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 
 if TYPE_CHECKING:
+    from safewrite.changes.reading import Spec
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.where import Where
     from safewrite.group import Member
     from safewrite.iceberg.data.datafiles import StagedFile
+    from safewrite.iceberg.write.apply import ApplyPlan
     from safewrite.iceberg.write.overwrite import ReplacePlan
     from safewrite.operation import Operation
 
@@ -51,6 +53,8 @@ class Planner:
         """Check the data and plan its write; the plan brings the encoder of its files."""
         if operation.verb == "delete":
             return self.delete(operation.where, name, head), tuple
+        if operation.verb == "apply_changes" and operation.changes is not None:
+            return self.apply_changes(data, operation.changes, name, head), tuple
         prepared, evolution = self.prepare(data, head, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
             plan = self.append(self.name(prepared, head, name), head, evolution)
@@ -67,6 +71,21 @@ class Planner:
         predicate = parse(where, nothing.schema)
         write = named_replace(self.name(nothing, head, name), predicate, "delete")
         return self.replace(write, head, predicate, deletes=True)
+
+    def apply_changes(self, data: Any, spec: Spec, name: Identity, head: TableVersion) -> ApplyPlan:
+        """A plan that applies changes by key and sequence; it makes its files itself, on each base."""
+        from safewrite.changes.reading import read
+        from safewrite.iceberg.write.apply import ApplyPlan
+
+        changes = read(data, spec, arrow_schema(table_of(head).metadata.schema()))
+        key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
+        write = Write(key, str(changes.fingerprint), 0, txn=name.txn, changes={})
+        return ApplyPlan(
+            **self._common(write, head, None),
+            target_file_size=self._target(head),
+            changes=changes,
+            spec=spec,
+        )
 
     def _overwrite(
         self,

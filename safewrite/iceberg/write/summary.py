@@ -9,7 +9,7 @@ from typing import Any
 
 from safewrite.errors import ReplayMismatchError
 from safewrite.iceberg.write import members
-from safewrite.iceberg.write.members import FILES, FINGERPRINT, KEY, ROWS, TXN, VOLATILE
+from safewrite.iceberg.write.members import CHANGES, FILES, FINGERPRINT, KEY, ROWS, TXN, VOLATILE
 from safewrite.protocol import keys
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
@@ -37,6 +37,8 @@ class Write:
     members: tuple[Write, ...] = ()
     volatile: tuple[str, ...] = ()
     columns: str = ""
+    changes: Mapping[str, int] | None = None
+    """How many changes did what, where changes were applied."""
 
     @classmethod
     def group(cls, key: str, members: Sequence[Write], files: int = 0) -> Write:
@@ -71,6 +73,8 @@ class Write:
         named |= {KEY: self.key, FINGERPRINT: self.fingerprint}
         if self.volatile:
             named[VOLATILE] = json.dumps(self.volatile)
+        if self.changes is not None:
+            named[CHANGES] = json.dumps(self.changes)
         return named if self.txn is None else named | {TXN: json.dumps(self.txn)}
 
     def list_header(self) -> dict[str, str]:

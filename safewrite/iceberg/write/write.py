@@ -150,6 +150,7 @@ def committed(
         head=swapped.head,
         contended=swapped.contended,
         removed_rows=receipt.removed_rows(plan),
+        changes=plan.write.changes,
     )
 
 
@@ -204,6 +205,7 @@ def repeated(
         int(known.get("files", 0)),
         attempts,
         head,
+        changes=known.get("changes"),
     )
 
 
@@ -255,6 +257,8 @@ def _recall(
     if record.version is not None:
         if stands(record.version, head):
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
+            if named.changes is not None and record.version in head.summaries:
+                return record, (yield from repeated(named, record.version, head, limits))
             return record, Done(record.version, True, named.rows, 0, 0, head)
         return LedgerRecord(named.key, base_of(head), named.fingerprint), head
     earlier = yield from landed_and_expired(named.key, record.base_version, head, limits)

@@ -29,6 +29,7 @@ class _Named:
     rows: int = 1
     files: int = 0
     txn: None = None
+    changes: None = None
 
 
 @dataclass(slots=True)
@@ -45,6 +46,9 @@ class Row:
     timestamp_ms: int = 0
     anchor: None = None
     found: dict[str, object] | None = None
+
+    def prepare(self) -> Generator[Effect, Outcome, None]:
+        yield from ()
 
     def body(self, version: int) -> bytes:
         return body_of(self.write.key, self.attempt)

@@ -1,0 +1,1 @@
+"""Decides what a change log does to a table, by key and sequence: one meaning for both formats and both engines."""

@@ -1,0 +1,142 @@
+"""Keeps what a table must remember of changes besides its rows: tombstones, the floor, what was forgotten.
+
+One immutable Parquet file, which a commit names: it becomes true with the rows, or not at all.  A tombstone is given up
+once it is older than the horizon; what is older than those given up is then refused, for nobody can tell whether its key
+was deleted.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.decide import Batch, Decision
+from safewrite.changes.positions import Position, later, position_of
+from safewrite.errors import InvalidInputError, Kind, StorageError
+
+HORIZON_MS = 14 * 24 * 3600 * 1000
+"""How long a tombstone is kept at least."""
+AT = "safewrite.at_ms"
+_META = b"safewrite.changes"
+_KIND = "safewrite.kind"
+_TOMBSTONE, _FLOOR, _FORGOTTEN = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Memory:
+    """``tombstones`` has keys, sequence and the wall time of their commit; positions are as in ``Known``."""
+
+    keys: tuple[str, ...]
+    sequence_by: tuple[str, ...]
+    tombstones: pa.Table
+    floor: Position | None = None
+    forgotten: Position | None = None
+
+    @classmethod
+    def empty(cls, keys: tuple[str, ...], sequence_by: tuple[str, ...], schema: pa.Schema) -> Memory:
+        """What a table remembers before its first change."""
+        return cls(keys, sequence_by, _schema(keys, sequence_by, schema).empty_table())
+
+    def check_declared(self, keys: tuple[str, ...], sequence_by: tuple[str, ...]) -> None:
+        """Refuse changes that name other columns than those before them.
+
+        Raises:
+            InvalidInputError: they do.
+        """
+        if (self.keys, self.sequence_by) != (keys, sequence_by):
+            raise InvalidInputError(
+                f"Changes were applied to this table with keys={list(self.keys)} and sequence_by={list(self.sequence_by)}, now "
+                f"they come with keys={list(keys)} and sequence_by={list(sequence_by)}: deleted keys could not be told from "
+                "new ones. Nothing was written. Give the same columns in the same order."
+            )
+
+    def after(self, batch: Batch, decision: Decision, now_ms: int) -> Memory:
+        """What is to be remembered after a batch."""
+        kept = self.tombstones.take(pa.array(decision.kept, pa.int64()))
+        new = batch.table.take(pa.array(decision.deletes, pa.int64())).select([*self.keys, *self.sequence_by])
+        new = new.append_column(AT, pa.repeat(pa.scalar(now_ms, pa.int64()), new.num_rows))
+        whole = replace(
+            self, tombstones=pa.concat_tables([kept, new.cast(kept.schema)]), floor=decision.floor
+        )
+        return whole.without_old(now_ms - HORIZON_MS)
+
+    def without_old(self, before_ms: int) -> Memory:
+        """Give up tombstones from before a wall time; no decision rests on the clock, only how long memory lasts."""
+        old = np.asarray(pc.less(self.tombstones.column(AT), before_ms).to_numpy(), np.bool_)
+        if not old.any():
+            return self
+        gone = self.tombstones.filter(pa.array(old))
+        columns = [gone.column(name) for name in self.sequence_by]
+        last = max(position_of(columns, row) for row in range(gone.num_rows))
+        left = self.tombstones.filter(pa.array(~old))
+        return replace(self, tombstones=left, forgotten=later(self.forgotten, last))
+
+    def says_the_same(self, other: Memory) -> bool:
+        """Whether nothing that must be remembered differs."""
+        return (self.floor, self.forgotten) == (other.floor, other.forgotten) and self.tombstones.equals(
+            other.tombstones
+        )
+
+    def encode(self) -> bytes:
+        """The bytes of the file."""
+        import pyarrow.parquet as pq
+
+        schema = self.tombstones.schema
+        rows = [self.tombstones.append_column(_KIND, _kinds(_TOMBSTONE, self.tombstones.num_rows))]
+        for kind, position in ((_FLOOR, self.floor), (_FORGOTTEN, self.forgotten)):
+            if position is not None:
+                named = dict(zip(self.sequence_by, position, strict=True))
+                row = pa.Table.from_pylist([named], schema=pa.schema([schema.field(n) for n in named]))
+                full = [
+                    row.column(n) if n in named else pa.nulls(1, schema.field(n).type) for n in schema.names
+                ]
+                rows.append(pa.table(full, schema=schema).append_column(_KIND, _kinds(kind, 1)))
+        said = {"keys": self.keys, "sequence_by": self.sequence_by}
+        whole = pa.concat_tables(rows).replace_schema_metadata({_META: json.dumps(said).encode()})
+        sink = io.BytesIO()
+        pq.write_table(whole, sink, compression="zstd")
+        return sink.getvalue()
+
+    @classmethod
+    def decode(cls, body: bytes, path: str) -> Memory:
+        """The memory that ``encode`` wrote.
+
+        Raises:
+            StorageError: the file is none of these.
+        """
+        import pyarrow.parquet as pq
+
+        try:
+            whole = pq.read_table(io.BytesIO(body))
+            said = json.loads((whole.schema.metadata or {})[_META])
+            keys, sequence_by = tuple(said["keys"]), tuple(said["sequence_by"])
+            kinds = np.asarray(whole.column(_KIND).to_numpy())
+        except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+            raise StorageError(
+                f"{path}, which remembers the deleted keys of the table, cannot be read: {error}. Nothing was committed. "
+                "Run `safewrite doctor` on the table.",
+                kind=Kind.DATA_FILE_DAMAGED,
+            ) from error
+        rows = whole.drop_columns([_KIND]).replace_schema_metadata(None)
+        sequence = [rows.column(name) for name in sequence_by]
+
+        def only(kind: int) -> Position | None:
+            found = np.flatnonzero(kinds == kind)
+            return position_of(sequence, int(found[0])) if len(found) else None
+
+        tombstones = rows.filter(pa.array(kinds == _TOMBSTONE))
+        return cls(keys, sequence_by, tombstones, only(_FLOOR), only(_FORGOTTEN))
+
+
+def _schema(keys: tuple[str, ...], sequence_by: tuple[str, ...], schema: pa.Schema) -> pa.Schema:
+    named = [schema.field(name).with_nullable(True).remove_metadata() for name in (*keys, *sequence_by)]
+    return pa.schema([*named, pa.field(AT, pa.int64())])
+
+
+def _kinds(kind: int, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(kind, pa.int8()), rows)

@@ -1,0 +1,60 @@
+"""Compares keys and sequences of rows, column by column: composite ones part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Position: TypeAlias = tuple[Any, ...]
+"""The sequence of one change, a value for each of its columns."""
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+def starts_anew(columns: Sequence[pa.ChunkedArray]) -> Flags:
+    """For rows in some order: whether each differs from the one before it in one of these columns; NULL equals NULL."""
+    rows = len(columns[0])
+    anew = np.ones(rows, np.bool_)
+    if rows < 2:
+        return anew
+    anew[1:] = False
+    for column in columns:
+        after, before = column.slice(1), column.slice(0, rows - 1)
+        differs = pc.fill_null(pc.not_equal(after, before), False)
+        one_is_null = pc.not_equal(pc.is_null(after), pc.is_null(before))
+        anew[1:] |= _flags(differs) | _flags(one_is_null)
+    return anew
+
+
+def compared(columns: Sequence[pa.ChunkedArray], position: Position) -> npt.NDArray[np.int8]:
+    """-1, 0 or 1 for each row: before, at or after that position; NULL comes before everything."""
+    rows = len(columns[0])
+    result = np.zeros(rows, np.int8)
+    for column, value in zip(columns, position, strict=True):
+        at = pa.scalar(value, column.type)
+        undecided = result == 0
+        before = _flags(pc.fill_null(pc.less(column, at), True))
+        after = _flags(pc.fill_null(pc.greater(column, at), False))
+        result[undecided & before] = -1
+        result[undecided & after] = 1
+    return result
+
+
+def later(left: Position | None, right: Position | None) -> Position | None:
+    """The later of two positions."""
+    if left is None or right is None:
+        return right if left is None else left
+    return max(left, right)
+
+
+def position_of(columns: Sequence[pa.ChunkedArray], row: int) -> Position:
+    """The sequence of one row."""
+    return tuple(column[row].as_py() for column in columns)
+
+
+def _flags(values: pa.ChunkedArray) -> Flags:
+    return np.asarray(values.to_numpy(), np.bool_)

@@ -1,0 +1,259 @@
+"""Reads a frame of changes: what each row does, under the target's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.decide import Batch, Decision, Op
+from safewrite.errors import InvalidInputError
+from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
+from safewrite.frames.predicate import columns, truths
+from safewrite.frames.prepare import prepare
+from safewrite.frames.source import as_frame
+from safewrite.frames.where import Where, parse
+from safewrite.given import reading
+from safewrite.texts import shown
+
+OP_COLUMN = "safewrite.op"
+"""The column by which a fingerprint tells an upsert from a delete of the same values."""
+ROWS_TOLD = 5
+
+
+AllLate = Literal["error", "count"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a caller declares of a change log; conditions are as for ``where=``, or the name of a boolean column."""
+
+    keys: tuple[str, ...]
+    sequence_by: tuple[str, ...]
+    delete_when: Where | None = None
+    truncate_when: Where | None = None
+    all_late: AllLate = "error"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A batch and the fingerprint by which a repeat is known."""
+
+    batch: Batch
+    fingerprint: Fingerprint
+
+
+@reading("keys= or sequence_by=")
+def declared(
+    keys: object,
+    sequence_by: object,
+    delete_when: Any = None,
+    truncate_when: Any = None,
+    all_late: Any = "error",
+) -> Spec:
+    """Check what does not depend on the table.
+
+    Raises:
+        InvalidInputError: no names, or one name twice.
+    """
+    if all_late not in {"error", "count"}:
+        raise InvalidInputError(
+            f"all_late= is 'error' or 'count', not {shown(all_late)}. Nothing was written."
+        )
+    spec = Spec(
+        _names("keys", keys), _names("sequence_by", sequence_by), delete_when, truncate_when, all_late
+    )
+    both = sorted(set(spec.keys) & set(spec.sequence_by))
+    if both:
+        raise InvalidInputError(
+            f"{both} are keys= and sequence_by= too: a key cannot order its own changes. Nothing was written. Take them out "
+            "of one."
+        )
+    return spec
+
+
+def _names(what: str, given: object) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise InvalidInputError(
+            f"{what}= is a list of names of columns, each once, not {shown(given)}. Nothing was written."
+        )
+    return names
+
+
+def check_target(spec: Spec, schema: pa.Schema) -> None:
+    """Refuse keys and sequences that do not order rows in every engine alike.
+
+    Raises:
+        InvalidInputError: a column that the table does not have, or a type whose values have no order or equality.
+    """
+    for what, names in (("keys", spec.keys), ("sequence_by", spec.sequence_by)):
+        for name in names:
+            if name not in schema.names:
+                raise InvalidInputError(
+                    f"{what}= names {name!r}, which is no column of the table. Nothing was written. The sequence of a row is "
+                    "kept in the table, so that a later batch can be compared with it; add the column, or name another."
+                )
+            kind = schema.field(name).type
+            if pa.types.is_nested(kind) or (what == "keys" and pa.types.is_floating(kind)):
+                raise InvalidInputError(
+                    f"{what}= names {name!r} of type {kind}, whose values are not equal in all engines alike (NaN, -0.0, "
+                    "nested values). Nothing was written. Name columns of whole numbers, texts, decimals, dates or times."
+                )
+
+
+def check_late(spec: Spec, decision: Decision) -> None:
+    """Refuse a batch of which every change is late, unless the caller counts on such.
+
+    Raises:
+        InvalidInputError: it looks like a source that counts from the start again.
+    """
+    late = decision.counts.late
+    if spec.all_late == "error" and late and late == decision.counts.changes:
+        raise InvalidInputError(
+            f"All {late} changes are older than what the table has of their keys, as after a source was set back (restored, "
+            "failed over, read anew): then they are newer, and would be lost in silence. Nothing was written. If the source "
+            "was set back, put a number that grows with each such event (an epoch) first in sequence_by=; if it only delivers "
+            "late or out of order, pass all_late='count'."
+        )
+
+
+def has_keys(table: pa.Table, batch: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Rows each of whose key columns has a value of the batch; those that have its keys are among them."""
+    found = np.ones(table.num_rows, np.bool_)
+    for name in keys:
+        values = pc.unique(batch.column(name)).cast(table.column(name).type)
+        found &= np.asarray(pc.is_in(table.column(name), value_set=values).to_numpy(), np.bool_)
+    return found
+
+
+def loose(schema: pa.Schema) -> pa.Schema:
+    """The schema with NULL allowed in every column: a delete has no more than its key and sequence."""
+    return pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
+
+
+def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str] = ()) -> Changes:
+    """Check and conform changes.
+
+    Upserts are checked as rows of an append are; of a delete only keys and sequence are looked at, of a truncate its
+    sequence.  Columns that only a condition names need not be in the table.  A condition that is NULL is not true.
+
+    Raises:
+        WouldAlterError: an upsert does not fit the table.
+        InvalidInputError: a key or sequence is NULL or NaN; the rows are named.
+    """
+    check_target(spec, schema)
+    frame = as_frame(data, target=schema)
+    table = frame.piece(0, frame.rows)
+    ops = _ops(table, spec)
+    needless = _only_in_conditions(spec, table.schema, schema)
+    kept = table.drop_columns(needless) if needless else table
+    parts, places = [loose(schema).empty_table()], [np.zeros(0, np.int64)]
+    for op, names in (
+        (Op.UPSERT, None),
+        (Op.DELETE, (*spec.keys, *spec.sequence_by)),
+        (Op.TRUNCATE, spec.sequence_by),
+    ):
+        chosen = np.flatnonzero(ops == op)
+        if len(chosen):
+            places.append(chosen)
+            parts.append(_conformed(kept.take(pa.array(chosen)), schema, names, partition_by))
+    whole = pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
+    whole = whole.combine_chunks()
+    _check_values(whole, ops, spec)
+    return Changes(Batch(whole, ops, spec.keys, spec.sequence_by), _fingerprint(whole, ops))
+
+
+def _conformed(
+    rows: pa.Table, schema: pa.Schema, names: Sequence[str] | None, partition_by: Sequence[str]
+) -> pa.Table:
+    """Rows under the table's schema; those of ``names`` alone, the others NULL."""
+    wide = loose(schema)
+    if names is None:
+        prepared = prepare(rows, schema, partition_by=partition_by)
+        return pa.concat_tables([prepared.schema.empty_table(), *prepared.tables()]).cast(wide)
+    wanted = pa.schema([schema.field(name).with_nullable(True) for name in schema.names if name in names])
+    found = [name for name in wanted.names if name in rows.column_names]
+    prepared = prepare(rows.select(found), wanted, schema_mode="merge")
+    narrow = pa.concat_tables([wanted.empty_table(), *prepared.tables()])
+    arrays = [
+        narrow.column(field.name)
+        if field.name in narrow.column_names
+        else pa.nulls(narrow.num_rows, field.type)
+        for field in wide
+    ]
+    return pa.table(arrays, schema=wide)
+
+
+# --- what each row does -------------------------------------------------------------------------------
+def _ops(table: pa.Table, spec: Spec) -> npt.NDArray[np.int8]:
+    ops = np.full(table.num_rows, Op.UPSERT, np.int8)
+    for op, name, condition in (
+        (Op.DELETE, "delete_when", spec.delete_when),
+        (Op.TRUNCATE, "truncate_when", spec.truncate_when),
+    ):
+        if condition is not None:
+            ops[_true(name, condition, table)] = op
+    return ops
+
+
+def _true(name: str, condition: Where, table: pa.Table) -> npt.NDArray[np.bool_]:
+    try:
+        if isinstance(condition, str) and condition in table.column_names:
+            column = table.column(condition)
+            if not pa.types.is_boolean(column.type):
+                raise InvalidInputError(
+                    f"{condition!r} has type {column.type}, and a column of changes to be told by is boolean. Nothing was "
+                    "written. Write a condition, such as \"op = 'd'\"."
+                )
+            found = column
+        else:
+            found = truths(parse(condition, table.schema), table)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name}= cannot be used. {error}") from error
+    return np.asarray(pc.fill_null(found, False).to_numpy(), np.bool_)
+
+
+def _only_in_conditions(spec: Spec, found: pa.Schema, target: pa.Schema) -> list[str]:
+    named: set[str] = set()
+    for condition in (spec.delete_when, spec.truncate_when):
+        if isinstance(condition, str) and condition in found.names:
+            named.add(condition)
+        elif condition is not None:
+            named |= columns(parse(condition, found))
+    return sorted(name for name in named if name not in target.names)
+
+
+# --- what every change needs --------------------------------------------------------------------------
+def _check_values(table: pa.Table, ops: npt.NDArray[np.int8], spec: Spec) -> None:
+    for name in spec.keys:
+        _refuse(table, ops != Op.TRUNCATE, name, "keys", spec)
+    for name in spec.sequence_by:
+        _refuse(table, np.ones(len(ops), np.bool_), name, "sequence_by", spec)
+
+
+def _refuse(table: pa.Table, where: npt.NDArray[np.bool_], name: str, what: str, spec: Spec) -> None:
+    column = table.column(name)
+    bad = pc.is_null(column, nan_is_null=pa.types.is_floating(column.type))
+    rows = np.flatnonzero(np.asarray(bad.to_numpy(), np.bool_) & where)
+    if not len(rows):
+        return
+    told = table.select([*spec.keys]).take(pa.array(rows[:ROWS_TOLD])).to_pylist()
+    shown_rows = ", ".join(
+        f"row {row} {keys}" for row, keys in zip(rows[:ROWS_TOLD].tolist(), told, strict=True)
+    )
+    raise InvalidInputError(
+        f"{what}= names {name!r}, which is NULL or NaN in {len(rows)} changes: {shown_rows}. Nothing was written. A change "
+        "needs its key and its place in the order; rows without one, of a full load for one, get the lowest value there is."
+    )
+
+
+def _fingerprint(table: pa.Table, ops: npt.NDArray[np.int8]) -> Fingerprint:
+    counted = Fingerprinter()
+    counted.update(table.append_column(OP_COLUMN, pa.array(ops.astype(np.int64))))
+    return counted.result()

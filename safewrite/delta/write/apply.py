@@ -1,0 +1,293 @@
+"""Applies changes by key and sequence in one commit: rows, and what must be remembered of those that went.
+
+Copy-on-write: files that hold keys of the batch are rewritten without their old rows, and the new rows go into files of
+their own.  Any commit in between that touches files makes the plan anew, so two writers never insert one key twice (C9).
+The memory of deleted keys is an immutable file that a ``txn`` action names: checkpoints keep it, and no reader or
+writer needs a table feature for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.decide import Decision, Known, check_accounts, decide
+from safewrite.changes.memory import Memory
+from safewrite.changes.positions import compared
+from safewrite.changes.reading import Changes, Spec, check_late, has_keys, loose
+from safewrite.delta.log.actions import Action, Commit, FileKey
+from safewrite.delta.log.features import check_overwrite
+from safewrite.delta.log.replay import load_files
+from safewrite.delta.write.overwrite import (
+    OverwriteTransaction,
+    Verdict,
+    check_rewritable,
+    damaged,
+    read_rows,
+)
+from safewrite.delta.write.staging import StagedFile, stage
+from safewrite.errors import ConflictError, InternalError
+from safewrite.frames import Prepared, prepare
+from safewrite.frames.predicate import partition_value
+from safewrite.protocol import staging
+from safewrite.protocol.effects import Effect, Get, Missing, Outcome
+from safewrite.protocol.fetch import fetch_one
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+APP_ID = "safewrite.changes"
+"""App id of the ``txn`` whose version names the file that remembers deleted keys."""
+_FOLDER = "_safewrite/changes"
+
+
+def memory_path(number: int) -> str:
+    """The file that a ``txn`` of :data:`APP_ID` names."""
+    return f"{_FOLDER}/{number:016x}.parquet"
+
+
+@dataclass
+class ApplyTransaction(OverwriteTransaction):
+    """Changes to be applied; the plan is made once no earlier call is known to have applied them."""
+
+    operation: str = "MERGE"
+    changes: Changes | None = None
+    spec: Spec | None = None
+    memory_number: int = -1
+    """Names the file of what is to be remembered after this commit; drawn at random."""
+    decision: Decision | None = None
+    remembers: bool = False
+    """Whether this commit changes what is remembered."""
+    _hits: dict[FileKey, npt.NDArray[np.int64]] = field(default_factory=dict, repr=False)
+    _owners: list[tuple[FileKey, int]] = field(default_factory=list, repr=False)
+
+    # --- what is written ------------------------------------------------------------------------
+    def upserts(self) -> Prepared:
+        """The rows that are written: those that win."""
+        changes, decision = self._given()
+        assert self.state is not None
+        rows = changes.batch.table.take(pa.array(decision.upserts, pa.int64()))
+        return prepare(rows, self.state.schema, partition_by=self.state.partition_by)
+
+    def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
+        """``operationParameters`` as Spark writes them for MERGE."""
+        assert self.spec is not None
+        on = " AND ".join(f"(target.{name} = source.{name})" for name in self.spec.keys)
+        return {"predicate": json.dumps([on], ensure_ascii=False)}
+
+    def metrics(self) -> dict[str, int]:
+        """``operationMetrics`` as Spark names them for MERGE."""
+        changes, decision = self._given()
+        counts = decision.counts
+        return {
+            "numSourceRows": changes.batch.table.num_rows,
+            "numTargetRowsInserted": counts.inserted,
+            "numTargetRowsUpdated": counts.updated,
+            "numTargetRowsDeleted": counts.deleted,
+            "numTargetFilesAdded": len(self.files) + len(self.rewritten),
+            "numTargetFilesRemoved": len(self.replaced()),
+        }
+
+    def _txns(self, version: int) -> list[Action]:
+        mine = super()._txns(version)
+        if self.remembers:
+            mine.append({"appId": APP_ID, "version": self.memory_number, "lastUpdated": self.timestamp_ms})
+        return mine
+
+    def _given(self) -> tuple[Changes, Decision]:
+        if self.changes is None or self.decision is None:
+            raise InternalError("Changes were committed before they were planned. Please report it.")
+        return self.changes, self.decision
+
+    # --- the plan ---------------------------------------------------------------------------------
+    def prepare(self) -> Generator[Effect, Outcome, None]:
+        """Decide about every change on the files that may hold its key; rewrite those that do.
+
+        Only now: on a table that has these changes already they would be late, and refused as such.
+
+        Raises:
+            UnsupportedTableError: append-only, or a file that cannot be rewritten without loss.
+            InvalidInputError: the batch must be refused; nothing was written.
+            StorageError: no answer, or a file that is not what the log says.
+        """
+        assert self.state is not None
+        assert self.changes is not None
+        assert self.spec is not None
+        check_overwrite(self.state)
+        self.active = yield from load_files(self.state, limits=self.limits)
+        memory = yield from self._recall_memory()
+        known = yield from self._known(memory)
+        self.decision = decision = decide(self.changes.batch, known)
+        check_late(self.spec, decision)
+        yield from self._remember(memory, memory.after(self.changes.batch, decision, self.timestamp_ms))
+        yield from self._replace(decision, is_cut=decision.floor != memory.floor)
+        self.write = replace(self.write, rows=len(decision.upserts), changes=decision.counts.to_dict())
+        self._check_accounts(decision)
+
+    def _recall_memory(self) -> Generator[Effect, Outcome, Memory]:
+        assert self.state is not None
+        assert self.spec is not None
+        keys, sequence_by = self.spec.keys, self.spec.sequence_by
+        number = self.state.txns.get(APP_ID)
+        if number is None:
+            return Memory.empty(keys, sequence_by, self.state.schema)
+        path = memory_path(number)
+        answer = yield from fetch_one(Get(path, name="apply.get_memory"), self.limits)
+        if isinstance(answer, Missing):
+            raise damaged(path, "it remembers the deleted keys of the table, and is gone")
+        assert isinstance(answer.value, bytes)
+        memory = Memory.decode(answer.value, path)
+        memory.check_declared(keys, sequence_by)
+        return memory
+
+    def _remember(self, before: Memory, after: Memory) -> Generator[Effect, Outcome, None]:
+        self.remembers = not after.says_the_same(before) or (APP_ID not in self._known_txns())
+        if self.remembers:
+            yield from staging.upload([(memory_path(self.memory_number), after.encode())], self.limits)
+
+    def _known_txns(self) -> Sequence[str]:
+        assert self.state is not None
+        return tuple(self.state.txns)
+
+    # --- rows that are there ----------------------------------------------------------------------
+    def _known(self, memory: Memory) -> Generator[Effect, Outcome, Known]:
+        """The rows of the table that have keys of the batch, and where each lies."""
+        assert self.state is not None
+        assert self.changes is not None
+        batch = self.changes.batch
+        found = [loose(self.state.schema).empty_table()]
+        self._owners = []
+        for key, add in self.planned().adds.items():
+            if not may_hold(add, batch.table, batch.keys, self.state.partition_by, self.state.schema):
+                continue
+            check_rewritable(add)
+            table, _ = yield from self._read(add)
+            hits = np.flatnonzero(has_keys(table, batch.table, batch.keys))
+            found.append(table.take(pa.array(hits)))
+            self._owners += [(key, int(hit)) for hit in hits]
+        return Known(
+            pa.concat_tables(found).combine_chunks(),
+            memory.tombstones.select([*batch.keys, *batch.sequence_by]),
+            memory.floor,
+            memory.forgotten,
+        )
+
+    def _read(self, add: Action) -> Generator[Effect, Outcome, tuple[pa.Table, pq.FileMetaData]]:
+        """The live rows of a file with all of the table's columns."""
+        assert self.state is not None
+        rows, footer = read_rows((yield from self.body_of(add)), add, self.state)
+        wide = loose(self.state.schema)
+        table = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
+        spelled = add.get("partitionValues") or {}
+        columns = [
+            pa.chunked_array(
+                [pa.repeat(pa.scalar(partition_value(spelled.get(f.name), f), f.type), table.num_rows)],
+                f.type,
+            )
+            if f.name in self.state.partition_by
+            else table.column(f.name)
+            for f in wide
+        ]
+        return pa.table(columns, schema=wide), footer
+
+    # --- what goes --------------------------------------------------------------------------------
+    def _replace(self, decision: Decision, *, is_cut: bool) -> Generator[Effect, Outcome, None]:
+        """Rewrite the files that lose rows; where a truncate came, every file may."""
+        assert self.state is not None
+        goes: dict[FileKey, list[int]] = {}
+        for place in decision.dropped.tolist():
+            key, row = self._owners[place]
+            goes.setdefault(key, []).append(row)
+        staged: list[StagedFile] = []
+        for number, (key, add) in enumerate(self.planned().adds.items()):
+            self.verdicts[key] = Verdict.KEEP
+            if key not in goes and not is_cut:
+                continue
+            check_overwrite(self.state, rewrites=True)
+            check_rewritable(add)
+            table, footer = yield from self._read(add)
+            stays = np.ones(table.num_rows, np.bool_)
+            stays[goes.get(key, [])] = False
+            if is_cut and decision.floor is not None:
+                assert self.spec is not None
+                columns = [table.column(name) for name in self.spec.sequence_by]
+                stays &= compared(columns, decision.floor) >= 0
+            if stays.all():
+                continue
+            self.verdicts[key] = Verdict.REWRITE if stays.any() else Verdict.REMOVE
+            if stays.any():
+                staged += yield from self._rest(add, table.filter(pa.array(stays)), footer, number)
+        self.rewritten = tuple(staged)
+
+    def _rest(
+        self, add: Action, kept: pa.Table, footer: pq.FileMetaData, number: int
+    ) -> Generator[Effect, Outcome, Sequence[StagedFile]]:
+        from safewrite.delta.data.calendar import check_calendar
+
+        assert self.state is not None
+        schema = pa.schema([f for f in self.state.schema if f.name not in self.state.partition_by])
+        rows = kept.select(schema.names)
+        check_calendar(footer, rows, add["path"])
+        files = self.remainder(add, prepare(rows, schema), number)
+        return (yield from stage(files, self.timestamp_ms, self.limits))
+
+    def _check_accounts(self, decision: Decision) -> None:
+        """Compare the numbers of the commit with what the decision says, before anything is committed.
+
+        Raises:
+            InternalError: they differ.
+        """
+        removed = self.removed_rows()
+        if not decision.counts.truncated:
+            check_accounts(decision, removed)
+
+    # --- what others wrote --------------------------------------------------------------------------
+    def check_conflict(self, version: int, commit: Commit) -> None:
+        """Plan again after any commit that touches files, or what is remembered.
+
+        Raises:
+            ConflictError: CONFLICT for those; SCHEMA_CHANGED as for appends.
+        """
+        super(OverwriteTransaction, self).check_conflict(version, commit)
+        if commit.adds() or commit.removes() or any(txn["appId"] == APP_ID for txn in commit.txns):
+            raise ConflictError(
+                f"Version {version} added or removed rows, which may have keys of these changes. Nothing was committed; call "
+                "again."
+            )
+
+
+# --- files that cannot hold a key -----------------------------------------------------------------------
+def may_hold(
+    add: Action, batch: pa.Table, keys: Sequence[str], partition_by: Sequence[str], schema: pa.Schema
+) -> bool:
+    """Whether a file may have a row with a key of the batch, as its partition and its statistics tell."""
+    stats = json.loads(add.get("stats") or "{}")
+    lowest, highest = stats.get("minValues") or {}, stats.get("maxValues") or {}
+    for name in keys:
+        values = pc.drop_null(pc.unique(batch.column(name)))
+        if not len(values):
+            return False
+        if name in partition_by:
+            here = partition_value((add.get("partitionValues") or {}).get(name), schema.field(name))
+            if here is None or not pc.is_in(pa.scalar(here, values.type), value_set=values).as_py():
+                return False
+        elif name in lowest and name in highest and not _between(values, lowest[name], highest[name]):
+            return False
+    return True
+
+
+def _between(values: pa.Array, low: Any, high: Any) -> bool:
+    """Whether a value lies in the bounds of a file; a long text's bounds are cut off, so they compare by their length."""
+    if pa.types.is_integer(values.type) and isinstance(low, int) and isinstance(high, int):
+        numbers = values.to_numpy(zero_copy_only=False)
+        return bool(((numbers >= low) & (numbers <= high)).any())
+    if pa.types.is_string(values.type) and isinstance(low, str) and isinstance(high, str):
+        return any(low <= text and text[: len(high)] <= high for text in values.to_pylist())
+    return True

@@ -1,0 +1,291 @@
+"""Applies changes by key and sequence in one snapshot: rows, and what must be remembered of those that went.
+
+The plan is made on the snapshot that the new one follows, so two writers never insert one key twice (C9).  Copy-on-write:
+files that hold keys of the batch are rewritten without their old rows.  The memory of deleted keys is a Puffin file; a
+table property, set in the same commit, names it.  A tag keeps the snapshot that registers the file as its statistics, so
+that neither expiry of snapshots nor removal of orphan files, by whatever engine, takes it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.decide import Decision, Known, check_accounts, decide
+from safewrite.changes.memory import Memory
+from safewrite.changes.positions import compared
+from safewrite.changes.reading import Changes, Spec, check_late, has_keys, loose
+from safewrite.errors import InternalError, Kind, StorageError
+from safewrite.frames import prepare
+from safewrite.frames.predicate import Both, Compare, Predicate
+from safewrite.frames.replace_where import EVERYTHING
+from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
+from safewrite.iceberg.data.schema import arrow_schema
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write import puffin
+from safewrite.iceberg.write.expressions import may_match
+from safewrite.iceberg.write.overwrite import ReplacePlan, refuse_misread, unplanned
+from safewrite.iceberg.write.staging import Staging
+from safewrite.protocol.ask import ask, unanswered
+from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put, WallClock
+from safewrite.protocol.iceberg.head import TableVersion
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table.snapshots import Operation
+
+    from safewrite.iceberg.catalog.commit_request import CommitRequest
+
+MEMORY = "safewrite.changes.memory"
+"""The table property that names the file of what is remembered."""
+TAG = "safewrite-changes"
+"""The tag that keeps the snapshot whose statistics that file is."""
+BLOB = "safewrite-changes-v1"
+FOREVER_MS = 2**63 - 1
+Mark = tuple[str, ...]
+
+
+@dataclass
+class ApplyPlan(ReplacePlan):
+    """Changes to be applied.  Files that were rewritten serve every attempt in which the same rows stay."""
+
+    changes: Changes | None = None
+    spec: Spec | None = None
+    decision: Decision | None = None
+    _memory: puffin.Puffin | None = field(default=None, repr=False)
+    _memory_location: str = ""
+    _made: dict[tuple[Mark, bytes], Sequence[DataFile]] = field(default_factory=dict, repr=False)
+    _dropped_rows: int = 0
+
+    def removed_rows(self) -> int | None:
+        """How many rows the snapshot removes."""
+        return self._dropped_rows
+
+    @property
+    def operation(self) -> Operation:
+        """The snapshot's ``operation``."""
+        from pyiceberg.table.snapshots import Operation
+
+        return Operation.OVERWRITE
+
+    # --- the plan -----------------------------------------------------------------------------------
+    def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
+        """Decide about every change on the files of the base that may hold its key."""
+        if self.changes is None or self.spec is None:
+            raise InternalError("Changes were committed before they were read. Please report it.")
+        schema = arrow_schema(table_of(head).metadata.schema())
+        memory = yield from self._recalled(head, self.spec, schema)
+        tasks = yield from self._tasks(head, _bounds(self.changes))
+        owners, known = yield from self._known(head, tasks, memory, schema)
+        self.decision = decision = decide(self.changes.batch, known)
+        check_late(self.spec, decision)
+        cut = decision.floor if decision.floor != memory.floor else None
+        if cut is not None:
+            tasks = yield from self._tasks(head, EVERYTHING)
+        self._removed, self._rewritten, self._dropped_rows = [], [], 0
+        yield from self._replace(head, tasks, [owners[at] for at in decision.dropped.tolist()], cut, schema)
+        yield from self._insert(head, decision, schema)
+        if cut is None:
+            check_accounts(decision, self._dropped_rows)
+        clock = yield WallClock()
+        assert isinstance(clock, Ok)
+        assert isinstance(clock.value, int)
+        yield from self._remember(head, memory, memory.after(self.changes.batch, decision, clock.value))
+        self.write = replace(
+            self.write,
+            rows=len(decision.upserts),
+            files=len(self._rewritten),
+            changes=decision.counts.to_dict(),
+        )
+
+    def _tasks(
+        self, head: TableVersion, predicate: Predicate
+    ) -> Generator[Effect, Outcome, dict[Mark, FileScanTask]]:
+        schema = arrow_schema(table_of(head).metadata.schema())
+        effect = PlanFiles(head, may_match(predicate, schema), name="apply.plan_files")
+        outcome = yield from ask(effect, self.limits)
+        if not isinstance(outcome, Ok):
+            raise unplanned(effect, outcome)
+        assert isinstance(outcome.value, tuple)
+        return {
+            (task.file.file_path, *sorted(d.file_path for d in task.delete_files)): task
+            for task in outcome.value
+        }
+
+    def _rows(
+        self, head: TableVersion, task: FileScanTask, schema: pa.Schema
+    ) -> Generator[Effect, Outcome, pa.Table]:
+        effect = ReadRows(head, task, name="apply.read_rows")
+        outcome = yield from ask(effect, self.limits)
+        if not isinstance(outcome, Ok):
+            raise unplanned(effect, outcome)
+        rows = prepare(outcome.value, schema)
+        wide = loose(schema)
+        return pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in rows.tables())])
+
+    def _known(
+        self, head: TableVersion, tasks: dict[Mark, FileScanTask], memory: Memory, schema: pa.Schema
+    ) -> Generator[Effect, Outcome, tuple[list[tuple[Mark, int]], Known]]:
+        """Where the rows lie that have keys of the batch, and these rows."""
+        assert self.changes is not None
+        batch = self.changes.batch
+        owners: list[tuple[Mark, int]] = []
+        found = [loose(schema).empty_table()]
+        for mark, task in tasks.items():
+            table = yield from self._rows(head, task, schema)
+            hits = np.flatnonzero(has_keys(table, batch.table, batch.keys))
+            found.append(table.take(pa.array(hits)))
+            owners += [(mark, int(hit)) for hit in hits]
+        rows = pa.concat_tables(found).combine_chunks()
+        stones = memory.tombstones.select([*batch.keys, *batch.sequence_by])
+        return owners, Known(rows, stones, memory.floor, memory.forgotten)
+
+    # --- what goes and what comes --------------------------------------------------------------------
+    def _replace(
+        self,
+        head: TableVersion,
+        tasks: dict[Mark, FileScanTask],
+        dropped: Sequence[tuple[Mark, int]],
+        cut: tuple[Any, ...] | None,
+        schema: pa.Schema,
+    ) -> Generator[Effect, Outcome, None]:
+        """Rewrite the files that lose rows; where a truncate came, every file may."""
+        assert self.spec is not None
+        goes: dict[Mark, list[int]] = {}
+        for mark, row in dropped:
+            goes.setdefault(mark, []).append(row)
+        for mark, task in tasks.items():
+            if mark not in goes and cut is None:
+                continue
+            table = yield from self._rows(head, task, schema)
+            stays = np.ones(table.num_rows, np.bool_)
+            stays[goes.get(mark, [])] = False
+            if cut is not None:
+                stays &= compared([table.column(name) for name in self.spec.sequence_by], cut) >= 0
+            if stays.all() and table.num_rows:
+                continue
+            self._removed.append(task.file)
+            self._dropped_rows += int((~stays).sum())
+            if stays.any():
+                refuse_misread(task, schema)
+                self._rewritten += yield from self._stored(head, mark, table, stays, schema)
+
+    def _insert(
+        self, head: TableVersion, decision: Decision, schema: pa.Schema
+    ) -> Generator[Effect, Outcome, None]:
+        """Upload the rows that win."""
+        assert self.changes is not None
+        table = self.changes.batch.table
+        wins = np.zeros(table.num_rows, np.bool_)
+        wins[decision.upserts] = True
+        if wins.any():
+            self._rewritten += yield from self._stored(head, (), table, wins, schema)
+
+    def _stored(
+        self, head: TableVersion, mark: Mark, table: pa.Table, which: npt.NDArray[np.bool_], schema: pa.Schema
+    ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
+        """Data files of chosen rows; the same rows are uploaded once, whatever the number of attempts."""
+        name = (mark, np.packbits(which).tobytes())
+        if name not in self._made:
+            staging = Staging(self.limits)
+            rows = table.filter(pa.array(which))
+            yield from staging.upload(self.encoded(rows, head, schema, len(self._made)))
+            yield from staging.complete(())
+            self._made[name] = tuple(staging.data_files)
+        return self._made[name]
+
+    # --- what is remembered ---------------------------------------------------------------------------
+    def _recalled(
+        self, head: TableVersion, spec: Spec, schema: pa.Schema
+    ) -> Generator[Effect, Outcome, Memory]:
+        location = head.properties.get(MEMORY)
+        if location is None:
+            return Memory.empty(spec.keys, spec.sequence_by, schema)
+        get = Get(location, name="apply.get_memory")
+        outcome = yield from ask(get, self.limits)
+        if isinstance(outcome, Missing):
+            raise _forgotten(location, "it is gone")
+        if not isinstance(outcome, Ok):
+            raise unanswered(get, outcome)
+        assert isinstance(outcome.value, bytes)
+        try:
+            memory = Memory.decode(puffin.decoded(outcome.value), location)
+        except (ValueError, KeyError) as error:
+            raise _forgotten(location, str(error)) from error
+        memory.check_declared(spec.keys, spec.sequence_by)
+        return memory
+
+    def _remember(
+        self, head: TableVersion, before: Memory, after: Memory
+    ) -> Generator[Effect, Outcome, None]:
+        self._memory = None
+        if MEMORY in head.properties and after.says_the_same(before):
+            return
+        sequence = table_of(head).metadata.next_sequence_number()
+        self._memory = puffin.encoded(after.encode(), BLOB, self.snapshot_id, sequence)
+        self._memory_location = self.new_location(
+            head, f"safewrite-changes-{self.write_id}-{self.attempt}.puffin"
+        )
+        put = Put(self._memory_location, self._memory.body, name="apply.put_memory")
+        outcome = yield from ask(put, self.limits)
+        if not isinstance(outcome, Ok):
+            raise unanswered(put, outcome)
+
+    def _change(self, head: TableVersion, location: str, now_ms: int) -> CommitRequest:
+        request = super()._change(head, location, now_ms)
+        if self._memory is None:
+            return request
+        from pyiceberg.table.statistics import StatisticsFile
+        from pyiceberg.table.update import SetPropertiesUpdate, SetSnapshotRefUpdate, SetStatisticsUpdate
+
+        statistics = StatisticsFile.model_validate(
+            {
+                "snapshot-id": self.snapshot_id,
+                "statistics-path": self._memory_location,
+                "file-size-in-bytes": len(self._memory.body),
+                "file-footer-size-in-bytes": self._memory.footer_bytes,
+                "blob-metadata": [],
+            }
+        )
+        tag = {
+            "ref-name": TAG,
+            "type": "tag",
+            "snapshot-id": self.snapshot_id,
+            "max-ref-age-ms": FOREVER_MS,
+        }
+        more = (
+            SetPropertiesUpdate(updates={MEMORY: self._memory_location}),
+            SetSnapshotRefUpdate.model_validate(tag),
+            SetStatisticsUpdate.model_validate({"statistics": statistics}),
+        )
+        return replace(
+            request,
+            updates=(*request.updates, *more),
+            written=(*request.written, self._memory_location),
+        )
+
+
+def _forgotten(location: str, why: str) -> StorageError:
+    return StorageError(
+        f"{location}, which remembers the deleted keys of the table, cannot be read: {why}. Nothing was committed. Restore the "
+        "file, or the table could not tell late changes from new ones.",
+        kind=Kind.DATA_FILE_DAMAGED,
+    )
+
+
+def _bounds(changes: Changes) -> Predicate:
+    """A condition that rows with keys of the batch satisfy, by the lowest and highest value of each key column."""
+    parts: list[Predicate] = []
+    for name in changes.batch.keys:
+        values = pc.drop_null(changes.batch.table.column(name))
+        if len(values):
+            ends = pc.min_max(values)
+            parts += [Compare(name, ">=", ends["min"].as_py()), Compare(name, "<=", ends["max"].as_py())]
+    return Both(tuple(parts)) if parts else EVERYTHING

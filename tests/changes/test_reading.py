@@ -1,0 +1,121 @@
+"""A frame of changes is read by what it declares: upserts are checked as rows, deletes and truncates by less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from safewrite.changes.decide import Op
+from safewrite.changes.reading import Changes, declared, read
+from safewrite.errors import InvalidInputError, WouldAlterError
+
+TARGET = pa.schema(
+    [
+        pa.field("id", pa.int64(), False),
+        pa.field("lsn", pa.int64(), False),
+        pa.field("name", pa.string(), False),
+    ]
+)
+
+
+def changes(rows: Any, **how: Any) -> Changes:
+    given: dict[str, Any] = {"keys": ["id"], "sequence_by": ["lsn"], "delete_when": "op = 'd'", **how}
+    return read(rows, declared(**given), TARGET)
+
+
+def row(op: str | None, number: int | None, lsn: int | None, name: str | None = "n") -> dict[str, Any]:
+    return {"op": op, "id": number, "lsn": lsn, "name": name}
+
+
+def test_columns_that_only_a_condition_names_are_not_written() -> None:
+    found = changes([row("c", 1, 1), row("d", 2, 2, None)])
+    assert found.batch.table.column_names == TARGET.names
+    assert found.batch.ops.tolist() == [Op.UPSERT, Op.DELETE]
+    assert found.batch.table.to_pylist()[1] == {"id": 2, "lsn": 2, "name": None}
+
+
+def test_places_are_those_of_the_frame() -> None:
+    found = changes([row("d", 1, 1, None), row("c", 2, 2), row("d", 3, 3, None), row("c", 4, 4)])
+    assert found.batch.table["id"].to_pylist() == [1, 2, 3, 4]
+    assert found.batch.ops.tolist() == [1, 0, 1, 0]
+
+
+def test_a_condition_that_is_null_means_an_upsert() -> None:
+    assert changes([row(None, 1, 1), row("d", 2, 1)]).batch.ops.tolist() == [0, 1]
+
+
+def test_deletes_may_lack_all_but_keys_and_sequence() -> None:
+    found = changes(pd.DataFrame({"op": ["d"], "id": [1], "lsn": [5]}))
+    assert found.batch.table.to_pylist() == [{"id": 1, "lsn": 5, "name": None}]
+    with pytest.raises(WouldAlterError, match="'name'"):
+        changes(pd.DataFrame({"op": ["c"], "id": [1], "lsn": [5]}))
+
+
+def test_a_boolean_column_may_tell() -> None:
+    rows = [{"gone": True, "id": 1, "lsn": 1, "name": "n"}, {"gone": None, "id": 2, "lsn": 1, "name": "n"}]
+    assert changes(rows, delete_when="gone").batch.ops.tolist() == [1, 0]
+
+
+def test_a_truncate_needs_no_key() -> None:
+    found = changes([row("t", None, 9, None), row("c", 1, 10)], truncate_when="op = 't'")
+    assert found.batch.ops.tolist() == [Op.TRUNCATE, Op.UPSERT]
+
+
+@pytest.mark.parametrize(
+    ("rows", "part"),
+    [
+        ([row("d", None, 1)], r"keys= names 'id'.*row 0"),
+        ([row("c", 1, 1), row("d", 7, None)], r"sequence_by= names 'lsn'.*row 1 \{'id': 7\}"),
+    ],
+)
+def test_a_change_without_its_key_or_place_is_refused_with_its_row(rows: Any, part: str) -> None:
+    with pytest.raises(InvalidInputError, match=part):
+        changes(rows)
+
+
+@pytest.mark.parametrize(
+    ("how", "part"),
+    [
+        ({"keys": []}, "keys="),
+        ({"keys": ["id", "id"]}, "each once"),
+        ({"keys": ["lsn"]}, "cannot order its own changes"),
+        ({"keys": ["nobody"]}, "no column of the table"),
+        ({"sequence_by": "ts"}, "no column of the table"),
+        ({"delete_when": "nobody = 'd'"}, "delete_when= cannot be used"),
+        ({"delete_when": "name"}, "is boolean"),
+    ],
+)
+def test_what_cannot_be_declared_is_refused(how: dict[str, Any], part: str) -> None:
+    with pytest.raises(InvalidInputError, match=part) as raised:
+        changes([row("c", 1, 1)], **how)
+    assert "Nothing was written" in str(raised.value)
+
+
+def test_keys_of_floats_are_refused() -> None:
+    schema = pa.schema({"id": pa.float64(), "lsn": pa.int64()})
+    with pytest.raises(InvalidInputError, match=r"type double.*NaN"):
+        read(pa.table({"id": [1.0], "lsn": [1]}), declared(["id"], ["lsn"]), schema)
+
+
+def test_a_delete_and_an_upsert_of_the_same_values_have_two_fingerprints() -> None:
+    assert changes([row("c", 1, 1)]).fingerprint != changes([row("d", 1, 1)]).fingerprint
+    assert changes([row("c", 1, 1)]).fingerprint == changes([row("u", 1, 1)]).fingerprint
+
+
+def test_an_empty_frame_has_no_changes() -> None:
+    assert (
+        changes(
+            pa.table(
+                {
+                    "op": pa.array([], pa.string()),
+                    "id": pa.array([], pa.int64()),
+                    "lsn": pa.array([], pa.int64()),
+                    "name": pa.array([], pa.string()),
+                }
+            )
+        ).batch.table.num_rows
+        == 0
+    )

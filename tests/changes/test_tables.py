@@ -1,0 +1,249 @@
+"""A table under a change log is what the oracle says, on both formats, whoever reads it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
+
+import safewrite as sw
+from safewrite.protocol.effects import Unknown
+from safewrite.testing.changes import Change, Oracle, RefusedError
+from safewrite.testing.steps import Answers, At
+from tests.changes.test_decide import OTHER, K, changes, down, up
+
+SCHEMA = pa.schema(
+    {"a": pa.int64(), "b": pa.string(), "s": pa.int64(), "t": pa.int64(), "value": pa.string()}
+)
+HOW: dict[str, Any] = {
+    "keys": ["a", "b"],
+    "sequence_by": ["s", "t"],
+    "delete_when": "op = 'delete'",
+    "truncate_when": [("op", "=", "truncate")],
+    "all_late": "count",
+}
+COMMIT = {"delta": "commit.put_commit", "iceberg": "swap.commit"}
+
+
+@dataclass
+class Lake:
+    """One table, its writers, and its rows as another library reads them."""
+
+    format: str
+    folder: Path
+    partitioned: bool = False
+    _catalog: Any = None
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        by = ["b"] if self.partitioned else []
+        if self.format == "delta":
+            sw.create(self.uri, SCHEMA, partition_by=by)
+            return
+        root = self.folder
+        self._catalog = SqlCatalog("local", uri=f"sqlite:///{root}/c.db", warehouse=root.as_uri())
+        sw.create("db.t", SCHEMA, catalog=self._catalog, partition_by=by)
+
+    @property
+    def uri(self) -> str:
+        return str(self.folder / "t")
+
+    def open(self) -> Any:
+        return sw.open(self.uri) if self.format == "delta" else sw.open("db.t", catalog=self._catalog)
+
+    def rows(self) -> dict[tuple[int, str], str]:
+        if self.format == "delta":
+            found = deltalake.DeltaTable(self.uri).to_pyarrow_table()
+        else:
+            found = self._catalog.load_table("db.t").scan().to_arrow()
+        pairs = [((one["a"], one["b"]), one["value"]) for one in found.to_pylist()]
+        assert len(pairs) == len(dict(pairs)), f"a key is there twice: {pairs}"
+        return dict(pairs)
+
+    def tidy(self) -> None:
+        """What other engines do to a table: checkpoint and vacuum, or expiry of all snapshots but the newest."""
+        if self.format == "delta":
+            table = deltalake.DeltaTable(self.uri)
+            table.create_checkpoint()
+            table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+            table.cleanup_metadata()
+            return
+        table = self._catalog.load_table("db.t")
+        kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        old = [one.snapshot_id for one in table.snapshots() if one.snapshot_id not in kept]
+        if old:
+            table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def frame(batch: list[Change]) -> pa.Table:
+    rows = [
+        dict(zip(SCHEMA.names, [*(one.key or (None, None)), *one.sequence, one.row], strict=True))
+        | {"op": one.op}
+        for one in batch
+    ]
+    return pa.Table.from_pylist(rows, pa.schema([*SCHEMA, pa.field("op", pa.string())]))
+
+
+def apply(table: Any, batch: list[Change], **how: Any) -> Any:
+    return table.apply_changes(frame(batch), **(HOW | how))
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return Lake(request.param, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_any_log_in_any_split_gives_the_table_of_the_oracle(
+    kind: str, partitioned: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    @settings(
+        max_examples=12 if kind == "delta" else 5,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        st.lists(
+            st.tuples(st.lists(changes, max_size=6), st.booleans(), st.integers(0, 1)), min_size=1, max_size=5
+        )
+    )
+    def check(steps: list[tuple[list[Change], bool, int]]) -> None:
+        lake = Lake(kind, tmp_path_factory.mktemp("lake"), partitioned)
+        oracle, writers = Oracle(), [lake.open(), lake.open()]
+        for number, (batch, tidies, writer) in enumerate(steps):
+            name = f"batch-{number}"
+            try:
+                told = oracle.apply(batch)
+            except RefusedError:
+                with pytest.raises(sw.InvalidInputError, match="Nothing was written"):
+                    apply(writers[writer], batch, key=name)
+                continue
+            receipt = apply(writers[writer], batch, key=name)
+            found = Counter({name: count for name, count in receipt.changes.items() if count})
+            assert found.pop("applied", 0) == sum(
+                told[name] for name in ("inserted", "updated", "deleted", "tombstoned", "truncated")
+            )
+            assert found == told
+            repeat = apply(writers[1 - writer], batch, key=name)
+            assert (repeat.outcome, repeat.changes) == ("already_committed", receipt.changes)
+            if tidies:
+                lake.tidy()
+            assert lake.rows() == oracle.rows
+
+    check()
+
+
+def test_two_writers_never_insert_one_new_key_twice(lake: Lake) -> None:
+    """Plain merges of both formats do (I7)."""
+    table, rival = lake.open(), lake.open()
+    table.world = At(table.world, COMMIT[lake.format], "before", lambda: apply(rival, [up((1, 0), "theirs")]))
+    receipt = apply(table, [up((2, 0), "ours")])
+    assert receipt.changes["updated"] == 1
+    assert lake.rows() == {K: "ours"}
+
+
+def test_a_rivals_deletion_is_known_to_a_late_insert_that_was_planned_before(lake: Lake) -> None:
+    """Neither touches a file of the other, so only what is remembered in the commit itself can tell (I3)."""
+    table, rival = lake.open(), lake.open()
+    table.world = At(table.world, COMMIT[lake.format], "before", lambda: apply(rival, [down((5, 0))]))
+    receipt = apply(table, [up((2, 0), "late")])
+    assert receipt.changes["late"] == 1
+    assert lake.rows() == {}
+
+
+def test_a_commit_whose_answer_is_lost_is_applied_once(lake: Lake) -> None:
+    table = lake.open()
+    table.world = Answers(table.world, COMMIT[lake.format], times=1)
+    apply(table, [up((1, 0))], key="a")
+    assert apply(lake.open(), [up((1, 0))], key="a").changes["inserted"] == 1
+    assert lake.rows() == {K: "p"}
+
+
+def test_a_call_that_ended_in_doubt_is_decided_by_the_next_though_its_changes_are_late_by_now(
+    lake: Lake,
+) -> None:
+    """Planned again they would be late, and refused as a source that was set back."""
+    table = lake.open()
+    world = table.world
+    verify = "commit.verify" if lake.format == "delta" else "swap.look"
+    table.world = Answers(Answers(world, COMMIT[lake.format]), verify, Unknown("down"))
+    batch = [up((1, 0))]
+    with contextlib.suppress(sw.CommitUnknownError):
+        apply(table, batch, key="a", all_late="error", timeout_s=3)
+    apply(lake.open(), [up((2, 0), "newer")], key="b")
+    again = apply(lake.open(), batch, key="a", all_late="error")
+    assert again.outcome == "already_committed"
+    assert lake.rows() == {K: "newer"}
+
+
+def test_a_key_with_other_changes_is_refused(lake: Lake) -> None:
+    apply(lake.open(), [up((1, 0))], key="a")
+    for other in ([up((1, 0), "q")], [down((1, 0))]):
+        with pytest.raises(sw.ReplayMismatchError, match="with other rows"):
+            apply(lake.open(), other, key="a")
+    assert lake.rows() == {K: "p"}
+
+
+def test_a_batch_of_a_stream_is_applied_once(lake: Lake) -> None:
+    for _ in range(2):
+        receipt = apply(lake.open(), [up((1, 0)), down((2, 0), OTHER)], txn=("orders", 7))
+    assert (receipt.outcome, receipt.changes["tombstoned"]) == ("already_committed", 1)
+
+
+def test_a_batch_that_is_late_as_a_whole_is_an_error_by_default(lake: Lake) -> None:
+    apply(lake.open(), [up((5, 0), "new")])
+    with pytest.raises(sw.InvalidInputError, match=r"source was set back.*epoch"):
+        apply(lake.open(), [up((1, 0))], all_late="error")
+    assert lake.rows() == {K: "new"}
+
+
+def test_other_keys_than_before_are_refused(lake: Lake) -> None:
+    apply(lake.open(), [up((1, 0))])
+    with pytest.raises(sw.InvalidInputError, match=r"keys=\['a', 'b'\].*keys=\['a'\]"):
+        apply(lake.open(), [up((2, 0))], keys=["a"])
+
+
+def test_a_row_that_a_rollback_brought_back_goes_with_the_next_change_of_its_key(lake: Lake) -> None:
+    """What is remembered is not rolled back with the rows."""
+    table = lake.open()
+    first = apply(table, [up((1, 0))])
+    apply(table, [down((3, 0))])
+    if lake.format == "delta":
+        deltalake.DeltaTable(lake.uri).restore(first.version)
+    else:
+        lake._catalog.load_table("db.t").manage_snapshots().rollback_to_snapshot(first.version).commit()
+    assert lake.rows() == {K: "p"}
+    apply(lake.open(), [down((3, 0))])
+    assert lake.rows() == {}
+
+
+def test_rows_of_other_verbs_are_changed_too(lake: Lake) -> None:
+    table = lake.open()
+    table.append([{"a": 1, "b": "x", "s": None, "t": None, "value": "plain"}])
+    assert apply(table, [up((0, 0), "changed")]).changes["updated"] == 1
+    assert lake.rows() == {K: "changed"}
+
+
+def test_a_memory_that_is_gone_stops_changes_and_nothing_else(lake: Lake) -> None:
+    apply(lake.open(), [up((1, 0)), down((2, 0), OTHER)])
+    for path in [*lake.folder.rglob("_safewrite/changes/*.parquet"), *lake.folder.rglob("*.puffin")]:
+        path.unlink()
+    with pytest.raises(sw.StorageError, match=r"remembers the deleted keys.*Nothing was committed"):
+        apply(lake.open(), [up((1, 5), "late", OTHER)])
+    assert lake.rows() == {K: "p"}
+
+
+def test_a_table_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(sw.TableNotFoundError):
+        sw.open(str(tmp_path / "none"), create=True).apply_changes(frame([up((1, 0))]), **HOW)
