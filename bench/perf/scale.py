@@ -26,6 +26,12 @@ class Scale:
     members: int = 100
     member_rows: int = 10
     member_rounds: int = 15
+    functions: int = 16
+    function_messages: int = 1_600
+    function_rows: int = 10
+    function_rounds: int = 3
+    function_each: bool = True
+    """Also awswrangler with a commit for each message, which takes minutes."""
 
     def window_of(self, processes: int) -> float:
         """Seconds for which this many writers contend: longer for more, or none gets past the first append."""
@@ -46,6 +52,9 @@ QUICK = Scale(
     frame_bytes=2 * 10**8,
     import_rounds=3,
     member_rounds=7,
+    function_messages=640,
+    function_rounds=1,
+    function_each=False,
 )
 TINY = Scale(
     delay_s=0.001,
@@ -64,4 +73,7 @@ TINY = Scale(
     import_rounds=1,
     members=3,
     member_rounds=1,
+    functions=2,
+    function_messages=12,
+    function_rounds=1,
 )
