@@ -11,7 +11,7 @@ import pytest
 import safewrite as sw
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, LedgerCommit, Ok, Outcome, Together
+from safewrite.protocol.effects import Effect, LedgerCommit, Ok, Outcome, Together, Unknown
 from safewrite.stores.world import Performer, run
 from tests.test_append_many import Place, place, told  # noqa: F401 - a fixture
 
@@ -117,3 +117,35 @@ def test_what_the_callers_generator_raises_is_told_as_its_own(place: Place) -> N
 
     with pytest.raises(sw.InvalidInputError, match=r"no more.*Nothing was written"):
         place.open().append_many(members())
+
+
+class Torn(Performer):
+    """A commit's answer is lost, and after it the ledger's: the look at the log, too, finds nobody."""
+
+    def __init__(self, world: Performer) -> None:
+        self.world = world
+        self.is_lost = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.world, name)
+
+    def perform(self, effect: Effect) -> Outcome:
+        if self.is_lost:
+            raise ConnectionError("nobody answers")
+        outcome = self.world.perform(effect)
+        if effect.name in ("commit.put_commit", "swap.commit"):
+            self.is_lost = True
+            return Unknown("the answer was lost")
+        return outcome
+
+
+def test_a_group_in_doubt_is_in_doubt_also_where_the_ledger_breaks(place: Place) -> None:  # noqa: F811
+    table = place.open()
+    table.append([{"id": 0}])
+    world = table.world
+    table.world = Torn(world)
+    with pytest.raises(sw.CommitUnknownError):
+        table.append_many(LONG[:3])
+    table.world = world
+    assert set(told(place.open().append_many(LONG[:3]))) == {"already_committed"}
+    assert place.ids() == [0, 1_000, 1_001, 1_002]
