@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from ..stress.run import facts
-from . import contention, functions, imports, log_length, lone, members, memory, report
+from . import contention, curves, functions, imports, log_length, lone, members, memory, report
 from .contest import Contest, iceberg
 from .figures import Scenario
 from .scale import FULL, QUICK, Scale
@@ -30,6 +30,7 @@ SCENARIOS: dict[str, Callable[[Scale, Path], Scenario]] = {
     "imports": imports.run,
     "members": members.run,
     "lambda": functions.run,
+    "curves": curves.run,
 }
 ICEBERG: dict[str, Callable[[Scale, Path, Contest], Scenario]] = {
     "lone": lone.run,

@@ -142,6 +142,8 @@ class Function:
         for sandbox, ending in zip(new, endings, strict=True):
             if ending is not None:
                 raise RuntimeError(f"an environment did not start: {ending.body.decode()}\n{sandbox.log()}")
+            if self._freezes:
+                sandbox.freeze()
             self._give_back(sandbox, Fault())
 
     def invoke(self, event: Any) -> Invocation:
