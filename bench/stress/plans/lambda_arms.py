@@ -21,9 +21,11 @@ ENDS = (
 """What befalls an environment besides kills at steps: killed from outside, cut off at a deadline, frozen for long."""
 DELIVERIES_MAX = 3
 """A message that succeeded is delivered this many times at most."""
-LIMIT_S = 30.0
-"""The time limit of a function; a write ends well before it."""
-SERVING_MAX, STARTING_MAX = 12, 3
+LIMIT_S = 120.0
+"""The time limit of a function; a write ends well before it.  A message whose earlier delivery was killed makes the next
+one look through the log, and one that is killed in turn has found nothing.
+"""
+SERVING_MAX, STARTING_MAX = 8, 3
 """Environments of a function that serve, and that start, at once: of more, two cores would give each too little time
 for a commit to end within its limit.  The others exist, frozen.
 """
