@@ -69,7 +69,10 @@ def perf(
     quick: Annotated[bool, typer.Option(help="A form of about two minutes; its figures are coarse.")] = False,
     frame_gb: Annotated[float | None, typer.Option(min=0.001, help="Size of the frame of `memory`.")] = None,
     processes: Annotated[
-        str, typer.Option(help="Comma-separated numbers of processes of `contention`.")
+        str,
+        typer.Option(
+            help="Comma-separated numbers of processes of `contention` and of `curves`, then without windows."
+        ),
     ] = "",
     out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("out/perf"),
     json_file: Annotated[
@@ -84,7 +87,9 @@ def perf(
         scale = replace(scale, frame_bytes=int(frame_gb * 1e9))
     if processes:
         numbers = _numbers(processes)
-        scale = replace(scale, processes=numbers, processes_slow=numbers)
+        scale = replace(
+            scale, processes=numbers, processes_slow=numbers, curve_writers=numbers, curve_every_s=()
+        )
     folder = out.resolve() / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder.mkdir(parents=True)
     console = Console()

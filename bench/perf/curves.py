@@ -72,7 +72,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
         aims=(at_most("curves: appends not acked, or not in the table as acked", 0, len(broken)),),
         notes=tuple(_notes(scale, left_out)),
         broken=tuple(broken),
-        curves=tuple(_curves(found, reads)),
+        curves=tuple(curve for curve in _curves(found, reads) if curve.series),
     )
 
 

@@ -54,7 +54,7 @@ def curves(scenario: Scenario) -> Markup:
     """A panel for each curve, two in a row, both axes logarithmic."""
     rows = math.ceil(len(scenario.curves) / 2)
     with mpl.rc_context({**_STYLE, "svg.hashsalt": scenario.name}):
-        figure = Figure(figsize=(9.6, 3.3 * rows), layout="constrained")
+        figure = Figure(figsize=(9.6, 3.9 * rows), layout="constrained")
         panels = figure.subplots(rows, 2, squeeze=False).flatten()
         for axes, curve in zip(panels, scenario.curves, strict=False):
             _panel(axes, curve)
@@ -80,7 +80,7 @@ def _panel(axes: Any, curve: Curve) -> None:
     axes.set_title(curve.title, fontsize=9, loc="left")
     axes.set_xlabel(curve.x)
     axes.set_ylabel(curve.y)
-    axes.legend(fontsize=6.5)
+    axes.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
 
 def _svg(figure: Figure) -> Markup:
