@@ -146,3 +146,35 @@ def test_a_catalog_that_fails_between_two_plans_names_a_member_too(tmp_path: Pat
         assert raised.value.key in ("a", "app/1")
         table.world = world
         table.refresh()
+
+
+class Torn(Performer):
+    """A commit's answer is lost, and after it the ledger's: the look at the log, too, finds nobody."""
+
+    def __init__(self, world: Performer) -> None:
+        self.world = world
+        self.is_lost = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.world, name)
+
+    def perform(self, effect: Effect) -> Outcome:
+        if self.is_lost:
+            raise ConnectionError("nobody answers")
+        outcome = self.world.perform(effect)
+        if effect.name in ("commit.put_commit", "swap.commit"):
+            self.is_lost = True
+            return Unknown("the answer was lost")
+        return outcome
+
+
+def test_a_group_in_doubt_is_in_doubt_also_where_the_ledger_breaks(place: Place) -> None:  # noqa: F811
+    table = place.open()
+    table.append([{"id": 0}])
+    world = table.world
+    table.world = Torn(world)
+    with pytest.raises(sw.CommitUnknownError):
+        table.append_many(LONG[:3])
+    table.world = world
+    assert set(told(place.open().append_many(LONG[:3]))) == {"already_committed"}
+    assert place.ids() == [0, 1_000, 1_001, 1_002]

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from ..stress.run import facts
-from . import contention, imports, log_length, lone, members, memory, report
+from . import contention, curves, functions, imports, log_length, lone, members, memory, report
 from .contest import Contest, iceberg
 from .figures import Scenario
 from .scale import FULL, QUICK, Scale
@@ -29,6 +29,8 @@ SCENARIOS: dict[str, Callable[[Scale, Path], Scenario]] = {
     "memory": memory.run,
     "imports": imports.run,
     "members": members.run,
+    "lambda": functions.run,
+    "curves": curves.run,
 }
 ICEBERG: dict[str, Callable[[Scale, Path, Contest], Scenario]] = {
     "lone": lone.run,
@@ -67,7 +69,10 @@ def perf(
     quick: Annotated[bool, typer.Option(help="A form of about two minutes; its figures are coarse.")] = False,
     frame_gb: Annotated[float | None, typer.Option(min=0.001, help="Size of the frame of `memory`.")] = None,
     processes: Annotated[
-        str, typer.Option(help="Comma-separated numbers of processes of `contention`.")
+        str,
+        typer.Option(
+            help="Comma-separated numbers of processes of `contention` and of `curves`, then without windows."
+        ),
     ] = "",
     out: Annotated[Path, typer.Option(help="Folder of the reports.")] = Path("out/perf"),
     json_file: Annotated[
@@ -82,7 +87,9 @@ def perf(
         scale = replace(scale, frame_bytes=int(frame_gb * 1e9))
     if processes:
         numbers = _numbers(processes)
-        scale = replace(scale, processes=numbers, processes_slow=numbers)
+        scale = replace(
+            scale, processes=numbers, processes_slow=numbers, curve_writers=numbers, curve_every_s=()
+        )
     folder = out.resolve() / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder.mkdir(parents=True)
     console = Console()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import random
 import signal
 import struct
 import sys
@@ -84,11 +85,13 @@ def _be_a_writer(
     try:
         _end_with_parent(parent)
         writers = module_of(config["writers"])
-        append = writers.opened(config["arm"], writers.Place(**config["place"]))
+        append = _opened(writers, config, number)
         os.write(ready, b".")
         (start_at,) = struct.unpack("d", os.read(start, 8))
-        time.sleep(max(0.0, start_at - time.monotonic()))
-        answer.write_text(json.dumps(_append_until(append, frame, start_at, config["window_s"])))
+        # Writers that gather for a while do not do so in step.
+        begin_at = start_at + config.get("every_s", 0.0) * random.Random(number).random()
+        time.sleep(max(0.0, begin_at - time.monotonic()))
+        answer.write_text(json.dumps(_append_until(append, frame, begin_at, start_at, config)))
     except BaseException:  # noqa: BLE001  (a child must never run on into its parent's code)
         traceback.print_exc()
         code = 1
@@ -96,11 +99,33 @@ def _be_a_writer(
     os._exit(code)  # the interpreter's exit does not end deltalake's runtime
 
 
-def _append_until(append: Append, frame: Any, start_at: float, window_s: float) -> dict[str, Any]:
-    """Begin appends until the window is over, and finish the last one."""
+def _opened(writers: Any, config: dict[str, Any], number: int) -> Append:
+    """One append a call, or a commit of so many events with a key each."""
+    place = writers.Place(**config["place"])
+    if "events" not in config:
+        return writers.opened(config["arm"], place)  # type: ignore[no-any-return]
+    return writers.opened_many(config["arm"], place, config["events"], f"writer-{number}")  # type: ignore[no-any-return]
+
+
+def _append_until(
+    append: Append, frame: Any, begin_at: float, start_at: float, config: dict[str, Any]
+) -> dict[str, Any]:
+    """Begin appends until the window is over, and finish the last one.
+
+    With ``every_s`` one is due so often, and its latency counts from when it was due: who is late makes the
+    next one wait.  Else the next one begins when the last has ended.
+    """
     acks: list[tuple[float, float, int | None]] = []
     errors: Counter[str] = Counter()
-    while (began := time.monotonic()) < start_at + window_s and errors.total() < ERRORS_MAX:
+    every_s, end_at, due = config.get("every_s", 0.0), start_at + config["window_s"], begin_at
+    while time.monotonic() < end_at and errors.total() < ERRORS_MAX:
+        if every_s:
+            began, due = due, due + every_s
+            if began > end_at:
+                break
+            time.sleep(max(0.0, began - time.monotonic()))
+        else:
+            began = time.monotonic()
         try:
             attempts = append(frame)
         except Exception as error:  # noqa: BLE001  (counted, by name: that is what is measured)

@@ -84,6 +84,21 @@ class Aim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Points of several series over one quantity, both on logarithmic axes."""
+
+    title: str
+    x: str
+    y: str
+    series: Mapping[str, Sequence[tuple[float, float]]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        series = {name: [list(point) for point in points] for name, points in self.series.items()}
+        return {"title": self.title, "x": self.x, "y": self.y, "series": series}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One scenario's result.  ``broken`` holds failures of the promise itself: rows unacked or missing."""
 
@@ -95,12 +110,15 @@ class Scenario:
     notes: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     elapsed_s: float = 0.0
+    curves: tuple[Curve, ...] = ()
+    """Drawn instead of the lines."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
             "name": self.name, "title": self.title, "measures": self.measures,
             "elapsed_s": round(self.elapsed_s, 1), "lines": [line.to_dict() for line in self.lines],
+            "curves": [curve.to_dict() for curve in self.curves],
             "aims": [aim.to_dict() for aim in self.aims], "notes": list(self.notes), "broken": list(self.broken),
         }  # fmt: skip
 

@@ -48,7 +48,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
         _create(writers.DYNAMODB, place)
         lean = [sys.executable, "-P", _SCRIPT, "safewrite", writers.DYNAMODB, "no pandas"]
         arms[LEAN] = partial(child, lean, place.to_dict(), timeout_s=LIMIT_S)
-        python = _wrangler_python()
+        python = wrangler_python()
         if python is None:
             notes.append("awswrangler was not measured: its environment is not built (make arms).")
         else:
@@ -73,7 +73,8 @@ def _create(arm: str, place: writers.Place) -> None:
     writers.create(arm, place, pa.schema([("id", pa.int64()), ("value", pa.float64())]))
 
 
-def _wrangler_python() -> Path | None:
+def wrangler_python() -> Path | None:
+    """The interpreter that has awswrangler, if its environment is built."""
     python = ROOT / ".envs" / WRANGLER / "bin" / "python"
     return python if python.exists() else None
 

@@ -1,14 +1,16 @@
-"""Draws one figure per scenario as SVG text: every measurement a dot, the median a bar."""
+"""Draws one figure per scenario as SVG text: every measurement a dot, the median a bar; or its curves."""
 
 from __future__ import annotations
 
 import io
+import math
+from typing import Any
 
 import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from .figures import Line, Scenario
+from .figures import Curve, Line, Scenario
 
 INK, MUTED, GRID = "#1d2733", "#6b7682", "#e3e7eb"
 _COLOURS = ("#2b6cb0", "#2f855a", "#c77700", "#6b46c1", "#c53030", "#6b7682", "#0f766e")
@@ -45,8 +47,45 @@ def strip(scenario: Scenario) -> Markup:
         axes.set_xlabel(f"{lines[0].unit} (dots: measurements, bars: medians)")
         axes.grid(axis="y", visible=False)
         axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        out = io.StringIO()
-        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+        return _svg(figure)
+
+
+def curves(scenario: Scenario) -> Markup:
+    """A panel for each curve, two in a row, both axes logarithmic."""
+    rows = math.ceil(len(scenario.curves) / 2)
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": scenario.name}):
+        figure = Figure(figsize=(9.6, 3.9 * rows), layout="constrained")
+        panels = figure.subplots(rows, 2, squeeze=False).flatten()
+        for axes, curve in zip(panels, scenario.curves, strict=False):
+            _panel(axes, curve)
+        for axes in panels[len(scenario.curves) :]:
+            axes.set_visible(False)
+        return _svg(figure)
+
+
+def _panel(axes: Any, curve: Curve) -> None:
+    for number, (name, points) in enumerate(curve.series.items()):
+        colour = _COLOURS[number % len(_COLOURS)]
+        axes.plot(
+            *zip(*sorted(points), strict=True), "o-", color=colour, label=name, markersize=4, linewidth=1.4
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")
+    places = sorted({x for points in curve.series.values() for x, _ in points})
+    axes.set_xticks(places, [f"{x:g}" for x in places])
+    axes.minorticks_off()
+    axes.set_title(curve.title, fontsize=9, loc="left")
+    axes.set_xlabel(curve.x)
+    axes.set_ylabel(curve.y)
+    axes.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+
+
+def _svg(figure: Figure) -> Markup:
+    out = io.StringIO()
+    figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     return Markup(text[text.index("<svg") :])  # our own drawing, no input of others
 

@@ -100,10 +100,15 @@ def _ratio(line: Line, ratio: Spread | None) -> str:
 
 # --- files --------------------------------------------------------------------------------------------
 def write(plain: dict[str, Any], scenarios: Sequence[Scenario], folder: Path) -> Path:
-    """Write ``report.json`` and ``report.html`` under ``folder``; returns the page."""
+    """Write ``report.json``, ``report.html`` and an SVG file of each scenario's curves; returns the page."""
     (folder / "report.json").write_text(json.dumps(plain, indent=1))
     page = folder / "report.html"
     page.write_text(render(plain, scenarios))
+    for scenario in scenarios:
+        if scenario.curves:
+            from . import plots
+
+            (folder / f"{scenario.name}.svg").write_text(plots.curves(scenario))
     return page
 
 
@@ -120,7 +125,7 @@ def render(plain: dict[str, Any], scenarios: Sequence[Scenario]) -> str:
     sections = [
         {
             "scenario": scenario,
-            "figure": plots.strip(scenario),
+            "figure": plots.curves(scenario) if scenario.curves else plots.strip(scenario),
             "head": (*_HEAD, *extras(scenario)),
             "rows": [(line, cells(line, extras(scenario))) for line in scenario.lines],
         }

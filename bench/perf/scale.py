@@ -26,6 +26,21 @@ class Scale:
     members: int = 100
     member_rows: int = 10
     member_rounds: int = 15
+    functions: int = 16
+    function_messages: int = 1_600
+    function_rows: int = 10
+    function_rounds: int = 3
+    function_each: bool = True
+    """Also awswrangler with a commit for each message, which takes minutes."""
+    curve_writers: tuple[int, ...] = (1, 4, 16, 64)
+    curve_events: tuple[int, ...] = (1, 10, 100)
+    curve_window_s: float = 4.0
+    curve_paced: int = 16
+    """Writers of the curve over the time that each gathers events."""
+    curve_every_s: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    curve_files: tuple[int, ...] = (1, 10, 100, 1_000)
+    curve_budget_s: float = 540.0
+    """Time after which no further cell of the curves begins."""
 
     def window_of(self, processes: int) -> float:
         """Seconds for which this many writers contend: longer for more, or none gets past the first append."""
@@ -46,6 +61,15 @@ QUICK = Scale(
     frame_bytes=2 * 10**8,
     import_rounds=3,
     member_rounds=7,
+    function_messages=640,
+    function_rounds=1,
+    function_each=False,
+    curve_writers=(1, 4, 16),
+    curve_events=(1, 100),
+    curve_window_s=2.0,
+    curve_every_s=(1.0, 4.0),
+    curve_files=(1, 100),
+    curve_budget_s=100.0,
 )
 TINY = Scale(
     delay_s=0.001,
@@ -64,4 +88,13 @@ TINY = Scale(
     import_rounds=1,
     members=3,
     member_rounds=1,
+    functions=2,
+    function_messages=12,
+    function_rounds=1,
+    curve_writers=(1, 2),
+    curve_events=(1, 3),
+    curve_window_s=0.5,
+    curve_paced=2,
+    curve_every_s=(0.25,),
+    curve_files=(1, 3),
 )

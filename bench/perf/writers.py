@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,26 @@ def opened(arm: str, place: Place) -> Append:
     return lambda frame, key=None: table.append(frame, **named(key)).attempts
 
 
+def opened_many(arm: str, place: Place, events: int, name: str) -> Append:
+    """Open a table once; each call commits a frame as so many events, each under its own key."""
+    import safewrite as sw
+
+    table = sw.open(place.uri, **settings(arm, place))
+    numbers = itertools.count()
+
+    def append_events(frame: Any, key: str | None = None) -> int:
+        number, rows = next(numbers), frame.num_rows // events
+        pairs = [(f"{name}-{number}-{at}", frame.slice(at * rows, rows)) for at in range(events)]
+        receipts = []
+        for answer in table.append_many(pairs):
+            if not isinstance(answer, sw.Receipt):
+                raise answer
+            receipts.append(answer)
+        return receipts[0].attempts
+
+    return append_events
+
+
 def opening(arm: str, place: Place) -> Append:
     """Open the table again at each append, as a function does that keeps nothing between two events."""
     if arm.startswith(DELTALAKE):
@@ -93,10 +114,21 @@ def opening(arm: str, place: Place) -> Append:
 
 def rows_in(place: Place) -> int:
     """Rows of the table, as deltalake reads its log: a reader that is not the writer under test."""
+    return sum(_counts(place))
+
+
+def files_in(place: Place) -> int:
+    """Data files of the table, as deltalake reads its log."""
+    return len(_counts(place))
+
+
+def _counts(place: Place) -> list[int]:
+    """The rows of each data file."""
     from deltalake import DeltaTable
 
     table = DeltaTable(place.uri, storage_options=dict(place.storage_options))
-    return sum(table.get_add_actions(flatten=True).column("num_records").to_pylist())
+    counts: list[int] = table.get_add_actions(flatten=True).column("num_records").to_pylist()
+    return counts
 
 
 def settings(arm: str, place: Place) -> dict[str, Any]:

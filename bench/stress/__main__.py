@@ -140,7 +140,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
             "--lambda",
             envvar="SAFEWRITE_LAMBDA",
             min=0,
-            max=32,
+            max=64,
             help="Also run the arms in Lambda, with so many environments of a function fed by SQS; needs awslambdaric.",
         ),
     ] = 0,

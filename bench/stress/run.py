@@ -23,6 +23,9 @@ from .plans.menu import make_arm
 from .plans.plan import SOAK_FACTOR, ArmPlan, Settings
 from .stage import ROOT, open_stage, python_of
 
+ENVIRONMENTS_MAX = 8
+"""Environments of a function up to which arms run side by side; more want memory and cores for themselves."""
+
 
 @dataclass(slots=True)
 class Result:
@@ -101,14 +104,20 @@ def run(settings: Settings, folder: Path, tick: Callable[[ArmPlan, Fleet], None]
     stop = threading.Event()
     with open_stage(settings, folder / "servers") as stage:
         runs = [ArmRun(name, settings, stage, folder, stop) for name in settings.arms]
-        # Two lanes: while safewrite's writers wait for a killed one's turn to be passed over, the naive ones
-        # use the CPU.
-        lanes = [[run for run in runs if run.arm.naive is naive] for naive in (False, True)]
-        results = _run_lanes(lanes, tick, stop)
+        results = _run_lanes(lanes_of(runs, settings), tick, stop)
     by_name = {result.plan.name: result for result in results}
     return Result(
         settings, [by_name[name] for name in settings.arms], started_at, time.monotonic() - began, facts()
     )
+
+
+def lanes_of(runs: Sequence[ArmRun], settings: Settings) -> list[list[ArmRun]]:
+    """Two lanes: while safewrite's writers wait for a killed one's turn to be passed over, the naive ones use the CPU.
+
+    One where functions have many environments.
+    """
+    lanes = [[run for run in runs if run.arm.naive is naive] for naive in (False, True)]
+    return lanes if settings.lambda_ <= ENVIRONMENTS_MAX else [[*lanes[0], *lanes[1]]]
 
 
 def _run_lanes(

@@ -63,7 +63,7 @@ def examine(function: str, options: Mapping[str, str]) -> Function:
         found = client("lambda").get_function_configuration(FunctionName=function)
         mappings = _mappings(client("lambda"), function)
     except (BotoCoreError, ClientError) as error:
-        code = getattr(error, "response", {}).get("Error", {}).get("Code")
+        code = (getattr(error, "response", None) or {}).get("Error", {}).get("Code")
         if isinstance(error, ParamValidationError) or code in (
             "ResourceNotFoundException",
             "ValidationException",

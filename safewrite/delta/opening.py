@@ -122,6 +122,9 @@ def open_state(
     if connection.arbiter_name == "object-store" and PROPERTY_ARBITER not in recorded:
         _refuse_guarded(connection, world, limits)
     version = state.version if state is not None else -1
+    if newest is not None and newest.version < version:
+        # Both were read at once: the entry of a commit that came meanwhile is there by now.
+        newest = run(_get_newest(connection, limits), world)
     mixed = newest is not None and newest.version < version
     if mixed and newest is not None:
         _warn_of_mix(connection, version, newest, strict=strict)

@@ -165,8 +165,15 @@ def remember(record: LedgerRecord, version: int, limits: Limits) -> Generator[Ef
 
 
 def doubt(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, None]:
-    """Record at which version an attempt ended in doubt, so that ``resolve`` can tell when it is settled."""
-    yield from ask(LedgerCommit(replace(record, in_doubt_at=version), name="ledger.doubt"), limits)
+    """Record at which version an attempt ended in doubt, so that ``resolve`` can tell when it is settled.
+
+    It comes while an error of the commit is on its way up: one of its own would take that one's place, and be
+    taken for an error from before the commit.
+    """
+    try:
+        yield from ask(LedgerCommit(replace(record, in_doubt_at=version), name="ledger.doubt"), limits)
+    except Exception:
+        log.warning("in doubt at version %d: the ledger was not told", version, exc_info=True)
 
 
 # --- the members of a group --------------------------------------------------------------------------
@@ -192,7 +199,12 @@ def doubt_all(
     records: Sequence[LedgerRecord], version: int, limits: Limits
 ) -> Generator[Effect, Outcome, None]:
     """As :func:`doubt`, for the members of a group, side by side."""
-    yield from side_by_side(*(doubt(record, version, limits) for record in records))
+    try:
+        yield from side_by_side(*(doubt(record, version, limits) for record in records))
+    except Exception:
+        log.warning(
+            "in doubt at version %d: the ledger was not told of %d keys", version, len(records), exc_info=True
+        )
 
 
 def of_batch(app_id: str, version: int) -> str:

@@ -349,7 +349,8 @@ def read_queue(item: Item) -> Queue:
 
 def _reasons(error: Exception) -> list[str]:
     """Why each item of a transaction was refused, "" where it was not; [] for other errors."""
-    response = getattr(error, "response", {})
+    # Of an error of the connection it is there, and None.
+    response = getattr(error, "response", None) or {}
     if response.get("Error", {}).get("Code") != "TransactionCanceledException":
         return []
     codes = [str(one.get("Code") or "None") for one in response.get("CancellationReasons", ())]

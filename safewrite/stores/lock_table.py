@@ -174,7 +174,7 @@ def _unreadable(name: str, error: Exception, actions: str) -> Finding:
 
 def _is_unknown(error: Exception) -> bool:
     """Whether the service does not know such a request: not every DynamoDB is Amazon's."""
-    response: dict[str, Any] = getattr(error, "response", {})
+    response: dict[str, Any] = getattr(error, "response", None) or {}
     return str(response.get("Error", {}).get("Code")) in ("UnknownOperationException", "NotImplemented")
 
 

@@ -262,7 +262,7 @@ def _table_of(item: dict[str, Any]) -> str:
 
 
 def _is_gone(error: Exception) -> bool:
-    response: dict[str, Any] = getattr(error, "response", {})
+    response: dict[str, Any] = getattr(error, "response", None) or {}
     return str(response.get("Error", {}).get("Code")) in ("NoSuchKey", "404")
 
 

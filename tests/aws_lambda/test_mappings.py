@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 import safewrite as sw
 from bench.servers.servers import Ministack
@@ -284,3 +284,15 @@ def test_a_function_that_is_not_there_and_options_of_a_table_without_one_are_wro
     code, answer = run_json("doctor", "--lambda", here.name, "--deep")
     assert (code, answer["error"]["kind"]) == (2, "invalid_input")
     assert run("doctor")[0] == 2
+
+
+def test_a_cut_connection_is_an_error_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of such an error botocore's ``response`` is None."""
+
+    class Cut:
+        def get_function_configuration(self, **_: Any) -> Any:
+            raise ConnectionClosedError(endpoint_url="http://127.0.0.1:1")
+
+    monkeypatch.setattr(mappings, "shared_client", lambda *_: Cut())
+    with pytest.raises(sw.StorageError, match="Lambda did not describe the function"):
+        mappings.examine("orders", {})

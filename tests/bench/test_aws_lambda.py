@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -22,11 +23,11 @@ from typing import Any
 
 import pytest
 
-from bench.servers.aws_lambda.function import Fault, Function
+from bench.servers.aws_lambda.function import Fault, Function, Invocation
 from bench.servers.aws_lambda.mapping import EventSourceMapping, Feed
 from bench.servers.aws_lambda.responses import failed_ids
 from bench.servers.aws_lambda.runtime_api import Request, RuntimeApi
-from bench.servers.aws_lambda.sandbox import Setup
+from bench.servers.aws_lambda.sandbox import Sandbox, Setup
 from bench.servers.aws_lambda.sqs import Message, Queue
 from bench.servers.servers import Ministack
 from tests.bench.processes import is_alive, until_gone
@@ -209,6 +210,74 @@ def test_an_answer_to_another_invocation_is_refused() -> None:
     assert [api.heard.get().said, api.heard.get().body] == ["idle", b"2"]
     assert api.heard.empty()
     api.close()
+
+
+# --- many environments on one machine -------------------------------------------------------------
+class Most:
+    """The most callers that were inside a call at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = self.most = 0
+
+    def counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def inner(*args: Any, **options: Any) -> Any:
+            with self._lock:
+                self._now += 1
+                self.most = max(self.most, self._now)
+            try:
+                return call(*args, **options)
+            finally:
+                with self._lock:
+                    self._now -= 1
+
+        return inner
+
+
+def test_of_all_environments_only_so_many_start_and_serve_at_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting, serving = Most(), Most()
+    monkeypatch.setattr(Sandbox, "wait_until_ready", starting.counted(Sandbox.wait_until_ready))
+    monkeypatch.setattr(Sandbox, "serve", serving.counted(Sandbox.serve))
+    function = start("sleep", concurrency=4, starting_max=1, serving_max=2)
+    function.start_all()
+    with ThreadPoolExecutor(4) as callers:
+        pids = {one.value for one in callers.map(function.invoke, [{"seconds": 0.5}] * 4)}
+    assert (starting.most, len(pids)) == (1, 4)
+    assert serving.most <= 2
+
+
+def test_environments_that_are_started_before_serve_warm_and_are_billed_with_their_first_invocation(
+    start: Start,
+) -> None:
+    function = start("count", concurrency=2)
+    function.start_all()
+    assert len(function.environments) == 2
+    assert until(lambda: all(state(one.pid) == "T" for one in function.environments))
+    first, other, again = (function.invoke({}) for _ in range(3))
+    assert [one.cold for one in (first, other, again)] == [True, True, False]
+    assert [one.init_ns > 0 for one in (first, other, again)] == [True, True, False]
+    assert all(one.duration_ns > 0 for one in (first, other, again))
+    assert len(function.environments) == 2
+
+
+def test_an_environment_that_does_not_start_is_told_before_the_first_invocation(start: Start) -> None:
+    with pytest.raises(RuntimeError, match="no_such_function"):
+        start("no_such_function").start_all()
+
+
+@pytest.mark.parametrize(
+    ("init_ms", "duration_ms", "billed"),
+    [(0, 1, 1), (0, 0.001, 1), (0, 7.0, 7), (0, 7.000001, 8), (1293.83, 1049.63, 2344), (0.4, 0.4, 1)],
+)
+def test_start_and_duration_are_billed_together_rounded_up_to_a_millisecond(
+    init_ms: float, duration_ms: float, billed: int
+) -> None:
+    """The pair of four figures is from a REPORT line of AWS's Lambda."""
+    init_ns, duration_ns = round(init_ms * 1e6), round(duration_ms * 1e6)
+    invocation = Invocation("id", "result", b"", 1, cold=True, duration_ns=duration_ns, init_ns=init_ns)
+    assert invocation.billed_ms == billed
 
 
 # --- what a batch answers -------------------------------------------------------------------------

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.perf import __main__ as perf
-from bench.perf import contention, imports, lone, report, writers
+from bench.perf import contender, contention, curves, functions, imports, lone, plots, report, writers
 from bench.perf.contest import DELTA
-from bench.perf.figures import Aim, Line, Scenario, at_least, at_most, interleave, paired
+from bench.perf.figures import Aim, Curve, Line, Scenario, at_least, at_most, interleave, paired
 from bench.perf.lab import Lab
 from bench.perf.log_length import make_table
 from bench.perf.scale import TINY
+from bench.servers.aws_lambda.function import Invocation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -162,6 +163,160 @@ def test_errors_of_the_peer_are_shown_and_break_nothing() -> None:
         )
         == []
     )
+
+
+# --- what a message costs in Lambda ---------------------------------------------------------------------
+@pytest.mark.long
+def test_a_message_in_lambda_is_billed_for_every_arm_and_none_of_safewrites_is_lost() -> None:
+    scenario = perf.measure("lambda", TINY)
+    assert scenario.broken == ()
+    arms = [line.arm for line in scenario.lines]
+    assert arms[:2] == list(writers.SAFE)
+    assert all(line.extra["acked"] == TINY.function_messages for line in scenario.lines[:2])
+    assert len(scenario.aims) == (4 if functions.WRANGLER in arms else 0)
+
+
+def invocation(duration_ms: float, init_ms: float = 0, status: str = "result") -> Invocation:
+    body = (
+        b"[]" if status == "result" else b'{"errorType": "CommitFailedError", "errorMessage": "a conflict"}'
+    )
+    return Invocation(
+        "id", status, body, 1, cold=bool(init_ms), duration_ns=round(duration_ms * 1e6), init_ns=round(init_ms * 1e6)
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_a_bill_has_every_invocation_rounded_up_the_failed_ones_too() -> None:
+    cell = functions.Cell(acked=4)
+    for one in (invocation(10.2, init_ms=100.5), invocation(10.2), invocation(30, status="error")):
+        cell.add(one)
+    assert cell.billed_ms == 111 + 11 + 30
+    assert (cell.per_ack, round(cell.warm_per_ack, 3)) == (152 / 4, 12.6)
+    assert (cell.init_ms, dict(cell.errors)) == ([100.5], {"CommitFailedError: a conflict": 1})
+
+
+def test_without_an_ack_the_bill_is_for_nothing() -> None:
+    assert functions.Cell(billed_ms=9).per_ack == math.inf
+
+
+def test_lost_and_doubled_rows_are_those_of_the_table_against_the_acks() -> None:
+    whole = [0, 1, 2, 3, 4, 5]
+    assert functions.flaws(whole, {0, 1, 2}, 2) == (0, 0)
+    assert functions.flaws(whole, {0, 2}, 2) == (0, 0), "a message may land before its answer is lost"
+    assert functions.flaws([0, 1, 4, 5], {0, 1, 2}, 2) == (2, 0)
+    assert functions.flaws([*whole, 4, 5, 5], {0, 1, 2}, 2) == (0, 3)
+
+
+def test_the_bill_is_held_against_awswranglers_of_the_same_round() -> None:
+    def cells(*bills: int) -> list[functions.Cell]:
+        return [functions.Cell(billed_ms=bill, acked=10, warm_ms=[bill / 2], init_ms=[1.0]) for bill in bills]
+
+    found = {
+        writers.DYNAMODB: cells(100, 90),
+        writers.OBJECT_STORE: cells(50, 30),
+        functions.WRANGLER: cells(100, 30),
+    }
+    assert [aim.measured for aim in functions._aims(found)] == [2.0, 2.0, 0.75, 0.75]
+    assert [line.ratios for line in functions._lines(found, TINY)] == [(1.0, 3.0), (0.5, 1.0), ()]
+    assert functions._aims({arm: found[arm] for arm in writers.SAFE}) == []
+
+
+@pytest.mark.parametrize("flaw", ["unacked", "failed", "lost", "doubled"])
+def test_a_message_that_safewrite_fails_without_a_fault_fails_the_bench(flaw: str) -> None:
+    good = {arm: [functions.Cell(acked=1)] for arm in writers.SAFE}
+    assert functions._broken({**good, functions.WRANGLER: [functions.Cell(**{flaw: 1})]}) == []
+    bad = functions.Cell(**{flaw: 1})
+    assert len(functions._broken({**good, writers.OBJECT_STORE: [functions.Cell(), bad]})) == 1
+
+
+# --- curves -----------------------------------------------------------------------------------------------
+@pytest.mark.long
+def test_the_curves_have_a_point_for_every_cell_and_each_event_is_there_once(tmp_path: Path) -> None:
+    scenario = perf.measure("curves", TINY)
+    assert scenario.broken == ()
+    assert len(scenario.lines) == len(curves.cells(TINY)) + len(TINY.curve_files)
+    assert [sum(map(len, curve.series.values())) for curve in scenario.curves] == [8, 8, 8, 4, 2]
+    plain = report.summary({"started": "now", "elapsed": "1 s"}, "python -m bench.perf", [scenario])
+    report.write(plain, [scenario], tmp_path)
+    assert (tmp_path / "curves.svg").read_text().startswith("<svg")
+
+
+def test_a_cell_that_cannot_end_in_time_is_left_out_and_the_others_come_for_both_arbiters() -> None:
+    found = curves.cells(perf.FULL)
+    arms = {
+        cell: {one.arm for one in found if (one.case, one.events) == (cell.case, cell.events)}
+        for cell in found
+    }
+    alone = {(cell.writers, cell.events) for cell, of in arms.items() if of == {writers.DYNAMODB}}
+    assert alone == {(64, 100)}
+    assert len(found) == len(set(found)) == 2 * (5 + 4 * 3) - 1
+
+
+def test_commits_are_counted_in_the_window_or_to_the_last_where_none_was() -> None:
+    found = {"window_s": 4.0, "acked_in_window": 8, "acked": 9, "last_s": 5.0}
+    assert curves.commits_per_s(found) == 2.0
+    assert curves.commits_per_s({**found, "acked_in_window": 0}) == 9 / 5
+    assert curves.commits_per_s({**found, "acked_in_window": 0, "acked": 0}) == 0.0
+
+
+def test_a_quantile_is_one_of_the_values() -> None:
+    assert [curves.quantile([1.0, 2.0, 3.0, 4.0], q) for q in (0, 0.5, 0.99)] == [1.0, 3.0, 4.0]
+    assert math.isnan(curves.quantile([], 0.5))
+
+
+@pytest.mark.parametrize(("bad", "count"), [({}, 0), ({"errors": {"E": 1}}, 1), ({"missing_rows": -10}, 1)])
+def test_an_event_that_is_not_safe_fails_the_curves(bad: dict[str, object], count: int) -> None:
+    cell_ = curves.Cell(writers.DYNAMODB, 4, 10)
+    assert len(curves._broken({cell_: {"errors": {}, "missing_rows": 0, **bad}})) == count
+
+
+class Clock:
+    """A clock that only sleeping and appending move."""
+
+    def __init__(self, append_s: float) -> None:
+        self.now = 100.0
+        self._append_s = append_s
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def append(self, frame: object) -> int:
+        self.now += self._append_s
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("append_s", "acks"),
+    [(0.25, [(0.75, 0.25), (1.75, 0.25), (2.75, 0.25)]), (1.5, [(2.0, 1.5), (3.5, 2.0)])],
+    ids=["in time", "late"],
+)
+def test_a_commit_that_was_due_while_another_was_under_way_has_waited(
+    monkeypatch: pytest.MonkeyPatch, append_s: float, acks: list[tuple[float, float]]
+) -> None:
+    clock = Clock(append_s)
+    monkeypatch.setattr(contender, "time", clock)
+    config = {"window_s": 3.0, "every_s": 1.0}
+    found = contender._append_until(clock.append, None, 100.5, 100.0, config)
+    assert [ack[:2] for ack in found["acks"]] == acks
+
+
+def test_flat_out_a_commit_begins_when_the_last_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(0.75)
+    monkeypatch.setattr(contender, "time", clock)
+    found = contender._append_until(clock.append, None, 100.0, 100.0, {"window_s": 2.0})
+    assert [ack[:2] for ack in found["acks"]] == [(0.75, 0.75), (1.5, 0.75), (2.25, 0.75)]
+
+
+def test_a_page_draws_curves_where_there_are_some() -> None:
+    points = {"one": [(1, 2.0), (64, 0.5)], "other": [(1, 3.0), (64, 1.0)]}
+    drawn = Curve(title="Flat <out>", x="writers", y="commits/s", series=points)
+    scenario = Scenario(name="curves", title="", measures="", lines=(line("one"),), curves=(drawn,) * 3)
+    text = str(plots.curves(scenario))
+    assert text.count("Flat &lt;out&gt;") == 3
+    plain = report.summary({"started": "now", "elapsed": "1 s"}, "python -m bench.perf", [scenario])
+    assert "commits/s" in report.render(plain, [scenario])
 
 
 def test_the_page_is_self_contained_and_says_missed() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.stress import run as stress_run
 from bench.stress.plans import lambda_arms, menu
 from bench.stress.plans.plan import CALLER_STEP, Settings, place_traps
-from bench.stress.writers import lambda_common
+from bench.stress.writers import lambda_common, lambda_fleet
 from safewrite.testing.history import make_rows
 from tests.bench.runs import arm, mutant, stress
 
@@ -94,6 +96,71 @@ def test_the_arms_in_lambda_run_only_where_they_are_asked_for() -> None:
     assert not set(menu.LAMBDA_ARMS) & set(menu.choose(None, spark=True))
     assert set(menu.LAMBDA_ARMS) <= set(menu.choose(None, lambda_=True))
     assert not set(menu.LAMBDA_ARMS) & set(menu.choose(None, lambda_=True, own=True))
+
+
+def test_of_many_environments_few_serve_at_once_and_few_are_killed() -> None:
+    (writer,) = menu.make_arm("safewrite-lambda", Settings(seed=1, lambda_=64, appends=32)).writers
+    habits = dict(writer.habits)
+    assert (habits["functions"], writer.appends) == (64, 2_048)
+    assert (habits["serving_max"], habits["starting_max"]) == (
+        lambda_arms.SERVING_MAX,
+        lambda_arms.STARTING_MAX,
+    )
+    assert (habits["faults"], habits["poison"]) == (lambda_arms.FAULTS_MAX, lambda_arms.POISON_MAX)
+
+
+def test_arms_with_many_environments_run_one_after_the_other() -> None:
+    class Arm:
+        def __init__(self, *, naive: bool) -> None:
+            self.arm = self
+            self.naive = naive
+
+    naive, safe = Arm(naive=True), Arm(naive=False)
+    few, many = (Settings(seed=1, lambda_=count) for count in (4, 64))
+    assert stress_run.lanes_of([naive, safe], few) == [[safe], [naive]]  # type: ignore[list-item]
+    assert stress_run.lanes_of([naive, safe], many) == [[safe, naive]]  # type: ignore[list-item]
+
+
+# --- what befalls an invocation -------------------------------------------------------------------
+def faults(**more: Any) -> lambda_fleet.Faults:
+    return lambda_fleet.Faults({"seed": 3, "faults": 2, "frozen_s": 1.0, **more})
+
+
+def kind_of(fault: Any) -> str:
+    found = {
+        "kill": fault.kill_after_s < 60,
+        "timeout": fault.limit_s is not None,
+        "freeze": fault.frozen_s > 0,
+    }
+    return next((kind for kind, is_it in found.items() if is_it), "")
+
+
+def test_no_more_faults_are_drawn_than_are_wanted_while_they_are_under_way() -> None:
+    """Each kill costs the start of an environment; many invocations draw before the first of them ends."""
+    here = faults()
+    drawn: list[str] = []
+    for number in range(60):  # a thread for each, as each has an invocation under way
+        thread = threading.Thread(target=lambda number=number: drawn.append(kind_of(here.draw(number))))
+        thread.start()
+        thread.join()
+    assert {kind: drawn.count(kind) for kind in ("kill", "timeout", "freeze")} == {
+        "kill": 2, "timeout": 2, "freeze": 2,
+    }  # fmt: skip
+
+
+def test_a_fault_that_came_too_late_to_hit_is_drawn_again() -> None:
+    here = faults()
+    first = [number for number in range(60) if kind_of(here.draw(number)) and here.end(None) is None]
+    assert len(first) > 6
+
+
+def test_a_kill_comes_at_any_moment_of_an_invocation_of_usual_length() -> None:
+    here = faults(faults=1_000)
+    for _ in range(9):
+        here.end(40.0)
+    moments = [fault.kill_after_s for number in range(300) if kind_of(fault := here.draw(number)) == "kill"]
+    assert min(moments) < 10
+    assert 30 < max(moments) < 40
 
 
 # --- what a handler gets --------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from bench.servers.servers import Ministack, create_lock_table, storage_options
 from safewrite.delta import opening
 from safewrite.delta.log import snapshot
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.protocol.effects import NewestEntry, Outcome
+from safewrite.stores.dynamodb import DynamoDBLocks
 from safewrite.testing.steps import At, Recorder, points, side_of
 from tests.integration.places import Place, crash_at, once, rows, visible
 from tests.integration.spark_like import SparkLike
@@ -111,6 +113,25 @@ def test_commits_past_the_lock_table_are_warned_of_and_refused_where_strict(
     with pytest.raises(sw.UnsafeConfigError, match="doctor") as caught:
         guarded.open(strict=True)
     assert caught.value.kind == "mixed_writers"
+
+
+def test_a_commit_that_comes_between_two_looks_of_an_opening_is_none_past_the_lock_table(
+    guarded: Place, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A12: log and lock table are read at once, so an entry may be missed whose commit is seen."""
+    table = guarded.open(create=True)
+    table.append(rows(0), key="before")
+    missed = [table.world.perform(NewestEntry())]
+    table.append(rows(1), key="meanwhile")
+    newest = DynamoDBLocks.newest
+
+    def newest_or_older(locks: DynamoDBLocks, *, other_spelling: bool = False) -> Outcome:
+        return missed.pop() if missed and not other_spelling else newest(locks, other_spelling=other_spelling)
+
+    monkeypatch.setattr(DynamoDBLocks, "newest", newest_or_older)
+    with caplog.at_level(logging.WARNING, logger="safewrite"):
+        assert guarded.open(strict=True).version == 1
+    assert (missed, caplog.records) == ([], [])
 
 
 @pytest.mark.parametrize(("first", "second"), [("dynamodb", "object-store"), ("object-store", "dynamodb")])

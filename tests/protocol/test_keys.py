@@ -135,6 +135,17 @@ def test_where_an_attempt_ended_in_doubt_is_noted() -> None:
     assert asked.asked == [LedgerCommit(replace(RECORD, in_doubt_at=5), name="ledger.doubt")]
 
 
+@pytest.mark.parametrize("note", [keys.doubt(RECORD, 5, LIMITS), keys.doubt_all([RECORD, RECORD], 5, LIMITS)])
+def test_a_ledger_that_breaks_in_doubt_does_not_hide_the_doubt(
+    note: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it raised would be taken for an error from before the commit: nothing was written."""
+    next(note)
+    with pytest.raises(StopIteration):
+        note.throw(RuntimeError("broken"))
+    assert "in doubt at version 5" in caplog.text
+
+
 # --- repeats ------------------------------------------------------------------------------------------
 ROWS, SPARK, OFFSETS = (f"{kind}:1:{'0' * 32}" for kind in ("v1", "spark1", "offsets1"))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
 from safewrite.protocol.effects import (
     Busy,
@@ -151,5 +151,14 @@ def test_a_refused_note_is_asked_again_and_a_lost_answer_is_unknown_for_all() ->
     client = Refusing(["ThrottlingError", "None"], OSError("cut"), OSError("cut"))
     ledger = DynamoDBLedger(client, "locks", "t")
     assert [type(one) for one in ledger.commit_many(RECORDS[:2], FUTURE_S)] == [Busy, Busy]
+    assert [type(one) for one in ledger.commit_many(RECORDS[:2], FUTURE_S)] == [Unknown, Unknown]
+    assert [type(one) for one in ledger.intend_many(RECORDS[:2], FUTURE_S)] == [Unknown, Unknown]
+
+
+@pytest.mark.parametrize("error", [ConnectionClosedError, ReadTimeoutError])
+def test_a_connection_that_botocore_says_was_cut_is_unknown_for_all(error: type[Exception]) -> None:
+    """These errors of botocore have a ``response`` that is None, where those of DynamoDB have a dict."""
+    cut = error(endpoint_url="http://127.0.0.1:1", error="cut")  # type: ignore[call-arg]
+    ledger = DynamoDBLedger(Refusing(cut, cut), "locks", "t")
     assert [type(one) for one in ledger.commit_many(RECORDS[:2], FUTURE_S)] == [Unknown, Unknown]
     assert [type(one) for one in ledger.intend_many(RECORDS[:2], FUTURE_S)] == [Unknown, Unknown]

@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 import safewrite as sw
 from safewrite.findings import Severity
@@ -160,3 +160,14 @@ def test_a_lock_table_that_cannot_be_described_is_a_warning_of_doctor_and_an_err
     for call in (lock_tables.require_right, lock_tables.check):
         with pytest.raises(sw.StorageError, match="cannot be described"):
             call(Denied(), "locks")
+
+
+def test_a_cut_connection_is_a_finding_and_no_bug() -> None:
+    """Of such an error botocore's ``response`` is None."""
+
+    class Cut:
+        def describe_continuous_backups(self, **_: Any) -> Any:
+            raise ConnectionClosedError(endpoint_url="http://127.0.0.1:1")
+
+    (found,) = lock_tables._recovery(Cut(), "locks")
+    assert (found.code, "Connection was closed" in found.message) == ("lock_table_unreadable", True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 import safewrite as sw
 from bench.servers.servers import Ministack
@@ -163,3 +163,7 @@ def test_a_lock_table_that_is_not_there_and_a_local_table_are_errors(
         watcher(here).look()
     with pytest.raises(sw.InvalidInputError, match="local path"):
         watcher(here, str(tmp_path))
+
+
+def test_a_temp_file_whose_answer_was_cut_is_not_taken_for_gone() -> None:
+    assert not lock_watch._is_gone(ConnectionClosedError(endpoint_url="http://127.0.0.1:1"))

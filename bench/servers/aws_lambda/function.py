@@ -42,6 +42,18 @@ class Invocation:
     body: bytes
     environment: int
     cold: bool
+    duration_ns: int = 0
+    init_ns: int = 0
+    """How long its environment took to start, if it was started for this invocation."""
+
+    @property
+    def billed_ms(self) -> int:
+        """The billed duration, as in Lambda's REPORT line: of start and invocation together, rounded up.
+
+        Lambda bills the start of an environment of every kind since August 2025
+        (https://aws.amazon.com/blogs/compute/aws-lambda-standardizes-billing-for-init-phase/).
+        """
+        return -(-(self.init_ns + self.duration_ns) // 1_000_000)
 
     @property
     def value(self) -> Any:
@@ -57,7 +69,9 @@ class Invocation:
 class Function:
     """A function that can be invoked from many threads; a context manager.
 
-    ``faults`` gives the fault of the n-th invocation.  ``counts`` has how often what happened: ``result``,
+    ``concurrency`` is how many environments there may be; of these at most ``starting_max`` start and
+    ``serving_max`` serve at once (None: all), where one machine does not carry more.  The others wait as they
+    are: frozen, or not yet started.  ``faults`` gives the fault of the n-th invocation.  ``counts`` has how often what happened: ``result``,
     ``error``, ``timeout``, ``kill``, ``exit``, ``init``, ``cold start``, ``freeze`` and ``long freeze``.
     """
 
@@ -67,6 +81,8 @@ class Function:
         run_dir: Path | str,
         *,
         concurrency: int = 1,
+        starting_max: int | None = None,
+        serving_max: int | None = None,
         freezes: bool = True,
         faults: Callable[[int], Fault] = lambda number: Fault(),
     ) -> None:
@@ -76,6 +92,8 @@ class Function:
         self._run_dir = Path(run_dir)
         self._freezes = freezes
         self._faults = faults
+        self._may_start = threading.Semaphore(starting_max or concurrency)
+        self._may_serve = threading.Semaphore(serving_max or concurrency)
         self._changed = threading.Condition()
         self._alive: list[Sandbox] = []
         self._idle: list[Sandbox] = []
@@ -112,6 +130,22 @@ class Function:
             sandbox.kill()
         self._starter.shutdown()
 
+    def start_all(self) -> None:
+        """Start every environment that there may be, before the first invocation; each bills it with its first.
+
+        Raises ``RuntimeError`` with its log, where one does not start.
+        """
+        with self._changed:
+            new = [self._add() for _ in range(self.concurrency - len(self._alive))]
+        with ThreadPoolExecutor(max(1, len(new))) as pool:
+            endings = list(pool.map(self._start, new))
+        for sandbox, ending in zip(new, endings, strict=True):
+            if ending is not None:
+                raise RuntimeError(f"an environment did not start: {ending.body.decode()}\n{sandbox.log()}")
+            if self._freezes:
+                sandbox.freeze()
+            self._give_back(sandbox, Fault())
+
     def invoke(self, event: Any) -> Invocation:
         """Invoke with an event of JSON values; waits for an environment and for the end."""
         payload = json.dumps(event).encode()
@@ -122,12 +156,16 @@ class Function:
         sandbox = self._take()
         cold = not sandbox.served
         request_id = str(uuid.uuid4())
-        ending = self._start(sandbox) if cold else None
+        ending = None if sandbox.is_ready else self._start(sandbox)
         if ending is None:
-            ending = self._serve(sandbox, request_id, payload, fault)
+            with self._may_serve:
+                ending = self._serve(sandbox, request_id, payload, fault)
         self._give_back(sandbox, fault)
         self._count(ending, cold=cold)
-        return Invocation(request_id, ending.status, ending.body, sandbox.number, cold)
+        return Invocation(
+            request_id, ending.status, ending.body, sandbox.number, cold,
+            duration_ns=ending.duration_ns, init_ns=sandbox.init_ns if cold else 0,
+        )  # fmt: skip
 
     def _serve(self, sandbox: Sandbox, request_id: str, payload: bytes, fault: Fault) -> Ending:
         limit_s = self.setup.timeout_s if fault.limit_s is None else fault.limit_s
@@ -160,8 +198,9 @@ class Function:
         return sandbox
 
     def _start(self, sandbox: Sandbox) -> Ending | None:
-        self._starter.submit(sandbox.start).result()
-        return sandbox.wait_until_ready()
+        with self._may_start:
+            self._starter.submit(sandbox.start).result()
+            return sandbox.wait_until_ready()
 
     def _give_back(self, sandbox: Sandbox, fault: Fault) -> None:
         with self._changed:

@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Literal, TypeAlias
 
@@ -75,6 +75,8 @@ class Ending:
     status: Status
     body: bytes
     fault: Literal["", "timeout", "kill", "exit", "init"] = ""
+    duration_ns: int = 0
+    """Of an invocation: from the event's handing over to the answer, or to the kill."""
 
 
 class Sandbox:
@@ -84,6 +86,10 @@ class Sandbox:
         self.setup = setup
         self.number = number
         self.served = 0
+        self.is_ready = False
+        """Whether it has started."""
+        self.init_ns = 0
+        """From the start of the process until it asked for its first invocation, or failed to."""
         self.is_frozen = False
         self.rests_until = -math.inf
         """In monotonic seconds: not thawed before."""
@@ -92,6 +98,7 @@ class Sandbox:
         self._api = RuntimeApi()
         self._log: IO[bytes] = log_path.open("ab")
         self._process: subprocess.Popen[bytes] | None = None
+        self._began_ns = 0
 
     @property
     def pid(self) -> int:
@@ -108,6 +115,7 @@ class Sandbox:
         """Start the process.  It dies with the calling thread: call it from one that lives as long as the function."""
         command = [self.setup.python, "-m", "awslambdaric", self.setup.handler]
         environment = self.setup.environment(self._api.address, self.number)
+        self._began_ns = time.monotonic_ns()
         self._process = spawn(
             command,
             self._log,
@@ -121,7 +129,9 @@ class Sandbox:
     def wait_until_ready(self) -> Ending | None:
         """Wait until it asks for its first invocation; how it failed, if it did, and then it is dead."""
         word = self._hear(self.setup.init_timeout_s)
-        if word is not None and word.said == "idle":
+        self.init_ns = time.monotonic_ns() - self._began_ns
+        self.is_ready = word is not None and word.said == "idle"
+        if self.is_ready:
             return None
         self.kill()
         if word is None:
@@ -134,18 +144,26 @@ class Sandbox:
         """Run one invocation; at its time limit, or the moment of a kill, the whole group is killed."""
         self.thaw()
         self.served += 1
+        began_ns = time.monotonic_ns()
         self._api.hand(request)
         word = self._hear(min(limit_s, kill_after_s))
+        duration_ns = time.monotonic_ns() - began_ns
+        ending = self._ending(word, request.request_id, limit_s=limit_s, kill_after_s=kill_after_s)
+        if not ending.fault:
+            self._settle()
+        return replace(ending, duration_ns=duration_ns)
+
+    def _ending(self, word: Word | None, request_id: str, *, limit_s: float, kill_after_s: float) -> Ending:
+        """What an invocation's last word makes of it; without an answer the environment is killed."""
         if word is None:
             self.kill()
             # An answer that was on its way when the time was over is none.
             if kill_after_s < limit_s:
                 return _error("Runtime.ExitError", "the environment was killed", "kill")
-            return _timeout(request.request_id, limit_s)
+            return _timeout(request_id, limit_s)
         if word.said == "exit":
             self.kill()  # whatever it has started
             return _error("Runtime.ExitError", "the runtime ended without an answer", "exit")
-        self._settle()
         return Ending("result" if word.said == "response" else "error", word.body)
 
     def _settle(self) -> None:

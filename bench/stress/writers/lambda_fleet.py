@@ -11,10 +11,11 @@ import json
 import math
 import os
 import random
+import statistics
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ LOOK_EVERY_S = 0.1
 FAULT_SHARE = 0.4
 """Of the invocations, while some planned fault is still to come."""
 MOMENT_MAX_S = 0.6
-"""Kills and short deadlines come within this time of an invocation's start."""
+"""Kills and short deadlines come within this time of an invocation's start, or within that of a usual one."""
 URGENT_MAX_S = 0.1
 KEPT_BACK = 0.25
 """Of the messages, until every trap is armed."""
@@ -60,24 +61,56 @@ class Faults:
         self._wanted = config["faults"]
         self._frozen_s = config["frozen_s"]
         self.counts: Counter[str] = Counter()
+        self.lengths_s: deque[float] = deque([MOMENT_MAX_S], maxlen=50)
+        """Of the last invocations that ended by themselves."""
+        self._drawn: Counter[str] = Counter()
+        self._mine = threading.local()
+        self._lock = threading.Lock()
         self.is_urgent = False
         """The last messages are on their way: every invocation gets a fault that is still to come, and early."""
 
     def draw(self, number: int) -> Any:
         """The fault of the n-th invocation."""
         rng = random.Random(f"{self._seed}/{number}/fault")
-        longest_s, share = (URGENT_MAX_S, 1.0) if self.is_urgent else (MOMENT_MAX_S, FAULT_SHARE)
+        usual_s = max(MOMENT_MAX_S, statistics.median(self.lengths_s))
+        longest_s, share = (URGENT_MAX_S, 1.0) if self.is_urgent else (usual_s, FAULT_SHARE)
         moment_s, is_faulty = rng.uniform(0.02, longest_s), rng.random() < share
-        missing = [kind for kind in ENDS if self.counts[kind] < self._wanted]
-        if not missing or not is_faulty:
-            return function.Fault()
-        match rng.choice(missing):
+        with self._lock:
+            missing = [kind for kind in ENDS if self.counts[kind] + self._drawn[kind] < self._wanted]
+            if not missing or not is_faulty:
+                return function.Fault()
+            self._mine.kind = kind = rng.choice(missing)
+            self._drawn[kind] += 1
+        match kind:
             case "kill":
                 return function.Fault(kill_after_s=moment_s)
             case "timeout":
                 return function.Fault(limit_s=moment_s)
             case _:
                 return function.Fault(frozen_s=self._frozen_s)
+
+    def end(self, length_s: float | None) -> None:
+        """Of the invocation for which this thread drew last: it is over, and took so long if it ended by itself."""
+        with self._lock:
+            if kind := getattr(self._mine, "kind", ""):
+                self._drawn[kind] -= 1
+                self._mine.kind = ""
+        if length_s is not None:
+            self.lengths_s.append(length_s)
+
+
+class _Timed(function.Function):
+    """A function that tells its faults when an invocation is over."""
+
+    def __init__(self, setup: Any, run_dir: Path, faults: Faults, **options: Any) -> None:
+        super().__init__(setup, run_dir, faults=faults.draw, **options)
+        self._end = faults.end
+
+    def invoke(self, event: Any) -> Any:
+        """Invoke, and note how long it took."""
+        invocation = super().invoke(event)
+        self._end(invocation.duration_ns / 1e9 if invocation.status == "result" else None)
+        return invocation
 
 
 class Run:
@@ -104,9 +137,10 @@ class Run:
             client, f"lambda-{config['writer']}-{os.getpid()}",
             visibility_s=math.ceil(6 * config["limit_s"]), received_max=config["received_max"],
         )  # fmt: skip
-        self.function = function.Function(
-            self._setup(), self.folder, concurrency=config["functions"], faults=self._faults.draw
-        )
+        self.function = _Timed(
+            self._setup(), self.folder, self._faults, concurrency=config["functions"],
+            starting_max=config["starting_max"], serving_max=config["serving_max"],
+        )  # fmt: skip
         self._faults.counts = self.function.counts
 
     def _setup(self) -> Any:
@@ -265,4 +299,5 @@ def main() -> None:
     common.leave_after(lambda: Run(config).work())
 
 
-main()
+if __name__ == "__main__":
+    main()
