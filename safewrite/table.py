@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from safewrite.commit_properties import checked as check_properties
 from safewrite.given import schema_mode as check_mode
 from safewrite.group import Answer, Group
+from safewrite.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, no_version
 from safewrite.operation import Operation
 from safewrite.options import GENERATED, Key, Txn, identity, known_key, patience
 from safewrite.protocol.ask import Limits
@@ -267,6 +268,39 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         return None if found is None else Receipt.recalled(self.uri, *found, self._since(started_s))
 
     @verb
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """The commits of the table, newest first, as its log or its metadata records them.
+
+        Those of other engines are among them.  Those that were cleaned up or expired are not, nor Iceberg's snapshots
+        of other branches and those that were rolled back.
+
+        Args:
+            limit: so many commits at most; None for all that are there.
+
+        Raises:
+            TableNotFoundError: before there is a table.
+            StorageError: the store or the catalog gave no answer.
+        """
+        return self._history(checked_limit(limit))
+
+    @verb
+    def committed_writes(self, version: int) -> list[CommittedWrite]:
+        """Every write that one commit carries, also where an entry of :meth:`history` shows only the first few.
+
+        Args:
+            version: a Delta version or an Iceberg snapshot id, such as that of an entry or of a receipt.
+
+        Raises:
+            InvalidInputError: the table does not have that version, or no longer.
+            TableNotFoundError: before there is a table.
+            StorageError: the store gave no answer, or the list of the commit's writes is gone.
+        """
+        found = self._committed_writes(checked_version(version))
+        if found is None:
+            raise no_version(version, self.uri)
+        return found
+
+    @verb
     def sink(
         self,
         mode: Literal["append", "overwrite"] = "append",
@@ -296,6 +330,14 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         return sink(self.reopen, mode, app_id, schema_mode, extra)
 
     # --- what a format knows ------------------------------------------------------------------------
+    @abstractmethod
+    def _history(self, limit: int | None) -> list[HistoryEntry]:
+        """The newest commits that are still there."""
+
+    @abstractmethod
+    def _committed_writes(self, version: int) -> list[CommittedWrite] | None:
+        """The writes of a commit; None if the table does not have it."""
+
     def _spelled(self, partition_by: Iterable[str]) -> tuple[str, ...]:
         """``partition_by=`` as :attr:`partition_by` spells it."""
         return tuple(partition_by)

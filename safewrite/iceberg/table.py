@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import CommitUnknownError, InvalidInputError, TableNotFoundError, WouldAlterError
+from safewrite.history import CommittedWrite, HistoryEntry
+from safewrite.iceberg import history
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
@@ -281,6 +283,14 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
 
     def _recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
         return self._cached.run(members.recorded(self._cached.look(self.limits), version, self.limits))
+
+    def _history(self, limit: int | None) -> list[HistoryEntry]:
+        return self._cached.run(history.history(self._cached.look(self.limits), limit, self.limits))
+
+    def _committed_writes(self, version: int) -> list[CommittedWrite] | None:
+        return self._cached.run(
+            history.committed_writes(self._cached.look(self.limits), version, self.limits)
+        )
 
     def _after(self, done: Done, started_s: float) -> None:
         try:

@@ -7,7 +7,6 @@ success and acknowledges.  The commit has vanished, and the temp file is the pro
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -49,7 +48,7 @@ class Lost:
     @property
     def rows(self) -> int | None:
         """Rows of the files it adds; None if one of them has no statistics."""
-        counts = [rows_of(action) for action in self.commit.adds()]
+        counts = [actions.rows_of(action) for action in self.commit.adds()]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def to_dict(self) -> dict[str, object]:
@@ -133,16 +132,6 @@ def engine(commit: Commit) -> str:
     """The engine that wrote a commit, as the commit says."""
     info = commit.commit_info or {}
     return str(info.get("engineInfo") or info.get("clientVersion") or "unknown")
-
-
-def rows_of(add: actions.Action) -> int | None:
-    """Rows of a file by its statistics, deleted ones subtracted; None where there are none."""
-    try:
-        rows = int(json.loads(add["stats"])["numRecords"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    vector = add.get("deletionVector") or {}
-    return rows - int(vector.get("cardinality") or 0)
 
 
 def _commit_id(commit: Commit) -> str | None:

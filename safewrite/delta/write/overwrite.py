@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
-from safewrite.delta.log.actions import Action, Commit, FileKey
+from safewrite.delta.log.actions import Action, Commit, FileKey, rows_of
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.staging import StagedFile, recheck, stage
@@ -86,10 +86,16 @@ class OverwriteTransaction(Transaction):
 
     def removed_rows(self) -> int | None:
         """The rows of the removed files, without those that were kept; None where a file has no row count."""
-        counts = [_row_count(add) for add in self.replaced()]
+        counts = [rows_of(add) for add in self.replaced()]
         if None in counts:
             return None
         return sum(count for count in counts if count is not None) - sum(file.rows for file in self.rewritten)
+
+    def metrics(self) -> dict[str, int]:
+        """``operationMetrics`` as Spark names them for replaceWhere, without numbers that were not counted."""
+        counted = self.removed_rows()
+        rows = {} if counted is None else {"numDeletedRows": counted}
+        return {**super().metrics(), "numRemovedFiles": len(self.replaced()), **rows}
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
@@ -234,15 +240,6 @@ def removal(add: Action, deletion_timestamp_ms: int) -> dict[str, Any]:
 
 
 # --- rows ---------------------------------------------------------------------------------------------
-def _row_count(add: Action) -> int | None:
-    """The live rows of a file, by its statistics and its deletion vector."""
-    try:
-        count = json.loads(add.get("stats") or "{}")["numRecords"]
-        return int(count) - int((add.get("deletionVector") or {}).get("cardinality", 0))
-    except (ValueError, TypeError, KeyError, AttributeError):  # other engines may write anything there
-        return None
-
-
 def _check_rewritable(add: Action) -> None:
     path = add["path"]
     if add.get("deletionVector"):

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.findings import DANGER, EXAMPLES, INFO, Finding, Findings
 from safewrite.iceberg.connect import Connection
+from safewrite.iceberg.history import engine
 from safewrite.iceberg.write.members import is_ours, shown_keys
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
+NAMELESS = "a writer without a name, such as PyIceberg"
 WAP = "write.wap.enabled"
 WAP_ID, PUBLISHED = "wap.id", "published-wap-id"
 """Properties of a summary: of a snapshot that Spark staged, and of the one that published it."""
@@ -98,7 +100,9 @@ def _taken_back(head: TableVersion, reached: set[int]) -> Findings:
 # --- other writers ------------------------------------------------------------------------------------
 def _others(head: TableVersion) -> Findings:
     """Find writers that carry no key; a lost answer may cost them rows twice or a destroyed table (C1)."""
-    unkeyed = Counter(engine(head.summaries[at]) for at in head.ancestors() if not _keys(head, at))
+    unkeyed = Counter(
+        engine(head.summaries[at]) or NAMELESS for at in head.ancestors() if not _keys(head, at)
+    )
     if unkeyed:
         names = ", ".join(f"{name} ({count})" for name, count in unkeyed.most_common())
         yield Finding(
@@ -109,18 +113,6 @@ def _others(head: TableVersion) -> Findings:
             "Write by safewrite, or let PyIceberg's tables commit through it: safewrite.open(...).catalog.",
             {"engines": dict(unkeyed)},
         )  # fmt: skip
-
-
-def engine(summary: Mapping[str, Any]) -> str:
-    """The engine that made a snapshot, as its summary tells it."""
-    named = " ".join(str(summary[name]) for name in ("engine-name", "engine-version") if name in summary)
-    if named:
-        return named
-    traces = {"spark.app.id": "Spark", "trino_query_id": "Trino", "flink.job-id": "Flink"}
-    known = next((name for trace, name in traces.items() if trace in summary), None)
-    if known is None and "iceberg-version" in summary:
-        known = str(summary["iceberg-version"])
-    return known or "a writer without a name, such as PyIceberg"
 
 
 # --- write, audit, publish ----------------------------------------------------------------------------
