@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
+from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import Action, Commit, FileKey, rows_of
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import LogReplay, load_files
@@ -196,6 +197,7 @@ class OverwriteTransaction(Transaction):
             partition_by=(),
             write_id=f"{self.commit_id}-kept{number}",
             target_file_size=self.target_file_size,
+            indexed=indexing.of(state.properties),
         )
         folder = path[: path.rfind("/") + 1]
         values = dict(add.get("partitionValues") or {})
