@@ -10,6 +10,7 @@ from safewrite.commit_properties import checked as check_properties
 from safewrite.given import schema_mode as check_mode
 from safewrite.group import Answer, Group
 from safewrite.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, no_version
+from safewrite.new_table import Layout
 from safewrite.operation import Operation
 from safewrite.options import GENERATED, Key, Txn, identity, known_key, patience
 from safewrite.protocol.ask import Limits
@@ -338,9 +339,9 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
     def _committed_writes(self, version: int) -> list[CommittedWrite] | None:
         """The writes of a commit; None if the table does not have it."""
 
-    def _spelled(self, partition_by: Iterable[str]) -> tuple[str, ...]:
-        """``partition_by=`` as :attr:`partition_by` spells it."""
-        return tuple(partition_by)
+    def _layouts(self, given: Layout) -> tuple[Layout, Layout]:
+        """The layout that was given for a new table, and that of this one, in the same spelling."""
+        return Layout(tuple(given.partition_by)), Layout(self.partition_by)
 
     def _settings(self) -> dict[str, str]:
         """What the table has of the ``properties=`` that it can be created with."""
