@@ -71,11 +71,11 @@ def carried(info: Mapping[str, Any], names: Collection[str]) -> dict[str, Entry 
     return found
 
 
-def shown_keys(info: Mapping[str, Any]) -> list[str]:
-    """The keys that a commit carries, as far as ``commitInfo`` tells them: of a long list, their hashes."""
+def keys_by_hash(info: Mapping[str, Any]) -> dict[str, str]:
+    """The keys that a commit carries, by their hashes, which are all that ``commitInfo`` has of a long list."""
     pointer = info.get("members")
-    hashes = members.unpacked(pointer["keys"]) if pointer else ()
-    return [*(str(write["key"]) for write in info.get("writes", ())), *(f"sha256:{one}" for one in hashes)]
+    names = (str(write["key"]) for write in info.get("writes", ()))
+    return members.by_hash(names, pointer["keys"] if pointer else "")
 
 
 def own_info(body: bytes, version: int) -> Mapping[str, Any]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from safewrite.findings import DANGER, EXAMPLES, INFO, Finding, Findings
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.history import engine
-from safewrite.iceberg.write.members import is_ours, shown_keys
+from safewrite.iceberg.write.members import is_ours, keys_by_hash, shown_keys
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.members import Places
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -47,11 +48,10 @@ def _doubled_keys(connection: Connection, head: TableVersion) -> Findings:
     """Find keys that stand twice.  A cherry-pick has no key of its own, and brings the rows of the snapshot
     that it names.
     """
-    by_key: dict[str, list[int]] = {}
+    places = Places()
     for at in head.ancestors():
-        for key in _keys(head, at):
-            by_key.setdefault(key, []).append(at)
-    repeated = {key: ids for key, ids in by_key.items() if len(ids) > 1}
+        places.add(at, _keys(head, at))
+    repeated = places.repeated()
     picked = {key: ids for key, ids in repeated.items() if any(at in head.picked for at in ids)}
     ours = {key: ids for key, ids in repeated.items() if key not in picked}
     if ours:
@@ -73,9 +73,9 @@ def _doubled_keys(connection: Connection, head: TableVersion) -> Findings:
         )  # fmt: skip
 
 
-def _keys(head: TableVersion, at: int) -> list[str]:
+def _keys(head: TableVersion, at: int) -> dict[str, str]:
     """The keys of the writes whose rows a snapshot brought; none for other writers' snapshots."""
-    return shown_keys(head.summaries[at]) or shown_keys(head.summaries.get(head.picked.get(at, at), {}))
+    return keys_by_hash(head.summaries[at]) or keys_by_hash(head.summaries.get(head.picked.get(at, at), {}))
 
 
 def _of_keys(keys: Mapping[str, list[int]]) -> dict[str, Any]:
@@ -84,9 +84,10 @@ def _of_keys(keys: Mapping[str, list[int]]) -> dict[str, Any]:
 
 def _taken_back(head: TableVersion, reached: set[int]) -> Findings:
     """Keyed snapshots that no branch or tag leads to: the table was rolled back past them."""
-    keys = [key for at, summary in head.summaries.items() if at not in reached for key in shown_keys(summary)]
-    standing = {key for at in reached if at in head.summaries for key in shown_keys(head.summaries[at])}
-    gone = [key for key in keys if key not in standing]
+    standing, passed = Places(), Places()
+    for at, summary in head.summaries.items():
+        (standing if at in reached else passed).add(at, keys_by_hash(summary))
+    gone = [passed.shown(one) for one in passed if one not in standing]
     if gone:
         yield Finding(
             INFO, "rolled_back_keys",

@@ -95,13 +95,17 @@ def in_summary(properties: Mapping[str, str], names: Collection[str]) -> set[str
     return found | members.held(packed, names) if packed else found
 
 
-def shown_keys(properties: Mapping[str, str]) -> list[str]:
-    """The keys that a snapshot carries, as far as its summary tells them: of a long list, their hashes."""
+def keys_by_hash(properties: Mapping[str, str]) -> dict[str, str]:
+    """The keys that a snapshot carries, by their hashes, which are all that its summary has of a long list."""
     listed = inline(properties)
     if listed is not None:
-        return [str(one["key"]) for one in listed]
-    packed = properties.get(MEMBER_KEYS, "")
-    return [f"sha256:{one}" for one in members.unpacked(packed)]
+        return members.by_hash(str(one["key"]) for one in listed)
+    return members.by_hash((), properties.get(MEMBER_KEYS, ""))
+
+
+def shown_keys(properties: Mapping[str, str]) -> list[str]:
+    """The keys that a snapshot carries, as far as its summary tells them."""
+    return list(keys_by_hash(properties).values())
 
 
 def is_ours(properties: Mapping[str, str]) -> bool:
