@@ -74,8 +74,7 @@ def _new_table(
     prepared: Prepared, arbiter_properties: Mapping[str, str], first: Plan, table_id: str, now_ms: int
 ) -> Changes:
     configuration = {name: _text(value) for name, value in first.properties.items()}
-    if arbiter_properties["safewrite.arbiter"] != "local":
-        configuration |= arbiter_properties
+    configuration |= arbiter_properties
     metadata: Action = {
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},
