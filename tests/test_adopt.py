@@ -231,7 +231,7 @@ def test_a_local_table_that_moves_with_its_folder_needs_no_adoption(folder: Path
 # --- file systems -----------------------------------------------------------------------------------------
 MOUNTS = """\
 22 27 0:21 / / rw - ext4 /dev/sda1 rw
-23 22 0:30 / /mnt/bu\\040cket rw,relatime shared:1 - fuse.mount-s3 mountpoint-s3 rw
+23 22 0:30 / /mnt/my\\040bucket rw,relatime shared:1 - fuse.mount-s3 mountpoint-s3 rw
 24 22 0:31 / /mnt rw - tmpfs none rw
 25 22 0:32 / /home/share rw - nfs4 server:/x rw
 26 25 0:33 / /home/share/disk rw - fuseblk /dev/sdb1 rw
@@ -244,8 +244,8 @@ def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount(tmp_path: Path
     table.write_text(MOUNTS)
     kinds = {
         "/data": ("ext4", False),
-        "/mnt/bu cket/orders": ("fuse.mount-s3", True),
-        "/mnt/buc": ("tmpfs", False),
+        "/mnt/my bucket/orders": ("fuse.mount-s3", True),
+        "/mnt/my": ("tmpfs", False),
         "/home/share/t": ("nfs4", True),
         "/home/share/disk/t": ("fuseblk", False),
         "/home/shared": ("ext4", False),
