@@ -48,6 +48,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch_one
+from safewrite.texts import shortened
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -101,7 +102,9 @@ class OverwriteTransaction(Transaction):
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
         shown = super().parameters(partition_by)
-        return shown if self.predicate == EVERYTHING else {**shown, "predicate": str(self.predicate)}
+        return (
+            shown if self.predicate == EVERYTHING else {**shown, "predicate": shortened(str(self.predicate))}
+        )
 
     def suffices(self, summary: str) -> bool:
         """An overwrite must know the files of every commit."""
