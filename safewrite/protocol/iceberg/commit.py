@@ -23,12 +23,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from safewrite.errors import (
-    CommitUnknownError,
-    RetriesExhaustedError,
-    SafewriteError,
-    TableNotFoundError,
-)
+from safewrite.errors import CommitUnknownError, RetriesExhaustedError, SafewriteError, TableNotFoundError
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits, ask, overdue, unanswered
 from safewrite.protocol.contention import spread
@@ -137,8 +132,7 @@ def _settle(
         if isinstance(outcome, Exists | Failed) and not (in_doubt or unseen) and isinstance(looked, Ok):
             assert isinstance(looked.value, TableVersion)
             if looked.value.location != change.base.location:
-                # Refused on a table that is not the base any more, though what the change requires holds: its
-                # format was upgraded, for one.  The same change may be refused for ever; one on the new base is not.
+                # Not the base any more, though what the change requires holds: its format was upgraded, for one.
                 return Settled(False, looked.value, in_doubt=True)
             if isinstance(outcome, Failed):
                 raise unanswered(swap, outcome)
