@@ -22,6 +22,7 @@ from safewrite.errors import (
     UnsupportedTableError,
     WouldAlterError,
 )
+from safewrite.history import CommittedWrite, HistoryEntry
 from safewrite.receipt import Outcome, Receipt
 from safewrite.stores.events import Event
 from safewrite.table import Table
@@ -33,9 +34,11 @@ from safewrite.version import __version__ as __version__
 
 __all__ = [
     "CommitUnknownError",
+    "CommittedWrite",
     "ConflictError",
     "Event",
     "ForeignWriterError",
+    "HistoryEntry",
     "InternalError",
     "InvalidInputError",
     "Kind",

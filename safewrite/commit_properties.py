@@ -39,6 +39,11 @@ _TAKEN = frozenset(
 _PREFIXES = ("safewrite", "added-", "deleted-", "removed-", "total-", "partitions.", "spark.", "iceberg")
 
 
+def is_free(name: str) -> bool:
+    """Whether a caller may give the name to a property, for engines give it no meaning."""
+    return name not in _TAKEN and bool(name.strip()) and not name.lower().startswith(_PREFIXES)
+
+
 def checked(properties: Any) -> dict[str, str]:
     """The properties as texts; {} where there are none.
 
@@ -47,7 +52,7 @@ def checked(properties: Any) -> dict[str, str]:
     """
     found = settings("properties", properties) or {}
     for name in found:
-        if name in _TAKEN or not name.strip() or name.lower().startswith(_PREFIXES):
+        if not is_free(name):
             raise InvalidInputError(
                 f"properties= has {shown(name)}, a name that engines or safewrite give a meaning in the history. Nothing was "
                 "written. Give it a prefix of your own, such as 'etl.'."

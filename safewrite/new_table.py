@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import InvalidInputError, TableNotFoundError
@@ -28,19 +29,33 @@ def only_for_new(**given: Any) -> None:
         )
 
 
-def warn_of_kept(table: Table, partition_by: Any, properties: Mapping[str, str]) -> None:
-    """Warn which settings of a new table have no effect, for the table exists and has others."""
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a table is to be made, or how one is that is there: what cannot be had otherwise afterwards."""
+
+    partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    location: str = ""
+
+
+def warn_of_kept(
+    table: Table, *, partition_by: Any, sort_by: Any, properties: Mapping[str, str], location: str | None
+) -> bool:
+    """Warn which settings of a new table have no effect, for the table exists and has others; False if it does not."""
     try:
-        own_partitions, own = table.partition_by, table._settings()  # noqa: SLF001 - of the same package
+        own_properties = table._settings()  # noqa: SLF001 - of the same package
+        wanted, own = table._layouts(Layout(partition_by, sort_by, location or ""))  # noqa: SLF001
     except TableNotFoundError:
-        return
+        return False
     kept = []
-    if isinstance(partition_by, Sequence | set) and partition_by:
-        same = table._spelled(partition_by) == own_partitions  # noqa: SLF001
-        kept += [] if same else [f"partition_by= (the table has {list(own_partitions)})"]
+    for name, given in asdict(wanted).items():
+        has = getattr(own, name)
+        if given and given != has:
+            shown = list(has) if isinstance(has, tuple) else repr(has)
+            kept.append(f"{name}= (the table has {shown})")
     for name, value in properties.items():
-        if str(own.get(name)).lower() != value.lower():
-            kept.append(f"property {name} (the table has {own.get(name)!r})")
+        if str(own_properties.get(name)).lower() != value.lower():
+            kept.append(f"property {name} (the table has {own_properties.get(name)!r})")
     if kept:
         log.warning(
             "%s is there already, so this has no effect: %s.",
@@ -48,3 +63,4 @@ def warn_of_kept(table: Table, partition_by: Any, properties: Mapping[str, str])
             "; ".join(kept),
             extra={"table": table.uri},
         )
+    return True

@@ -11,6 +11,8 @@ from safewrite.errors import InvalidInputError
 from safewrite.frames.source import is_spark
 from safewrite.given import schema_mode as check_mode
 from safewrite.group import Answer, Group
+from safewrite.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, no_version
+from safewrite.new_table import Layout
 from safewrite.operation import Operation
 from safewrite.options import GENERATED, Key, Txn, identity, known_key, patience
 from safewrite.protocol.ask import Limits
@@ -269,8 +271,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
     ) -> Receipt:
         """Upsert and delete rows by key, in one commit: of all changes of a key, the last by its sequence stays.
 
-        Batches may come late, twice, or in any order: a change that is older than the row or the deletion that is
-        known is left out.  Equal changes of one sequence count as duplicates, unequal ones are refused.
+        Batches may come late, twice, or in any order: what is older than the row or deletion that is known is left out.
 
         Args:
             data: pandas, Arrow or polars frame, or a list of dicts; each row is a change, in the order of its source.
@@ -279,25 +280,21 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             delete_when: what makes a row a delete (``"op = 'd'"``, tuples, or the name of a boolean column); such a row
                 needs its key and sequence only.  Columns that only conditions name need not be in the table.
             truncate_when: what makes a row a truncate: everything before its sequence goes; it needs no key.
-            all_late: what to make of a batch of which every change is older than the table: an error, for a source that
-                was set back looks so, or a count like any other, where the source delivers late.
+            all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
             key, txn, properties, timeout_s: as for :meth:`append`.
 
         Returns:
-            A receipt whose ``changes`` counts what became of each: inserted, updated, deleted, tombstoned (a delete of a
-            key that had no row), truncated, and late, duplicate, superseded.
+            A receipt whose ``changes`` counts what became of each; docs/apply-changes.md has the words.
 
         Raises:
-            InvalidInputError: unequal changes of one key and sequence, a key or sequence that is NULL, a key that is in
-                the table twice, or a change from before the time for which deletions are remembered (14 days).
+            InvalidInputError: the batch is refused as docs/apply-changes.md says; the keys are named.
             As :meth:`overwrite`, and TableNotFoundError before the table is made.
         """
         from safewrite.changes.reading import declared
 
         if is_spark(data):
             raise InvalidInputError(
-                "apply_changes takes no Spark DataFrame. Nothing was written. Pass frame.toArrow(), in foreachBatch too, where a "
-                "batch fits into the driver's memory."
+                "apply_changes takes no Spark DataFrame. Nothing was written. Pass frame.toArrow() if it fits into memory."
             )
         operation = Operation(
             "apply_changes",
@@ -322,6 +319,39 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         started_s = monotonic_s(self.world)
         found = self._resolve(known_key(key))
         return None if found is None else Receipt.recalled(self.uri, *found, self._since(started_s))
+
+    @verb
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """The commits of the table, newest first, as its log or its metadata records them.
+
+        Those of other engines are among them.  Those that were cleaned up or expired are not, nor Iceberg's snapshots
+        of other branches and those that were rolled back.
+
+        Args:
+            limit: so many commits at most; None for all that are there.
+
+        Raises:
+            TableNotFoundError: before there is a table.
+            StorageError: the store or the catalog gave no answer.
+        """
+        return self._history(checked_limit(limit))
+
+    @verb
+    def committed_writes(self, version: int) -> list[CommittedWrite]:
+        """Every write that one commit carries, also where an entry of :meth:`history` shows only the first few.
+
+        Args:
+            version: a Delta version or an Iceberg snapshot id, such as that of an entry or of a receipt.
+
+        Raises:
+            InvalidInputError: the table does not have that version, or no longer.
+            TableNotFoundError: before there is a table.
+            StorageError: the store gave no answer, or the list of the commit's writes is gone.
+        """
+        found = self._committed_writes(checked_version(version))
+        if found is None:
+            raise no_version(version, self.uri)
+        return found
 
     @verb
     def sink(
@@ -353,9 +383,17 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         return sink(self.reopen, mode, app_id, schema_mode, extra)
 
     # --- what a format knows ------------------------------------------------------------------------
-    def _spelled(self, partition_by: Iterable[str]) -> tuple[str, ...]:
-        """``partition_by=`` as :attr:`partition_by` spells it."""
-        return tuple(partition_by)
+    @abstractmethod
+    def _history(self, limit: int | None) -> list[HistoryEntry]:
+        """The newest commits that are still there."""
+
+    @abstractmethod
+    def _committed_writes(self, version: int) -> list[CommittedWrite] | None:
+        """The writes of a commit; None if the table does not have it."""
+
+    def _layouts(self, given: Layout) -> tuple[Layout, Layout]:
+        """The layout that was given for a new table, and that of this one, in the same spelling."""
+        return Layout(tuple(given.partition_by)), Layout(self.partition_by)
 
     def _settings(self) -> dict[str, str]:
         """What the table has of the ``properties=`` that it can be created with."""

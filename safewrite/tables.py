@@ -155,7 +155,11 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             )
     table = _open_iceberg(uri, given) if catalog is not None else _open_delta(uri, given)
     if given.create:
-        new_table.warn_of_kept(table, given.partition_by, given.properties)
+        kept = partial(
+            new_table.warn_of_kept, table, partition_by=given.partition_by, sort_by=given.sort_by,
+            properties=given.properties, location=given.location,
+        )  # fmt: skip
+        table.unlike = None if kept() else kept
     return table
 
 

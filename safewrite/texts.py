@@ -11,6 +11,11 @@ def shown(value: object, most: int = 80) -> str:
         return f"<{kind(value)}, which cannot be shown>"
 
 
+def shortened(text: str, most: int = 4096) -> str:
+    """A text of at most about so many letters; of a longer one its beginning, and how long it is."""
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text)} letters)"
+
+
 def said(error: BaseException) -> str:
     """The text of an error, which may have none, or raise when asked for it."""
     try:

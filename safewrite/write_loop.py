@@ -72,6 +72,8 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         self.limits = limits or Limits()
         self._queue_first = 0
         self._pace = Pace()
+        self.unlike: Callable[[], object] | None = None
+        """Warns of settings of a new table that the table lacks which another writer made meanwhile."""
 
     @property
     @abstractmethod
@@ -277,6 +279,10 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             )
         with after_ack(self.uri):
             self._after(done, started_s)
+        with after_ack(self.uri):
+            unlike, self.unlike = self.unlike, None
+            if unlike is not None:
+                unlike()
         if not done.already:
             self._pace.note(receipt.elapsed_s, done.attempts)
 

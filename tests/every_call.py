@@ -256,6 +256,9 @@ class Bench:
         asked: dict[str, Callable[[], Any]] = {
             "resolve": lambda: table.resolve(odd),
             "resolve known": lambda: table.resolve("event-1"),
+            "history": lambda: table.history(odd),
+            "history known": lambda: table.history(limit=2),
+            "committed writes": lambda: table.committed_writes(odd),
             "refresh": table.refresh,
             "checkpoint": lambda: table.checkpoint() if self.catalog is None else None,
             "sink mode": lambda: table.sink(odd, app_id="a"),

@@ -449,6 +449,7 @@ def test_stress_answers_in_the_form_of_the_other_commands(monkeypatch: pytest.Mo
     [
         ("doctor",),
         ("resolve", "key"),
+        ("history",),
         ("repair",),
         ("locks", "list"),
         ("verify", "--ledger", "pyproject.toml"),

@@ -446,45 +446,6 @@ def test_an_odd_call_that_is_right(given: Given, format_: str, call: Call, resul
     assert call(getattr(given, format_)) == result
 
 
-def test_settings_of_a_table_that_is_there_are_named_where_they_have_no_effect(
-    given: Given, caplog: pytest.LogCaptureFixture
-) -> None:
-    sw.open(given.folder / "delta", create=True, partition_by=["day"], properties={"owner": "me"})
-    sw.open("db.orders", catalog=given.catalog, create=True, partition_by=["day"])
-    told = [record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()]
-    assert len(told) == 2
-    assert "partition_by= (the table has [])" in told[0]
-    assert "property owner" in told[0]
-
-
-def test_settings_that_the_table_has_are_not_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path / "w")}
-    settings: list[tuple[Any, dict[str, Any]]] = [
-        (tmp_path / "delta", {"partition_by": ["day"], "properties": {"owner": "me"}}),
-        (
-            "db.orders",
-            {
-                "catalog": catalog,
-                "partition_by": ["days(at)", "bucket(4, id)"],
-                "properties": {"format-version": "2", "owner": "me"},
-            },
-        ),
-    ]
-    for name, given in settings:
-        for _ in range(2):
-            sw.open(name, create=True, **given).append(
-                [row(price=decimal.Decimal("1.00"), at=dt.datetime.now(dt.UTC))]
-            )
-    assert [record.getMessage() for record in caplog.records if "has no effect" in record.getMessage()] == []
-
-
-def test_a_partitioning_of_a_column_that_is_not_there_is_named(
-    given: Given, caplog: pytest.LogCaptureFixture
-) -> None:
-    sw.open("db.orders", catalog=given.catalog, create=True, partition_by=["days(nothing)"])
-    assert "partition_by= (the table has [])" in caplog.text
-
-
 def test_a_new_table_with_times_without_a_zone_says_what_that_means(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,9 @@ def calls() -> None:
     for table in (delta, iceberg):
         receipt: sw.Receipt = table.append([{"id": 1}], key="event")
         assert receipt.rows
+        entries: list[sw.HistoryEntry] = table.history(limit=3)
+        writes: list[sw.CommittedWrite] = table.committed_writes(entries[0].version)
+        assert entries[0].writes == tuple(writes)
     sw.open("s3://lake/t").checkpoint()
     sw.open("db.t", catalog="prod").iceberg.scan()
     sw.open("s3://lake/t").iceberg  # type: ignore[attr-defined]  # noqa: B018

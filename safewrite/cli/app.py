@@ -1,4 +1,4 @@
-"""Runs the commands of ``safewrite``: doctor, resolve, repair, checkpoint, locks, verify, stress.
+"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, adopt, checkpoint, locks, verify, stress.
 
 Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
 usage or settings.  Every option can be set as ``SAFEWRITE_<NAME>`` in the environment.
@@ -13,6 +13,8 @@ from typing import Annotated
 import typer
 
 import safewrite
+from safewrite.cli.adopt import adopt
+from safewrite.cli.history import history
 from safewrite.cli.locks import locks
 from safewrite.cli.shared import EXIT_USAGE, OutputOption
 from safewrite.cli.stress import stress
@@ -58,7 +60,9 @@ def _main(
 
 app.command()(doctor)
 app.command()(resolve)
+app.command()(history)
 app.command()(repair)
+app.command()(adopt)
 app.command()(checkpoint)
 app.add_typer(locks, name="locks")
 app.command()(verify)

@@ -17,6 +17,7 @@ PROPERTY_ARBITER = "safewrite.arbiter"
 PROPERTY_LOCK_TABLE = "safewrite.lock-table"
 PROPERTY_LOCK_PATH = "safewrite.lock-path"
 PROPERTY_PROBED = "safewrite.probed"
+OWN_PROPERTIES = frozenset({PROPERTY_ARBITER, PROPERTY_LOCK_TABLE, PROPERTY_LOCK_PATH, PROPERTY_PROBED})
 _LOCK_TABLE_SETTING = "DELTA_DYNAMO_TABLE_NAME"
 
 
@@ -85,7 +86,7 @@ def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
     if theirs is not None and theirs != connection.arbiter_name:
         raise UnsafeConfigError(
             f"This table's arbiter is {theirs!r}; it was opened with {connection.arbiter_name!r}. Two arbiters for "
-            f"one table lose rows. Nothing was written. Open it with {_as_recorded(theirs, recorded)}.",
+            f"one table lose rows. Nothing was written. {_cure(connection, theirs, recorded)}",
             kind=Kind.ARBITER_MISMATCH,
         )
     unique = recorded.get(PROPERTY_LOCK_TABLE)
@@ -96,6 +97,16 @@ def check_arbiter(connection: Connection, recorded: Mapping[str, str]) -> None:
             "table that guards it (same name, region and account).",
             kind=Kind.ARBITER_MISMATCH,
         )
+
+
+def _cure(connection: Connection, theirs: str, recorded: Mapping[str, str]) -> str:
+    """How a table can be written to that another arbiter guards; one of S3 is none for a folder, nor the reverse."""
+    uri = connection.address.uri
+    if theirs == "local":
+        return f"If this is a copy of a local table, make it one of its own: `safewrite adopt {uri} --lock-table NAME`."
+    if not connection.address.is_s3:
+        return f"If this is a copy of a table on S3, on a local disk, make it one of its own: `safewrite adopt {uri}`."
+    return f"Open it with {_as_recorded(theirs, recorded)}."
 
 
 def _as_recorded(arbiter: str, recorded: Mapping[str, str]) -> str:

@@ -51,7 +51,9 @@ class Connection:
 
     def properties(self) -> dict[str, str]:
         """What a table records of its arbiter."""
-        recorded = {PROPERTY_ARBITER: str(self.arbiter_name), PROPERTY_PROBED: self.endpoint}
+        recorded = {PROPERTY_ARBITER: str(self.arbiter_name)}
+        if self.address.is_s3:
+            recorded[PROPERTY_PROBED] = self.endpoint
         if self.lock_table_id:
             recorded[PROPERTY_LOCK_TABLE] = self.lock_table_id
             recorded[PROPERTY_LOCK_PATH] = self.lock_path

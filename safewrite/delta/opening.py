@@ -120,7 +120,7 @@ def open_state(
     if state is not None and not foreign:
         check_table(state)
     if connection.arbiter_name == "object-store" and PROPERTY_ARBITER not in recorded:
-        _refuse_guarded(connection, world, limits)
+        refuse_guarded(connection, world, limits)
     version = state.version if state is not None else -1
     if newest is not None and newest.version < version:
         # Both were read at once: the entry of a commit that came meanwhile is there by now.
@@ -206,7 +206,8 @@ def _warn_of_mix(connection: Connection, version: int, newest: Entry, *, strict:
     log.warning(message, extra={"table": uri, "kind": Kind.MIXED_WRITERS.value})
 
 
-def _refuse_guarded(connection: Connection, world: Performer, limits: Limits) -> None:
+def refuse_guarded(connection: Connection, world: Performer, limits: Limits) -> None:
+    """Refuse to go by conditional PUT alone where a lock table's writers left their temp files."""
     effect = List("_delta_log/.tmp/", limit=1, name="open.list_temp")
     listed = run(ask(effect, limits), world)
     if not isinstance(listed, Ok):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from safewrite.delta import history
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.snapshot import Snapshot, load
@@ -19,6 +20,7 @@ from safewrite.delta.write.resolve import recorded, resolve
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import Done, write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
+from safewrite.history import CommittedWrite, HistoryEntry
 from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
@@ -226,6 +228,16 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
 
     def _recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
         return self._run(recorded(version, limits=self.limits))
+
+    def _history(self, limit: int | None) -> list[HistoryEntry]:
+        self._refresh()
+        return self._run(history.history(self._existing(), limit, self.limits))
+
+    def _committed_writes(self, version: int) -> list[CommittedWrite] | None:
+        self._refresh()
+        if not 0 <= version <= self._existing().version:
+            return None
+        return self._run(history.committed_writes(version, self.limits))
 
     def _after(self, done: Done, started_s: float) -> None:
         self._mixed |= done.mixed

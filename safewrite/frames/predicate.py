@@ -14,6 +14,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -36,6 +37,23 @@ class Compare:
 
     def __str__(self) -> str:
         return f"{_name(self.column)} {self.op} {_literal(self.value)}"
+
+
+@dataclass(frozen=True)
+class In:
+    """``column IN values``, which are at least two, and none of them NULL; NULL where the column is."""
+
+    column: str
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        # A repeat is known by the text of its condition, and this is the text that lists always had.
+        return " OR ".join(f"({Compare(self.column, '=', value)})" for value in self.values)
+
+    @cached_property
+    def members(self) -> frozenset[Any]:
+        """The values, to look one up in."""
+        return frozenset(self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +106,7 @@ class Either:
         return " OR ".join(f"({part})" for part in self.parts)
 
 
-Predicate: TypeAlias = Compare | IsNull | Constant | Not | Both | Either
+Predicate: TypeAlias = Compare | In | IsNull | Constant | Not | Both | Either
 
 
 def _name(column: str) -> str:
@@ -108,7 +126,7 @@ def _literal(value: Any) -> str:
 def columns(predicate: Predicate) -> frozenset[str]:
     """Names of the columns in a predicate."""
     match predicate:
-        case Compare(column=name) | IsNull(column=name):
+        case Compare(column=name) | In(column=name) | IsNull(column=name):
             return frozenset({name})
         case Not(part=part):
             return columns(part)
@@ -131,6 +149,10 @@ def possible(predicate: Predicate, known: Mapping[str, Any]) -> frozenset[Truth]
             return frozenset({known[name] is None}) if name in known else frozenset({True, False})
         case Compare(column=name):
             return frozenset({_compare(known[name], predicate)}) if name in known else ANYTHING
+        case In(column=name, members=members) if name in known:
+            return frozenset({None if known[name] is None else known[name] in members})
+        case In():
+            return ANYTHING
         case Not(part=part):
             return frozenset(None if truth is None else not truth for truth in possible(part, known))
         case Both(parts=parts):
@@ -198,6 +220,8 @@ def truths(predicate: Predicate, table: pa.Table) -> pa.ChunkedArray[Any]:
             return pc.is_null(table.column(name))
         case Compare(column=name):
             return _compare_rows(table.column(name), predicate)
+        case In(column=name, values=values):
+            return _in_rows(table.column(name), values)
         case Not(part=part):
             return pc.invert(truths(part, table))
         case Both(parts=parts):
@@ -221,6 +245,16 @@ def _compare_rows(column: pa.ChunkedArray[Any], predicate: Compare) -> pa.Chunke
     if number and predicate.op in {">", ">="}:
         result = pc.call_function("or_kleene", [result, pc.is_nan(column)])
     return result
+
+
+def _in_rows(column: pa.ChunkedArray[Any], values: tuple[Any, ...]) -> pa.ChunkedArray[Any]:
+    """Look each row up among the values: one hash of each, however many they are."""
+    if pa.types.is_floating(column.type):
+        column = column.cast(pa.float64())  # as for comparisons
+        if 0.0 in values:
+            values = (*values, -0.0, 0.0)  # they are equal, and have different bits
+    found = pc.is_in(column, value_set=pa.array(values, column.type))
+    return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
 
 
 # --- partition values -----------------------------------------------------------------------------------

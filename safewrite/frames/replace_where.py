@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import Constant, Predicate, columns, truths
+from safewrite.texts import shortened
 from safewrite.volatile import check_where
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def check_rows(prepared: Prepared, predicate: Predicate) -> None:
         outside += table.num_rows - _true_count(truths(predicate, table))
     if outside:
         raise InvalidInputError(
-            f"{outside} of {prepared.rows} rows do not satisfy where= ({predicate}), so a repeat would not replace "
+            f"{outside} of {prepared.rows} rows do not satisfy where= ({shortened(str(predicate), 300)}), so a repeat would not replace "
             "them. Nothing was written. Filter the rows, or widen where=."
         )
 

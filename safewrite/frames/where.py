@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, MissingExtraError
-from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Op, Predicate
+from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Op, Predicate
 from safewrite.given import plain, reading
 from safewrite.texts import shown
 
@@ -123,7 +123,8 @@ def _values(given: Any, condition: Condition) -> list[Any]:
 def _in(field: pa.Field[Any], values: Sequence[Any], *, negated: bool) -> Predicate:
     if not values or any(value is None for value in values):
         raise _refused(values, "IN needs values, and none of them NULL")
-    found = _joined(Either, [Compare(field.name, "=", _value(value, field)) for value in values])
+    typed = tuple(_value(value, field) for value in values)
+    found = Compare(field.name, "=", typed[0]) if len(typed) == 1 else In(field.name, typed)
     return Not(found) if negated else found
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from safewrite.errors import CommitUnknownError, InvalidInputError, TableNotFoundError, WouldAlterError
+from safewrite.errors import CommitUnknownError, TableNotFoundError, WouldAlterError
+from safewrite.history import CommittedWrite, HistoryEntry
+from safewrite.iceberg import history
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
@@ -21,6 +22,7 @@ from safewrite.iceberg.write.plans import Planner, inferred_schema
 from safewrite.iceberg.write.resolve import check_doubt
 from safewrite.iceberg.write.summary import Write, carries
 from safewrite.iceberg.write.write import Done, WritePlan, write
+from safewrite.new_table import Layout
 from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion
@@ -146,13 +148,11 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
     def __repr__(self) -> str:
         return f"<safewrite.IcebergTable {self.uri} snapshot={self.version} catalog={self.connection.kind}>"
 
-    def _spelled(self, partition_by: Iterable[str]) -> tuple[str, ...]:
-        from safewrite.iceberg.data import partitions
+    def _layouts(self, given: Layout) -> tuple[Layout, Layout]:
+        from safewrite.iceberg.data import layout
 
-        schema = self.iceberg.metadata.schema()
-        with suppress(InvalidInputError):  # of a column that the table lacks, so it is another partitioning
-            return partitions.spelled(partitions.spec(list(partition_by), schema), schema)
-        return tuple(partition_by)
+        metadata = self.iceberg.metadata
+        return layout.spelled(given, metadata.schema()), layout.of(metadata)
 
     def _settings(self) -> dict[str, str]:
         return {**self.properties, "format-version": str(self.iceberg.metadata.format_version)}
@@ -177,6 +177,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
             raise creation.exists(self.uri)
         if not creation.create_table(self.connection, schema, self._first or creation.Plan(), self.catalog):
             raise creation.exists(self.uri)
+        self.unlike = None
         self._open(strict=self._strict)
 
     # --- the newest version -------------------------------------------------------------------------
@@ -214,7 +215,8 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         if self._cached.head is not None:
             return self._admit(self._cached.fresh(self.limits))
         if self._first is not None and of:
-            creation.create_table(self.connection, inferred_schema(*of), self._first, self.catalog)
+            if creation.create_table(self.connection, inferred_schema(*of), self._first, self.catalog):
+                self.unlike = None  # catalogs may spell a location or a property otherwise
             self._open(strict=self._strict)
         return self._cached.existing()
 
@@ -282,6 +284,14 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
 
     def _recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
         return self._cached.run(members.recorded(self._cached.look(self.limits), version, self.limits))
+
+    def _history(self, limit: int | None) -> list[HistoryEntry]:
+        return self._cached.run(history.history(self._cached.look(self.limits), limit, self.limits))
+
+    def _committed_writes(self, version: int) -> list[CommittedWrite] | None:
+        return self._cached.run(
+            history.committed_writes(self._cached.look(self.limits), version, self.limits)
+        )
 
     def _after(self, done: Done, started_s: float) -> None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -63,6 +63,44 @@ def held(text: str, names: Collection[str]) -> set[str]:
 def unpacked(text: str) -> list[str]:
     """The hashes of a packed list."""
     return [text[at : at + _HASH_CHARS] for at in range(0, len(text), _HASH_CHARS)]
+
+
+def by_hash(names: Iterable[str], packed_names: str = "") -> dict[str, str]:
+    """Keys by their hashes, which are equal however a commit lists a key.
+
+    A key of which a packed list is all that is known is shown as ``sha256:`` and its hash.
+    """
+    return {one: f"sha256:{one}" for one in unpacked(packed_names)} | {hashed(name): name for name in names}
+
+
+class Places:
+    """Where keys stand, in commits that list them by themselves or by their hashes."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, list[int]] = {}
+        self._names: dict[str, str] = {}
+
+    def add(self, version: int, keys: Mapping[str, str]) -> None:
+        """Note the keys of a commit, as :func:`by_hash` gives them."""
+        for one, shown in keys.items():
+            self._at.setdefault(one, []).append(version)
+            if one not in self._names or hashed(shown) == one:
+                self._names[one] = shown
+
+    def __contains__(self, one: object) -> bool:
+        return one in self._at
+
+    def __iter__(self) -> Iterator[str]:
+        """The hashes, in the order in which they came."""
+        return iter(self._at)
+
+    def shown(self, one: str) -> str:
+        """The key with a hash, where any of the commits tells it."""
+        return self._names[one]
+
+    def repeated(self) -> dict[str, list[int]]:
+        """The commits of each key that stands in more than one."""
+        return {self._names[one]: versions for one, versions in self._at.items() if len(versions) > 1}
 
 
 def met(write: Member, version: int, entry: Mapping[str, Any] | None) -> Met | ReplayMismatchError:

@@ -8,8 +8,10 @@ from typing import Any
 import safewrite as sw
 from safewrite.wrangler.columns import Columns, values
 
-KEYS_MAX = 1_000
-"""How many keys or partitions one call may replace; each is compared with each row of the files it may be in."""
+KEYS_MAX = 100_000
+"""How many keys or partitions of one column one call may replace: each row is looked up among them."""
+PAIRS_MAX = 1_000
+"""How many of several columns; each is compared with each row of the files it may be in."""
 
 Condition = list[tuple[str, str, Any]] | list[list[tuple[str, str, Any]]]
 
@@ -22,7 +24,7 @@ def by_partition(columns: Columns, partition_cols: Sequence[str]) -> Condition:
     """
     found = _distinct(columns, partition_cols, "partition_cols")
     rows = list(dict.fromkeys(found))
-    _check_count(rows, "partitions")
+    _check_count(rows, "partitions", partition_cols)
     return _one_of(partition_cols, rows)
 
 
@@ -33,7 +35,7 @@ def by_key(columns: Columns, merge_cols: Sequence[str]) -> Condition:
         InvalidInputError: a key that is NULL or a float, that the frame has twice, or too many of them.
     """
     rows = _distinct(columns, merge_cols, "merge_cols")
-    _check_count(rows, "keys")
+    _check_count(rows, "keys", merge_cols)
     seen = set()
     for row in rows:
         if any(value is None or isinstance(value, float) for value in row):
@@ -67,10 +69,12 @@ def _distinct(columns: Columns, names: Sequence[str], argument: str) -> list[tup
     return rows
 
 
-def _check_count(rows: Sequence[Any], what: str) -> None:
-    if len(rows) > KEYS_MAX:
+def _check_count(rows: Sequence[Any], what: str, names: Sequence[str]) -> None:
+    most = KEYS_MAX if len(names) == 1 else PAIRS_MAX
+    if len(rows) > most:
         raise sw.InvalidInputError(
-            f"The frame has {len(rows)} {what}; one call replaces at most {KEYS_MAX}. Nothing was written. Write it in "
+            f"The frame has {len(rows)} {what}; one call replaces at most {most} of {len(names)} "
+            f"column{'s' * (len(names) > 1)}. Nothing was written. Write it in "
             "several calls, or say by a condition what goes: safewrite.open(...).overwrite(df, where=...)."
         )
 

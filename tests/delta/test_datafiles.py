@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from safewrite.delta.data.datafiles import encode
 from safewrite.delta.data.stats import FileStats
+from safewrite.delta.log.indexing import Indexed
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames import prepare
 from safewrite.frames.types import UTC_TIMESTAMP
@@ -241,7 +242,7 @@ def test_nan_leaves_out_the_bounds_and_infinity_is_spelled_as_spark_does() -> No
 def test_nan_in_one_slice_leaves_out_the_bounds_of_the_whole_file() -> None:  # H7
     for order in ([math.nan, 1.0], [1.0, math.nan]):
         pieces = [pa.table({"a": [value]}) for value in order]
-        stats = FileStats(pieces[0].schema)
+        stats = FileStats(pieces[0].schema, {("a",)})
         for piece in pieces:
             stats.update(piece)
         found = json.loads(stats.to_json())
@@ -303,7 +304,7 @@ def test_only_the_first_leaf_columns_have_statistics() -> None:
     table = pa.table({f"c{i}": [i] for i in range(40)})
     (file,) = encode(prepare(table, None), partition_by=(), write_id="w")
     assert list(json.loads(file.stats)["nullCount"]) == [f"c{i}" for i in range(32)]
-    assert stats_of(pa.int64(), [1], indexed_columns=0)["nullCount"] == {}
+    assert stats_of(pa.int64(), [1], indexed=Indexed(0))["nullCount"] == {}
 
 
 def test_row_groups_can_be_left_out_by_every_column_but_floats() -> None:

@@ -18,6 +18,7 @@ from safewrite.delta.maintenance.doctor import examine
 from safewrite.delta.maintenance.inspection import inspect_table, same_place
 from safewrite.findings import Finding, Severity
 from safewrite.protocol.effects import Ok, Outcome
+from safewrite.protocol.members import packed
 from safewrite.stores.aws import ServerClock
 from safewrite.stores.memory import MemoryObjects
 from tests.delta.logs import PROTOCOL, add, body, metadata, remove
@@ -134,6 +135,15 @@ def test_a_key_in_two_commits_is_found(tmp_path: Path) -> None:
     info = {"commitInfo": {"safewrite": {"commitId": "c", "writes": [{"key": "k", "rows": 1}]}}}
     with_files(table_of(tmp_path, (info, add("a")), (info, add("b"))), "a", "b")
     assert findings(tmp_path)["key_committed_twice"].details["keys"] == {"k": [1, 2]}
+
+
+def test_a_key_of_a_long_list_that_stands_by_itself_too_is_found_and_named(tmp_path: Path) -> None:
+    """The list is in a file of its own, and commitInfo has the hashes of its keys."""
+    pointer = {"count": 2, "path": "_safewrite/members/x.json", "md5": "", "keys": packed(["k", "other"])}
+    group = {"commitInfo": {"safewrite": {"commitId": "g", "writes": [], "members": pointer}}}
+    alone = {"commitInfo": {"safewrite": {"commitId": "c", "writes": [{"key": "k", "rows": 1}]}}}
+    with_files(table_of(tmp_path, (group, add("a")), (alone, add("b"))), "a", "b")
+    assert findings(tmp_path)["key_committed_twice"].details == {"keys": {"k": [1, 2]}, "count": 1}
 
 
 def test_a_long_log_without_a_checkpoint_is_found(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from safewrite.frames.predicate import (
     Compare,
     Constant,
     Either,
+    In,
     IsNull,
     Not,
     columns,
@@ -26,6 +27,7 @@ from safewrite.frames.predicate import (
     possible,
     truths,
 )
+from safewrite.frames.spark.sql import to_sql
 from safewrite.frames.where import parse
 
 NAN = float("nan")
@@ -100,6 +102,52 @@ def test_what_is_possible_for_a_file_holds_for_each_of_its_rows(text, known):
         outcomes = possible(predicate, {name: row[name] for name in known})
         assert truth in outcomes
         assert not columns(predicate) <= known or outcomes == {truth}
+
+
+LISTED: dict[str, list[object]] = {
+    "n": [-1, 0, 2, 2**53, 2**53 + 1],
+    "price": [-0.0, 0.0, 0.5, float("inf")],
+    "ratio": [0.1, 0.10000000149011612, 0.0],
+    "amount": [Decimal("0.10"), Decimal("1E+2")],
+    "text": ["", "a", "it's"],
+    "flag": [True, False],
+    "day": [dt.date(2026, 11, 21), dt.date(1, 1, 1)],
+    "at": [dt.datetime(2026, 11, 21, tzinfo=UTC), dt.datetime(1, 1, 1, tzinfo=UTC)],
+    "local": [dt.datetime(2026, 11, 21), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)],  # noqa: DTZ001
+}
+
+
+@given(st.data())
+def test_a_list_means_what_its_comparisons_mean(data):
+    """One look-up of each row instead of one comparison with each value: NULL, NaN and -0.0 as before."""
+    name = data.draw(st.sampled_from(sorted(LISTED)))
+    kind = SCHEMA.field(name).type
+    values = tuple(data.draw(st.lists(st.sampled_from(LISTED[name]), min_size=2, max_size=6)))
+    odd = [None, *([NAN, -0.0] if pa.types.is_floating(kind) else [])]
+    found = data.draw(st.lists(st.sampled_from([*odd, *LISTED[name]]), max_size=8))
+    rows = pa.table({name: pa.chunked_array([pa.array(found[:3], kind), pa.array(found[3:], kind)])})
+    listed = In(name, values)
+    compared = Either(tuple(Compare(name, "=", value) for value in values))
+    for one, other in ((listed, compared), (Not(listed), Not(compared))):
+        assert truths(one, rows).to_pylist() == truths(other, rows).to_pylist()
+        assert str(one) == str(other), "a repeat is known by this text"
+        assert columns(one) == {name}
+        assert possible(one, {}) == ANYTHING
+        for value in rows[name].to_pylist():
+            assert possible(one, {name: value}) == possible(other, {name: value})
+
+
+def test_a_long_list_is_no_chain_of_or_for_spark_but_for_floats():
+    assert to_sql(In("n", (1, 2))) == "(`n` = 1) OR (`n` = 2)"
+    many = to_sql(In("n", tuple(range(1_001))))
+    assert (many[:11], many.count(" OR ")) == ("`n` IN (0, ", 0)
+    assert to_sql(In("price", tuple(map(float, range(1_001))))).count(" OR ") == 1_000
+
+
+def test_a_list_of_one_value_is_a_comparison():
+    assert parse("n IN (7)", SCHEMA) == parse([("n", "in", [7])], SCHEMA) == Compare("n", "=", 7)
+    assert parse([("n", "in", [7, 8])], SCHEMA) == In("n", (7, 8))
+    assert parse([("n", "not in", [7, 8])], SCHEMA) == Not(In("n", (7, 8)))
 
 
 # --- what files the partition values decide ----------------------------------------------------------------

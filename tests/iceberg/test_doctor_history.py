@@ -14,7 +14,9 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransfo
 import safewrite as sw
 from safewrite.iceberg.data import manifests
 from safewrite.iceberg.data.schema import iceberg_schema
+from safewrite.iceberg.write.members import MEMBER_KEYS, MEMBERS
 from safewrite.iceberg.write.summary import KEY
+from safewrite.protocol.members import hashed
 from tests.iceberg.command_line import NAME, Place, current, ids, put_metadata, set_properties, sqlite_place
 from tests.iceberg.test_foreign_tables import cherry_pick
 
@@ -158,6 +160,48 @@ def test_a_key_that_was_written_again_after_a_cherry_pick_is_found_too(place: Pl
     place.table().append(ids(4), snapshot_properties={KEY: "event-3", "safewrite.rows": "1"})
     assert "key_cherry_picked_twice" in place.findings()
     assert "key_committed_twice" not in place.findings()
+
+
+# --- long lists ---------------------------------------------------------------------------------------
+def long_group(place: Place, first: int = 0) -> int:
+    """A group whose summary has only the hashes of its keys; returns its snapshot."""
+    members = [(f"event-{number}", ids(number)) for number in range(first + 1000, first + 1100)]
+    answers = place.open().append_many(members)
+    assert {one.outcome for one in answers} == {sw.Outcome.COMMITTED}
+    return int(answers[0].version)
+
+
+def test_a_key_of_a_long_list_that_stands_by_itself_too_is_found_and_named(place: Place) -> None:
+    group = long_group(place)
+    place.table().append(ids(1050), snapshot_properties={KEY: "event-1050", "safewrite.rows": "1"})
+    again = current(place.table()).snapshot_id
+    finding = place.findings()["key_committed_twice"]
+    assert finding["details"] == {
+        "keys": {"event-1050": [again, group]},
+        "count": 1,
+    }
+
+
+def test_keys_of_two_long_lists_are_found_by_their_hashes(place: Place) -> None:
+    long_group(place)
+    listed = current(place.table()).summary.additional_properties[MEMBER_KEYS]
+    more = {"safewrite.rows": "100", MEMBERS: '{"count": 100, "in": "manifest-list"}', MEMBER_KEYS: listed}
+    place.table().append(ids(7), snapshot_properties=more)
+    details = place.findings()["key_committed_twice"]["details"]
+    assert details["count"] == 100
+    assert f"sha256:{hashed('event-1000')}" in details["keys"]
+
+
+def test_a_long_list_that_was_rolled_back_and_written_again_in_parts_is_whole(place: Place) -> None:
+    before = place.open().version
+    long_group(place)
+    with place.table().manage_snapshots() as manage:
+        manage.rollback_to_snapshot(before)
+    finding = place.findings()["rolled_back_keys"]
+    assert finding["details"]["count"] == 100
+    place.open().append(ids(1000), key="event-1000")
+    place.open().append_many([(f"event-{number}", ids(number)) for number in range(1001, 1100)])
+    assert "rolled_back_keys" not in place.findings()
 
 
 # --- write, audit, publish ----------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue
@@ -46,8 +46,9 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from pyiceberg.types import FloatType
 
-from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Predicate, truths
+from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate, truths
 from safewrite.frames.where import parse
+from safewrite.iceberg.write import expressions
 from safewrite.iceberg.write.expressions import may_match, must_match
 from safewrite.iceberg.write.pruning import Pruning
 from tests.sampling import EXAMPLES, examples
@@ -124,8 +125,13 @@ def predicates(*names: str) -> st.SearchStrategy[Predicate]:
         )
         for name in names
     ]
+    listed = [
+        st.builds(In, st.just(name), st.lists(st.sampled_from(numbers), min_size=2, max_size=5).map(tuple))
+        for name in names
+        if (numbers := [v for v in VALUES[name] if v == v] + BETWEEN[name])  # noqa: PLR0124 - no NaN
+    ]
     leaves = st.one_of(
-        *compared, st.builds(IsNull, st.sampled_from(names)), st.builds(Constant, st.booleans())
+        *compared, *listed, st.builds(IsNull, st.sampled_from(names)), st.builds(Constant, st.booleans())
     )
 
     def nested(parts: st.SearchStrategy[Predicate]) -> st.SearchStrategy[Predicate]:
@@ -220,6 +226,21 @@ def test_no_matching_row_is_left_out_and_no_other_row_is_taken_for_one(
     holds()
 
 
+@pytest.mark.parametrize("metrics", METRICS)
+def test_ranges_that_stand_for_very_many_values_leave_out_and_take_no_wrong_file(
+    table: Table, metrics: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expressions, "EXACT_MAX", 1)
+    monkeypatch.setattr(expressions, "RANGES_MAX", 2)
+
+    @given(data=st.data())
+    @settings(max_examples=60)
+    def holds(data: st.DataObject) -> None:
+        judge(table, metrics, data)
+
+    holds()
+
+
 def judge(table: Table, metrics: str, data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(OFTEN), min_size=1, max_size=2, unique=True))
     frame = data.draw(frames(*names))
@@ -233,6 +254,23 @@ def judge(table: Table, metrics: str, data: st.DataObject) -> None:
         event("whole" if whole else "not known to be whole")
         assert kept or True not in found, f"{predicate} prunes a file in which it is {found}"
         assert not whole or set(found) == {True}, f"{predicate} takes a file whole in which it is {found}"
+
+
+def test_ranges_of_very_many_values_still_leave_out_files(table: Table) -> None:
+    (file,) = _dataframe_to_data_files(table.metadata, PLAIN, table.io)
+
+    def kept(*values: int, negated: bool = False) -> bool:
+        found: Predicate = In("n", values)
+        expression = may_match(Not(found) if negated else found, SCHEMA)
+        return _InclusiveMetricsEvaluator(table.schema(), expression).eval(file)
+
+    far = tuple(range(10, 2_010))
+    assert not kept(*far)
+    assert not kept(*(-number for number in far), *far), "the file lies in a gap between two ranges"
+    assert kept(*far, 2)
+    assert kept(*far, negated=True)
+    strict = must_match(Not(In("n", far)), SCHEMA)
+    assert _StrictMetricsEvaluator(table.schema(), strict).eval(file)
 
 
 # --- and they are of use ----------------------------------------------------------------------------------

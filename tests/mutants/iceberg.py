@@ -115,8 +115,8 @@ ICEBERG_MUTANTS = (
         "the doubt after a conflict that no look explained",
         SWAP,
         (("accepted or in_doubt or unseen)", "accepted or in_doubt)"),),
-        model("iceberg-set-sql", 3),
-        "zombie:",
+        OWN,
+        "test_a_conflict_after_which_nobody_could_look_is_in_doubt",
     ),
     Mutant(
         "no-read-back",

@@ -10,6 +10,7 @@ import pytest
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import truths
+from safewrite.frames.spark import sql
 from safewrite.frames.spark.batch import (
     Check,
     Origin,
@@ -195,7 +196,11 @@ def test_a_check_that_some_row_fails_refuses_all_and_frees_the_rows(spark: Spark
     assert spark.session.sparkContext._jsc.getPersistentRDDs().size() == before
 
 
-def test_predicates_in_sparks_sql_choose_the_rows_that_they_choose_in_arrow(spark: Spark) -> None:
+@pytest.mark.parametrize("alternatives_max", [1_000, 1], ids=["OR", "IN"])
+def test_predicates_in_sparks_sql_choose_the_rows_that_they_choose_in_arrow(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, alternatives_max: int
+) -> None:
+    monkeypatch.setattr(sql, "ALTERNATIVES_MAX", alternatives_max)
     data = pa.table(
         {
             "id": list(range(6)),
@@ -221,6 +226,13 @@ def test_predicates_in_sparks_sql_choose_the_rows_that_they_choose_in_arrow(spar
         [("at", ">=", dt.datetime(1970, 1, 1, tzinfo=dt.UTC))],
         [("wall", "<", dt.datetime(1970, 1, 1))],  # noqa: DTZ001
         [("id", "in", [1, 2]), ("te xt", "!=", "")],
+        [("te xt", "in", ["it's", "a\\b", "x"])],
+        [("x", "in", [0.0, 2.0])],
+        [("n", "in", [Decimal("1.10"), Decimal(0)])],
+        [("day", "in", [dt.date(1, 1, 1), dt.date(2026, 1, 1)])],
+        [("at", "in", [dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.datetime(1971, 1, 1, tzinfo=dt.UTC)])],
+        [("wall", "not in", [dt.datetime(1970, 1, 1), dt.datetime(1971, 1, 1)])],  # noqa: DTZ001
+        [("te xt", "not in", ["it's", "x"])],
     ]
     with spark.careless():
         frame = spark.session.createDataFrame(data)

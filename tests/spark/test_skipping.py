@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import safewrite as sw
+from safewrite.delta.log.indexing import NUM_INDEXED_COLS, STATS_COLUMNS
+from tests.delta.test_indexing import indexed
 from tests.spark.edges import FILTERS, SCHEMA, frames
 from tests.spark.session import Spark
 
@@ -36,3 +38,41 @@ def test_spark_does_skip_files_by_our_statistics(spark: Spark, root: Path) -> No
     assert spark.files_scanned(root, "double = double('NaN')") == 1, (
         "a file with NaN has no bounds, others have"
     )
+
+
+CHOICES: list[dict[str, str]] = [
+    {},
+    {NUM_INDEXED_COLS: "0"},
+    {NUM_INDEXED_COLS: "4"},
+    {NUM_INDEXED_COLS: "-1"},
+    {STATS_COLUMNS: "NUMBER,inner.deep"},
+    {STATS_COLUMNS: "`odd.name`, inner.x", NUM_INDEXED_COLS: "2"},
+    {STATS_COLUMNS: ""},
+]
+
+
+def test_spark_has_statistics_of_the_same_columns_for_the_same_properties(
+    spark: Spark, tmp_path: Path
+) -> None:
+    """One append of Spark, one of ours, to tables that Spark made."""
+    for number, properties in enumerate(CHOICES):
+        folder = tmp_path / str(number)
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        spark.run(
+            f"CREATE TABLE delta.`{folder}` (day STRING, tags ARRAY<BIGINT>, flag BOOLEAN, inner STRUCT<x: BIGINT, deep: "
+            "STRUCT<y: STRING, z: BIGINT>>, id BIGINT, number BIGINT, `odd.name` STRING) USING delta PARTITIONED BY (day) "
+            + (f"TBLPROPERTIES ({listed})" if listed else "")
+        )
+        spark.run(
+            f"INSERT INTO delta.`{folder}` VALUES ('d', array(1), true, named_struct('x', 1, 'deep', "
+            "named_struct('y', 'a', 'z', 1)), 1, 1, 'a')"
+        )
+        theirs = indexed(folder)
+        rows = {
+            "day": "d", "tags": [2], "flag": True, "inner": {"x": 2, "deep": {"y": "b", "z": 2}}, "id": 2,
+            "number": 2, "odd.name": "b",
+        }  # fmt: skip
+        sw.open(folder).append([rows])
+        assert indexed(folder) == theirs, properties
+        filters = {"number = 2": [2], "`odd.name` = 'b'": [2], "inner.deep.z = 2": [2], "flag": [1, 2]}
+        assert spark.filtered(folder, list(filters)) == filters, properties

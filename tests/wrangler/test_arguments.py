@@ -152,7 +152,7 @@ REFUSED: dict[str, Refused] = {
     "too many keys": (
         ICEBERG,
         "merge_cols",
-        {"merge_cols": ["id"], "df": pd.DataFrame({"id": range(1001), "day": ["a"] * 1001})},
+        {"merge_cols": ["id", "day"], "df": pd.DataFrame({"id": range(1001), "day": ["a"] * 1001})},
         sw.InvalidInputError,
         "at most 1000",
     ),

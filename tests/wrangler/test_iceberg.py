@@ -162,6 +162,16 @@ def test_rows_with_the_keys_of_the_frame_are_replaced_in_one_commit(
     assert [tuple(row.values()) for row in house.rows()] == left
 
 
+def test_thousands_of_keys_are_replaced_in_one_commit(house: House) -> None:
+    """Each row is looked up among them once."""
+    write(house, pd.DataFrame({"id": range(12_000), "n": 0}))
+    write(house, pd.DataFrame({"id": range(0, 12_000, 2), "n": 1}), merge_cols=["id"])
+    found = house.rows()
+    assert house.commits() == 2
+    assert (len(found), sum(row["n"] for row in found)) == (12_000, 6_000)
+    assert {row["id"] % 2 for row in found if row["n"]} == {0}
+
+
 def test_the_last_writer_of_a_key_wins_and_a_repeat_in_another_order_is_recognised(house: House) -> None:
     write(house, MOVIES)
     newer = MOVIES.assign(gross=[1, 2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
@@ -11,7 +11,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from safewrite.delta.data.partitions import directory, groups
-from safewrite.delta.data.stats import INDEXED_COLUMNS, FileStats
+from safewrite.delta.data.stats import FileStats
+from safewrite.delta.log.indexing import Indexed, Path
 from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.grouping import tables_of
 from safewrite.frames.parquet import ParquetDraft, rolled
@@ -19,6 +20,7 @@ from safewrite.frames.prepare import Prepared
 
 TARGET_FILE_BYTES = 128 * 2**20
 
+FIRST_COLUMNS = Indexed()
 Compression = Literal["zstd", "snappy", "none"]
 _WRITE_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -59,12 +61,11 @@ def encode(
     write_id: str,
     target_file_size: int = TARGET_FILE_BYTES,
     compression: Compression = "snappy",
-    indexed_columns: int = INDEXED_COLUMNS,
+    indexed: Indexed = FIRST_COLUMNS,
 ) -> Iterator[DataFile]:
     """The data files of ``prepared``, one at a time, each of about ``target_file_size`` bytes.
 
-    ``write_id`` makes the paths unique (B1, C10); ``indexed_columns`` is how many leaf columns get
-    statistics (table property ``delta.dataSkippingNumIndexedCols``).  One file and one slice of rows
+    ``write_id`` makes the paths unique (B1, C10); ``indexed`` chooses the columns that get statistics.  One file and one slice of rows
     are in memory, if the caller drops each file before it asks for the next.  A frame without rows gives no file.  Raises InternalError if the
     rows in the footers are not the rows given (G5, H10).
     """
@@ -81,11 +82,12 @@ def encode(
         raise InvalidInputError(f"target_file_size is {target_file_size}; it must be at least 1 byte.")
     names = [n for n in prepared.schema.names if n not in set(partition_by)]
     schema = pa.schema([prepared.schema.field(n).remove_metadata() for n in names])
+    leaves = indexed.leaves(schema)
     written = ordinal = 0
     for values, tables in _partitions(prepared, partition_by):
         folder = directory(values, partition_by)
         stored = (pa.Table.from_arrays([t.column(n) for n in names], schema=schema) for t in tables)
-        files = rolled(stored, target_file_size, lambda: _Draft(schema, compression, indexed_columns))
+        files = rolled(stored, target_file_size, lambda: _Draft(schema, compression, leaves))
         for body, stats in files:
             path = f"{folder}part-{ordinal:05d}-{write_id}-c000.{_suffix(compression)}"
             yield DataFile(path, body, stats.rows, values, stats.to_json())
@@ -113,7 +115,7 @@ def _partitions(
 class _Draft:
     """A Parquet file and the statistics of its rows."""
 
-    def __init__(self, schema: pa.Schema, compression: Compression, indexed: int) -> None:
+    def __init__(self, schema: pa.Schema, compression: Compression, indexed: Container[Path]) -> None:
         self._file = ParquetDraft(schema, compression)
         self._stats = FileStats(schema, indexed)
 

@@ -12,21 +12,19 @@ import datetime as dt
 import decimal
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.delta.log.indexing import Path
 from safewrite.frames.types import NAIVE_TIMESTAMP
 
 STRING_PREFIX_CHARS = 32
-INDEXED_COLUMNS = 32
 _MAX_CHAR = "\U0010ffff"
 _DECIMAL_DIGITS_MAX = 15  # more do not survive a reader that parses JSON numbers as doubles
-
-Path = tuple[str, ...]
 
 
 @dataclass
@@ -40,23 +38,20 @@ class _Bounds:
 
 @dataclass
 class FileStats:
-    """Gathers the statistics of one file from the tables written to it."""
+    """Gathers the statistics of one file from the tables written to it; ``indexed`` are the leaves that have any."""
 
     schema: pa.Schema
-    indexed: int = INDEXED_COLUMNS
+    indexed: Container[Path]
     rows: int = 0
     _bounds: dict[Path, _Bounds] = field(default_factory=dict)
 
     def update(self, table: pa.Table) -> None:
         """Add rows of ``schema``."""
         self.rows += table.num_rows
-        left = self.indexed
         for name, column in zip(table.schema.names, table.columns, strict=True):
             for path, leaf in _leaves((name,), column):
-                if left == 0:
-                    return
-                left -= 1
-                self._add(path, leaf)
+                if path in self.indexed:
+                    self._add(path, leaf)
 
     def _add(self, path: Path, leaf: pa.ChunkedArray) -> None:
         bounds = self._bounds.setdefault(path, _Bounds(leaf.type, usable=_ordered(leaf.type)))

@@ -29,6 +29,7 @@ __all__ = [
     "file_key",
     "file_name",
     "parse",
+    "rows_of",
     "version_of",
 ]
 
@@ -95,6 +96,15 @@ def vector_id(vector: Mapping[str, Any]) -> str:
     base = f"{vector['storageType']}{vector['pathOrInlineDv']}"
     offset = vector.get("offset")
     return base if offset is None else f"{base}@{offset}"
+
+
+def rows_of(file: Mapping[str, Any]) -> int | None:
+    """Rows of an ``add`` or ``remove`` by its statistics, deleted ones subtracted; None where there are none."""
+    try:
+        rows = int(json.loads(file["stats"])["numRecords"])
+        return rows - int((file.get("deletionVector") or {}).get("cardinality") or 0)
+    except (AttributeError, KeyError, TypeError, ValueError):  # other engines may write anything there
+        return None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
+from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import corrupt
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import Kind, UnsafeConfigError, UnsupportedTableError
@@ -205,6 +206,15 @@ def _true(state: Snapshot, key: str) -> bool:
     return state.properties.get(key, "false").strip().lower() == "true"
 
 
+def _indexed_columns(state: Snapshot) -> str | None:
+    """Spark can neither read nor write a table whose property for statistics it cannot read."""
+    try:
+        indexing.of(state.properties)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 RULES: Mapping[str, Rule] = {
     "checkConstraints": _constraints,
     "invariants": _refuse_columns(
@@ -222,6 +232,7 @@ RULES: Mapping[str, Rule] = {
     "inCommitTimestamp": _in_commit_timestamps,
     "coordinatedCommits": _coordinator,
     "char and varchar": _text_limits,
+    "statistics": _indexed_columns,
 }
 """Features that are honoured as long as the table does not use them, and how use is found."""
 

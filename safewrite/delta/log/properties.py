@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
+from safewrite.delta.log import indexing
 from safewrite.delta.log.features import interval_s
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError
 from safewrite.texts import shown
@@ -103,6 +104,23 @@ def _interval(value: str) -> str | None:
     return None
 
 
+def _indexed(value: str) -> str | None:
+    try:
+        return (
+            None if indexing.of({indexing.NUM_INDEXED_COLS: value}).count >= -1 else "it is -1 (all) or more"
+        )
+    except ValueError as error:
+        return str(error)
+
+
+def _named(value: str) -> str | None:
+    try:
+        indexing.of({indexing.STATS_COLUMNS: value})
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _any(value: str) -> str | None:
     return None
 
@@ -122,8 +140,8 @@ _KNOWN: Mapping[str, Check] = {
     "delta.columnMapping.*": _one_of("none"),
     "delta.compatibility.symlinkFormatManifest.enabled": _off("manifest files after each commit"),
     "delta.constraints.*": _never("rows would have to be checked against a constraint"),
-    "delta.dataSkippingNumIndexedCols": _whole(-1),
-    "delta.dataSkippingStatsColumns": _any,
+    indexing.NUM_INDEXED_COLS: _indexed,
+    indexing.STATS_COLUMNS: _named,
     "delta.deletedFileRetentionDuration": _interval,
     "delta.enableChangeDataFeed": _flag,
     "delta.enableDeletionVectors": _off("deletion vectors"),

@@ -17,6 +17,7 @@ from safewrite.errors import NotCommittedError, UnsafeConfigError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
 from safewrite.options import refuse_unsafe
 from safewrite.protocol.effects import Get, Ok
+from safewrite.protocol.members import Places
 from safewrite.stores.probe import probe_locks, probe_objects
 from safewrite.stores.world import LEDGER_TTL_S
 
@@ -150,7 +151,7 @@ def _doubled(found: Inspection) -> Findings:
     """The same data file added twice without a remove in between (a lost answer), or one key twice."""
     live: dict[actions.FileKey, int] = {}
     twice: dict[str, list[int]] = {}
-    by_key: dict[str, list[int]] = {}
+    keys = Places()
     for version in sorted(found.commits):
         commit = found.commits[version]
         for action in commit.removes():
@@ -160,8 +161,7 @@ def _doubled(found: Inspection) -> Findings:
             if action.get("dataChange") is not False and name in live:
                 twice.setdefault(name[0], [live[name]]).append(version)
             live[name] = version
-        for key in vanished.keys_of(commit):
-            by_key.setdefault(key, []).append(version)
+        keys.add(version, vanished.hashes_of(commit))
     if twice:
         yield Finding(
             DANGER, "file_added_twice",
@@ -172,7 +172,7 @@ def _doubled(found: Inspection) -> Findings:
             "compaction ran in between. Write by safewrite, which recognises its own commit.",
             {"files": dict(list(twice.items())[:EXAMPLES]), "count": len(twice)},
         )  # fmt: skip
-    repeated = {key: versions for key, versions in by_key.items() if len(versions) > 1}
+    repeated = keys.repeated()
     if repeated:
         yield Finding(
             DANGER, "key_committed_twice", f"{len(repeated)} idempotency keys stand in more than one commit.",

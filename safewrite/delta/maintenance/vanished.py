@@ -7,7 +7,6 @@ success and acknowledges.  The commit has vanished, and the temp file is the pro
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +14,7 @@ from enum import StrEnum
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.maintenance.inspection import Attempt, Inspection
-from safewrite.delta.write.members import ENGINE, shown_keys
+from safewrite.delta.write.members import ENGINE, keys_by_hash
 
 
 class CommitStatus(StrEnum):
@@ -49,7 +48,7 @@ class Lost:
     @property
     def rows(self) -> int | None:
         """Rows of the files it adds; None if one of them has no statistics."""
-        counts = [rows_of(action) for action in self.commit.adds()]
+        counts = [actions.rows_of(action) for action in self.commit.adds()]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def to_dict(self) -> dict[str, object]:
@@ -75,7 +74,7 @@ class LogIndex:
         self.ids: set[str] = set()
         for commit in commits:
             self.paths.update(actions.file_key(action)[0] for action in commit.adds())
-            self.keys.update(keys_of(commit))
+            self.keys.update(hashes_of(commit))
             self.txns.update({(txn["appId"], txn["version"]): commit.version for txn in commit.txns})
             self.ids.update(filter(None, [_commit_id(commit)]))
 
@@ -83,7 +82,7 @@ class LogIndex:
         """Whether a commit's key, id or any of its files is in the log."""
         paths = {actions.file_key(action)[0] for action in commit.adds()}
         return bool(
-            self.keys.intersection(keys_of(commit))
+            self.keys.intersection(hashes_of(commit))
             or self.paths.intersection(paths)
             or _commit_id(commit) in self.ids
         )
@@ -124,25 +123,19 @@ def _fate(found: Inspection, index: LogIndex, attempt: Attempt) -> CommitStatus:
 
 
 def keys_of(commit: Commit) -> list[str]:
-    """Idempotency keys of the writes that a commit carries; none for other engines' commits."""
-    info = (commit.commit_info or {}).get(ENGINE) or {}
-    return shown_keys(info)
+    """Idempotency keys of the writes that a commit carries, as it shows them; none for other engines' commits."""
+    return list(hashes_of(commit).values())
+
+
+def hashes_of(commit: Commit) -> dict[str, str]:
+    """The same by their hashes, by which they are compared."""
+    return keys_by_hash((commit.commit_info or {}).get(ENGINE) or {})
 
 
 def engine(commit: Commit) -> str:
     """The engine that wrote a commit, as the commit says."""
     info = commit.commit_info or {}
     return str(info.get("engineInfo") or info.get("clientVersion") or "unknown")
-
-
-def rows_of(add: actions.Action) -> int | None:
-    """Rows of a file by its statistics, deleted ones subtracted; None where there are none."""
-    try:
-        rows = int(json.loads(add["stats"])["numRecords"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    vector = add.get("deletionVector") or {}
-    return rows - int(vector.get("cardinality") or 0)
 
 
 def _commit_id(commit: Commit) -> str | None:

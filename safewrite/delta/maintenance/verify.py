@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.replay import load_files
-from safewrite.delta.maintenance import vanished
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.delta.write.members import ENGINE, all_writes, carried
 from safewrite.errors import Kind, StorageError, TableNotFoundError, UnsupportedTableError
@@ -60,7 +59,7 @@ def _is_append(commit: actions.Commit) -> bool:
 
 
 def _rows_agree(commit: actions.Commit, rows: int) -> bool:
-    counts = [vanished.rows_of(action) for action in commit.adds()]
+    counts = [actions.rows_of(action) for action in commit.adds()]
     return None in counts or sum(count for count in counts if count is not None) == rows
 
 

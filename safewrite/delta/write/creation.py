@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from safewrite.delta.arbiter import PROPERTY_ARBITER
-from safewrite.delta.log import features
+from safewrite.delta.log import features, indexing
 from safewrite.delta.log.actions import Action
 from safewrite.delta.log.schema import add_fields, features_needed, from_arrow
 from safewrite.delta.log.snapshot import Snapshot
@@ -74,8 +74,7 @@ def _new_table(
     prepared: Prepared, arbiter_properties: Mapping[str, str], first: Plan, table_id: str, now_ms: int
 ) -> Changes:
     configuration = {name: _text(value) for name, value in first.properties.items()}
-    if arbiter_properties["safewrite.arbiter"] != "local":
-        configuration |= arbiter_properties
+    configuration |= arbiter_properties
     metadata: Action = {
         "id": table_id,
         "format": {"provider": "parquet", "options": {}},
@@ -85,11 +84,27 @@ def _new_table(
         "createdTime": now_ms,
     }
     protocol = _protocol(prepared, configuration)
+    _check_statistics(configuration, prepared.schema, first.partition_by)
     try:
         features.check_append(Snapshot(0, protocol, metadata))
     except UnsupportedTableError as error:
         raise InvalidInputError(f"The table was not created: {said(error)}") from error
     return Changes(metadata=metadata, protocol=protocol)
+
+
+def _check_statistics(
+    configuration: Mapping[str, str], schema: pa.Schema, partition_by: Sequence[str]
+) -> None:
+    """Refuse columns for statistics that the table does not have, or has no bounds of."""
+    try:
+        why = indexing.check(configuration, schema, partition_by)
+    except ValueError as error:
+        why = str(error)
+    if why is not None:
+        raise InvalidInputError(
+            f"The table was not created: properties= has {indexing.STATS_COLUMNS}, and {why}. Nothing was written. Name "
+            "columns of the table."
+        )
 
 
 def _protocol(prepared: Prepared, configuration: Mapping[str, str]) -> Action:

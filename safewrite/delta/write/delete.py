@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from safewrite.delta.write.overwrite import OverwriteTransaction
+from safewrite.texts import shortened
 
 
 @dataclass
@@ -17,7 +18,7 @@ class DeleteTransaction(OverwriteTransaction):
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark writes them: a list of one predicate."""
-        return {"predicate": json.dumps([str(self.predicate)], ensure_ascii=False)}
+        return {"predicate": json.dumps([shortened(str(self.predicate))], ensure_ascii=False)}
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them, without numbers that were not counted."""

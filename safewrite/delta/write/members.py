@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from safewrite.delta.log.actions import parse
 from safewrite.errors import Kind, StorageError
 from safewrite.protocol import members
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put
-from safewrite.protocol.fetch import fetch_one
+from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put
+from safewrite.protocol.fetch import fetch, fetch_one
 
 ENGINE = "safewrite"
 COLUMNS = "columns"
@@ -70,11 +71,11 @@ def carried(info: Mapping[str, Any], names: Collection[str]) -> dict[str, Entry 
     return found
 
 
-def shown_keys(info: Mapping[str, Any]) -> list[str]:
-    """The keys that a commit carries, as far as ``commitInfo`` tells them: of a long list, their hashes."""
+def keys_by_hash(info: Mapping[str, Any]) -> dict[str, str]:
+    """The keys that a commit carries, by their hashes, which are all that ``commitInfo`` has of a long list."""
     pointer = info.get("members")
-    hashes = members.unpacked(pointer["keys"]) if pointer else ()
-    return [*(str(write["key"]) for write in info.get("writes", ())), *(f"sha256:{one}" for one in hashes)]
+    names = (str(write["key"]) for write in info.get("writes", ()))
+    return members.by_hash(names, pointer["keys"] if pointer else "")
 
 
 def own_info(body: bytes, version: int) -> Mapping[str, Any]:
@@ -93,6 +94,29 @@ def all_writes(info: Mapping[str, Any], limits: Limits) -> Generator[Effect, Out
     if not pointer:
         return list(info.get("writes", ()))
     got = yield from fetch_one(Get(pointer["path"], name="members.get"), limits)
+    return _listed(pointer, got)
+
+
+def known_writes(
+    infos: Sequence[Mapping[str, Any]], limits: Limits
+) -> Generator[Effect, Outcome, list[list[Entry]]]:
+    """As :func:`all_writes` of each of many commits, in one round of requests; no writes where the file is not there."""
+    pointers = [pointer for info in infos if (pointer := info.get("members"))]
+    gets = [Get(pointer["path"], name="members.get") for pointer in pointers]
+    answers = dict(zip(gets, (yield from fetch(gets, limits, name="members.get_all")), strict=True))
+
+    def writes(info: Mapping[str, Any]) -> list[Entry]:
+        pointer = info.get("members")
+        if not pointer:
+            return list(info.get("writes", ()))
+        with suppress(StorageError):
+            return _listed(pointer, answers[Get(pointer["path"], name="members.get")])
+        return []
+
+    return [writes(info) for info in infos]
+
+
+def _listed(pointer: Mapping[str, Any], got: Ok | Missing) -> list[Entry]:
     if not isinstance(got, Ok):
         raise _unread(pointer["path"], "is gone")
     assert isinstance(got.value, bytes)

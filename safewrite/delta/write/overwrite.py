@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
-from safewrite.delta.log.actions import Action, Commit, FileKey
+from safewrite.delta.log import indexing
+from safewrite.delta.log.actions import Action, Commit, FileKey, rows_of
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.staging import StagedFile, recheck, stage
@@ -47,6 +48,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch_one
+from safewrite.texts import shortened
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -86,15 +88,23 @@ class OverwriteTransaction(Transaction):
 
     def removed_rows(self) -> int | None:
         """The rows of the removed files, without those that were kept; None where a file has no row count."""
-        counts = [_row_count(add) for add in self.replaced()]
+        counts = [rows_of(add) for add in self.replaced()]
         if None in counts:
             return None
         return sum(count for count in counts if count is not None) - sum(file.rows for file in self.rewritten)
 
+    def metrics(self) -> dict[str, int]:
+        """``operationMetrics`` as Spark names them for replaceWhere, without numbers that were not counted."""
+        counted = self.removed_rows()
+        rows = {} if counted is None else {"numDeletedRows": counted}
+        return {**super().metrics(), "numRemovedFiles": len(self.replaced()), **rows}
+
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
         shown = super().parameters(partition_by)
-        return shown if self.predicate == EVERYTHING else {**shown, "predicate": str(self.predicate)}
+        return (
+            shown if self.predicate == EVERYTHING else {**shown, "predicate": shortened(str(self.predicate))}
+        )
 
     def suffices(self, summary: str) -> bool:
         """An overwrite must know the files of every commit."""
@@ -186,12 +196,14 @@ class OverwriteTransaction(Transaction):
 
     def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:
         """The files that take a file's place, of its rows that stay; ``number`` makes their names unique."""
+        assert self.state is not None
         path = unquote(add["path"])
         files = encode(
             kept,
             partition_by=(),
             write_id=f"{self.commit_id}-kept{number}",
             target_file_size=self.target_file_size,
+            indexed=indexing.of(self.state.properties),
         )
         folder = path[: path.rfind("/") + 1]
         values = dict(add.get("partitionValues") or {})
@@ -247,15 +259,6 @@ def removal(add: Action, deletion_timestamp_ms: int) -> dict[str, Any]:
 
 
 # --- rows ---------------------------------------------------------------------------------------------
-def _row_count(add: Action) -> int | None:
-    """The live rows of a file, by its statistics and its deletion vector."""
-    try:
-        count = json.loads(add.get("stats") or "{}")["numRecords"]
-        return int(count) - int((add.get("deletionVector") or {}).get("cardinality", 0))
-    except (ValueError, TypeError, KeyError, AttributeError):  # other engines may write anything there
-        return None
-
-
 def check_rewritable(add: Action) -> None:
     """Refuse a file that cannot be rewritten without loss.
 

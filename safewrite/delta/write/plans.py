@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from safewrite.delta.connect import Connection
-from safewrite.delta.log import features
+from safewrite.delta.log import features, indexing
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
@@ -217,6 +217,7 @@ class Planner:
             partition_by=tuple(metadata.get("partitionColumns") or ()),
             write_id=candidate.commit_id,
             target_file_size=self.target_file_size,
+            indexed=indexing.of(metadata.get("configuration") or {}),
         )
 
     def _common(self, prepared: Prepared, named: Write, state: Snapshot | None) -> dict[str, Any]:

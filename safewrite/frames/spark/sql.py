@@ -7,9 +7,13 @@ from decimal import Decimal
 from typing import Any
 
 from safewrite.errors import InvalidInputError
-from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Predicate
+from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate
 from safewrite.frames.spark.batch import Check
 from safewrite.frames.spark.hashes import quoted
+from safewrite.texts import shortened
+
+ALTERNATIVES_MAX = 1_000
+"""A longer chain of OR is too deep for Spark's parser."""
 
 
 def to_sql(predicate: Predicate) -> str:
@@ -17,6 +21,13 @@ def to_sql(predicate: Predicate) -> str:
     match predicate:
         case Compare(column=name, op=op, value=value):
             return f"{quoted(name)} {op} {_literal(value)}"
+        case In(column=name, values=values) if len(values) > ALTERNATIVES_MAX and not isinstance(
+            values[0], float
+        ):
+            return f"{quoted(name)} IN ({', '.join(map(_literal, values))})"
+        case In(column=name, values=values):
+            # Spark looks many floats up by their bits, and 0.0 and -0.0 are equal.
+            return " OR ".join(f"({quoted(name)} = {_literal(value)})" for value in values)
         case IsNull(column=name):
             return f"{quoted(name)} IS NULL"
         case Constant(value=value):
@@ -34,7 +45,7 @@ def inside(predicate: Predicate) -> Check:
 
     def refusal(outside: int, rows: int) -> InvalidInputError:
         return InvalidInputError(
-            f"{outside} of {rows} rows do not satisfy where= ({predicate}), so a repeat would not replace them. "
+            f"{outside} of {rows} rows do not satisfy where= ({shortened(str(predicate), 300)}), so a repeat would not replace them. "
             "Nothing was written. Filter the rows, or widen where=."
         )
 

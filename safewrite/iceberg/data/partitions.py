@@ -169,19 +169,22 @@ def _misread(source: NestedField, transform: Transform[Any, Any]) -> str | None:
 
 def spelled(found: PartitionSpec, schema: Schema) -> tuple[str, ...]:
     """A spec as :func:`spec` reads it."""
-    texts = []
-    for field in found.fields:
-        column = schema.find_column_name(field.source_id) or ""
-        match field.transform:
-            case IdentityTransform():
-                texts.append(column)
-            case BucketTransform(num_buckets=buckets):
-                texts.append(f"bucket({buckets}, {column})")
-            case TruncateTransform(width=width):
-                texts.append(f"truncate({width}, {column})")
-            case transform:
-                texts.append(f"{transform}({column})")
-    return tuple(texts)
+    return tuple(
+        call(field.transform, schema.find_column_name(field.source_id) or "") for field in found.fields
+    )
+
+
+def call(transform: Transform[Any, Any], column: str) -> str:
+    """A transform of a column as texts of users spell it."""
+    match transform:
+        case IdentityTransform():
+            return column
+        case BucketTransform(num_buckets=buckets):
+            return f"bucket({buckets}, {column})"
+        case TruncateTransform(width=width):
+            return f"truncate({width}, {column})"
+        case _:
+            return f"{transform}({column})"
 
 
 def sort(sort_by: Sequence[str] | SortOrder, schema: Schema) -> SortOrder:

@@ -26,7 +26,7 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import DecimalType, IntegerType, LongType, PrimitiveType
+from pyiceberg.types import BinaryType, DecimalType, IntegerType, LongType, PrimitiveType, StringType
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from safewrite.errors import UnsupportedTableError, WouldAlterError
@@ -62,6 +62,10 @@ def transformed(
     if isinstance(transform, TruncateTransform):
         if isinstance(kind, (IntegerType, LongType)):
             return _truncated(values, transform.width, column)
+        if isinstance(kind, StringType):
+            return pc.utf8_slice_codeunits(values, 0, transform.width)  # of code points, as Iceberg counts
+        if isinstance(kind, BinaryType):
+            return pc.binary_slice(values, 0, transform.width)
         return _by_value(physical(values), transform, kind, column)
     if isinstance(transform, BucketTransform):
         return _by_value(physical(values), transform, kind, column)

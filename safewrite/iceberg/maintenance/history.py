@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.findings import DANGER, EXAMPLES, INFO, Finding, Findings
 from safewrite.iceberg.connect import Connection
-from safewrite.iceberg.write.members import is_ours, shown_keys
+from safewrite.iceberg.history import engine
+from safewrite.iceberg.write.members import is_ours, keys_by_hash, shown_keys
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.members import Places
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
+NAMELESS = "a writer without a name, such as PyIceberg"
 WAP = "write.wap.enabled"
 WAP_ID, PUBLISHED = "wap.id", "published-wap-id"
 """Properties of a summary: of a snapshot that Spark staged, and of the one that published it."""
@@ -45,11 +48,10 @@ def _doubled_keys(connection: Connection, head: TableVersion) -> Findings:
     """Find keys that stand twice.  A cherry-pick has no key of its own, and brings the rows of the snapshot
     that it names.
     """
-    by_key: dict[str, list[int]] = {}
+    places = Places()
     for at in head.ancestors():
-        for key in _keys(head, at):
-            by_key.setdefault(key, []).append(at)
-    repeated = {key: ids for key, ids in by_key.items() if len(ids) > 1}
+        places.add(at, _keys(head, at))
+    repeated = places.repeated()
     picked = {key: ids for key, ids in repeated.items() if any(at in head.picked for at in ids)}
     ours = {key: ids for key, ids in repeated.items() if key not in picked}
     if ours:
@@ -71,9 +73,9 @@ def _doubled_keys(connection: Connection, head: TableVersion) -> Findings:
         )  # fmt: skip
 
 
-def _keys(head: TableVersion, at: int) -> list[str]:
+def _keys(head: TableVersion, at: int) -> dict[str, str]:
     """The keys of the writes whose rows a snapshot brought; none for other writers' snapshots."""
-    return shown_keys(head.summaries[at]) or shown_keys(head.summaries.get(head.picked.get(at, at), {}))
+    return keys_by_hash(head.summaries[at]) or keys_by_hash(head.summaries.get(head.picked.get(at, at), {}))
 
 
 def _of_keys(keys: Mapping[str, list[int]]) -> dict[str, Any]:
@@ -82,9 +84,10 @@ def _of_keys(keys: Mapping[str, list[int]]) -> dict[str, Any]:
 
 def _taken_back(head: TableVersion, reached: set[int]) -> Findings:
     """Keyed snapshots that no branch or tag leads to: the table was rolled back past them."""
-    keys = [key for at, summary in head.summaries.items() if at not in reached for key in shown_keys(summary)]
-    standing = {key for at in reached if at in head.summaries for key in shown_keys(head.summaries[at])}
-    gone = [key for key in keys if key not in standing]
+    standing, passed = Places(), Places()
+    for at, summary in head.summaries.items():
+        (standing if at in reached else passed).add(at, keys_by_hash(summary))
+    gone = [passed.shown(one) for one in passed if one not in standing]
     if gone:
         yield Finding(
             INFO, "rolled_back_keys",
@@ -98,7 +101,9 @@ def _taken_back(head: TableVersion, reached: set[int]) -> Findings:
 # --- other writers ------------------------------------------------------------------------------------
 def _others(head: TableVersion) -> Findings:
     """Find writers that carry no key; a lost answer may cost them rows twice or a destroyed table (C1)."""
-    unkeyed = Counter(engine(head.summaries[at]) for at in head.ancestors() if not _keys(head, at))
+    unkeyed = Counter(
+        engine(head.summaries[at]) or NAMELESS for at in head.ancestors() if not _keys(head, at)
+    )
     if unkeyed:
         names = ", ".join(f"{name} ({count})" for name, count in unkeyed.most_common())
         yield Finding(
@@ -109,18 +114,6 @@ def _others(head: TableVersion) -> Findings:
             "Write by safewrite, or let PyIceberg's tables commit through it: safewrite.open(...).catalog.",
             {"engines": dict(unkeyed)},
         )  # fmt: skip
-
-
-def engine(summary: Mapping[str, Any]) -> str:
-    """The engine that made a snapshot, as its summary tells it."""
-    named = " ".join(str(summary[name]) for name in ("engine-name", "engine-version") if name in summary)
-    if named:
-        return named
-    traces = {"spark.app.id": "Spark", "trino_query_id": "Trino", "flink.job-id": "Flink"}
-    known = next((name for trace, name in traces.items() if trace in summary), None)
-    if known is None and "iceberg-version" in summary:
-        known = str(summary["iceberg-version"])
-    return known or "a writer without a name, such as PyIceberg"
 
 
 # --- write, audit, publish ----------------------------------------------------------------------------

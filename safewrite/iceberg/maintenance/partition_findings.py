@@ -9,7 +9,7 @@ from safewrite.errors import UnsupportedTableError
 from safewrite.findings import DANGER, EXAMPLES, WARNING, Finding, Findings
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.data import partitions
-from safewrite.iceberg.maintenance.history import engine
+from safewrite.iceberg.history import engine
 from safewrite.iceberg.maintenance.snapshot_files import Inventory
 from safewrite.iceberg.write.members import is_ours
 from safewrite.protocol.iceberg.head import TableVersion
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionField, PartitionSpec
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import NestedField
-
-_UNNAMED = engine({})
 
 
 def examine(
@@ -86,7 +84,7 @@ def _ids(spec: PartitionSpec) -> set[int]:
 
 def _without_java(summary: Mapping[str, str] | None) -> bool:
     """Whether safewrite or PyIceberg made a snapshot, as far as its summary tells."""
-    return summary is not None and (is_ours(summary) or engine(summary) == _UNNAMED)
+    return summary is not None and (is_ours(summary) or engine(summary) is None)
 
 
 # --- values without a type -----------------------------------------------------------------------------

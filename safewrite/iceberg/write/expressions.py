@@ -38,7 +38,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions import IsNull as IcebergIsNull
 
-from safewrite.frames.predicate import Both, Compare, Constant, Either, IsNull, Not, Op, Predicate
+from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Op, Predicate
 
 _LITERAL: Mapping[Op, type[LiteralPredicate]] = {
     "=": EqualTo,
@@ -52,6 +52,9 @@ _LITERAL: Mapping[Op, type[LiteralPredicate]] = {
 _OPPOSITE: Mapping[Op, Op] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _NARROWER: Mapping[Op, Op] = {"<": "<", "<=": "<", ">": ">", ">=": ">"}
 _WIDER: Mapping[Op, Op] = {"<": "<=", "<=": "<=", ">": ">=", ">=": ">="}
+EXACT_MAX = 1_000
+"""So many values of IN are compared with the bounds of each file one by one."""
+RANGES_MAX = 200
 _DIGITS = Context(prec=100)
 _DAY = dt.timedelta(days=1)
 
@@ -82,6 +85,8 @@ class _Translation:
                 return NotNull(term=Reference(name)) if negated else IcebergIsNull(term=Reference(name))
             case Compare(column=name, op=op, value=value):
                 return self.compare(name, _OPPOSITE[op] if negated else op, value)
+            case In():
+                return self.of_many(predicate, negated=negated)
             case Not(part=part):
                 return self.of(part, negated=not negated)
             case Both(parts=parts) | Either(parts=parts):
@@ -89,6 +94,22 @@ class _Translation:
                 if len(found) == 1:
                     return found[0]
                 return And(*found) if isinstance(predicate, Both) is not negated else Or(*found)
+
+    def of_many(self, predicate: In, *, negated: bool) -> BooleanExpression:
+        """IN as alternatives; of very many values as ranges that hold them, which say less and cost less."""
+        name, values = predicate.column, predicate.values
+        if len(values) <= EXACT_MAX:
+            return self.of(Either(tuple(Compare(name, "=", value) for value in values)), negated=negated)
+        if self.wide is negated:
+            # Wide and NOT IN: every file may have another value.  Narrow and IN: no file has listed values alone.
+            return self.unknown(name)
+        ordered = sorted(predicate.members)
+        size = -(-len(ordered) // RANGES_MAX)
+        chunks = (ordered[at : at + size] for at in range(0, len(ordered), size))
+        ranges = tuple(
+            Both((Compare(name, ">=", chunk[0]), Compare(name, "<=", chunk[-1]))) for chunk in chunks
+        )
+        return self.of(Either(ranges), negated=negated)
 
     def compare(self, name: str, op: Op, value: Any) -> BooleanExpression:
         kind = self.schema.field(name).type

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safewrite.errors import Kind, StorageError
@@ -16,8 +17,8 @@ from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol import members
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome
-from safewrite.protocol.fetch import fetch_one
+from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome
+from safewrite.protocol.fetch import fetch, fetch_one
 
 if TYPE_CHECKING:
     from safewrite.protocol.iceberg.head import TableVersion
@@ -36,6 +37,8 @@ MEMBERS = "safewrite.members"
 MEMBER_KEYS = "safewrite.member-keys"
 """The keys of a group's writes, hashed; see ``safewrite.protocol.members.packed``."""
 INLINE_CHARS_MAX = 2048
+LISTS_AT_ONCE = 64
+"""So many manifest lists are in memory."""
 
 Entry = Mapping[str, Any]
 
@@ -94,13 +97,17 @@ def in_summary(properties: Mapping[str, str], names: Collection[str]) -> set[str
     return found | members.held(packed, names) if packed else found
 
 
-def shown_keys(properties: Mapping[str, str]) -> list[str]:
-    """The keys that a snapshot carries, as far as its summary tells them: of a long list, their hashes."""
+def keys_by_hash(properties: Mapping[str, str]) -> dict[str, str]:
+    """The keys that a snapshot carries, by their hashes, which are all that its summary has of a long list."""
     listed = inline(properties)
     if listed is not None:
-        return [str(one["key"]) for one in listed]
-    packed = properties.get(MEMBER_KEYS, "")
-    return [f"sha256:{one}" for one in members.unpacked(packed)]
+        return members.by_hash(str(one["key"]) for one in listed)
+    return members.by_hash((), properties.get(MEMBER_KEYS, ""))
+
+
+def shown_keys(properties: Mapping[str, str]) -> list[str]:
+    """The keys that a snapshot carries, as far as its summary tells them."""
+    return list(keys_by_hash(properties).values())
 
 
 def is_ours(properties: Mapping[str, str]) -> bool:
@@ -149,15 +156,40 @@ def recorded(head: TableVersion, at: int, limits: Limits) -> Generator[Effect, O
     return (inline(head.summaries[at]) or []) if listed is None else listed
 
 
+def known_writes(
+    head: TableVersion, snapshots: Sequence[int], limits: Limits
+) -> Generator[Effect, Outcome, dict[int, list[Entry]]]:
+    """The writes of snapshots whose manifest lists name them, in one round of requests; unreadable ones are left out."""
+    found: dict[int, list[Entry]] = {}
+    for first in range(0, len(snapshots), LISTS_AT_ONCE):
+        some = snapshots[first : first + LISTS_AT_ONCE]
+        answers = yield from fetch([_get_list(head, at) for at in some], limits, name="members.get_all")
+        for at, got in zip(some, answers, strict=True):
+            with suppress(StorageError):
+                writes = _listed(head, at, got)
+                found |= {} if writes is None else {at: writes}
+    return found
+
+
 def _in_list(head: TableVersion, at: int, limits: Limits) -> Generator[Effect, Outcome, list[Entry] | None]:
     """The writes that the header of a snapshot's manifest list names; None if it names none."""
+    return _listed(head, at, (yield from fetch_one(_get_list(head, at), limits)))
+
+
+def _get_list(head: TableVersion, at: int) -> Get:
     snapshot = table_of(head).metadata.snapshot_by_id(at)
     assert snapshot is not None
-    got = yield from fetch_one(Get(snapshot.manifest_list, name="members.get"), limits)
+    return Get(snapshot.manifest_list, name="members.get")
+
+
+def _listed(head: TableVersion, at: int, got: Ok | Missing) -> list[Entry] | None:
     if not isinstance(got, Ok):
         raise _unlisted(head, at, "is gone")
     assert isinstance(got.value, bytes)
-    text = _header_of(got.value, snapshot.manifest_list).get(MEMBERS)
+    try:
+        text = _header_of(got.value, _get_list(head, at).path).get(MEMBERS)
+    except Exception as error:
+        raise _unlisted(head, at, f"cannot be read ({type(error).__name__})") from error
     return None if text is None else list(json.loads(text))
 
 
