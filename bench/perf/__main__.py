@@ -66,7 +66,7 @@ def perf(
         CatalogKind,
         typer.Option(help="Of --format iceberg, which has the scenarios lone, contention and members."),
     ] = CatalogKind.SQL,
-    quick: Annotated[bool, typer.Option(help="A form of about two minutes; its figures are coarse.")] = False,
+    quick: Annotated[bool, typer.Option(help="A short form; its figures are coarse.")] = False,
     frame_gb: Annotated[float | None, typer.Option(min=0.001, help="Size of the frame of `memory`.")] = None,
     processes: Annotated[
         str,

@@ -47,6 +47,8 @@ FAULT_SHARE = 0.4
 MOMENT_MAX_S = 0.6
 """Kills and short deadlines come within this time of an invocation's start, or within that of a usual one."""
 URGENT_MAX_S = 0.1
+ALONE = 3
+"""Messages that come last, one at a time."""
 KEPT_BACK = 0.25
 """Of the messages, until every trap is armed."""
 FIRED = ("redelivery", "repeat", "overlap", "regrouped", "reported", "failed batch")
@@ -157,6 +159,9 @@ class Run:
         """Send all messages, feed the function until the queue is empty, and write down what happened."""
         self.writer.wait_for_the_start()
         bodies = self._bodies()
+        # Some steps are met by a batch of one message alone: those of several are one request.
+        alone = [body for body in bodies if body[0] is not None][:ALONE] if self._to_arm else []
+        bodies = [body for body in bodies if body not in alone]
         kept_back = math.ceil(KEPT_BACK * len(bodies)) if self._to_arm else 0
         self._send(bodies[kept_back:])
         feed = mapping.Feed(retry_s=0, uneven=True, early=0.5, seed=self.config["seed"])
@@ -173,6 +178,9 @@ class Run:
                 self._faults.is_urgent = True
                 self._send(bodies[:kept_back])
                 is_done = is_done and feeding.wait_until_empty(self.config["time_limit_s"])
+                for body in alone:
+                    self._send([body])
+                    is_done = is_done and feeding.wait_until_empty(self.config["time_limit_s"])
             over.set()
             watch.join()
         if feeding.errors:
