@@ -29,13 +29,17 @@ _TOMBSTONE, _FLOOR, _FORGOTTEN = 0, 1, 2
 
 @dataclass(frozen=True)
 class Memory:
-    """``tombstones`` has keys, sequence and the wall time of their commit; positions are as in ``Known``."""
+    """``tombstones`` has keys, sequence and the wall time of their commit; positions are as in ``Known``.
+
+    ``table_id`` is the table whose rows went, where a format carries this on to another one.
+    """
 
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]
     tombstones: pa.Table
     floor: Position | None = None
     forgotten: Position | None = None
+    table_id: str | None = None
 
     @classmethod
     def empty(cls, keys: tuple[str, ...], sequence_by: tuple[str, ...], schema: pa.Schema) -> Memory:
@@ -96,7 +100,7 @@ class Memory:
                     row.column(n) if n in named else pa.nulls(1, schema.field(n).type) for n in schema.names
                 ]
                 rows.append(pa.table(full, schema=schema).append_column(_KIND, _kinds(kind, 1)))
-        said = {"keys": self.keys, "sequence_by": self.sequence_by}
+        said = {"keys": self.keys, "sequence_by": self.sequence_by, "table_id": self.table_id}
         whole = pa.concat_tables(rows).replace_schema_metadata({_META: json.dumps(said).encode()})
         sink = io.BytesIO()
         pq.write_table(whole, sink, compression="zstd")
@@ -130,7 +134,7 @@ class Memory:
             return position_of(sequence, int(found[0])) if len(found) else None
 
         tombstones = rows.filter(pa.array(kinds == _TOMBSTONE))
-        return cls(keys, sequence_by, tombstones, only(_FLOOR), only(_FORGOTTEN))
+        return cls(keys, sequence_by, tombstones, only(_FLOOR), only(_FORGOTTEN), said.get("table_id"))
 
 
 def _schema(keys: tuple[str, ...], sequence_by: tuple[str, ...], schema: pa.Schema) -> pa.Schema:

@@ -9,7 +9,7 @@ writer needs a table feature for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -135,15 +135,20 @@ class ApplyTransaction(OverwriteTransaction):
         assert self.state is not None
         assert self.spec is not None
         keys, sequence_by = self.spec.keys, self.spec.sequence_by
-        number = self.state.txns.get(APP_ID)
+        number, nothing = self.state.txns.get(APP_ID), Memory.empty(keys, sequence_by, self.state.schema)
+        nothing = replace(nothing, table_id=self.state.table_id)
         if number is None:
-            return Memory.empty(keys, sequence_by, self.state.schema)
+            return nothing
         path = memory_path(number)
         answer = yield from fetch_one(Get(path, name="apply.get_memory"), self.limits)
         if isinstance(answer, Missing):
             raise damaged(path, "it remembers the deleted keys of the table, and is gone")
         assert isinstance(answer.value, bytes)
         memory = Memory.decode(answer.value, path)
+        if (
+            memory.table_id != self.state.table_id
+        ):  # CREATE OR REPLACE keeps the txns of the table that it replaced
+            return nothing
         memory.check_declared(keys, sequence_by)
         return memory
 
@@ -164,8 +169,9 @@ class ApplyTransaction(OverwriteTransaction):
         batch = self.changes.batch
         found = [loose(self.state.schema).empty_table()]
         self._owners = []
+        wanted = values_of(batch.table, batch.keys)
         for key, add in self.planned().adds.items():
-            if not may_hold(add, batch.table, batch.keys, self.state.partition_by, self.state.schema):
+            if not may_hold(add, wanted, self.state.partition_by, self.state.schema):
                 continue
             check_rewritable(add)
             table, _ = yield from self._read(add)
@@ -264,14 +270,18 @@ class ApplyTransaction(OverwriteTransaction):
 
 
 # --- files that cannot hold a key -----------------------------------------------------------------------
+def values_of(batch: pa.Table, keys: Sequence[str]) -> dict[str, pa.Array]:
+    """The values that each key column has in a batch."""
+    return {name: pc.drop_null(pc.unique(batch.column(name))) for name in keys}
+
+
 def may_hold(
-    add: Action, batch: pa.Table, keys: Sequence[str], partition_by: Sequence[str], schema: pa.Schema
+    add: Action, wanted: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema
 ) -> bool:
     """Whether a file may have a row with a key of the batch, as its partition and its statistics tell."""
     stats = json.loads(add.get("stats") or "{}")
     lowest, highest = stats.get("minValues") or {}, stats.get("maxValues") or {}
-    for name in keys:
-        values = pc.drop_null(pc.unique(batch.column(name)))
+    for name, values in wanted.items():
         if not len(values):
             return False
         if name in partition_by:
@@ -286,8 +296,10 @@ def may_hold(
 def _between(values: pa.Array, low: Any, high: Any) -> bool:
     """Whether a value lies in the bounds of a file; a long text's bounds are cut off, so they compare by their length."""
     if pa.types.is_integer(values.type) and isinstance(low, int) and isinstance(high, int):
-        numbers = values.to_numpy(zero_copy_only=False)
-        return bool(((numbers >= low) & (numbers <= high)).any())
-    if pa.types.is_string(values.type) and isinstance(low, str) and isinstance(high, str):
-        return any(low <= text and text[: len(high)] <= high for text in values.to_pylist())
-    return True
+        ends = values, values
+    elif pa.types.is_string(values.type) and isinstance(low, str) and isinstance(high, str):
+        ends = values, pc.utf8_slice_codeunits(values, 0, len(high))
+    else:
+        return True
+    inside = pc.and_(pc.greater_equal(ends[0], low), pc.less_equal(ends[1], high))
+    return bool(pc.any(inside).as_py())
