@@ -76,7 +76,7 @@ SETTINGS = [
     "target_file_size",
     "checkpoints",
 ]
-ODD_ROWS = ("append odd", "overwrite odd")
+ODD_ROWS = ("append odd", "overwrite odd", "apply odd")
 ODD_CONDITIONS = ("overwrite where", "delete where")
 LOOKS = ("schema", "partition_by", "properties", "version", "uri", "arbiter")
 
@@ -241,6 +241,8 @@ class Bench:
             case "delete where":
                 where = CONDITIONS[odd]()
                 self.write(lambda: table.delete(where), trouble, removes())
+            case verb if verb.startswith("apply"):
+                self.applied(drawn, odd, number)
             case "key" | "txn" | "schema_mode":
                 named: dict[str, Any] = {drawn.verb: ANYTHING[odd]()}
                 self.write(lambda: table.append(rows, **named), trouble, adds(number))
@@ -249,6 +251,23 @@ class Bench:
                 self.write(lambda: table.append(rows, txn=txn), trouble, adds(number))
             case _:
                 self.asked(drawn, odd)
+
+    def applied(self, drawn: Drawn, name: str, number: int) -> None:
+        """One drawn call of apply_changes."""
+        table, rows = self.table, SOUND[drawn.frame]([row(number)])
+        how: dict[str, Any] = {"keys": ["id"], "sequence_by": ["ts"]}
+        match drawn.verb:
+            case "apply":
+                how["delete_when"] = [("name", "=", "gone")]
+                key = f"event-{number}"
+                self.repeated(lambda: table.apply_changes(rows, key=key, **how), drawn.trouble, adds(number))
+            case "apply odd":
+                data = DATA[name]()
+                anything: Expected = lambda before, after, count: True  # noqa: E731
+                self.write(lambda: table.apply_changes(data, **how), drawn.trouble, anything)
+            case _:
+                how[drawn.verb.removeprefix("apply ")] = ANYTHING[name]()
+                self.write(lambda: table.apply_changes(rows, **how), drawn.trouble, adds(number))
 
     def asked(self, drawn: Drawn, name: str) -> None:
         """One drawn call that writes no rows."""

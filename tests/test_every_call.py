@@ -42,9 +42,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return Lab(tmp_path_factory.mktemp("every-call"))
 
 
-SOUND_WRITES = ("append", "overwrite", "delete")
+SOUND_WRITES = ("append", "overwrite", "delete", "apply")
 OTHERS = (
     *(
+        "apply keys",
+        "apply sequence_by",
+        "apply delete_when",
+        "apply truncate_when",
         "key",
         "txn",
         "schema_mode",

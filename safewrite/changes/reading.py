@@ -18,7 +18,7 @@ from safewrite.frames.predicate import columns, truths
 from safewrite.frames.prepare import prepare
 from safewrite.frames.source import as_frame
 from safewrite.frames.where import Where, parse
-from safewrite.given import reading
+from safewrite.given import is_text, plain, reading
 from safewrite.texts import shown
 
 OP_COLUMN = "safewrite.op"
@@ -78,8 +78,9 @@ def declared(
 
 
 def _names(what: str, given: object) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
-    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+    found = (given,) if is_text(given) else tuple(given) if isinstance(given, Iterable) else ()
+    names = tuple(plain(name) for name in found if is_text(name))
+    if not names or len(names) < len(found) or len(set(names)) < len(names):
         raise InvalidInputError(
             f"{what}= is a list of names of columns, each once, not {shown(given)}. Nothing was written."
         )

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -65,7 +64,6 @@ class ApplyTransaction(OverwriteTransaction):
     decision: Decision | None = None
     remembers: bool = False
     """Whether this commit changes what is remembered."""
-    _hits: dict[FileKey, npt.NDArray[np.int64]] = field(default_factory=dict, repr=False)
     _owners: list[tuple[FileKey, int]] = field(default_factory=list, repr=False)
 
     # --- what is written ------------------------------------------------------------------------
