@@ -297,7 +297,7 @@ def test_files_whose_bounds_leave_out_every_key_are_not_read(
 
 
 DAYS = [dt.date(2020, 1, day) for day in (1, 2, 3)]
-TIMES = [dt.datetime(2020, 1, day, 1, 2, 3, 456_789) for day in (1, 2, 3)]
+TIMES = [dt.datetime(2020, 1, day, 1, 2, 3, 456_789) for day in (1, 2, 3)]  # noqa: DTZ001 - no zone on purpose
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int32": (pa.int32(), [-1, 0, 7]),
     "string": (pa.string(), ["a", "", "z" * 50]),
