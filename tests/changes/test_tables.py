@@ -249,6 +249,17 @@ def test_a_memory_that_is_gone_stops_changes_and_nothing_else(lake: Lake) -> Non
     assert lake.rows() == {K: "p"}
 
 
+@pytest.mark.parametrize("days", [1, 300])
+def test_a_delta_table_that_forgets_txns_takes_no_changes(tmp_path: Path, days: int) -> None:
+    """However long: after as many days without a deletion a late change would bring a deleted row back."""
+    lake = Lake("delta", tmp_path)
+    apply(lake.open(), [down((5, 0))])
+    setting = {"delta.setTransactionRetentionDuration": f"interval {days} days"}
+    deltalake.DeltaTable(lake.uri).alter.set_table_properties(setting, raise_if_not_exists=False)
+    with pytest.raises(sw.UnsafeConfigError, match=r"deleted keys.*Nothing was written.*UNSET"):
+        apply(lake.open(), [up((1, 0))])
+
+
 def test_a_table_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(sw.TableNotFoundError):
         sw.open(str(tmp_path / "none"), create=True).apply_changes(frame([up((1, 0))]), **HOW)

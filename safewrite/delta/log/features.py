@@ -271,6 +271,24 @@ def check_retention(state: Snapshot, *, horizon_s: float, txn: bool = False) -> 
         )
 
 
+def check_txns_stay(state: Snapshot) -> None:
+    """Make sure that the log never forgets the ``txn`` that names the deleted keys of a table.
+
+    However long the duration is: the action is renewed by deletions alone, and there may be none for longer.
+
+    Raises:
+        UnsafeConfigError: RETENTION_TOO_SHORT.
+    """
+    key = "delta.setTransactionRetentionDuration"
+    if key in state.properties:
+        raise UnsafeConfigError(
+            f"{key} is {state.properties[key]!r}: once no row was deleted for that long, checkpoints would drop what names the "
+            "deleted keys, and a late change could bring such a row back. Nothing was written. Remove it, for txns are kept "
+            f"without it: ALTER TABLE ... UNSET TBLPROPERTIES ('{key}').",
+            kind=Kind.RETENTION_TOO_SHORT,
+        )
+
+
 def short_retention(state: Snapshot, *, horizon_s: float, txn: bool) -> Iterator[tuple[str, str]]:
     """The properties by which the log forgets a write within the horizon, with their texts.
 

@@ -184,12 +184,13 @@ class Planner:
         """A transaction that applies changes by key and sequence.
 
         Raises:
-            UnsafeConfigError: the table forgets transactions sooner than a change may come again.
+            UnsafeConfigError: the table forgets transactions, and with them which keys were deleted.
         """
         from safewrite.changes.reading import read
         from safewrite.delta.write.apply import ApplyTransaction
 
-        features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=True)
+        features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
+        features.check_txns_stay(state)
         changes = read(data, spec, state.schema, state.partition_by)
         key = name.key_for(self.new_id, state.version)
         fingerprint = changes.fingerprint
