@@ -11,11 +11,12 @@ import pytest
 
 from safewrite.testing.explorer.__main__ import MODELS
 from tests.mutants.catalogue import MUTANTS, PROTOCOL
+from tests.mutants.changes import CHANGE_MUTANTS
 from tests.mutants.groups import GROUP_MUTANTS
 from tests.mutants.iceberg import ICEBERG_MUTANTS
 from tests.mutants.killers import HISTORIES, ROOT, Killer, Mutant, Warm, mutated
 
-ALL = (*MUTANTS, *ICEBERG_MUTANTS, *GROUP_MUTANTS)
+ALL = (*MUTANTS, *ICEBERG_MUTANTS, *GROUP_MUTANTS, *CHANGE_MUTANTS)
 KILLERS = list(dict.fromkeys(mutant.killer for mutant in ALL))
 TESTS = [killer for killer in KILLERS if killer.is_test]
 WAYS = list(dict.fromkeys(killer.arguments[:-1] for killer in TESTS))

@@ -1,0 +1,101 @@
+"""The protections of tables under a change log: each mutant takes one away, and its killer must notice."""
+
+from __future__ import annotations
+
+from tests.mutants.killers import Mutant, alone
+
+MEANING, TABLES = alone("changes/test_decide.py"), alone("changes/test_tables.py")
+"""A mutant says which of these must fail."""
+DECIDE = "changes/decide.py"
+DELTA = "delta/write/apply.py"
+
+CHANGE_MUTANTS = (
+    Mutant(
+        "M25",
+        "the tombstone of a deleted key",
+        DECIDE,
+        (("            np.sort(self.place[winners[deletes]]),\n", "            np.zeros(0, np.int64),\n"),),
+        MEANING,
+        "test_a_late_change_does_not_revive_a_deleted_row",
+    ),
+    Mutant(
+        "M26",
+        "the sequence of a row against that of a change",
+        DECIDE,
+        (
+            (
+                "        wins = (self.last_change >= 0) & (change_at > self._position_at(self.last_known))\n",
+                "        wins = self.last_change >= 0\n",
+            ),
+        ),
+        MEANING,
+        "test_the_last_change_by_sequence_wins_in_whatever_order_batches_come",
+    ),
+    Mutant(
+        "M26-deletes",
+        "the same for deletes alone",
+        DECIDE,
+        (
+            (
+                "        wins = (self.last_change >= 0) & (change_at > self._position_at(self.last_known))\n",
+                (
+                    "        wins = (self.last_change >= 0) & (\n"
+                    "            (change_at > self._position_at(self.last_known)) | (self.op[self.last_change] == Op.DELETE)\n"
+                    "        )\n"
+                ),
+            ),
+        ),
+        MEANING,
+        "test_deletes_are_guarded_as_updates_are",
+    ),
+    Mutant(
+        "ties",
+        "the refusal of unequal changes of one sequence",
+        DECIDE,
+        (
+            (
+                '        if tied.any():\n            raise self._refused(_at(changes[tied], len(self.kind)), "has unequal',
+                '        if False:\n            raise self._refused(_at(changes[tied], len(self.kind)), "has unequal',
+            ),
+        ),
+        MEANING,
+        "test_equal_rows_of_one_sequence_are_duplicates_and_unequal_ones_are_refused_with_the_key",
+    ),
+    Mutant(
+        "floor",
+        "the tombstone of everything before a truncate",
+        DECIDE,
+        (("            self.floor,\n        )\n", "            self.known.floor,\n        )\n"),),
+        MEANING,
+        "test_a_truncate_is_a_tombstone_of_everything_before_it",
+    ),
+    Mutant(
+        "horizon",
+        "the refusal of what is older than all tombstones",
+        DECIDE,
+        (("            if old.any():\n", "            if False:\n"),),
+        MEANING,
+        "test_what_is_older_than_all_tombstones_that_are_kept_is_refused_and_not_guessed",
+    ),
+    Mutant(
+        "memory",
+        "what is remembered, in the commit of the rows",
+        DELTA,
+        (
+            (
+                "        if self.remembers:\n            mine.append",
+                "        if False:\n            mine.append",
+            ),
+        ),
+        TABLES,
+        "test_a_rivals_deletion_is_known_to_a_late_insert_that_was_planned_before",
+    ),
+    Mutant(
+        "M16-changes",
+        "a new plan after a rival's commit",
+        DELTA,
+        (("        if commit.adds() or commit.removes() or any", "        if False and any"),),
+        TABLES,
+        "test_two_writers_never_insert_one_new_key_twice",
+    ),
+)
