@@ -184,4 +184,4 @@ def _as_known(write: Write, found: Resolved, head: TableVersion) -> Answer:
         keys.must_match(write.key, found.fingerprint, write.fingerprint, found.snapshot_id)
     except ReplayMismatchError as error:
         return error
-    return Done(found.snapshot_id, True, found.rows, found.files, 0, head)
+    return Done(found.snapshot_id, True, found.rows, found.files, 0, head, changes=found.changes)

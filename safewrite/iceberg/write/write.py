@@ -217,18 +217,19 @@ class Resolved:
     fingerprint: str
     rows: int
     files: int
+    changes: Mapping[str, int] | None = None
 
     def entry(self, key: str) -> dict[str, Any]:
         """The entry that a receipt is made from."""
-        return {"key": key, "fingerprint": self.fingerprint, "rows": self.rows, "files": self.files}
+        told = {"key": key, "fingerprint": self.fingerprint, "rows": self.rows, "files": self.files}
+        return told | ({} if self.changes is None else {"changes": self.changes})
 
 
 def described(head: TableVersion, at: int, key: str, limits: Limits) -> Generator[Effect, Outcome, Resolved]:
     """A write that a snapshot carries, as the history describes it."""
     entry = (yield from members.entry_at(head, at, key, limits)) or {}
-    return Resolved(
-        at, str(entry.get("fingerprint", "")), int(entry.get("rows", 0)), int(entry.get("files", 0))
-    )
+    rows, files = int(entry.get("rows", 0)), int(entry.get("files", 0))
+    return Resolved(at, str(entry.get("fingerprint", "")), rows, files, entry.get("changes"))
 
 
 # --- what earlier calls may have done ---------------------------------------------------------------
@@ -315,7 +316,7 @@ def landed_and_expired(
 
 def _as_done(earlier: Resolved, named: Write, head: TableVersion) -> Done:
     keys.must_match(named.key, earlier.fingerprint, named.fingerprint, earlier.snapshot_id)
-    return Done(earlier.snapshot_id, True, earlier.rows, earlier.files, 0, head)
+    return Done(earlier.snapshot_id, True, earlier.rows, earlier.files, 0, head, changes=earlier.changes)
 
 
 def reaches(head: TableVersion, base: int) -> bool:
