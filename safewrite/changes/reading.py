@@ -129,6 +129,7 @@ def loose(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
 
 
+@reading("The data")
 def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str] = ()) -> Changes:
     """Check and conform changes.
 

@@ -116,6 +116,7 @@ class ApplyTransaction(OverwriteTransaction):
         assert self.state is not None
         assert self.changes is not None
         assert self.spec is not None
+        yield from super().prepare()
         check_overwrite(self.state)
         self.active = yield from load_files(self.state, limits=self.limits)
         memory = yield from self._recall_memory()

@@ -80,6 +80,7 @@ def _write_many(
         if not candidate.write.members:
             yield from _remember(state, None)
             return GroupDone(None, (), state.known)
+        yield from candidate.prepare()
         yield from _stage(candidate, encode, limits)
         try:
             landed = yield from commit(

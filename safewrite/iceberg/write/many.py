@@ -79,6 +79,7 @@ def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[E
         if not plan.write.members:
             yield from _remember(state, None)
             return GroupDone(None, (), state.known)
+        plan.check_positions(state.head)
         yield from plan.staging.upload(encode(plan.write.members))
         plan.write = Write.group(plan.write.key, plan.write.members, len(plan.staging.data_files))
         try:
