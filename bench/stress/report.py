@@ -20,7 +20,7 @@ from safewrite.testing.checker import Flaw
 from safewrite.testing.faults import FaultKind, Step
 from safewrite.testing.history import Event, Write
 
-from . import plots, words
+from . import change_report, plots, words
 from .arm import ArmResult
 from .plans import spark_writers
 from .plans.spark_writers import ANY_MOMENT
@@ -84,7 +84,7 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
         "spark": spark, "spark_kills": ends,
         "faults_fired": sum(arm.faults.values()) + sum(arm.peer_faults.values()) * (not judged),
         "bitten": arm.bitten, "steps": {identity: list(names) for identity, names in arm.steps.items()}, "errors": arm.errors,
-        "examples": arm.verdict.examples(3, counted),
+        "examples": arm.verdict.examples(3, counted), "changes": change_report.to_dict(arm),
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from safewrite.testing.faults import FaultKind, Rule
 
 from ...servers.catalogs import CatalogKind
+from ..writers.change_log import LogPlan
 
 MAIN, OLD, WRANGLER = "main", "deltalake-0.22", "awswrangler"
 WRITERS_PER_ARM_MAX = 100
@@ -72,6 +73,8 @@ class Settings:
     """How often the driver of each of them is killed."""
     lambda_: int = 0
     """Environments of the function in each arm in Lambda; 0: as many as such an arm has by itself."""
+    changes: int = 0
+    """Changes in the log of each arm under a change log; 0: as many as such an arm has by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class ArmPlan:
     catalog: CatalogKind | None = None
     naive: bool = False
     change_feed: bool = False
+    log: LogPlan | None = None
+    """The change log that its writers apply; None where they append."""
 
     @property
     def environments(self) -> set[str]:

@@ -1,0 +1,152 @@
+"""Plans the arms under a change log: writers of one log on one table, with safewrite and as users of other libraries do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from safewrite.testing.faults import FaultKind, Rule, Step
+
+from ...servers.catalogs import CatalogKind
+from ..writers import change_log
+from ..writers.change_log import LogPlan
+from . import delta_arms, iceberg_arms
+from .plan import CALLER_STEP, ArmPlan, Settings, WriterPlan
+
+CATALOGS: dict[str, CatalogKind] = {"changes-sql": "sql", "changes-rest": "rest", "changes-glue": "glue"}
+SAFE_ARMS = ("changes-dynamodb", *CATALOGS)
+MERGE, UNGUARDED, UPSERT = "changes-merge", "changes-kafka2delta", "changes-upsert"
+NAIVE_ARMS = (MERGE, UNGUARDED, UPSERT)
+USUAL = ("changes-dynamodb", "changes-sql", *NAIVE_ARMS)
+"""The arms of ``--changes``."""
+ICEBERG_ARMS = (*CATALOGS, UPSERT)
+WRITERS_MAX, NAIVE_WRITERS = 6, 4
+"""Each commit of changes rewrites files, so more writers than this mostly wait for each other."""
+CHANGES = 1200
+"""How many changes a log has where nobody says."""
+_NAIVE_SHARE = 2
+"""Naive writers get a log that is so much shorter: their arms run beside, on the same cores."""
+
+
+def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
+    """The plan of one arm, before kills are placed."""
+    size = settings.changes or CHANGES
+    if name in SAFE_ARMS:
+        kind = CATALOGS.get(name)
+        log = _log(size)
+        rules = (
+            delta_arms.safewrite_faults(settings.seed)
+            if kind is None
+            else iceberg_arms.safewrite_faults(settings.seed)
+        )
+        title = (
+            "safewrite on Delta, DynamoDB arbiter"
+            if kind is None
+            else f"safewrite on Iceberg, {iceberg_arms.TITLES[kind]}"
+        )
+        return ArmPlan(
+            name, f"{title}: a change log", _safewrite(settings, base, log), (*memory_faults(), *rules),
+            arbiter="dynamodb" if kind is None else "catalog", catalog=kind, log=log,
+        )  # fmt: skip
+    log = _log(max(2, size // _NAIVE_SHARE))
+    faults = delta_arms.peer_faults() if name != UPSERT else iceberg_arms.naive_faults("sql")
+    match name:
+        case "changes-merge":
+            title = "deltalake merge, deletes and updates guarded by sequence"
+            writers = _naive(settings, base, log, title, "changes_deltalake.py", rule="guarded")
+        case "changes-kafka2delta":
+            title = "deltalake merge, updates guarded by sequence, deletes not (kafka2delta's rule)"
+            writers = _naive(settings, base, log, title, "changes_deltalake.py", rule="unguarded")
+        case "changes-upsert":
+            title = "PyIceberg upsert, PostgreSQL"
+            writers = _naive(settings, base, log, title, "changes_pyiceberg.py")
+        case _:
+            raise ValueError(f"no arm under a change log is named {name!r}")
+    catalog: CatalogKind | None = "sql" if name == UPSERT else None
+    return ArmPlan(name, title, writers, peer_faults=faults, catalog=catalog, naive=True, log=log)
+
+
+def arms_of(format_: str | None, kinds: Sequence[CatalogKind]) -> tuple[str, ...]:
+    """The arms of a format and its catalogs; of both where none is named."""
+    if format_ is None:
+        return USUAL
+    if format_ == "delta":
+        return ("changes-dynamodb", MERGE, UNGUARDED)
+    return (
+        *(name for name, kind in CATALOGS.items() if kind in kinds),
+        *((UPSERT,) if "sql" in kinds else ()),
+    )
+
+
+def memory_faults() -> tuple[Rule, ...]:
+    """What befalls the file of what is remembered of deleted keys, each at least once."""
+    put = (Step.PUT_MEMORY,)
+    return (
+        Rule(kind=FaultKind.LOST_ANSWER, steps=put, nth=2),
+        Rule(kind=FaultKind.ERROR_503, steps=put, nth=3),
+        Rule(kind=FaultKind.LOST_ANSWER_500, steps=put, nth=4),
+        Rule(kind=FaultKind.CUT, steps=(Step.GET_MEMORY,), nth=2),
+        Rule(kind=FaultKind.LOST_ANSWER, steps=put, probability=0.02),
+        Rule(kind=FaultKind.ERROR_500, steps=(*put, Step.GET_MEMORY), probability=0.02),
+    )
+
+
+def _log(changes: int) -> LogPlan:
+    return LogPlan(changes=changes, keys=max(12, changes // 10), batch=max(4, min(40, changes // 40)))
+
+
+_FRAMES = (
+    ("pandas", "safewrite pandas"),
+    ("polars", "safewrite polars"),
+    ("arrow", "safewrite Arrow"),
+    ("dicts", "safewrite dicts"),
+)
+
+
+def _safewrite(settings: Settings, base: int, log: LogPlan) -> tuple[WriterPlan, ...]:
+    common = {
+        "keyed": True, "on_error": "retry", "on_unknown": "retry", "calls_max": 12, "lease_s": settings.lease_s,
+    }  # fmt: skip
+    count = min(settings.writers, WRITERS_MAX)
+    return tuple(
+        _writer(
+            base, number, count, settings.seed, log, kind=_FRAMES[number % 4][1], program="changes_safewrite.py",
+            judged=True, habits={**common, "frame": _FRAMES[number % 4][0]},
+        )
+        for number in range(count)
+    )  # fmt: skip
+
+
+def _naive(
+    settings: Settings, base: int, log: LogPlan, kind: str, program: str, **habits: Any
+) -> tuple[WriterPlan, ...]:
+    user = {"on_error": "retry", "on_unknown": "retry", "calls_max": 30, **habits}
+    killed = ({"seq": 2, "step": CALLER_STEP, "when": "before", "action": "kill"},)
+    found = [
+        _writer(
+            base,
+            number,
+            NAIVE_WRITERS,
+            settings.seed,
+            log,
+            kind=kind,
+            program=program,
+            judged=False,
+            habits=user,
+        )
+        for number in range(NAIVE_WRITERS)
+    ]
+    return (replace(found[0], traps=killed), *found[1:])
+
+
+def _writer(
+    base: int, place: int, places: int, seed: int, log: LogPlan, *, kind: str, program: str, judged: bool,
+    habits: dict[str, Any],
+) -> WriterPlan:  # fmt: skip
+    deliveries = len(change_log.draw(seed, log).of_writer(place, places))
+    more = {"log": asdict(log), "place": place, "places": places}
+    return WriterPlan(
+        base + place, kind, program, judged=judged, appends=deliveries, rows=log.batch,
+        habits=tuple({**habits, **more}.items()),
+    )  # fmt: skip
