@@ -32,6 +32,13 @@ class Scale:
     function_rounds: int = 3
     function_each: bool = True
     """Also awswrangler with a commit for each message, which takes minutes."""
+    change_rows: int = 5_000_000
+    change_files: int = 50
+    changes: int = 10_000
+    upsert_changes: int = 1_000
+    """PyIceberg's upsert builds a condition of as many values, and takes minutes for more."""
+    change_rounds: int = 3
+    change_writers: tuple[int, ...] = (8, 16)
     curve_writers: tuple[int, ...] = (1, 4, 16, 64)
     curve_events: tuple[int, ...] = (1, 10, 100)
     curve_window_s: float = 4.0
@@ -64,6 +71,10 @@ QUICK = Scale(
     function_messages=640,
     function_rounds=1,
     function_each=False,
+    change_rows=1_000_000,
+    change_files=20,
+    change_rounds=2,
+    change_writers=(8,),
     curve_writers=(1, 4, 16),
     curve_events=(1, 100),
     curve_window_s=2.0,
@@ -91,6 +102,12 @@ TINY = Scale(
     functions=2,
     function_messages=12,
     function_rounds=1,
+    change_rows=2_000,
+    change_files=4,
+    changes=50,
+    upsert_changes=20,
+    change_rounds=2,
+    change_writers=(2,),
     curve_writers=(1, 2),
     curve_events=(1, 3),
     curve_window_s=0.5,

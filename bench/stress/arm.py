@@ -125,6 +125,11 @@ class ArmRun:
         """What :meth:`_look` has seen."""
         self._read_errors: list[str] = []
 
+    @property
+    def reads_meanwhile(self) -> bool:
+        """Whether the table is read while its writers are at work."""
+        return not self.arm.naive
+
     def _make_ground(self) -> Ground:
         make = DeltaGround if self.arm.catalog is None else IcebergGround
         return make(self.arm, self.settings, self.stage, self.folder)
@@ -199,7 +204,7 @@ class ArmRun:
                         self._read_errors.append(f"a read during the run failed: {error}")
 
         thread = threading.Thread(target=loop, daemon=True)
-        if not self.arm.naive:
+        if self.reads_meanwhile:
             thread.start()
         try:
             yield

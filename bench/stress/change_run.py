@@ -19,6 +19,11 @@ READERS_MIN = 3
 class ChangesRun(ArmRun):
     """As any arm, but what is read back is compared key by key and value by value."""
 
+    @property
+    def reads_meanwhile(self) -> bool:
+        """Always: a doubled key may be deleted later, and was there for every reader until then."""
+        return True
+
     def _make_ground(self) -> ChangeGround:
         make = DeltaChanges if self.arm.catalog is None else IcebergChanges
         self._keyed: ChangeGround = make(self.arm, self.settings, self.stage, self.folder)

@@ -54,13 +54,15 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
     match name:
         case "changes-merge":
             title = "deltalake merge, deletes and updates guarded by sequence"
-            writers = _naive(settings, base, log, title, "changes_deltalake.py", rule="guarded")
+            writers = _naive(settings, base, log, title, "changes_deltalake.py", rule="guarded", calls_max=30)
         case "changes-kafka2delta":
             title = "deltalake merge, updates guarded by sequence, deletes not (kafka2delta's rule)"
-            writers = _naive(settings, base, log, title, "changes_deltalake.py", rule="unguarded")
+            writers = _naive(
+                settings, base, log, title, "changes_deltalake.py", rule="unguarded", calls_max=30
+            )
         case "changes-upsert":
             title = "PyIceberg upsert, PostgreSQL"
-            writers = _naive(settings, base, log, title, "changes_pyiceberg.py")
+            writers = _naive(settings, base, log, title, "changes_pyiceberg.py", calls_max=8)
         case _:
             raise ValueError(f"no arm under a change log is named {name!r}")
     catalog: CatalogKind | None = "sql" if name == UPSERT else None
@@ -86,6 +88,7 @@ def memory_faults() -> tuple[Rule, ...]:
         Rule(kind=FaultKind.LOST_ANSWER, steps=put, nth=2),
         Rule(kind=FaultKind.ERROR_503, steps=put, nth=3),
         Rule(kind=FaultKind.LOST_ANSWER_500, steps=put, nth=4),
+        Rule(kind=FaultKind.TRUNCATE_BODY, steps=put, method="PUT", nth=6),
         Rule(kind=FaultKind.CUT, steps=(Step.GET_MEMORY,), nth=2),
         Rule(kind=FaultKind.LOST_ANSWER, steps=put, probability=0.02),
         Rule(kind=FaultKind.ERROR_500, steps=(*put, Step.GET_MEMORY), probability=0.02),
@@ -121,7 +124,7 @@ def _safewrite(settings: Settings, base: int, log: LogPlan) -> tuple[WriterPlan,
 def _naive(
     settings: Settings, base: int, log: LogPlan, kind: str, program: str, **habits: Any
 ) -> tuple[WriterPlan, ...]:
-    user = {"on_error": "retry", "on_unknown": "retry", "calls_max": 30, **habits}
+    user = {"on_error": "retry", "on_unknown": "retry", **habits}
     killed = ({"seq": 2, "step": CALLER_STEP, "when": "before", "action": "kill"},)
     found = [
         _writer(

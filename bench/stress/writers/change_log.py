@@ -92,8 +92,8 @@ def draw(seed: int, plan: LogPlan) -> ChangeLog:
 
 
 def _shares(truncates: int) -> list[float]:
-    """Where truncates come: in the first two thirds, so that rows follow."""
-    return [0.6 * (number + 1) / truncates for number in range(truncates)]
+    """Where truncates come: in the first half, so that much follows."""
+    return [0.4 * (number + 1) / truncates for number in range(truncates)]
 
 
 class _Source:
