@@ -1,4 +1,4 @@
-"""Calls each writer that contends with changes of its own keys: ``apply_changes``, and merges that are tried again."""
+"""Calls each writer that contends with changes of its own keys: ``apply_changes``, and merges, each called again after a conflict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ARMS", "DELTALAKE", "Place", "create_for", "opened_many", "preload",
 ARMS = (DYNAMODB, OBJECT_STORE, DELTALAKE)
 ROWS_EACH = 1_000
 """Rows of each writer, in a file of their own."""
-TRIES_MAX = 100
+CALLS_MAX = 100
 
 
 def schema() -> pa.Schema:
@@ -53,12 +53,12 @@ def _table(arm: str, place: Place) -> Any:
 
 
 def opened_many(arm: str, place: Place, changes: int, name: str) -> Callable[..., int | None]:
-    """Each call applies so many updates to keys of this writer alone; deltalake's is tried until it succeeds."""
+    """Each call applies so many updates to keys of this writer alone, again and again until it is acked."""
     import numpy as np
     import pyarrow as pa
 
     writer = int(name.rpartition("-")[2])
-    numbers = itertools.count(2)
+    numbers, names = itertools.count(2), itertools.count()
 
     def batch() -> pa.Table:
         number = next(numbers)
@@ -66,25 +66,47 @@ def opened_many(arm: str, place: Place, changes: int, name: str) -> Callable[...
         table = change_tables.rows_of(ids, number)
         return table.append_column("op", pa.array(["u"] * table.num_rows))
 
-    if arm != DELTALAKE:
-        table = _table(arm, place)
-        how: dict[str, Any] = {"keys": ["id"], "sequence_by": ["lsn"], "delete_when": [("op", "=", "d")]}
-        return lambda frame, key=None: int(table.apply_changes(batch(), **how).attempts)
-    return lambda frame, key=None: _merged(place, batch())
+    apply = _merging(place) if arm == DELTALAKE else _applying(_table(arm, place))
+    return lambda frame, key=None: _until_acked(apply, batch(), f"{name}-{next(names)}")
 
 
-def _merged(place: Place, changes: pa.Table) -> int:
+def _applying(table: Any) -> Callable[[pa.Table, str], bool]:
+    """Apply under a key; False where another call is due."""
+    import safewrite as sw
+
+    how: dict[str, Any] = {"keys": ["id"], "sequence_by": ["lsn"], "delete_when": [("op", "=", "d")]}
+
+    def apply(changes: pa.Table, key: str) -> bool:
+        try:
+            table.apply_changes(changes, key=key, **how)
+        except sw.ConflictError:
+            return False
+        return True
+
+    return apply
+
+
+def _merging(place: Place) -> Callable[[pa.Table, str], bool]:
+    """Merge; False where another call is due."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    for tries in range(1, TRIES_MAX):
+    def apply(changes: pa.Table, key: str) -> bool:
         try:
             merge(DeltaTable(place.uri, storage_options=dict(place.storage_options)), changes)
         except DeltaError:
-            continue
-        return tries
-    merge(DeltaTable(place.uri, storage_options=dict(place.storage_options)), changes)
-    return TRIES_MAX
+            return False
+        return True
+
+    return apply
+
+
+def _until_acked(apply: Callable[[pa.Table, str], bool], changes: pa.Table, key: str) -> int:
+    """Call again after a conflict; how many calls it took."""
+    for calls in range(1, CALLS_MAX + 1):
+        if apply(changes, key):
+            return calls
+    raise RuntimeError(f"no ack in {CALLS_MAX} calls")
 
 
 def wrong(place: Place, processes: int) -> str:

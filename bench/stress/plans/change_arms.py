@@ -34,7 +34,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
     size = settings.changes or CHANGES
     if name in SAFE_ARMS:
         kind = CATALOGS.get(name)
-        log = _log(size)
+        log, keeper = _log(size), _caretaker(settings, base, is_delta=kind is None)
         rules = (
             delta_arms.safewrite_faults(settings.seed)
             if kind is None
@@ -46,7 +46,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
             else f"safewrite on Iceberg, {iceberg_arms.TITLES[kind]}"
         )
         return ArmPlan(
-            name, f"{title}: a change log", _safewrite(settings, base, log), (*memory_faults(), *rules),
+            name, f"{title}: a change log", (*_safewrite(settings, base, log), keeper), (*memory_faults(), *rules),
             arbiter="dynamodb" if kind is None else "catalog", catalog=kind, log=log,
         )  # fmt: skip
     log = _log(max(2, size // _NAIVE_SHARE))
@@ -119,6 +119,17 @@ def _safewrite(settings: Settings, base: int, log: LogPlan) -> tuple[WriterPlan,
         )
         for number in range(count)
     )  # fmt: skip
+
+
+def _caretaker(settings: Settings, base: int, *, is_delta: bool) -> WriterPlan:
+    """What other engines do to the table meanwhile: deltalake compacts it, or PyIceberg expires its snapshots."""
+    program, chore = ("changes_caretaker.py", "compact") if is_delta else ("caretaker.py", "expire")
+    habits = {
+        "chore": chore, "think_s": 1.5, "lease_s": settings.lease_s, "kept_s": 2 * settings.pause_s,
+    }  # fmt: skip
+    return WriterPlan(
+        base + 80, f"chores: {chore}", program, chores=True, appends=2, habits=tuple(habits.items())
+    )
 
 
 def _naive(
