@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 import duckdb
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -78,7 +79,7 @@ class DeltaChanges(DeltaGround):
                 change_readers.of_log(self.place, replay),
                 change_readers.of_files(bodies, folder),
             ]
-        except (DeltaError, duckdb.Error) as error:
+        except (DeltaError, duckdb.Error, pa.ArrowException, OSError) as error:
             raise UnreadableTableError(str(error)) from error
         return FinalLooks(seen, replay.versions)
 

@@ -11,7 +11,7 @@ from safewrite.testing.faults import FaultKind, Rule, Step
 from ...servers.catalogs import CatalogKind
 from ..writers import change_log
 from ..writers.change_log import LogPlan
-from . import delta_arms, iceberg_arms
+from . import delta_arms, iceberg_arms, spark_writers
 from .plan import CALLER_STEP, ArmPlan, Settings, WriterPlan
 
 CATALOGS: dict[str, CatalogKind] = {"changes-sql": "sql", "changes-rest": "rest", "changes-glue": "glue"}
@@ -45,8 +45,9 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
             if kind is None
             else f"safewrite on Iceberg, {iceberg_arms.TITLES[kind]}"
         )
+        writers = _safewrite(settings, base, log, is_delta=kind is None)
         return ArmPlan(
-            name, f"{title}: a change log", (*_safewrite(settings, base, log), keeper), (*memory_faults(), *rules),
+            name, f"{title}: a change log", (*writers, keeper), (*memory_faults(), *rules),
             arbiter="dynamodb" if kind is None else "catalog", catalog=kind, log=log,
         )  # fmt: skip
     log = _log(max(2, size // _NAIVE_SHARE))
@@ -61,6 +62,8 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
                 settings, base, log, title, "changes_deltalake.py", rule="unguarded", calls_max=30
             )
         case "changes-upsert":
+            # A truncate that PyIceberg does not get through would leave every key in doubt.
+            log = replace(log, truncates=0)
             title = "PyIceberg upsert, PostgreSQL"
             writers = _naive(settings, base, log, title, "changes_pyiceberg.py", calls_max=8)
         case _:
@@ -107,17 +110,40 @@ _FRAMES = (
 )
 
 
-def _safewrite(settings: Settings, base: int, log: LogPlan) -> tuple[WriterPlan, ...]:
+def _safewrite(settings: Settings, base: int, log: LogPlan, *, is_delta: bool) -> tuple[WriterPlan, ...]:
+    """Processes of each kind of frame, and Spark's streams where they are asked for."""
     common = {
         "keyed": True, "on_error": "retry", "on_unknown": "retry", "calls_max": 12, "lease_s": settings.lease_s,
     }  # fmt: skip
     count = min(settings.writers, WRITERS_MAX)
-    return tuple(
+    places = count + settings.spark
+    ours = tuple(
         _writer(
-            base, number, count, settings.seed, log, kind=_FRAMES[number % 4][1], program="changes_safewrite.py",
+            base, number, places, settings.seed, log, kind=_FRAMES[number % 4][1], program="changes_safewrite.py",
             judged=True, habits={**common, "frame": _FRAMES[number % 4][0]},
         )
         for number in range(count)
+    )  # fmt: skip
+    if not settings.spark:
+        return ours
+    commit = spark_writers.COMMITS["delta" if is_delta else "iceberg"]
+    streams = tuple(
+        _writer(
+            base, number, places, settings.seed, log, kind="safewrite Spark stream, foreachBatch",
+            program="changes_stream.py", judged=True, habits={"lease_s": settings.lease_s},
+        )
+        for number in range(count, places)
+    )  # fmt: skip
+    return (
+        *(
+            spark_writers.slowed(one, settings, lives_s=spark_writers.LIFE_S * settings.spark) for one in ours
+        ),
+        *(
+            replace(
+                one, spark=True, traps=spark_writers.ends(settings, one.number, spark_writers.EPOCH_STEP, commit)
+            )
+            for one in streams
+        ),
     )  # fmt: skip
 
 
@@ -128,7 +154,13 @@ def _caretaker(settings: Settings, base: int, *, is_delta: bool) -> WriterPlan:
         "chore": chore, "think_s": 1.5, "lease_s": settings.lease_s, "kept_s": 2 * settings.pause_s,
     }  # fmt: skip
     return WriterPlan(
-        base + 80, f"chores: {chore}", program, chores=True, appends=2, habits=tuple(habits.items())
+        base + 80,
+        f"chores: {chore}",
+        program,
+        chores=True,
+        foreign=is_delta,
+        appends=2,
+        habits=tuple(habits.items()),
     )
 
 

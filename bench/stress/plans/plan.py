@@ -82,7 +82,8 @@ class WriterPlan:
     """One writer process.  ``judged`` writers are safewrite's: any flaw of theirs fails the run.
 
     ``chores`` is set for a process that writes no rows of its own: it maintains the table, by safewrite, as
-    many times as it has ``appends``.  The traps of a writer of ``spark`` are the ends of its driver's lives,
+    many times as it has ``appends``; a ``foreign`` one by another library, which does not look whether its uploads
+    arrived whole, and so meets none of safewrite's faults.  The traps of a writer of ``spark`` are the ends of its driver's lives,
     one after the other.  A writer with ``functions`` is a Lambda function with so many environments, and an
     append is a message.
     """
@@ -93,6 +94,7 @@ class WriterPlan:
     environment: str = MAIN
     judged: bool = False
     chores: bool = False
+    foreign: bool = False
     spark: bool = False
     functions: int = 0
     appends: int = 10
@@ -110,7 +112,7 @@ class WriterPlan:
     @property
     def ours(self) -> bool:
         """Whether safewrite does the work, so that safewrite's faults hit it."""
-        return self.judged or self.chores
+        return self.judged or (self.chores and not self.foreign)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,17 @@ from typing import Any
 import change_log
 import common
 
+HOW: dict[str, Any] = {
+    "keys": list(change_log.KEYS), "sequence_by": [change_log.SEQUENCE], "delete_when": [("op", "=", "d")],
+    "truncate_when": "op = 't'", "all_late": "count",
+}  # fmt: skip
+"""What ``apply_changes`` must be told of the log; late batches are expected."""
+
+
+def name_of(config: dict[str, Any], batch: int) -> str:
+    """The key of a batch, whoever delivers it."""
+    return f"{config['arm']}-batch-{batch}"
+
 
 class ChangeWriter(common.Writer):
     """A writer whose appends are deliveries of batches; a batch has its own name, whoever delivers it."""
@@ -19,7 +30,7 @@ class ChangeWriter(common.Writer):
 
     def rows_of(self, seq: int) -> tuple[list[Any], str | None]:
         """The changes of a delivery, and the name of its batch."""
-        return list(self.log.batches[self.mine[seq]]), f"{self.config['arm']}-batch-{self.mine[seq]}"
+        return list(self.log.batches[self.mine[seq]]), name_of(self.config, self.mine[seq])
 
     def intend(self, seq: int, rows: list[Any], key: str | None, *, attempt: int) -> None:
         """Write down which batch is about to be delivered."""

@@ -41,14 +41,10 @@ def work(config: dict[str, Any]) -> None:
     writer = change_common.ChangeWriter(config)
     table = common.open_by_safewrite(config)
     common.set_traps(table.world, writer)
-    how: dict[str, Any] = {
-        "keys": list(change_log.KEYS), "sequence_by": [change_log.SEQUENCE], "delete_when": [("op", "=", "d")],
-        "truncate_when": "op = 't'", "all_late": "count",
-    }  # fmt: skip
 
     def apply(rows: list[Any], key: str | None) -> dict[str, Any]:
         try:
-            receipt = table.apply_changes(to_frame(rows, config["frame"]), key=key, **how)
+            receipt = table.apply_changes(to_frame(rows, config["frame"]), key=key, **change_common.HOW)
         except sw.NotCommittedError as error:
             lasting = (sw.WouldAlterError, sw.InvalidInputError, sw.ReplayMismatchError, sw.UnsafeConfigError)
             raise common.NotWrittenError(error, retriable=not isinstance(error, lasting)) from error
