@@ -133,7 +133,7 @@ def _contend(scale: Scale, folder: Path, broken: list[str]) -> list[Line]:
 def _cell(lab: Lab, arm: str, processes: int, scale: Scale) -> dict[str, Any]:
     place = lab.place(arm)
     change_writers.create_for(arm, place, processes)
-    window_s = scale.window_of(processes)
+    window_s = scale.change_window_s
     with tempfile.TemporaryDirectory(dir=lab.folder) as folder:
         config = {
             "writers": "change_writers", "arm": arm, "place": place.to_dict(), "processes": processes, "rows": 1,

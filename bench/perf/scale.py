@@ -39,6 +39,7 @@ class Scale:
     """PyIceberg's upsert builds a condition of as many values, and takes minutes for more."""
     change_rounds: int = 3
     change_writers: tuple[int, ...] = (8, 16)
+    change_window_s: float = 20.0
     curve_writers: tuple[int, ...] = (1, 4, 16, 64)
     curve_events: tuple[int, ...] = (1, 10, 100)
     curve_window_s: float = 4.0
@@ -75,6 +76,7 @@ QUICK = Scale(
     change_files=20,
     change_rounds=2,
     change_writers=(8,),
+    change_window_s=12.0,
     curve_writers=(1, 4, 16),
     curve_events=(1, 100),
     curve_window_s=2.0,
@@ -108,6 +110,7 @@ TINY = Scale(
     upsert_changes=20,
     change_rounds=2,
     change_writers=(2,),
+    change_window_s=0.5,
     curve_writers=(1, 2),
     curve_events=(1, 3),
     curve_window_s=0.5,

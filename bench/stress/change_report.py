@@ -93,7 +93,7 @@ def _of_others(arms: list[dict[str, Any]]) -> str:
     said = ", ".join(
         f"{count:,} {name}" for name, count in _flaws(arms).items() if count or name in MAIN_FLAWS[:4]
     )
-    return f"By merges and upserts of other libraries, beside {keys:,} keys that should be there: {said}."
+    return f"By merges and upserts of other libraries, in tables that should have {keys:,} keys: {said}."
 
 
 def _flaws(arms: list[dict[str, Any]]) -> dict[str, int]:

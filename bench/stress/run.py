@@ -82,7 +82,7 @@ class Result:
             "changes",
         )
         if soak := s.kills_per_step > 1:
-            s = replace(s, appends=s.appends // SOAK_FACTOR)
+            s = replace(s, appends=s.appends // SOAK_FACTOR, changes=s.changes // SOAK_FACTOR)
         changed = [name for name in options if getattr(s, name) != getattr(usual, name)]
         words = [f"python -m {__package__} --seed {s.seed}"]
         words += [f"--{name.rstrip('_').replace('_', '-')} {getattr(s, name)}" for name in changed]
