@@ -25,6 +25,8 @@ WRITERS_MAX, NAIVE_WRITERS = 6, 4
 """Each commit of changes rewrites files, so more writers than this mostly wait for each other."""
 CHANGES = 1200
 """How many changes a log has where nobody says."""
+_FEW = 500
+"""Of a log with fewer changes there may be nothing left to compact after the first time."""
 _NAIVE_SHARE = 2
 """Naive writers get a log that is so much shorter: their arms run beside, on the same cores."""
 
@@ -34,7 +36,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
     size = settings.changes or CHANGES
     if name in SAFE_ARMS:
         kind = CATALOGS.get(name)
-        log, keeper = _log(size), _caretaker(settings, base, is_delta=kind is None)
+        log, keeper = _log(size), _caretaker(settings, base, log, is_delta=kind is None)
         rules = (
             delta_arms.safewrite_faults(settings.seed)
             if kind is None
@@ -147,7 +149,7 @@ def _safewrite(settings: Settings, base: int, log: LogPlan, *, is_delta: bool) -
     )  # fmt: skip
 
 
-def _caretaker(settings: Settings, base: int, *, is_delta: bool) -> WriterPlan:
+def _caretaker(settings: Settings, base: int, log: LogPlan, *, is_delta: bool) -> WriterPlan:
     """What other engines do to the table meanwhile: deltalake compacts it, or PyIceberg expires its snapshots."""
     program, chore = ("changes_caretaker.py", "compact") if is_delta else ("caretaker.py", "expire")
     habits = {
@@ -159,7 +161,7 @@ def _caretaker(settings: Settings, base: int, *, is_delta: bool) -> WriterPlan:
         program,
         chores=True,
         foreign=is_delta,
-        appends=2,
+        appends=1 if log.changes < _FEW else 2,
         habits=tuple(habits.items()),
     )
 
