@@ -36,7 +36,8 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
     size = settings.changes or CHANGES
     if name in SAFE_ARMS:
         kind = CATALOGS.get(name)
-        log, keeper = _log(size), _caretaker(settings, base, log, is_delta=kind is None)
+        log = _log(size)
+        keeper = _caretaker(settings, base, log, is_delta=kind is None)
         rules = (
             delta_arms.safewrite_faults(settings.seed)
             if kind is None
