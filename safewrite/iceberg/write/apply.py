@@ -1,7 +1,8 @@
 """Applies changes by key and sequence in one snapshot: rows, and what must be remembered of those that went.
 
 The plan is made on the snapshot that the new one follows, so two writers never insert one key twice (C9).  Copy-on-write:
-files that hold keys of the batch are rewritten without their old rows.  The memory of deleted keys is a Puffin file; a
+files that hold keys of the batch are rewritten without their old rows; where the table is merge-on-read their old rows
+are marked as gone in position delete files instead.  The memory of deleted keys is a Puffin file; a
 table property, set in the same commit, names it.  A tag keeps the snapshot that registers the file as its statistics, so
 that neither expiry of snapshots nor removal of orphan files, by whatever engine, takes it away.
 """
@@ -10,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.decide import Decision, check_accounts, decide
+from safewrite.changes.carry import Settled, settle
+from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
+from safewrite.changes.positions import Flags
 from safewrite.changes.reading import Changes, Spec, check_late, loose
 from safewrite.changes.touched import Touched
 from safewrite.errors import InternalError, Kind, StorageError
@@ -34,10 +35,11 @@ from safewrite.iceberg.write.overwrite import ReplacePlan, refuse_misread, unpla
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put, WallClock
+from safewrite.protocol.fetch import fetch
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Operation
 
@@ -52,16 +54,32 @@ FOREVER_MS = 2**63 - 1
 Mark = tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """What becomes of a file: how many rows it loses, whether it goes, the files of its other rows or of its deletions."""
+
+    rows: int = 0
+    removes: bool = False
+    rest: Sequence[DataFile] = ()
+    deletes: Sequence[DataFile] = ()
+
+
 @dataclass
 class ApplyPlan(ReplacePlan):
     """Changes to be applied.  Files that were rewritten serve every attempt in which the same rows stay."""
 
     changes: Changes | None = None
     spec: Spec | None = None
-    decision: Decision | None = None
     _memory: puffin.Puffin | None = field(default=None, repr=False)
     _memory_location: str = ""
-    _made: dict[tuple[Mark, bytes], Sequence[DataFile]] = field(default_factory=dict, repr=False)
+    _touched: Touched[Mark] | None = field(default=None, repr=False)
+    _losses: dict[tuple[Any, ...], _Loss] = field(default_factory=dict, repr=False)
+    _deletes: list[DataFile] = field(default_factory=list, repr=False)
+    """Delete files that the snapshot adds."""
+    _inserted: dict[bytes | None, Sequence[DataFile]] = field(default_factory=dict, repr=False)
+    _stores: int = 0
+    _known: tuple[str, Memory] | None = field(default=None, repr=False)
+    """What a file of what is remembered says; none is ever changed."""
     _dropped_rows: int = 0
 
     def removed_rows(self) -> int | None:
@@ -83,27 +101,28 @@ class ApplyPlan(ReplacePlan):
         schema = arrow_schema(table_of(head).metadata.schema())
         memory = yield from self._recalled(head, self.spec, schema)
         tasks = yield from self._tasks(head, _bounds(self.changes))
-        touched = Touched[Mark](self.changes.batch, schema)
-        for mark, task in tasks.items():
-            table = yield from self._rows(head, task, schema)
-            touched.look(mark, table, table)
-        self.decision = decision = decide(self.changes.batch, touched.known(memory))
+        touched = self._touched = self._touched or Touched[Mark](self.changes.batch, schema)
+        for file in touched.unseen(tasks):
+            table = yield from self._rows(head, tasks[file], schema)
+            touched.look(file, table, table)
+        settled = settle(self.changes.batch, touched.known(memory))
+        decision = settled.decision
         check_late(self.spec, decision)
         touched.decided(decision, memory)
         if touched.is_cut:
             tasks = yield from self._tasks(head, EVERYTHING)
-        self._removed, self._rewritten, self._dropped_rows = [], [], 0
+        self._removed, self._rewritten, self._deletes, self._dropped_rows = [], [], [], 0
         yield from self._replace(head, tasks, touched, schema)
-        yield from self._insert(head, decision, schema)
+        yield from self._insert(head, settled, schema)
         if not touched.is_cut:
-            check_accounts(decision, self._dropped_rows)
+            check_accounts(decision, settled.rows.num_rows, self._dropped_rows)
         clock = yield WallClock()
         assert isinstance(clock, Ok)
         assert isinstance(clock.value, int)
-        yield from self._remember(head, memory, memory.after(self.changes.batch, decision, clock.value))
+        yield from self._remember(head, memory, memory.after(self.changes.batch, settled, clock.value))
         self.write = replace(
             self.write,
-            rows=len(decision.upserts),
+            rows=settled.rows.num_rows,
             files=len(self._rewritten),
             changes=decision.counts.to_dict(),
         )
@@ -142,44 +161,111 @@ class ApplyPlan(ReplacePlan):
         schema: pa.Schema,
     ) -> Generator[Effect, Outcome, None]:
         """Rewrite the files that lose rows."""
-        for mark, task in tasks.items():
-            if not touched.may_lose(mark):
+        for file, task in tasks.items():
+            if not touched.may_lose(file):
                 continue
-            table = touched.kept(mark)
-            if table is None:
-                table = yield from self._rows(head, task, schema)
-            stays = touched.stays(mark, table)
-            if stays.all() and table.num_rows:
-                continue
-            self._removed.append(task.file)
-            self._dropped_rows += int((~stays).sum())
-            if stays.any():
-                refuse_misread(task, schema)
-                self._rewritten += yield from self._stored(head, mark, table, stays, schema)
+            mark = touched.mark(file)
+            if mark not in self._losses:
+                self._losses[mark] = yield from self._without(head, file, task, touched, schema)
+            loss = self._losses[mark]
+            self._dropped_rows += loss.rows
+            self._rewritten += loss.rest
+            self._deletes += loss.deletes
+            if loss.removes:
+                self._removed.append(task.file)
+
+    def _without(
+        self,
+        head: TableVersion,
+        file: Mark,
+        task: FileScanTask,
+        touched: Touched[Mark],
+        schema: pa.Schema,
+    ) -> Generator[Effect, Outcome, _Loss]:
+        """What becomes of a file that may lose rows."""
+        table = touched.kept(file)
+        if table is None:
+            table = yield from self._rows(head, task, schema)
+        stays = touched.stays(file, table)
+        if stays.all() and table.num_rows:
+            return _Loss()
+        if not stays.any():
+            return _Loss(table.num_rows, removes=True)
+        goes = int((~stays).sum())
+        deletes = yield from self._marked(head, task, stays)
+        if deletes:
+            return _Loss(goes, deletes=deletes)
+        refuse_misread(task, schema)
+        return _Loss(goes, True, (yield from self._stored(head, table.filter(pa.array(stays)), schema)))
+
+    def _marked(
+        self, head: TableVersion, task: FileScanTask, stays: Flags
+    ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
+        """A delete file of the rows that go, where the table is merge-on-read; nothing where the file must be rewritten."""
+        from safewrite.iceberg.write import position_deletes
+
+        if not position_deletes.is_asked(table_of(head).metadata) or not position_deletes.is_plain(task):
+            return ()
+        gets = [Get(one.file_path, name="apply.get_deletes") for one in task.delete_files]
+        answers = yield from fetch(gets, self.limits, name="apply.get_all_deletes")
+        bodies = [one.value for one in answers if isinstance(one, Ok) and isinstance(one.value, bytes)]
+        live = position_deletes.live_positions(task, bodies)
+        if len(bodies) != len(gets) or len(live) != len(stays):
+            return ()
+        self._stores += 1
+        name = f"{self.write_id}-d{self._stores}-deletes.parquet"
+        path = table_of(head).location_provider().new_data_location(name)
+        staged = position_deletes.encoded(task.file, live[~stays], path)
+        staging = Staging(self.limits)
+        yield from staging.upload([staged])
+        yield from staging.complete(())
+        return (staged.data_file,)
 
     def _insert(
-        self, head: TableVersion, decision: Decision, schema: pa.Schema
+        self, head: TableVersion, settled: Settled, schema: pa.Schema
     ) -> Generator[Effect, Outcome, None]:
-        """Upload the rows that win."""
-        assert self.changes is not None
-        table = self.changes.batch.table
-        wins = np.zeros(table.num_rows, np.bool_)
-        wins[decision.upserts] = True
-        if wins.any():
-            self._rewritten += yield from self._stored(head, (), table, wins, schema)
+        """Upload the rows that win; they serve every attempt in which the same changes win as they came."""
+        rows = settled.rows
+        if not rows.num_rows:
+            return
+        wins = settled.decision.upserts.tobytes() if settled.is_as_it_came else None
+        if wins is None or wins not in self._inserted:
+            files = yield from self._stored(head, rows, schema)
+            self._inserted = {wins: files}
+        self._rewritten += self._inserted[wins]
 
     def _stored(
-        self, head: TableVersion, mark: Mark, table: pa.Table, which: npt.NDArray[np.bool_], schema: pa.Schema
+        self, head: TableVersion, rows: pa.Table, schema: pa.Schema
     ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
-        """Data files of chosen rows; the same rows are uploaded once, whatever the number of attempts."""
-        name = (mark, np.packbits(which).tobytes())
-        if name not in self._made:
-            staging = Staging(self.limits)
-            rows = table.filter(pa.array(which))
-            yield from staging.upload(self.encoded(rows, head, schema, len(self._made)))
-            yield from staging.complete(())
-            self._made[name] = tuple(staging.data_files)
-        return self._made[name]
+        """Data files of rows."""
+        self._stores += 1
+        staging = Staging(self.limits)
+        yield from staging.upload(self.encoded(rows, head, schema, self._stores))
+        yield from staging.complete(())
+        return tuple(staging.data_files)
+
+    # --- manifests ------------------------------------------------------------------------------------
+    @property
+    def counted(self) -> Sequence[DataFile]:
+        """Every file that the summary counts as added."""
+        return [*self.added, *self._deletes]
+
+    def new_manifests(
+        self, head: TableVersion
+    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
+        """The manifests of the snapshot on this base, those of delete files last."""
+        from safewrite.iceberg.write import position_deletes
+
+        manifests, puts = yield from super().new_manifests(head)
+        for spec_id in sorted({one.spec_id for one in self._deletes}):
+            location = self.new_location(head, f"{self.write_id}-{self.attempt}-d{spec_id}.avro")
+            files = [one for one in self._deletes if one.spec_id == spec_id]
+            made, body = position_deletes.manifest(
+                table_of(head).metadata, self.schema, self.snapshot_id, files, location
+            )
+            manifests.append(made)
+            puts = (*puts, Put(location, body, name="stage.put_manifest"))
+        return manifests, puts
 
     # --- what is remembered ---------------------------------------------------------------------------
     def _recalled(
@@ -189,6 +275,8 @@ class ApplyPlan(ReplacePlan):
         location = head.properties.get(MEMORY)
         if location is None:
             return nothing
+        if self._known is not None and self._known[0] == location:
+            return self._known[1]
         get = Get(location, name="apply.get_memory")
         outcome = yield from ask(get, self.limits)
         if isinstance(outcome, Missing):
@@ -200,7 +288,8 @@ class ApplyPlan(ReplacePlan):
             body = puffin.decoded(outcome.value)
         except (ValueError, KeyError) as error:
             raise _forgotten(location, str(error)) from error
-        return nothing.decode(body, location)
+        self._known = location, nothing.decode(body, location)
+        return self._known[1]
 
     def _remember(
         self, head: TableVersion, before: Memory, after: Memory
