@@ -332,28 +332,35 @@ def test_the_page_has_a_section_and_the_sentence_says_what_became_of_the_keys(sm
     assert 'href="#side-by-side"' not in page
 
 
-FORGETFUL, STALE_PLAN = "M25", "M16-changes"
-
-
-def run_without(protection: str, folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    """A run of a copy of the code from which a mutant takes its protection."""
-    (one,) = [known for known in CHANGE_MUTANTS if known.id == protection]
-    checkout = mutant(folder, {one.file: one.edits[0]})
-    code, report, _ = stress(
-        folder / "out", *SMALL, *QUIET, *options, "--arms", "changes-dynamodb", checkout=checkout
+FORGETFUL = next(known for known in CHANGE_MUTANTS if known.id == "M25")
+STALE_PLANS = {
+    "delta/write/apply.py": (
+        "            self.is_stale = True\n        if self.active is not None:\n"
+        "            self.active = self.active.advance(version, commit)\n",
+        "            pass\n",
     )
+}
+"""Plans stay as they are, whatever rivals have committed meanwhile, and do not hear which files are gone."""
+
+
+def run_without(flaws: dict[str, tuple[str, str]], folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """A run of a copy of the code that lacks a protection."""
+    checkout = mutant(folder, flaws)
+    code, report, _ = stress(folder / "out", *SMALL, *QUIET, *options, checkout=checkout)
     return code, report
 
 
 def test_a_run_whose_plans_ignore_what_rivals_wrote_is_invalid(tmp_path: Path) -> None:
-    code, report = run_without(STALE_PLAN, tmp_path, "--changes", "80", "--limit-s", "40")
+    arms = ("--arms", "changes-object-store", "--changes", "80", "--limit-s", "40")
+    code, report = run_without(STALE_PLANS, tmp_path, *arms)
     assert (code, report["verdict"]) == (1, "INVALID")
-    assert arm(report, "changes-dynamodb")["changes"]["flaws"]["doubled"] > 0
+    assert arm(report, "changes-object-store")["changes"]["flaws"]["doubled"] > 0
 
 
 @pytest.mark.long
 def test_a_run_without_tombstones_is_invalid(tmp_path: Path) -> None:
-    code, report = run_without(FORGETFUL, tmp_path)
+    flaws = {FORGETFUL.file: FORGETFUL.edits[0]}
+    code, report = run_without(flaws, tmp_path, "--arms", "changes-dynamodb")
     assert (code, report["verdict"]) == (1, "INVALID")
     assert arm(report, "changes-dynamodb")["changes"]["flaws"]["revived"] > 0
 

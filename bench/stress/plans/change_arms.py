@@ -15,7 +15,8 @@ from . import delta_arms, iceberg_arms, spark_writers
 from .plan import CALLER_STEP, ArmPlan, Settings, WriterPlan
 
 CATALOGS: dict[str, CatalogKind] = {"changes-sql": "sql", "changes-rest": "rest", "changes-glue": "glue"}
-SAFE_ARMS = ("changes-dynamodb", *CATALOGS)
+ARBITERS = {"changes-dynamodb": "dynamodb", "changes-object-store": "object-store"}
+SAFE_ARMS = (*ARBITERS, *CATALOGS)
 MERGE, UNGUARDED, UPSERT = "changes-merge", "changes-kafka2delta", "changes-upsert"
 NAIVE_ARMS = (MERGE, UNGUARDED, UPSERT)
 USUAL = ("changes-dynamodb", "changes-sql", *NAIVE_ARMS)
@@ -39,19 +40,19 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
         log = _log(size)
         keeper = _caretaker(settings, base, log, is_delta=kind is None)
         rules = (
-            delta_arms.safewrite_faults(settings.seed)
+            delta_arms.faults_of(settings.seed, ARBITERS[name])
             if kind is None
             else iceberg_arms.safewrite_faults(settings.seed)
         )
         title = (
-            "safewrite on Delta, DynamoDB arbiter"
+            f"safewrite on Delta, {delta_arms.ARBITERS[ARBITERS[name]]}"
             if kind is None
             else f"safewrite on Iceberg, {iceberg_arms.TITLES[kind]}"
         )
         writers = _safewrite(settings, base, log, is_delta=kind is None)
         return ArmPlan(
             name, f"{title}: a change log", (*writers, keeper), (*memory_faults(), *rules),
-            arbiter="dynamodb" if kind is None else "catalog", catalog=kind, log=log,
+            arbiter=ARBITERS.get(name, "catalog"), catalog=kind, log=log,
         )  # fmt: skip
     log = _log(max(2, size // _NAIVE_SHARE))
     faults = delta_arms.peer_faults() if name != UPSERT else iceberg_arms.naive_faults("sql")
