@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from ..stress.run import facts
-from . import contention, curves, functions, imports, log_length, lone, members, memory, report
+from . import changes, contention, curves, functions, imports, log_length, lone, members, memory, report
 from .contest import Contest, iceberg
 from .figures import Scenario
 from .scale import FULL, QUICK, Scale
@@ -29,6 +29,7 @@ SCENARIOS: dict[str, Callable[[Scale, Path], Scenario]] = {
     "memory": memory.run,
     "imports": imports.run,
     "members": members.run,
+    "changes": changes.run,
     "lambda": functions.run,
     "curves": curves.run,
 }

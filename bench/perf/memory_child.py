@@ -52,29 +52,29 @@ def main() -> None:
     writers.create(config["arm"], place, pa.Schema.from_pandas(small, preserve_index=False).remove_metadata())
     append = writers.opened(config["arm"], place)
     append(small)  # libraries load and allocate once, which is no part of the frame's cost
-    _release(pa.default_memory_pool())
-    before = _status("VmRSS")
+    release(pa.default_memory_pool())
+    before = status("VmRSS")
     frame = large_frame(config["bytes"])
-    _release(pa.default_memory_pool())
+    release(pa.default_memory_pool())
     size = int(frame.memory_usage(index=False, deep=True).sum())
-    held = _status("VmRSS")
-    whole = _forget_peak()
+    held = status("VmRSS")
+    whole = forget_peak()
     began = time.monotonic()
     append(frame)
     elapsed_s = time.monotonic() - began
-    peak = _status("VmHWM") if whole else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = status("VmHWM") if whole else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     answer = {"frame": size, "before": before, "held": held, "peak": peak, "elapsed_s": elapsed_s}
     print(json.dumps({**answer, "rows": len(frame)}), flush=True)
 
 
-def _release(pool: Any) -> None:
+def release(pool: Any) -> None:
     """Give freed memory back: what making the frame left behind would be charged to it, or hide the append's."""
     gc.collect()
     pool.release_unused()
     ctypes.CDLL(None).malloc_trim(0)
 
 
-def _status(name: str) -> int:
+def status(name: str) -> int:
     """Bytes, as Linux counts them for this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name + ":"):
@@ -82,7 +82,7 @@ def _status(name: str) -> int:
     raise RuntimeError(f"no {name} in /proc/self/status")
 
 
-def _forget_peak() -> bool:
+def forget_peak() -> bool:
     """Make the peak begin now, so that making the frame does not count; False where that is not allowed."""
     try:
         Path("/proc/self/clear_refs").write_text("5")

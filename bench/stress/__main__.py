@@ -144,6 +144,15 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
             help="Also run the arms in Lambda, with so many environments of a function fed by SQS; needs awslambdaric.",
         ),
     ] = 0,
+    changes: Annotated[
+        int,
+        typer.Option(
+            envvar="SAFEWRITE_CHANGES",
+            min=0,
+            max=200_000,
+            help="Also run the arms under a change log of so many changes: apply_changes, and upserts of other libraries.",
+        ),
+    ] = 0,
     spark_reader: Annotated[
         bool | None,
         typer.Option(
@@ -166,8 +175,9 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     """
     json_output = output == "json"
     chosen = _choose(
-        arms, table_format, arbiter, catalog, own=table is not None, spark=spark > 0, in_lambda=lambda_ > 0
-    )
+        arms, table_format, arbiter, catalog, own=table is not None, spark=spark > 0, in_lambda=lambda_ > 0,
+        changes=changes > 0,
+    )  # fmt: skip
     gap = "" if arms or table_format or catalog else _iceberg_gap()
     if gap:
         chosen = tuple(name for name in chosen if not menu.is_iceberg(name))
@@ -185,7 +195,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         arm_limit_s=limit_s * factor + lives_s, out=out, table=table, endpoint=endpoint, lock_table=lock_table,
         proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
         steps=_names(steps), spark=spark, spark_reader=_has_spark() if spark_reader is None else spark_reader,
-        spark_kills=spark_kills, lambda_=lambda_,
+        spark_kills=spark_kills, lambda_=lambda_, changes=changes * factor,
     )  # fmt: skip
     settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
     console = Console(stderr=json_output)
@@ -240,6 +250,7 @@ def _choose(
     own: bool,
     spark: bool,
     in_lambda: bool,
+    changes: bool,
 ) -> tuple[str, ...]:
     if table_format == "delta" and catalog is not None:
         raise typer.BadParameter("--catalog is for Iceberg tables: leave out --format delta")
@@ -248,7 +259,13 @@ def _choose(
     if unknown:
         raise typer.BadParameter(f"no arm is named {', '.join(unknown)}; there are {', '.join(menu.ARMS)}")
     chosen = named or menu.choose(
-        table_format, arbiter=arbiter, catalog=catalog, own=own, spark=spark, lambda_=in_lambda
+        table_format,
+        arbiter=arbiter,
+        catalog=catalog,
+        own=own,
+        spark=spark,
+        lambda_=in_lambda,
+        changes=changes,
     )
     local = [name for name in chosen if menu.is_iceberg(name) or name in menu.LAMBDA_ARMS]
     if own and local:
@@ -278,7 +295,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _rows_wanted(settings: plan.Settings) -> int:
     """75 % of the rows that safewrite's writers are to append: those without a key never ack after a kill."""
-    planned = [w for name in settings.arms for w in menu.make_arm(name, settings).writers if w.judged]
+    arms = [menu.make_arm(name, settings) for name in settings.arms]
+    planned = [writer for arm in arms if arm.log is None for writer in arm.writers if writer.judged]
     return int(0.75 * sum(writer.appends * writer.rows for writer in planned))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from safewrite.testing.checker import Flaw, Judgement, Read, Verdict, check, judge
 from safewrite.testing.history import Event, Write, read_events, read_writes
 
+from .change_check import Comparison
 from .delta_ground import DeltaGround
 from .fleet import RUNNING, Fleet, Tally, WriterSpec
 from .ground import Counts, FinalReads, Ground, UnreadableTableError, Way
@@ -51,6 +52,9 @@ class ArmResult:
     """Why no reader can read the table any more, if none can."""
     fired: dict[str, int] = field(default_factory=dict)
     """How often each planned class of fault came."""
+    comparison: Comparison | None = None
+    """What became of the keys, where the writers applied a change log."""
+    seed: int = 0
 
     def of_judged(self, writer: int) -> bool:
         """Whether a writer's rows are judged."""
@@ -63,14 +67,19 @@ class ArmResult:
 
     @property
     def bitten(self) -> int:
-        """Rows that a naive arm lost or doubled, in the table or in its log."""
+        """Rows that a naive arm lost or doubled, in the table or in its log; of a change log, keys that are wrong."""
+        if self.comparison is not None:
+            return sum(self.comparison.counts().values())
         counts = self.verdict.counts()
         # A change feed shows as doubled what the log has committed twice: the same rows.
         return counts[Flaw.LOST] + max(counts[Flaw.DOUBLED], counts[Flaw.RECOMMITTED])
 
     @property
     def lost_and_doubled(self) -> tuple[int, int]:
-        """Lost and doubled rows, as the closing table counts them."""
+        """Lost and doubled rows, as the closing table counts them; of a change log, keys."""
+        if self.comparison is not None:
+            found = self.comparison.counts()
+            return found["missing"], found["doubled"]
         counts = self.verdict.counts() if self.plan.naive else self.verdict.counts(self.of_judged)
         return counts[Flaw.LOST], max(counts[Flaw.DOUBLED], counts[Flaw.RECOMMITTED])
 
@@ -82,6 +91,17 @@ class ArmResult:
         if self.plan.naive:
             return "bitten" if self.bitten else "unharmed"
         return str(self.judgement)
+
+
+@dataclass(slots=True)
+class Findings:
+    """What reading the table back has shown."""
+
+    verdict: Verdict
+    judgement: Judgement
+    versions: int = 0
+    destroyed: str = ""
+    comparison: Comparison | None = None
 
 
 # --- one arm ------------------------------------------------------------------------------------------
@@ -99,11 +119,20 @@ class ArmRun:
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.arm = make_arm(name, settings)
-        make_ground = DeltaGround if self.arm.catalog is None else IcebergGround
-        self.ground: Ground = make_ground(self.arm, settings, stage, self.folder)
+        self.ground: Ground = self._make_ground()
         self.steps: dict[str, tuple[str, ...]] = {}
-        self._live: list[Read] = []
+        self._live: list[Any] = []
+        """What :meth:`_look` has seen."""
         self._read_errors: list[str] = []
+
+    @property
+    def reads_meanwhile(self) -> bool:
+        """Whether the table is read while its writers are at work."""
+        return not self.arm.naive
+
+    def _make_ground(self) -> Ground:
+        make = DeltaGround if self.arm.catalog is None else IcebergGround
+        return make(self.arm, self.settings, self.stage, self.folder)
 
     def execute(self, tick: Callable[[ArmPlan, Fleet], None]) -> ArmResult:
         """Create the table, let the writers loose, read it back, judge."""
@@ -170,12 +199,12 @@ class ArmRun:
             while not over.wait(LIVE_READ_EVERY_S):
                 if fleet.start_file.exists():
                     try:
-                        self._live.append(self.ground.read_now())
+                        self._look()
                     except Exception as error:  # noqa: BLE001 - a reader that fails is a finding, not an end
                         self._read_errors.append(f"a read during the run failed: {error}")
 
         thread = threading.Thread(target=loop, daemon=True)
-        if not self.arm.naive:
+        if self.reads_meanwhile:
             thread.start()
         try:
             yield
@@ -188,16 +217,6 @@ class ArmRun:
         self, fleet: Fleet, elapsed_s: float, faults: Counts, peer_faults: Counts, events: list[Any]
     ) -> ArmResult:
         writes = read_writes(fleet.histories)
-        errors = [*fleet.errors, *self._read_errors, *self._strange(writes)]
-        destroyed = ""
-        try:
-            final = self.ground.read_all(self.folder / "files")
-        except UnreadableTableError as error:
-            # Rows that cannot be read are lost: an empty read says so, row by row.
-            destroyed = str(error)
-            errors.append(f"the table is unreadable: {error}")
-            final = FinalReads([Read("unreadable", (), (), ())])
-        verdict = check(writes, [*self._live, *final.reads], log=final.log)
         said = [event for path in fleet.histories for event in read_events(path)]
         marked = [event for event in said if event["event"] in _MARKED]
         chores = [event for event in said if event["event"] == Event.CHORE]
@@ -205,12 +224,42 @@ class ArmRun:
         for kind, counter in ((Event.KILL, fleet.tally.kills), (Event.PAUSE, fleet.tally.pauses)):
             counter.clear()
             counter.update(f"{e['step']}:{e['when']}" for e in marked if e["event"] == kind)
-        ends = [event for event in said if event["event"] == Event.DONE]
         fired = {**self._faults_fired(faults), **traps_fired(self.arm, marked), **self._chores_done(chores)}
-        for end in ends:
-            fired |= end.get("fired", {})
+        for event in said:
+            if event["event"] == Event.DONE:
+                fired |= event.get("fired", {})
+        found = self._look_back(writes, said, fired)
+        errors = [*fleet.errors, *self._read_errors, *self._strange(writes)]
+        errors += [f"the table is unreadable: {found.destroyed}"] if found.destroyed else []
+        gaps = [f"{writer} did not finish" for writer in _unfinished(fleet)]
+        gaps += spark_writers.missing(self.arm, marked)
+        judgement = found.judgement
+        if (errors or gaps) and judgement.valid:
+            judgement = Judgement(None, (*judgement.reasons, *errors, *gaps))
+        marks = [{**e, "source": "ledger"} for e in marked] + [{**e, "source": "proxy"} for e in events]
+        return ArmResult(
+            self.arm, self.ground.table, elapsed_s, found.verdict, judgement, fleet.tally, faults, peer_faults,
+            marks, found.versions, len(self._live), self.steps, errors, chores, found.destroyed, fired,
+            found.comparison, self.settings.seed,
+        )  # fmt: skip
+
+    def _look(self) -> None:
+        """Read the table while writers are at work."""
+        self._live.append(self.ground.read_now())
+
+    def _look_back(self, writes: list[Write], said: list[dict[str, Any]], fired: dict[str, int]) -> Findings:
+        """Read the table when its writers have ended, and judge."""
+        destroyed = ""
+        try:
+            final = self.ground.read_all(self.folder / "files")
+        except UnreadableTableError as error:
+            # Rows that cannot be read are lost: an empty read says so, row by row.
+            destroyed = str(error)
+            final = FinalReads([Read("unreadable", (), (), ())])
+        verdict = check(writes, [*self._live, *final.reads], log=final.log)
         judged = {writer.number for writer in self.arm.writers if writer.judged}
         judgement = judge(verdict, fired=fired, of=lambda w: w in judged or not judged)
+        ends = [event for event in said if event["event"] == Event.DONE]
         flaws = [
             *final.flaws,
             *self._lost_by_us(verdict),
@@ -218,15 +267,7 @@ class ArmRun:
         ]
         if flaws:
             judgement = Judgement(False, (*flaws, *judgement.reasons))
-        gaps = [f"{writer} did not finish" for writer in _unfinished(fleet)]
-        gaps += spark_writers.missing(self.arm, marked)
-        if (errors or gaps) and judgement.valid:
-            judgement = Judgement(None, (*judgement.reasons, *errors, *gaps))
-        marks = [{**e, "source": "ledger"} for e in marked] + [{**e, "source": "proxy"} for e in events]
-        return ArmResult(
-            self.arm, self.ground.table, elapsed_s, verdict, judgement, fleet.tally, faults, peer_faults, marks,
-            final.versions, len(self._live), self.steps, errors, chores, destroyed, fired,
-        )  # fmt: skip
+        return Findings(verdict, judgement, final.versions, destroyed)
 
     def _strange(self, writes: list[Write]) -> list[str]:
         """Errors of safewrite's writers that are not SafewriteErrors: safewrite has one for every answer."""

@@ -92,13 +92,13 @@ def rehearse(open_table: Callable[[], Any], **settings: Any) -> dict[str, tuple[
     steps = {}
     for number, (identity, name) in enumerate(identities.items()):
         table = open_table()
-        names = _note_names(table.world)
+        names = note_names(table.world)
         table.append(common.to_arrow(make_rows(0, 0, number, 5)), **name, **settings)
         steps[identity] = tuple(names)
     return steps
 
 
-def _note_names(world: Any) -> dict[str, None]:
+def note_names(world: Any) -> dict[str, None]:
     """Note the name of every effect that the world performs from now on."""
     perform = world.perform
     names: dict[str, None] = {}

@@ -20,8 +20,9 @@ from safewrite.testing.checker import Flaw
 from safewrite.testing.faults import FaultKind, Step
 from safewrite.testing.history import Event, Write
 
-from . import plots, words
+from . import change_report, plots, words
 from .arm import ArmResult
+from .change_check import ChangeFlaw
 from .plans import spark_writers
 from .plans.spark_writers import ANY_MOMENT
 from .run import Result
@@ -58,7 +59,8 @@ def to_dict(result: Result) -> dict[str, Any]:
         "arms": [_arm(arm) for arm in result.arms],
         "not_tested": list(NOT_TESTED),
     }
-    return {"sentence": words.sentence(summary), "lacking": words.lacking(summary), **summary}
+    said = " ".join(part for part in (words.sentence(summary), change_report.sentence(summary)) if part)
+    return {"sentence": said, "lacking": words.lacking(summary), **summary}
 
 
 def _arm(arm: ArmResult) -> dict[str, Any]:
@@ -84,7 +86,7 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
         "spark": spark, "spark_kills": ends,
         "faults_fired": sum(arm.faults.values()) + sum(arm.peer_faults.values()) * (not judged),
         "bitten": arm.bitten, "steps": {identity: list(names) for identity, names in arm.steps.items()}, "errors": arm.errors,
-        "examples": arm.verdict.examples(3, counted),
+        "examples": arm.verdict.examples(3, counted), "changes": change_report.to_dict(arm),
     }  # fmt: skip
 
 
@@ -184,8 +186,8 @@ def render(result: Result, summary: dict[str, Any]) -> str:
         if not arm.plan.naive
     }  # fmt: skip
     return environment.get_template("report.html.j2").render(
-        run=summary, figures=figures, bars=[_bar(arm) for arm in summary["arms"]], flaws=[str(flaw) for flaw in Flaw],
-        words=words.WORDS,
+        run=summary, figures=figures, bars=[_bar(arm) for arm in summary["arms"] if not arm["changes"]], flaws=[str(flaw) for flaw in Flaw],
+        words=words.WORDS, key_flaws=[str(flaw) for flaw in ChangeFlaw],
     )  # fmt: skip
 
 
@@ -207,18 +209,23 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
     # Arms as columns, so that it fits a terminal of 80.
     table = Table(title=f"{summary['elapsed_s']} s, seed {summary['seed']}", box=box.SIMPLE_HEAD)
     table.add_column("")
-    for arm in summary["arms"]:
+    arms = [arm for arm in summary["arms"] if not arm["changes"]]
+    for arm in arms:
         heading = arm["name"].replace("-", "\n")
         table.add_column(heading, justify="right", style="yellow" if arm["naive"] else "")
-    columns = [_cells(arm) for arm in summary["arms"]]
-    for name in columns[0]:
+    columns = [_cells(arm) for arm in arms]
+    for name in columns[0] if columns else ():
         table.add_row(name, *(str(cells[name]) for cells in columns))
-    console.print(table)
+    for found in (table, change_report.table(summary)):
+        if found.row_count:
+            console.print(found)
     ends = _table_of_ends(summary)
     if ends.row_count:
         console.print(ends)
     colour = {"valid": "green", "INVALID": "red"}.get(summary["verdict"], "yellow")
-    for name in ("bitten", "torn", "phantom", "zombie", "unknown"):
+    for name in ("bitten", "torn", "phantom", "zombie", "unknown") + (
+        ("revived", "stale") if len(arms) < len(summary["arms"]) else ()
+    ):
         console.print(f"[bold]{name}[/bold]: {words.WORDS[name]}", highlight=False, style="dim")
     console.print()
     console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]. {words.WORDS[summary['verdict']]}")

@@ -18,6 +18,7 @@ from safewrite.testing.checker import Judgement
 from safewrite.version import __version__
 
 from .arm import ArmResult, ArmRun, StoppedError
+from .change_run import ChangesRun
 from .fleet import Fleet
 from .plans.menu import make_arm
 from .plans.plan import SOAK_FACTOR, ArmPlan, Settings
@@ -52,7 +53,7 @@ class Result:
             elif arm.judgement.valid is not True:
                 valid = False if arm.judgement.valid is False or valid is False else None
                 reasons += [f"{arm.plan.name}: {reason}" for reason in arm.judgement.reasons]
-        safe = [arm for arm in self.arms if not arm.plan.naive]
+        safe = [arm for arm in self.arms if not arm.plan.naive and arm.plan.log is None]
         rows = sum(arm.verdict.summary(arm.of_judged)["acked_rows"] for arm in safe)
         if safe and rows < self.settings.acked_rows_min:
             valid = None if valid else valid
@@ -78,9 +79,10 @@ class Result:
             "spark",
             "spark_kills",
             "lambda_",
+            "changes",
         )
         if soak := s.kills_per_step > 1:
-            s = replace(s, appends=s.appends // SOAK_FACTOR)
+            s = replace(s, appends=s.appends // SOAK_FACTOR, changes=s.changes // SOAK_FACTOR)
         changed = [name for name in options if getattr(s, name) != getattr(usual, name)]
         words = [f"python -m {__package__} --seed {s.seed}"]
         words += [f"--{name.rstrip('_').replace('_', '-')} {getattr(s, name)}" for name in changed]
@@ -103,7 +105,10 @@ def run(settings: Settings, folder: Path, tick: Callable[[ArmPlan, Fleet], None]
     started_at, began = time.time(), time.monotonic()
     stop = threading.Event()
     with open_stage(settings, folder / "servers") as stage:
-        runs = [ArmRun(name, settings, stage, folder, stop) for name in settings.arms]
+        runs = [
+            (ChangesRun if make_arm(name, settings).log else ArmRun)(name, settings, stage, folder, stop)
+            for name in settings.arms
+        ]
         results = _run_lanes(lanes_of(runs, settings), tick, stop)
     by_name = {result.plan.name: result for result in results}
     return Result(

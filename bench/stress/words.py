@@ -39,6 +39,15 @@ WORDS: Mapping[str, str] = {
     "p99": "99 of 100 acknowledged writes took no longer.",
     "faults": "Answers that were lost, delayed, cut, refused or falsified by a proxy between writers and stores.",
     "kills": "SIGKILL before or after a named step of a write; the write is tried again by a new process.",
+    "changes": "Changes in the log: inserts, updates, deletes, truncates; of a changed key two. Batches that hold some of them again come on top.",
+    "keys": "Keys that the table must have at the end, each with the values of its last change.",
+    "batches": "Batches of which at least one delivery was acknowledged, of all.",
+    "twice": "Batches that are delivered twice, often to two writers; a killed writer delivers its batch again besides.",
+    "revived": "Keys that are in the table, and that the log has deleted.",
+    "stale": "Keys with an older value than the log's last.",
+    "missing": "Keys that are not in the table, and that the log has not deleted.",
+    "miscounted": "Batches whose receipts do not add up to their changes, or differ between two deliveries.",
+    "other flaws": "Keys that the log never had (phantom), changed keys of which the old one is left (torn), batches whose receipts do not add up (miscounted), keys that readers see differently (disagreed).",
     "pauses": "SIGSTOP at a named step, for longer than the writers wait for each other; then SIGCONT.",
 }
 """Every word of the closing table and of the page's tables, with its meaning."""
@@ -54,8 +63,9 @@ def doubled(rows: Mapping[str, int]) -> int:
 
 def sentence(summary: Mapping[str, Any]) -> str:
     """The run's result for safewrite, and what other writers lost in it."""
-    safe = [arm for arm in summary["arms"] if not arm["naive"]]
-    naive = [arm for arm in summary["arms"] if arm["naive"]]
+    arms = [arm for arm in summary["arms"] if not arm["changes"]]
+    safe = [arm for arm in arms if not arm["naive"]]
+    naive = [arm for arm in arms if arm["naive"]]
     return " ".join(part for part in (_of_safewrite(safe), _of_others(naive)) if part)
 
 
@@ -100,6 +110,12 @@ def _of_others(arms: list[dict[str, Any]]) -> str:
     return f"Other writers, checked in the same way: of {acked:,} rows {lost:,} lost, {twice:,} doubled{destroyed}."
 
 
+def faults_of(arm: Mapping[str, Any]) -> dict[str, int]:
+    """How many faults hit an arm's writers at each step."""
+    found = arm["peer_faults"] if arm["naive"] else arm["faults"]
+    return {step: sum(by_kind.values()) for step, by_kind in found.items()}
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -121,6 +137,10 @@ def lacking(summary: Mapping[str, Any]) -> str:
     if "rows acked" in reasons:
         parts.append(
             "Fewer rows were acknowledged than wanted: the time limit ended the arm (--limit-s), or --min-rows is too high."
+        )
+    if "were never acknowledged" in reasons:
+        parts.append(
+            "Batches went without an ack: the time limit ended the arm (--limit-s), or their writers gave up."
         )
     if "does not bite" in reasons:
         parts.append("The naive writers were lucky: more writers and appends make them collide.")

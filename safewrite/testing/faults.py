@@ -105,6 +105,9 @@ class Step(StrEnum):
     CATALOG_CREATE = "catalog_create"
     CATALOG_LOAD = "catalog_load"
     CATALOG_OTHER = "catalog_other"
+    PUT_MEMORY = "put_memory"
+    """What a table under a change log remembers of deleted keys."""
+    GET_MEMORY = "get_memory"
     PUT_OTHER = "put_other"
     GET_OTHER = "get_other"
     OTHER = "other"
@@ -271,6 +274,7 @@ _OBJECT_STEPS: Iterable[tuple[re.Pattern[str], Step, Step]] = (
     (re.compile(r"/metadata/[^/]*\.metadata\.json(\.gz)?$"), Step.PUT_METADATA, Step.GET_METADATA),
     (re.compile(r"/metadata/snap-[^/]*\.avro$"), Step.PUT_MANIFEST_LIST, Step.GET_MANIFEST_LIST),
     (re.compile(r"/metadata/[^/]*\.avro$"), Step.PUT_MANIFEST, Step.GET_MANIFEST),
+    (re.compile(r"/metadata/safewrite-changes-[^/]*\.puffin$"), Step.PUT_MEMORY, Step.GET_MEMORY),
     (re.compile(""), Step.PUT_OTHER, Step.GET_OTHER),
 )
 _DYNAMODB_ENTRY = {
@@ -350,6 +354,8 @@ def _classify_own(request: Request, path: str) -> Step:
         return Step.PROBE
     if path.startswith(("lease", "queue")):
         return Step.LEASE
+    if path.startswith("changes/"):
+        return Step.PUT_MEMORY if request.method == "PUT" else Step.GET_MEMORY
     if request.method != "PUT":
         return Step.GET_LEDGER
     return Step.PUT_LEDGER if request.create_only else Step.UPDATE_LEDGER

@@ -48,6 +48,15 @@ def safewrite_faults(seed: int) -> tuple[Rule, ...]:
     )
 
 
+ARBITERS = {"dynamodb": "DynamoDB arbiter", "object-store": "object-store arbiter"}
+
+
+def faults_of(seed: int, arbiter: str) -> tuple[Rule, ...]:
+    """The faults of an arbiter: without a lock table none of DynamoDB."""
+    rules = safewrite_faults(seed)
+    return _without_lock(rules) if arbiter == "object-store" else rules
+
+
 def peer_faults() -> tuple[Rule, ...]:
     """The faults that deltalake as a peer meets: enough to trouble it, not to stop it."""
     return (
@@ -200,7 +209,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
                 name,
                 title,
                 writers,
-                _without_lock(safewrite_faults(settings.seed)),
+                faults_of(settings.seed, "object-store"),
                 peer_faults(),
                 "object-store",
             )

@@ -11,6 +11,7 @@ from typing import Any
 from safewrite.testing.faults import FaultKind, Rule
 
 from ...servers.catalogs import CatalogKind
+from ..writers.change_log import LogPlan
 
 MAIN, OLD, WRANGLER = "main", "deltalake-0.22", "awswrangler"
 WRITERS_PER_ARM_MAX = 100
@@ -72,6 +73,8 @@ class Settings:
     """How often the driver of each of them is killed."""
     lambda_: int = 0
     """Environments of the function in each arm in Lambda; 0: as many as such an arm has by itself."""
+    changes: int = 0
+    """Changes in the log of each arm under a change log; 0: as many as such an arm has by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class WriterPlan:
     """One writer process.  ``judged`` writers are safewrite's: any flaw of theirs fails the run.
 
     ``chores`` is set for a process that writes no rows of its own: it maintains the table, by safewrite, as
-    many times as it has ``appends``.  The traps of a writer of ``spark`` are the ends of its driver's lives,
+    many times as it has ``appends``; a ``foreign`` one by another library, which does not look whether its uploads
+    arrived whole, and so meets none of safewrite's faults.  The traps of a writer of ``spark`` are the ends of its driver's lives,
     one after the other.  A writer with ``functions`` is a Lambda function with so many environments, and an
     append is a message.
     """
@@ -90,6 +94,7 @@ class WriterPlan:
     environment: str = MAIN
     judged: bool = False
     chores: bool = False
+    foreign: bool = False
     spark: bool = False
     functions: int = 0
     appends: int = 10
@@ -107,7 +112,7 @@ class WriterPlan:
     @property
     def ours(self) -> bool:
         """Whether safewrite does the work, so that safewrite's faults hit it."""
-        return self.judged or self.chores
+        return self.judged or (self.chores and not self.foreign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,8 @@ class ArmPlan:
     catalog: CatalogKind | None = None
     naive: bool = False
     change_feed: bool = False
+    log: LogPlan | None = None
+    """The change log that its writers apply; None where they append."""
 
     @property
     def environments(self) -> set[str]:

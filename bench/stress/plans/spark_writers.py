@@ -25,12 +25,12 @@ ENDS = (PAST_COMMIT, AT_COMMIT, ANY_MOMENT, NEXT_STEP, NEXT_STEP, NEXT_STEP)
 EPOCH_STEP = "stream.record_epoch"
 """After the batch is committed to the table and its receipt logged, before Spark notes it in its checkpoint."""
 APPENDS_MIN = 3
-_COMMITS = {"delta": "commit.put_commit", "iceberg": "swap.commit"}
+COMMITS = {"delta": "commit.put_commit", "iceberg": "swap.commit"}
 _BATCHES_MAX = 2
 _PLACES_MAX = 12
 _DELAY_MAX_S = 8.0
 _FIRST_STREAM, _FIRST_PLAIN = 90, 95
-_LIFE_S = 15.0
+LIFE_S = 15.0
 """About how long a life takes: most of it is the start of Spark."""
 
 
@@ -47,13 +47,13 @@ def join(arm: ArmPlan, settings: Settings, base: int) -> ArmPlan:
     if arm.catalog is None:
         found += [_plain(settings, base + _FIRST_PLAIN + number) for number in numbers]
     others = tuple(
-        _slowed(writer, settings, lives_s=_LIFE_S * len(found)) if writer.judged else writer
+        slowed(writer, settings, lives_s=LIFE_S * len(found)) if writer.judged else writer
         for writer in arm.writers
     )
     return replace(arm, writers=(*others, *found))
 
 
-def _slowed(writer: WriterPlan, settings: Settings, *, lives_s: float) -> WriterPlan:
+def slowed(writer: WriterPlan, settings: Settings, *, lives_s: float) -> WriterPlan:
     """The writer, thinking between its appends so that it is there for most of the lives of the drivers."""
     think_s = lives_s * (settings.spark_kills + 1) / writer.appends
     return replace(writer, habits=tuple({**dict(writer.habits), "think_s": think_s}.items()))
@@ -63,10 +63,10 @@ def _stream(arm: ArmPlan, settings: Settings, number: int) -> WriterPlan:
     habits: dict[str, Any] = {"lease_s": settings.lease_s}
     if arm.catalog is not None:
         habits["schema_mode"] = "merge"
-    commit = _COMMITS["delta" if arm.catalog is None else "iceberg"]
+    commit = COMMITS["delta" if arm.catalog is None else "iceberg"]
     return WriterPlan(
         number, "Spark stream, txn", "spark_stream.py", judged=True, spark=True, appends=_appends(settings),
-        rows=settings.rows, habits=tuple(habits.items()), traps=_ends(settings, number, EPOCH_STEP, commit),
+        rows=settings.rows, habits=tuple(habits.items()), traps=ends(settings, number, EPOCH_STEP, commit),
     )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def _plain(settings: Settings, number: int) -> WriterPlan:
     return WriterPlan(
         number, "Spark df.write, no key", "spark_plain.py", judged=True, spark=True, appends=_appends(settings),
         rows=settings.rows, habits=tuple(habits.items()),
-        traps=_ends(settings, number, CALLER_STEP, _COMMITS["delta"]),
+        traps=ends(settings, number, CALLER_STEP, COMMITS["delta"]),
     )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def _appends(settings: Settings) -> int:
     return min(max(APPENDS_MIN, settings.appends), 5 * SPARK_KILLS_SOAK)
 
 
-def _ends(settings: Settings, number: int, past: str, commit: str) -> tuple[dict[str, Any], ...]:
+def ends(settings: Settings, number: int, past: str, commit: str) -> tuple[dict[str, Any], ...]:
     """The end of each life but the last; ``past`` and ``commit`` are steps of this writer.
 
     A life ends at its step after some ``batches``; at the next step, after some ``places``; at any

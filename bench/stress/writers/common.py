@@ -156,11 +156,10 @@ class Writer:
             return
         if mine and (self.config.get("on_restart", "retry") != "retry" or mine[-1]["event"] in answers):
             return  # given up before, or never to be repeated
-        key = f"{self.config['arm']}-{self.number}-{seq}" if self.config.get("keyed") else None
-        rows = history.make_rows(self.config["seed"], self.number, seq, self.config["rows"], key=key)
+        rows, key = self.rows_of(seq)
         for call in range(self.calls_max):
             self.current = (seq, key or "")
-            self.ledger.invoke(rows, kind=self.kind, attempt=len(mine) + call)
+            self.intend(seq, rows, key, attempt=len(mine) + call)
             began = time.monotonic()
             again = self._call(append, rows, key, began)
             self.current = None
@@ -168,25 +167,36 @@ class Writer:
                 return
             time.sleep(min(2.0, 0.1 * 2**call))
 
+    def rows_of(self, seq: int) -> tuple[list[Any], str | None]:
+        """The rows of an append, and its key."""
+        key = f"{self.config['arm']}-{self.number}-{seq}" if self.config.get("keyed") else None
+        return history.make_rows(self.config["seed"], self.number, seq, self.config["rows"], key=key), key
+
+    def intend(self, seq: int, rows: list[Any], key: str | None, *, attempt: int) -> None:
+        """Write down what is about to be called."""
+        self.ledger.invoke(rows, kind=self.kind, attempt=attempt)
+
     def _call(self, append: Any, rows: list[Any], key: str | None, began: float) -> bool:
         """Call once and record the answer; True if the caller's habit is to call again."""
-        head = {"kind": self.kind, "writer": self.number, "seq": rows[0].seq}
+        assert self.current is not None
+        seq, _ = self.current
+        head = {"kind": self.kind, "writer": self.number, "seq": seq}
         retry = self.config.get("on_error", "give up") == "retry"
         try:
             receipt = append(rows, key)
         except NotWrittenError as error:
             self.ledger.record(history.Event.FAIL, **head, error=str(error))
-            self.say("fail", rows[0].seq)
+            self.say("fail", seq)
             return retry and error.retriable
         except Exception as error:  # noqa: BLE001 - every error is an answer, and goes into the ledger
             self.ledger.record(history.Event.INFO, **head, error=describe(error))
-            self.say("info", rows[0].seq)
+            self.say("info", seq)
             traceback.print_exc()
             return self.config.get("on_unknown", "give up") == "retry"
-        self.trap(rows[0].seq, "caller.record_ack", "before")
+        self.trap(seq, "caller.record_ack", "before")
         elapsed_s = time.monotonic() - began
         self.ledger.record(history.Event.OK, **{"elapsed_s": elapsed_s, **head, **receipt})
-        self.say("ok", rows[0].seq, len(rows))
+        self.say("ok", seq, len(rows))
         return False
 
     def trap(self, seq: int, step: str, when: str) -> None:

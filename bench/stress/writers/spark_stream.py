@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -36,21 +38,25 @@ class Feeder:
         """Whether all that was planned is done, and no kill is to come any more."""
         return self.fed >= self.lives.config["appends"] and self.lives.is_last
 
+    def intended(self, seq: int) -> Any:
+        """The rows of an append, written down as called."""
+        config, writer = self.lives.config, self.lives.writer
+        rows = history.make_rows(config["seed"], writer.number, seq, config["rows"], key=None)
+        writer.ledger.invoke(rows, kind=writer.kind, attempt=0)
+        return common.to_arrow(rows)
+
     def feed(self) -> None:
         """Add one file, which becomes one batch: Spark takes the oldest first."""
-        config, writer = self.lives.config, self.lives.writer
-        rows = history.make_rows(config["seed"], writer.number, self.fed, config["rows"], key=None)
-        writer.ledger.invoke(rows, kind=writer.kind, attempt=0)
         made = self._source / f".{self.fed:06d}.parquet"  # hidden from Spark until it is whole
-        pq.write_table(common.to_arrow(rows), made)
+        pq.write_table(self.intended(self.fed), made)
         os.utime(made, (self.fed + 1, self.fed + 1))
         made.rename(self._source / made.name[1:])
         self.fed += 1
 
 
-def run(lives: Lives) -> None:
+def run(lives: Lives, make: Callable[[Lives], Feeder] = Feeder) -> None:
     """Feed and kill until the plan is done; the driver ends by itself then."""
-    feeder = Feeder(lives)
+    feeder = make(lives)
     lives.start()
     stop_at = float("inf")
     while True:
@@ -73,4 +79,5 @@ def run(lives: Lives) -> None:
     lives.writer.say("done")
 
 
-lead(run, "spark_stream_driver.py")
+if __name__ == "__main__":
+    lead(run, "spark_stream_driver.py")

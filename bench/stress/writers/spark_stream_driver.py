@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,16 @@ SCHEMA = (
 class Stream(Life):
     """One life of the stream's driver: it writes down what the sink returned."""
 
+    schema = SCHEMA
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         self.failures = 0
+        self.open()
+
+    def open(self) -> None:
+        """Make the sink."""
+        config = self.config
         options = {"schema_mode": config["schema_mode"]} if "schema_mode" in config else {}
         table = common.open_by_safewrite(config)
         sink = table.sink("append", app_id=f"{config['arm']}-{self.number}", **options)
@@ -40,20 +48,25 @@ class Stream(Life):
         common.set_traps(table.world, self)
         return table
 
+    def put(self, frame: Any, epoch: int) -> Any:
+        """Hand a batch to the sink; its receipt."""
+        self._sink(frame, epoch)
+        return self._sink.last_receipt
+
     def write(self, frame: Any, epoch: int) -> None:
-        """Call the sink, with the ledger around it, for ``foreachBatch``.  Batch N is file N, append N."""
+        """Put a batch into the table, with the ledger around it, for ``foreachBatch``.  Batch N is file N, append N."""
         self.current = (epoch, "")
         head = {"kind": self.kind, "writer": self.number, "seq": epoch}
         began = time.monotonic()
         try:
-            self._sink(frame, epoch)
+            receipt = self.put(frame, epoch)
         except Exception as error:
             self.ledger.record(history.Event.INFO, **head, error=common.describe(error))
             self.say("info", epoch)
             raise
         self.trap(epoch, "caller.record_ack", "before")
-        receipt = self._sink.last_receipt
         answer = {"version": receipt.version, "tries": receipt.attempts, "outcome": str(receipt.outcome)}
+        answer |= {"changes": dict(receipt.changes)} if receipt.changes else {}
         self.ledger.record(history.Event.OK, **head, elapsed_s=time.monotonic() - began, **answer)
         self.say("ok", epoch, receipt.rows)
         self.trap(epoch, EPOCH_STEP, "before")
@@ -61,14 +74,18 @@ class Stream(Life):
         self.failures = 0
 
 
-def work(config: dict[str, Any], session: Any) -> None:
+def work(config: dict[str, Any], session: Any, make: Callable[[dict[str, Any]], Stream] = Stream) -> None:
     """Run the query, again where it ended with an error, until the stream is told to stop."""
     from pyspark.errors import StreamingQueryException
 
-    driver = Stream(config)
+    driver = make(config)
     driver.wait_for_the_start()
     folder = common.spark_folder(config)
-    source = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "source"))
+    source = (
+        session.readStream.schema(driver.schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder / "source"))
+    )
     writer = source.writeStream.foreachBatch(driver.write)
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     while not (folder / "stop").exists():
@@ -84,4 +101,5 @@ def work(config: dict[str, Any], session: Any) -> None:
                 raise
 
 
-live(work)
+if __name__ == "__main__":
+    live(work)

@@ -1,0 +1,152 @@
+"""Makes the tables and the batches that changes by key are timed on, on local disk, and reads them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RECENT, SCATTERED = "recent keys", "scattered keys"
+Keys = Literal["recent keys", "scattered keys"]
+RECENT_SHARE = 20
+"""Recent keys are those of this part of the table: its newest twentieth."""
+TABLE, NAMESPACE = "bench.t", "bench"
+SHARES = {"u": 0.6, "d": 0.2, "c": 0.2}
+"""Of a batch: updates, deletes, inserts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A table of ``rows`` in ``files``, and ``rounds`` batches of ``changes``."""
+
+    rows: int
+    files: int
+    changes: int
+    rounds: int
+    keys: Keys
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for another process."""
+        return asdict(self)
+
+
+def schema() -> pa.Schema:
+    """The table's columns: a key, the sequence of its last change, and values."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("id", pa.int64()),
+            ("lsn", pa.int64()),
+            ("name", pa.string()),
+            ("amount", pa.float64()),
+            ("at", pa.timestamp("us", "UTC")),
+        ]
+    )
+
+
+def rows_of(ids: Any, lsn: int) -> pa.Table:
+    """Rows of these ids."""
+    import numpy as np
+    import pyarrow as pa
+
+    at = np.datetime64("2026-01-01", "us") + ids.astype("timedelta64[s]")
+    names = pa.array(np.char.add("customer-", ids.astype("U")))
+    columns = [ids, np.full(len(ids), lsn), names, (ids * 7919 + lsn) % 10_007 / 7, at]
+    return pa.table(
+        [pa.array(c).cast(f.type) for c, f in zip(columns, schema(), strict=True)], schema=schema()
+    )
+
+
+def base(load: Load) -> Iterator[pa.Table]:
+    """The rows of each file, in the order of their ids."""
+    import numpy as np
+
+    for ids in np.array_split(np.arange(load.rows), load.files):
+        yield rows_of(ids, 1)
+
+
+def batch(load: Load, number: int) -> pa.Table:
+    """One batch, every key once; no two batches have a key in common."""
+    import numpy as np
+    import pyarrow as pa
+
+    rng = np.random.default_rng([number, load.rows])
+    sizes = {op: int(share * load.changes) for op, share in SHARES.items()}
+    first = load.rows - load.rows // RECENT_SHARE if load.keys == RECENT else 0
+    mine = np.arange(first + number, load.rows, load.rounds)
+    there = rng.choice(mine, sizes["u"] + sizes["d"], replace=False)
+    new = load.rows + number * sizes["c"] + np.arange(sizes["c"])
+    table = rows_of(np.concatenate([there, new]), 2 + number)
+    ops = np.repeat(list(sizes), list(sizes.values()))
+    return table.append_column("op", pa.array(ops)).take(pa.array(rng.permutation(table.num_rows)))
+
+
+def wanted(load: Load) -> dict[str, int]:
+    """What the table must add up to after all batches."""
+    import pyarrow.compute as pc
+
+    rows, ids, lsns = load.rows, load.rows * (load.rows - 1) // 2, load.rows
+    for number in range(load.rounds):
+        table = batch(load, number)
+        for op, sign, old in (("c", 1, 0), ("d", -1, 1), ("u", 0, 1)):
+            part = table.filter(pc.equal(table.column("op"), op))
+            rows += sign * part.num_rows
+            ids += sign * (pc.sum(part.column("id")).as_py() or 0)
+            lsns += (0 if op == "d" else (2 + number) * part.num_rows) - old * part.num_rows
+    return {"rows": rows, "ids": ids, "lsns": lsns}
+
+
+def found(table: pa.Table) -> dict[str, int]:
+    """What a table adds up to."""
+    import pyarrow.compute as pc
+
+    return {
+        "rows": table.num_rows, "ids": pc.sum(table.column("id")).as_py(), "lsns": pc.sum(table.column("lsn")).as_py(),
+    }  # fmt: skip
+
+
+def catalog(folder: Path) -> Any:
+    """PyIceberg's catalog of a folder: SQLite, and files next to it."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    return SqlCatalog("local", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
+
+
+def make_delta(load: Load, folder: Path) -> None:
+    """Write the table by deltalake."""
+    from deltalake import write_deltalake
+
+    for part in base(load):
+        write_deltalake(str(folder), part, mode="append")
+
+
+def make_iceberg(load: Load, folder: Path) -> None:
+    """Write the table by PyIceberg."""
+    folder.mkdir(parents=True)
+    here = catalog(folder)
+    here.create_namespace(NAMESPACE)
+    table = here.create_table(TABLE, schema())
+    for part in base(load):
+        table.append(part)
+    here.close()
+
+
+def read_delta(folder: Path) -> dict[str, int]:
+    """What deltalake reads."""
+    from deltalake import DeltaTable
+
+    return found(DeltaTable(str(folder)).to_pyarrow_table(columns=["id", "lsn"]))
+
+
+def read_iceberg(folder: Path) -> dict[str, int]:
+    """What PyIceberg reads."""
+    here = catalog(folder)
+    try:
+        return found(here.load_table(TABLE).scan(selected_fields=("id", "lsn")).to_arrow())
+    finally:
+        here.close()

@@ -1,0 +1,160 @@
+"""Measures changes by key beside merges and upserts: CPU, wall and memory of a batch, and many writers of disjoint keys."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from . import change_tables, change_writers
+from .change_tables import RECENT, SCATTERED, Load
+from .changes_child import MERGE, OURS_DELTA, OURS_ICEBERG, UPSERT
+from .figures import Line, Scenario, interleave, paired
+from .lab import Lab, child, module
+from .scale import Scale
+
+LIMIT_S = 1_800.0
+"""Patience with the batches of one arm."""
+MIB = 2**20
+_PEERS = {OURS_DELTA: MERGE, OURS_ICEBERG: UPSERT}
+
+
+def run(scale: Scale, folder: Path) -> Scenario:
+    """Time batches on local disk, then let writers of disjoint keys contend on S3."""
+    lines: list[Line] = []
+    broken: list[str] = []
+    for keys in (RECENT, SCATTERED):
+        load = Load(
+            rows=scale.change_rows, files=scale.change_files, changes=scale.changes, rounds=scale.change_rounds,
+            keys=keys,
+        )  # fmt: skip
+        fewer = Load(**{**load.to_dict(), "changes": scale.upsert_changes})
+        lines += _pair(load, folder, (OURS_DELTA, MERGE), broken)
+        lines += _pair(load, folder, (OURS_ICEBERG,), broken)
+        lines += _pair(fewer, folder, (OURS_ICEBERG, UPSERT), broken)
+    return Scenario(
+        name="changes",
+        title="Changes by key",
+        measures=f"CPU seconds of a batch (all threads), in a process of its own that has opened the table and written to it once: {_SHARES} of "
+        f"a table of {scale.change_rows:,} rows in {scale.change_files} files of consecutive ids, on local disk. Recent keys are of the newest twentieth, "
+        "scattered ones of all files. Ratios are of the same batch.",
+        lines=(*lines, *_contend(scale, folder, broken)),
+        notes=(
+            "wall: seconds of the same batch, and its ratio to the peer's; peak MiB: how far memory rose during it. Medians.",
+            f"PyIceberg's upsert gets {scale.upsert_changes:,} changes, of which it deletes one part and upserts the other in one transaction.",
+            (
+                "The peers compare sequences (deltalake) or do not (PyIceberg), and remember no deleted key; "
+                "safewrite reads back what it wrote, fingerprints it, and keeps tombstones. Equal speed is not equal work."
+            ),
+            (
+                "Many writers: acked batches per second within a window, each writer with keys of its own. After a conflict both call again; "
+                "calls/ack says how often. safewrite plans up to five times within a call."
+            ),
+        ),
+        broken=tuple(broken),
+    )
+
+
+_SHARES = ", ".join(
+    f"{share:.0%} {name}"
+    for name, share in zip(("updates", "deletes", "inserts"), change_tables.SHARES.values(), strict=True)
+)
+
+
+# --- a batch ----------------------------------------------------------------------------------------
+def _pair(load: Load, folder: Path, arms: tuple[str, ...], broken: list[str]) -> list[Line]:
+    """The same batches by each of the arms, each in a copy of the same table."""
+    case = f"{load.keys}, {load.changes:,} changes"
+    took: dict[str, list[dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory(dir=folder) as here:
+        for arm in arms:
+            place = Path(here) / arm.replace(" ", "-")
+            is_delta = arm in (OURS_DELTA, MERGE)
+            (change_tables.make_delta if is_delta else change_tables.make_iceberg)(load, place)
+            config = {"arm": arm, "folder": str(place), "load": load.to_dict()}
+            took[arm] = child(module("changes_child"), config, timeout_s=LIMIT_S)["took"]
+            seen = (change_tables.read_delta if is_delta else change_tables.read_iceberg)(place)
+            broken += _differences(load, seen, f"{case}, {arm}")
+            shutil.rmtree(place)
+    return [_line(case, arm, took) for arm in arms]
+
+
+def _differences(load: Load, seen: Mapping[str, int], who: str) -> list[str]:
+    """Where a table does not add up; the row of the warm-up has id -1 and sequence 1."""
+    wanted = change_tables.wanted(load)
+    meant = {"rows": wanted["rows"] + 1, "ids": wanted["ids"] - 1, "lsns": wanted["lsns"] + 1}
+    return [] if seen == meant else [f"{who}: the table adds up to {dict(seen)}, and should to {meant}"]
+
+
+def _line(case: str, arm: str, took: Mapping[str, list[dict[str, float]]]) -> Line:
+    cpu = {name: tuple(one["cpu_s"] for one in found) for name, found in took.items()}
+    wall = {name: [one["wall_s"] for one in found] for name, found in took.items()}
+    peer = _PEERS.get(arm)
+    peer = peer if peer in took else None
+    extra: dict[str, Any] = {
+        "wall": round(statistics.median(wall[arm]), 2),
+        "peak MiB": round(statistics.median(one["peak_bytes"] for one in took[arm]) / MIB),
+    }
+    if peer is not None:
+        extra["wall : peer"] = round(statistics.median(paired(wall[arm], wall[peer])), 2)
+    return Line(
+        case=case, arm=arm, unit="CPU s", values=cpu[arm], peer=peer,
+        ratios=() if peer is None else paired(cpu[arm], cpu[peer]), extra=extra,
+    )  # fmt: skip
+
+
+# --- many writers -------------------------------------------------------------------------------------
+def _contend(scale: Scale, folder: Path, broken: list[str]) -> list[Line]:
+    lines: list[Line] = []
+    with Lab(folder, delay_s=scale.delay_s) as lab:
+        for processes in scale.change_writers:
+            cells: dict[str, Callable[[], dict[str, Any]]] = {
+                arm: partial(_cell, lab, arm, processes, scale) for arm in change_writers.ARMS
+            }
+            found = interleave(cells, scale.contention_rounds)
+            case = f"{processes} writers of disjoint keys"
+            rates = {arm: tuple(one["rate"] for one in all_) for arm, all_ in found.items()}
+            for arm, all_ in found.items():
+                peer = None if arm == change_writers.DELTALAKE else change_writers.DELTALAKE
+                broken += [f"{case}, {arm}: {one['wrong']}" for one in all_ if one["wrong"]]
+                lines.append(
+                    Line(
+                        case=case, arm=arm, unit="batches/s", values=rates[arm], peer=peer,
+                        ratios=() if peer is None else paired(rates[arm], rates[peer]), extra=_extra(all_),
+                    )
+                )  # fmt: skip
+    return lines
+
+
+def _cell(lab: Lab, arm: str, processes: int, scale: Scale) -> dict[str, Any]:
+    place = lab.place(arm)
+    change_writers.create_for(arm, place, processes)
+    window_s = scale.change_window_s
+    with tempfile.TemporaryDirectory(dir=lab.folder) as folder:
+        config = {
+            "writers": "change_writers", "arm": arm, "place": place.to_dict(), "processes": processes, "rows": 1,
+            "window_s": window_s, "folder": folder, "events": scale.contention_rows, "proxy": None,
+        }  # fmt: skip
+        found = child(module("contender"), config, timeout_s=LIMIT_S)
+    found["rate"] = found["acked_in_window"] / window_s
+    found["wrong"] = change_writers.wrong(place, processes)
+    if found["errors"] and arm != change_writers.DELTALAKE:
+        found["wrong"] = f"batches without an ack: {found['errors']}"
+    return found
+
+
+def _extra(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    acked = sum(cell["acked"] for cell in cells)
+    attempts = [count for cell in cells for count in cell["attempts"]]
+    latencies = [second for cell in cells for second in cell["latencies_s"]]
+    return {
+        "acked": acked,
+        "errors": sum(sum(cell["errors"].values()) for cell in cells),
+        "calls/ack": round(statistics.fmean(attempts), 2) if attempts else None,
+        "p50": round(statistics.median(latencies), 3) if latencies else None,
+        "fewest": min(cell["fewest"] for cell in cells),
+    }
