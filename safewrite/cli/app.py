@@ -1,4 +1,4 @@
-"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, adopt, checkpoint, locks, verify, stress.
+"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, adopt, checkpoint, locks, medallion, verify, stress.
 
 Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
 usage or settings.  Every option can be set as ``SAFEWRITE_<NAME>`` in the environment.
@@ -16,6 +16,7 @@ import safewrite
 from safewrite.cli.adopt import adopt
 from safewrite.cli.history import history
 from safewrite.cli.locks import locks
+from safewrite.cli.medallion import medallion
 from safewrite.cli.shared import EXIT_USAGE, OutputOption
 from safewrite.cli.stress import stress
 from safewrite.cli.tables import checkpoint, doctor, repair, resolve
@@ -65,6 +66,7 @@ app.command()(repair)
 app.command()(adopt)
 app.command()(checkpoint)
 app.add_typer(locks, name="locks")
+app.add_typer(medallion, name="medallion")
 app.command()(verify)
 app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False

@@ -1,0 +1,177 @@
+"""Runs medallion jobs: raw files to bronze and silver, again from bronze, and adding up."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, plain
+from safewrite.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from safewrite.medallion.pipeline import Pipeline, Run
+
+medallion = typer.Typer(
+    help="Files of AWS DMS to bronze (every change) and silver (the current state), for many tables.",
+    no_args_is_help=True,
+)
+
+ConfigOption = Annotated[
+    Path,
+    typer.Option("--config", envvar="SAFEWRITE_MEDALLION_CONFIG", help="The job's configuration, in JSON."),
+]
+TableOption = Annotated[
+    list[str] | None, typer.Option("--table", help="Only this table (schema.table); may be repeated.")
+]
+HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page of the run to this file.")]
+
+
+@medallion.command("check")
+def check(context: typer.Context, *, config: ConfigOption, output: OutputOption = None) -> None:
+    """Check a configuration, and touch nothing."""
+    screen = Screen(context, output)
+    with screen.errors():
+        job = _pipeline(config)
+    names = list(job.config.tables)
+    screen.show(
+        {"job": job.config.job, "tables": names},
+        lambda console: console.print(
+            f"{plain(job.config.job)}: {len(names)} tables, the configuration can be used."
+        ),
+    )
+
+
+@medallion.command("run")
+def run(
+    context: typer.Context,
+    *,
+    config: ConfigOption,
+    table: TableOption = None,
+    html: HtmlOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Land new files in bronze and bring silver to bronze's head.  Exits with 1 if a table failed."""
+    screen = Screen(context, output)
+    with screen.errors():
+        done = _pipeline(config).run(table)
+        _report(screen, done, html)
+    raise typer.Exit(0 if done.ok else EXIT_LOST)
+
+
+@medallion.command("replay")
+def replay(
+    context: typer.Context,
+    *,
+    config: ConfigOption,
+    table: Annotated[list[str], typer.Option("--table", help="The table (schema.table); may be repeated.")],
+    html: HtmlOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Apply all that bronze holds to silver, and go on from its head: the way out where silver cannot follow bronze.
+
+    Changes that silver knows are passed over, so it is safe beside a running job.
+    """
+    screen = Screen(context, output)
+    with screen.errors():
+        done = _pipeline(config).replay(table)
+        _report(screen, done, html)
+    raise typer.Exit(0 if done.ok else EXIT_LOST)
+
+
+@medallion.command("verify")
+def verify(
+    context: typer.Context, *, config: ConfigOption, table: TableOption = None, output: OutputOption = None
+) -> None:
+    """Read files, bronze, quarantine and silver, and add everything up again.  Exits with 1 if something differs."""
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.medallion.accounting import verify as audit
+
+        audits = audit(_pipeline(config), table)
+
+    def text(console: Console) -> None:
+        grid = grid_of(
+            "table", "files", "rows in files", "landed", "quarantined", "bronze", "silver", "behind", ""
+        )
+        for one in audits:
+            counts = (
+                one.files,
+                one.rows_in_files,
+                one.landed,
+                one.put_aside,
+                one.bronze_rows,
+                one.silver_rows,
+                one.behind,
+            )
+            grid.add_row(
+                one.table, *map(str, counts), "[green]adds up[/]" if one.clean else "[bold red]DIFFERS[/]"
+            )
+        console.print(grid)
+        for one in audits:
+            for flaw in [*one.flaws, *([one.error] if one.error else [])]:
+                console.print(f"[bold red]{plain(one.table)}[/]: {plain(flaw)}", highlight=False)
+
+    clean = all(one.clean for one in audits)
+    screen.show({"clean": clean, "tables": [one.to_dict() for one in audits]}, text)
+    raise typer.Exit(0 if clean else EXIT_LOST)
+
+
+def _pipeline(config: Path) -> Pipeline:
+    try:
+        from safewrite.medallion.pipeline import Pipeline
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"This needs {error.name}, which is not installed. Nothing was written. Install it: "
+            "pip install 'safewrite-lake[medallion]'"
+        ) from error
+    return Pipeline(config)
+
+
+def _report(screen: Screen, done: Run, html: Path | None) -> None:
+    def text(console: Console) -> None:
+        grid = grid_of(
+            "table",
+            "files",
+            "rows",
+            "landed",
+            "quarantined",
+            "silver took",
+            "what became of them",
+            "seconds",
+            "",
+        )
+        for one in done.tables:
+            if not one.news:
+                continue
+            changes = ", ".join(f"{count} {what}" for what, count in one.refined.changes.items() if count)
+            aside = one.landed.quarantined + one.refined.quarantined
+            counts = (one.landed.files, one.landed.rows_in_files, one.landed.rows, aside, one.refined.rows)
+            grid.add_row(
+                one.table,
+                *map(str, counts),
+                changes,
+                f"{one.elapsed_s:.2f}",
+                "" if one.ok else "[bold red]FAILED[/]",
+            )
+        quiet = sum(not one.news for one in done.tables)
+        if quiet < len(done.tables):
+            console.print(grid)
+        console.print(
+            f"{len(done.tables)} tables in {done.elapsed_s:.1f} s, {quiet} without news, "
+            f"{sum(not one.ok for one in done.tables)} failed.",
+            highlight=False,
+        )
+        for failed in (one for one in done.tables if not one.ok):
+            console.print(f"[bold red]{plain(failed.table)}[/]: {plain(failed.error or '')}", highlight=False)
+        for error in done.errors:
+            console.print(f"[bold red]{plain(error)}[/]", highlight=False)
+
+    screen.show(done.to_dict(), text)
+    if html is not None:
+        from safewrite.medallion.page import render
+
+        html.write_text(render(done, dt.datetime.now(dt.UTC)), encoding="utf-8")

@@ -1,0 +1,232 @@
+"""Adds everything up again: files against bronze and quarantine, and bronze, folded by other code, against silver."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.errors import SafewriteError, TableNotFoundError
+from safewrite.medallion.config import SEQUENCE
+from safewrite.medallion.job import Places, TableJob
+from safewrite.medallion.landing import records_of
+from safewrite.medallion.layout import SourceFile, sort_out
+from safewrite.medallion.mixed import MixedFiles
+from safewrite.medallion.pipeline import Pipeline
+from safewrite.medallion.records import Records
+from safewrite.medallion.rows import OLD
+
+EXAMPLES_MAX = 5
+FileKey = tuple[str, str]
+"""A path, and the tag of a content that it had."""
+
+
+@dataclass
+class TableAudit:
+    """One table: ``flaws`` is empty if everything is there once.
+
+    ``rows_in_files`` counts the records of the files that are listed now, ``landed`` and ``put_aside`` where they are.
+    ``silver_rows`` is the number of rows in silver; ``behind`` counts rows of bronze that silver has yet to take.
+    """
+
+    table: str
+    files: int = 0
+    rows_in_files: int = 0
+    landed: int = 0
+    put_aside: int = 0
+    bronze_rows: int = 0
+    silver_rows: int = 0
+    silver_put_aside: int = 0
+    behind: int = 0
+    commits: int = 0
+    flaws: list[str] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def clean(self) -> bool:
+        return not self.flaws and self.error is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self) | {"clean": self.clean}
+
+
+def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[TableAudit]:
+    """Read all files, bronze, quarantine and silver of the tables, and compare; writes nothing.
+
+    Raises:
+        InvalidInputError: a name is not configured.
+        StorageError: the raw files cannot be listed.
+    """
+    names = pipeline.named(tables)
+    found = sort_out(pipeline.listed(names if tables is not None else None), pipeline.config)
+    places = Places(pipeline.config, read_only=True)
+    mixed = MixedFiles(places.raw, pipeline.config)
+    return [
+        _table(
+            TableJob(name, pipeline.config.tables[name], places), [*found.tables[name], *found.mixed], mixed
+        )
+        for name in names
+    ]
+
+
+def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> TableAudit:
+    audit = TableAudit(job.name)
+    try:
+        job.lineage.look()
+        rows = job.lineage.read(job.lineage.whole())
+        aside = _put_aside(job)
+        found = ((source, *records_of(job, source, mixed)) for source in sources)
+        _files(found, rows, aside["raw"], audit)
+        _silver(job, rows, aside, audit)
+        _commits(job, audit)
+    except SafewriteError as error:
+        audit.error = error.message
+    return audit
+
+
+def _put_aside(job: TableJob) -> dict[str, set[tuple[str, str, int]]]:
+    """Records in quarantine by stage; a crash between two commits may have put one there twice."""
+    config = job.places.config
+    found: dict[str, set[tuple[str, str, int]]] = {"raw": set(), "silver": set()}
+    try:
+        lineage = job.places.lineage(job.name, config.quarantine, config.quarantine_format)
+        lineage.look()
+    except TableNotFoundError:
+        return found
+    for one in lineage.read(lineage.whole(), ["table", "stage", "file", "tag", "line"]).to_pylist():
+        if one["table"] == job.name:
+            found[one["stage"]].add((one["file"], one["tag"], one["line"]))
+    return found
+
+
+def _files(
+    found: Iterable[tuple[SourceFile, Records, str]],
+    rows: pa.Table,
+    aside: set[tuple[str, str, int]],
+    audit: TableAudit,
+) -> None:
+    """``rows in a file = landed + quarantined``, for each file that is listed."""
+    lines = list(zip(*(rows[name].to_pylist() for name in ("_file", "_tag", "_line")), strict=True))
+    twice = [one for one, count in Counter(lines).items() if count > 1]
+    _tell(audit, "bronze has records twice", twice)
+    landed: dict[FileKey, set[int]] = {}
+    for path, tag, line in lines:
+        landed.setdefault((path, tag), set()).add(line)
+    put_aside: dict[FileKey, set[int]] = {}
+    for path, tag, line in aside:
+        put_aside.setdefault((path, tag), set()).add(line)
+    unlike = []
+    for source, records, tag in found:
+        wanted = {*records.lines.tolist(), *(one.line for one in records.bad)}
+        here = landed.get((source.path, tag), set())
+        there = put_aside.get((source.path, tag), set()) - here
+        audit.files += 1
+        audit.rows_in_files += len(wanted)
+        audit.landed += len(here)
+        audit.put_aside += len(there)
+        if here | there != wanted:
+            unlike.append(f"{source.path}: {len(wanted)} records, {len(here)} landed, {len(there)} put aside")
+    _tell(audit, "files are not landed as they are", unlike)
+    audit.bronze_rows = rows.num_rows
+
+
+def _silver(
+    job: TableJob, rows: pa.Table, aside: dict[str, set[tuple[str, str, int]]], audit: TableAudit
+) -> None:
+    """Silver is bronze folded: of each key the change that is last by its sequence."""
+    name = job.lineage.position_name
+    silver = job.places.lineage(job.name, job.config.silver, job.config.format)
+    at = job.silver.refresh().positions().get(name)
+    silver.look()
+    found = silver.read(silver.whole())
+    audit.silver_rows = found.num_rows
+    audit.silver_put_aside = len(aside["silver"])
+    if at is None:
+        audit.behind = rows.num_rows
+    else:
+        audit.behind = sum(file.rows for commit in job.lineage.since(at) for file in commit.files)
+    if audit.behind:
+        return  # silver is an earlier state, which the next run brings forward
+    keys, own = job.config.keys, job.columns.names
+    loads = (
+        rows["_epoch"].filter(pc.equal(rows["_op"], "L"))
+        if job.config.reload == "truncate"
+        else rows["_epoch"][:0]
+    )
+    wanted = _folded(rows, (keys, own), aside["silver"], first_epoch=pc.max(loads).as_py() or 1)
+    have = {
+        tuple(row[key] for key in keys): [_exact(row[column]) for column in own] for row in found.to_pylist()
+    }
+    if len(have) < found.num_rows:
+        audit.flaws.append(f"{found.num_rows - len(have)} rows of silver have a key that another row has")
+    _tell(audit, "rows are missing in silver", sorted(map(str, wanted.keys() - have.keys())))
+    _tell(audit, "rows should not be in silver", sorted(map(str, have.keys() - wanted.keys())))
+    _tell(
+        audit,
+        "rows of silver are not the last",
+        [str(key) for key in wanted if have.get(key, wanted[key]) != wanted[key]],
+    )
+
+
+def _folded(
+    rows: pa.Table,
+    columns: tuple[list[str], list[str]],
+    aside: set[tuple[str, str, int]],
+    *,
+    first_epoch: int,
+) -> dict[tuple[Any, ...], list[str]]:
+    """What bronze says of each key, by keys and columns; rows of epochs before the first are gone."""
+    keys, own = columns
+    last: dict[tuple[Any, ...], tuple[Any, bool, list[str]]] = {}
+
+    def offer(key: tuple[Any, ...], place: Any, is_delete: bool, values: list[str]) -> None:
+        known = last.get(key)
+        if known is None or known[0] <= place:
+            last[key] = (place, is_delete, values)
+
+    for row in rows.to_pylist():
+        if (row["_file"], row["_tag"], row["_line"]) in aside:
+            continue
+        place = tuple(row[name] for name in SEQUENCE)
+        key = tuple(row[key] for key in keys)
+        old = tuple(row[key] if row.get(OLD + key) is None else row[OLD + key] for key in keys)
+        if row["_op"] == "U" and old != key:
+            offer(old, place, True, [])
+        offer(key, place, row["_op"] == "D", [_exact(row[name]) for name in own])
+    return {
+        key: values
+        for key, (place, is_delete, values) in last.items()
+        if not is_delete and place[0] >= first_epoch
+    }
+
+
+def _exact(value: Any) -> str:
+    """A value to the last bit: NaN is NaN, and -0.0 is not 0.0."""
+    return repr(value)
+
+
+def _commits(job: TableJob, audit: TableAudit) -> None:
+    """Each commit of silver that history still has: the rows it took are all accounted for."""
+    unlike = []
+    for entry in job.silver.history():
+        taken = entry.properties.get("medallion.rows")
+        if taken is None or not entry.writes or entry.writes[0].key is None:
+            continue
+        receipt = job.silver.resolve(entry.writes[0].key)
+        counts = dict((receipt.changes if receipt else None) or {})
+        counts.pop("applied", None)
+        audit.commits += 1
+        if sum(counts.values()) != int(taken) + int(entry.properties["medallion.split"]):
+            unlike.append(f"version {entry.version}: {taken} rows, {counts}")
+    _tell(audit, "commits of silver do not add up", unlike)
+
+
+def _tell(audit: TableAudit, what: str, examples: list[Any]) -> None:
+    if examples:
+        shown = "; ".join(str(one) for one in examples[:EXAMPLES_MAX])
+        audit.flaws.append(f"{len(examples)} {what}: {shown}{' ...' if len(examples) > EXAMPLES_MAX else ''}")

@@ -1,0 +1,333 @@
+"""Reads and checks the configuration of a medallion job."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from safewrite.errors import InvalidInputError
+from safewrite.medallion.declared import arrow_type
+
+if TYPE_CHECKING:
+    from typing import Self
+
+BRONZE_COLUMNS = pa.schema(
+    [
+        pa.field("_op", pa.string(), nullable=False),
+        pa.field("_epoch", pa.int64(), nullable=False),
+        pa.field("_seq", pa.decimal128(38, 0), nullable=False),
+        pa.field("_commit_time", pa.timestamp("us", "UTC")),
+        pa.field("_file", pa.string(), nullable=False),
+        pa.field("_tag", pa.string(), nullable=False),
+        pa.field("_line", pa.int64(), nullable=False),
+    ]
+)
+"""What a bronze row has beside the columns of its source."""
+SEQUENCE = ("_epoch", "_seq")
+"""The columns that order the changes of a key; silver has them too."""
+REST = "*"
+"""Stands in ``order`` for the columns of the table."""
+
+
+def _is_type(name: Any) -> Any:
+    arrow_type(name)
+    return name
+
+
+TypeName = Annotated[str, BeforeValidator(_is_type)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Files(_Model):
+    """How DMS writes the files of a table."""
+
+    kind: Literal["csv", "parquet"]
+    header: bool | None = None
+    """CSV: whether the first record names the columns."""
+    order: list[Text] | None = None
+    """CSV without header: the columns as they come; ``*`` stands for those of the table."""
+    op: Text = "Op"
+    op_in_full_load: bool = False
+    timestamp: Text | None = None
+    change_seq: Text | None = None
+    """The column of AR_H_CHANGE_SEQ; without it changes are ordered by file name and line."""
+    before_image: Text | None = None
+    """The prefix of columns with the values before an update, such as ``BI_``."""
+    ignore: list[Text] = []
+    """Columns of the files that bronze does not keep."""
+    null_value: str | None = None
+    """CSV: the unquoted text that stands for NULL; DMS writes NULL unless CsvNullValue says otherwise."""
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.kind == "parquet":
+            needless = [
+                n for n in ("header", "order", "null_value", "delimiter") if getattr(self, n) is not None
+            ]
+            if needless:
+                raise ValueError(
+                    f"{', '.join(needless)}: for CSV only; Parquet files name their columns and have NULL"
+                )
+            return self
+        if self.header is None:
+            raise ValueError("header: true or false is needed for CSV")
+        if self.header == (self.order is not None):
+            raise ValueError("order: needed where CSV has no header, and of no use where it has one")
+        if self.order is not None:
+            self._check_order(self.order)
+        return self
+
+    def _check_order(self, order: list[str]) -> None:
+        if order.count(REST) != 1:
+            raise ValueError("order: '*' stands once for the columns of the table")
+        if len(set(order)) < len(order):
+            raise ValueError("order: a column comes twice")
+        named = {self.op, *(n for n in (self.timestamp, self.change_seq) if n)}
+        missing = sorted(named - set(order))
+        if missing:
+            raise ValueError(f"order: {missing} are named as op, timestamp or change_seq, and are not in it")
+
+
+class Quality(_Model):
+    """What a batch must be like before silver takes it."""
+
+    not_null: list[Text] = []
+    ranges: dict[Text, Annotated[list[float | None], Field(min_length=2, max_length=2)]] = {}
+    """Lowest and highest value of a column; null for no bound."""
+    conditions: list[Text] = []
+    """SQL, as DuckDB reads it, such as ``price >= 0``: a row for which it is false is quarantined."""
+    null_share_max: dict[Text, Annotated[float, Field(ge=0, le=1)]] = {}
+    """So large a share of a batch may have NULL in a column; beyond it the table fails."""
+    quarantined_share_max: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """So large a share of a batch may be quarantined; beyond it the table fails and nothing is written."""
+
+
+class TableConfig(_Model):
+    """One table of the source, from its files to silver."""
+
+    bronze: Text
+    silver: Text
+    format: Literal["delta", "iceberg"]
+    keys: Annotated[list[Text], Field(min_length=1)]
+    columns: Annotated[dict[Text, TypeName], Field(min_length=1)] | None = None
+    """Names and types, in the order of the source; without it those of the existing silver table."""
+    files: Files
+    epoch: Annotated[int, Field(ge=1, lt=2**63)] = 1
+    """The DMS task: a number that grows with each new one."""
+    reload: Literal["keep", "truncate"] | None = None
+    """From the second epoch on: whether a full load of a new epoch takes away all rows of the epochs before it."""
+    on_overwritten: Literal["raise", "quarantine"] = "raise"
+    restarted_load: Literal["raise", "fold"] = "raise"
+    """What becomes of a LOAD file that was written again with other content."""
+    quality: Quality = Quality()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        taken = {*BRONZE_COLUMNS.names, "_delete", "_truncate", "_row"}
+        names = list(self.columns or {})
+        clash = sorted(name for name in names if name in taken or name.startswith("_old_"))
+        if clash:
+            raise ValueError(f"columns: {clash} are names that bronze needs for itself")
+        clash = sorted({self.files.op, *self.files.ignore} & set(names))
+        if clash:
+            raise ValueError(f"columns: {clash} are files.op or in files.ignore too")
+        if self.columns is not None:
+            lacking = [key for key in self.keys if key not in self.columns]
+            if lacking:
+                raise ValueError(f"keys: {lacking} are not among columns")
+            named = {*self.quality.not_null, *self.quality.ranges, *self.quality.null_share_max}
+            unknown = sorted(named - set(names))
+            if unknown:
+                raise ValueError(f"quality: {unknown} are not among columns")
+        if (self.epoch > 1) != (self.reload is not None):
+            raise ValueError(
+                "reload: from epoch 2 on say 'truncate' (a full load of the new task is the whole table, and rows that it "
+                "does not have go) or 'keep'; of no use in epoch 1"
+            )
+        if len(set(self.keys)) < len(self.keys):
+            raise ValueError("keys: a column comes twice")
+        return self
+
+
+class Raw(_Model):
+    """Where DMS puts its files."""
+
+    location: Text
+    layout: Literal["per_table", "mixed"] = "per_table"
+    """``per_table``: schema/table/LOAD00000001.csv; ``mixed``: change files of all tables in ``mixed_folder``."""
+    mixed_folder: Text | None = None
+    table_column: Text | None = None
+    schema_column: Text | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        mixed = ("mixed_folder", "table_column", "schema_column")
+        given = [name for name in mixed if getattr(self, name) is not None]
+        if self.layout == "per_table" and given:
+            raise ValueError(f"{', '.join(given)}: for the layout 'mixed' only")
+        if self.layout == "mixed" and set(given) != set(mixed):
+            raise ValueError(f"{', '.join(mixed)} are needed for the layout 'mixed'")
+        return self
+
+
+class Config(_Model):
+    """A medallion job; :func:`load` reads it."""
+
+    job: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
+    raw: Raw
+    state: Text
+    """A folder for what the job remembers to save requests; losing it loses no more than time."""
+    quarantine: Text
+    """The table of records that could not be taken, in the format ``quarantine_format``."""
+    quarantine_format: Literal["delta", "iceberg"] = "delta"
+    catalog: dict[str, str] | None = None
+    storage_options: dict[str, str] = {}
+    lock_table: str | None = None
+    arbiter: Literal["dynamodb", "object-store"] | None = None
+    """Delta: who decides between writers, as in ``safewrite.open``."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 8
+    unknown_tables: Literal["raise", "quarantine"] = "raise"
+    """What becomes of files and rows of a table that is not configured."""
+    ignored_tables: list[Text] = []
+    tables: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[^/.]+\.[^/.]+$")], TableConfig], Field(min_length=1)
+    ]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        formats = {self.quarantine_format, *(table.format for table in self.tables.values())}
+        if ("iceberg" in formats) != (self.catalog is not None):
+            raise ValueError("catalog: needed for Iceberg tables, and of no use without one")
+        if self.arbiter is not None and "delta" not in formats:
+            raise ValueError("arbiter: for Delta tables only; the arbiter of Iceberg tables is their catalog")
+        addresses = [(self.quarantine_format, self.quarantine)]
+        for name, table in self.tables.items():
+            addresses += [(table.format, table.bronze), (table.format, table.silver)]
+            if name in self.ignored_tables:
+                raise ValueError(f"ignored_tables: {name} is configured too")
+        twice = sorted({address for address in addresses if addresses.count(address) > 1})
+        if twice:
+            raise ValueError(f"tables: {twice[0][1]} is the address of two tables")
+        raw = self.raw.location.rstrip("/") + "/"
+        below = sorted(
+            one for one in (self.state, *(address for _, address in addresses)) if f"{one}/".startswith(raw)
+        )
+        if below:
+            raise ValueError(f"raw.location: {below[0]} lies below it, and would be taken for raw files")
+        if self.raw.layout == "mixed":
+            self._check_mixed()
+        return self
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Columns of mixed files that only tell whose record it is."""
+        return tuple(name for name in (self.raw.table_column, self.raw.schema_column) if name is not None)
+
+    def _check_mixed(self) -> None:
+        first = next(iter(self.tables.values())).files.order or [REST]
+        for name, table in self.tables.items():
+            order = table.files.order
+            columns = [self.raw.table_column, self.raw.schema_column]
+            if order is None or _head(order) != _head(first):
+                raise ValueError(
+                    f"tables.{name}.files.order: mixed files are CSV without header, and what stands before '*' is the same "
+                    "for all tables"
+                )
+            lacking = [column for column in columns if column not in _head(order)]
+            if lacking:
+                raise ValueError(f"tables.{name}.files.order: {lacking} must stand before '*'")
+
+
+def _head(order: list[str]) -> list[str]:
+    return order[: order.index(REST)]
+
+
+def load(source: str | Path | Mapping[str, Any]) -> Config:
+    """Read a configuration: a path of a JSON file, or what such a file holds.
+
+    ``defaults`` holds settings that all tables share; ``{schema}`` and ``{table}`` in addresses are those of the source.
+
+    Raises:
+        InvalidInputError: it cannot be used; every wrong field is named.
+    """
+    given = _parsed(Path(source)) if isinstance(source, str | Path) else dict(source)
+    try:
+        return Config.model_validate(_with_defaults(given))
+    except ValidationError as error:
+        told = "; ".join(f"{_field(one['loc'])}: {_message(one)}" for one in error.errors())
+        raise InvalidInputError(
+            f"The configuration cannot be used. {told}. Nothing was written. Correct the fields that are named; "
+            "docs/medallion.md lists all of them."
+        ) from error
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"The configuration {path} cannot be read: {error}. Nothing was written. Give the path of a JSON file."
+        ) from error
+    if not isinstance(found, dict):
+        raise InvalidInputError(f"The configuration {path} is no JSON object. Nothing was written.")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON lets a name come twice, and readers keep the last: a table would be left out in silence."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"{twice} comes twice in one object")
+    return found
+
+
+def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    defaults = given.get("defaults", {})
+    tables = given.get("tables")
+    if not isinstance(defaults, dict) or not isinstance(tables, dict):
+        return given
+    merged = {
+        name: _addressed(name, _merged(defaults, table)) if isinstance(table, dict) else table
+        for name, table in tables.items()
+    }
+    return {key: value for key, value in given.items() if key != "defaults"} | {"tables": merged}
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``above`` over ``below``, level by level; but for names and types of columns, which are one thing."""
+    found = dict(below)
+    for name, value in above.items():
+        under = found.get(name)
+        both = isinstance(value, dict) and isinstance(under, dict) and name != "columns"
+        found[name] = _merged(under, value) if both else value  # type: ignore[arg-type]
+    return found
+
+
+def _addressed(name: str, table: dict[str, Any]) -> dict[str, Any]:
+    schema, _, own = name.partition(".")
+    places = {"{schema}": schema, "{table}": own}
+    for layer in ("bronze", "silver"):
+        if isinstance(table.get(layer), str):
+            table[layer] = re.sub(r"\{(?:schema|table)\}", lambda found: places[found[0]], table[layer])
+    return table
+
+
+def _field(loc: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in loc if part != "[key]") or "(the whole)"
+
+
+def _message(error: Any) -> str:
+    return str(error["msg"]).removeprefix("Value error, ").rstrip(".")

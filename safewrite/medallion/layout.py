@@ -1,0 +1,84 @@
+"""Tells from its path what a file of DMS is: whose table, full load or changes, and its place in the order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from safewrite.medallion.config import Config
+from safewrite.medallion.declared import stamp_number
+from safewrite.medallion.storage import RawFile
+
+_SUFFIX = re.compile(r"\.(?P<kind>csv|parquet)(?P<gz>\.gz)?$", re.IGNORECASE)
+_LOAD = re.compile(r"LOAD([0-9A-Fa-f]{8})$")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A raw file that is understood.  ``number`` orders files of one kind; ``kind`` is ``csv`` or ``parquet``."""
+
+    raw: RawFile
+    kind: str
+    is_load: bool
+    number: int
+    is_mixed: bool = False
+
+    @property
+    def path(self) -> str:
+        return self.raw.path
+
+    @property
+    def order(self) -> tuple[bool, int, str]:
+        """Full loads first, then changes as DMS wrote them."""
+        return (not self.is_load, self.number, self.path)
+
+
+@dataclass
+class Found:
+    """What a listing holds: files of each configured table, mixed files, and paths that say nothing."""
+
+    tables: dict[str, list[SourceFile]] = field(default_factory=dict)
+    mixed: list[SourceFile] = field(default_factory=list)
+    unknown: list[RawFile] = field(default_factory=list)
+
+
+def sort_out(files: Iterable[RawFile], config: Config) -> Found:
+    """Give each file to its table; names that begin with a dot or underscore are other tools' notes."""
+    found = Found({name: [] for name in config.tables})
+    mixed_folder = config.raw.mixed_folder
+    for raw in files:
+        parts = raw.path.split("/")
+        if any(part.startswith((".", "_")) for part in parts):
+            continue
+        in_mixed = mixed_folder is not None and raw.path.startswith(mixed_folder.strip("/") + "/")
+        source = _source(raw, is_mixed=in_mixed)
+        if source is None or (source.is_load and in_mixed):
+            found.unknown.append(raw)
+        elif in_mixed:
+            found.mixed.append(source)
+        elif len(parts) < 3:
+            found.unknown.append(raw)
+        elif (name := f"{parts[0]}.{parts[1]}") in found.tables:
+            found.tables[name].append(source)
+        elif name not in config.ignored_tables:
+            found.unknown.append(raw)
+    for sources in (*found.tables.values(), found.mixed):
+        sources.sort(key=lambda source: source.order)
+    return found
+
+
+def _source(raw: RawFile, *, is_mixed: bool) -> SourceFile | None:
+    suffix = _SUFFIX.search(raw.name)
+    if suffix is None:
+        return None
+    stem, kind = raw.name[: suffix.start()], suffix["kind"].lower()
+    if suffix["gz"] and kind != "csv":
+        return None
+    load = _LOAD.fullmatch(stem)
+    if load is not None:
+        return SourceFile(raw, kind, True, int(load[1], 16), is_mixed)
+    try:
+        return SourceFile(raw, kind, False, stamp_number(stem), is_mixed)
+    except ValueError:
+        return None

@@ -1,0 +1,96 @@
+"""Tells what came into an append-only bronze table since a position, and refuses every gap."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.errors import ConflictError
+
+
+class BronzeGapError(ConflictError):
+    """Silver cannot follow bronze from where it is; the message names the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of bronze; ``handle`` is what its reader needs."""
+
+    path: str
+    rows: int
+    handle: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class BronzeCommit:
+    """What one commit brought; ``version`` is the Delta version or Iceberg snapshot id."""
+
+    version: int
+    files: tuple[DataFile, ...]
+
+
+class Lineage(ABC):
+    """A bronze table as silver reads it, at the newest state that :meth:`look` saw."""
+
+    def __init__(self, name: str, uri: str) -> None:
+        self.name, self.uri = name, uri
+
+    @abstractmethod
+    def look(self) -> None:
+        """Read the newest state.  Raises StorageError, TableNotFoundError."""
+
+    @property
+    @abstractmethod
+    def table_id(self) -> str:
+        """Tells the table from one that is made anew at its address."""
+
+    @property
+    @abstractmethod
+    def head(self) -> int:
+        """The newest version or snapshot id; -1 for an Iceberg table without one."""
+
+    @abstractmethod
+    def mark(self) -> str | None:
+        """Marks this state of the table for :meth:`Places.stands`; None if there is a newer one already."""
+
+    @abstractmethod
+    def since(self, position: int) -> list[BronzeCommit]:
+        """The commits after a position up to the head, oldest first, without those that only rearrange rows.
+
+        Raises:
+            BronzeGapError: rows were removed, or the way from the position to the head is gone.
+        """
+
+    @abstractmethod
+    def whole(self) -> list[DataFile]:
+        """All files of the head.  Raises BronzeGapError for rows that were removed in part."""
+
+    @abstractmethod
+    def read(self, files: Sequence[DataFile], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows of files.
+
+        Raises:
+            BronzeGapError: a file is gone.
+        """
+
+    @property
+    def position_name(self) -> str:
+        """Under this name silver keeps how far it has come."""
+        return f"bronze/{self.table_id}"
+
+    # --- refusals -----------------------------------------------------------------------------------
+    def gap(self, what: str) -> BronzeGapError:
+        """Refuse what silver cannot follow, and name the way out."""
+        return BronzeGapError(
+            f"Bronze of {self.name} ({self.uri}) cannot be followed: {what}. Nothing was written to silver, which is as it "
+            f"was. `safewrite medallion replay --table {self.name}` lands files again whose rows bronze lost, applies all that "
+            "bronze holds and goes on from there; what silver took from rows that bronze no longer has stays in silver."
+        )
+
+    def removed(self, version: int, by: str) -> BronzeGapError:
+        """Rows of bronze were removed or replaced."""
+        return self.gap(f"version {version} removed rows ({by}), and bronze is append-only")

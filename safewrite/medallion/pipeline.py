@@ -1,0 +1,256 @@
+"""Runs a medallion job: raw files to bronze, bronze to silver, for many tables at once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safewrite.errors import ConflictError, InvalidInputError, SafewriteError
+from safewrite.medallion.config import Config, load
+from safewrite.medallion.job import Places, TableJob, quarantine_rows
+from safewrite.medallion.landing import Landed, catch_up, is_news, known_state, land, land_lost
+from safewrite.medallion.layout import Found, SourceFile, sort_out
+from safewrite.medallion.lineage import BronzeGapError
+from safewrite.medallion.mixed import MixedFiles
+from safewrite.medallion.records import BadRecord
+from safewrite.medallion.refining import Refined, refine
+from safewrite.medallion.state import KnownFile, State, read_state, write_state
+
+log = logging.getLogger("safewrite")
+_COUNTED = ("files", "rows_in_files", "rows", "quarantined", "overwritten")
+_TRIES = 3
+"""So often silver is tried where another run moves its position."""
+
+
+@dataclass
+class TableRun:
+    """What a run did for one table; ``error`` says why it stopped, and what was committed before it stays."""
+
+    table: str
+    news: bool = True
+    landed: Landed = field(default_factory=Landed)
+    refined: Refined = field(default_factory=Refined)
+    elapsed_s: float = 0.0
+    error: str | None = None
+    error_kind: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+@dataclass
+class Run:
+    """What a run did: one entry for each table, and what concerns none."""
+
+    job: str
+    tables: list[TableRun]
+    elapsed_s: float
+    files_listed: int
+    errors: list[str] = field(default_factory=list)
+    """Files and records of tables that are not configured, where ``unknown_tables`` is ``raise``."""
+    put_aside: int = 0
+    """Records of them that went to quarantine."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all went well."""
+        return not self.errors and all(one.ok for one in self.tables)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        plain = asdict(self) | {"ok": self.ok}
+        for table in plain["tables"]:
+            table["landed"] = {name: table["landed"][name] for name in _COUNTED}
+        return plain
+
+
+@dataclass(frozen=True, slots=True)
+class _Stranger:
+    """A file with records of no configured table."""
+
+    path: str
+    tag: str
+    mark: str
+    bad: list[BadRecord]
+
+
+class Pipeline:
+    """A medallion job.  ``Pipeline("job.json").run()`` may be called again and again, and by many processes at once.
+
+    Args:
+        config: a path of a JSON file, what such a file holds, or a :class:`Config`.
+
+    Raises:
+        InvalidInputError: the configuration cannot be used; every wrong field is named.
+    """
+
+    def __init__(self, config: str | Path | Mapping[str, Any] | Config) -> None:
+        self.config = config if isinstance(config, Config) else load(config)
+        self.places = Places(self.config)
+
+    def run(self, tables: Iterable[str] | None = None) -> Run:
+        """Land new files in bronze and bring silver to bronze's head; one table's failure does not stop others.
+
+        Args:
+            tables: names of tables; None for all.
+
+        Raises:
+            InvalidInputError: a name is not configured.
+            StorageError: the raw files cannot be listed.
+        """
+        return self._run(tables, self._table)
+
+    def replay(self, tables: Iterable[str]) -> Run:
+        """Apply all that bronze holds to silver, from whatever position; what silver knows already does no harm.
+
+        Raises:
+            InvalidInputError: a name is not configured.
+        """
+        return self._run(tables, lambda job, found, mixed: self._table(job, found, mixed, again=True))
+
+    # --- all tables -----------------------------------------------------------------------------------
+    def _run(
+        self,
+        tables: Iterable[str] | None,
+        one_table: Callable[[TableJob, list[SourceFile], MixedFiles], TableRun],
+    ) -> Run:
+        started_s = time.monotonic()
+        names = self.named(tables)
+        listed = list(self.listed(names if tables is not None else None))
+        found = sort_out(listed, self.config)
+        mixed = MixedFiles(self.places.raw, self.config)
+        with ThreadPoolExecutor(min(self.config.workers, len(names)), "medallion") as pool:
+            runs = list(
+                pool.map(
+                    lambda name: one_table(self.job(name), [*found.tables[name], *found.mixed], mixed), names
+                )
+            )
+        run = Run(self.config.job, runs, 0.0, len(listed))
+        if tables is None:
+            self._strangers(found, mixed, run)
+        run.elapsed_s = time.monotonic() - started_s
+        return run
+
+    def job(self, name: str) -> TableJob:
+        """A table, with connections of its own: what another run made anew is not mistaken for what was there."""
+        return TableJob(name, self.config.tables[name], self.places)
+
+    def named(self, tables: Iterable[str] | None) -> list[str]:
+        """Names of tables, all without any.  Raises InvalidInputError for one that is not configured."""
+        names = list(self.config.tables) if tables is None else list(dict.fromkeys(tables))
+        unknown = [name for name in names if name not in self.config.tables]
+        if unknown or not names:
+            raise InvalidInputError(
+                f"{unknown or 'No table'} is not configured in {self.config.job}. Nothing was written. There are "
+                f"{', '.join(list(self.config.tables)[:20])}."
+            )
+        return names
+
+    def listed(self, names: list[str] | None) -> Iterable[Any]:
+        """Raw files: one listing for all tables, or one for each that is named.  Raises StorageError."""
+        if names is None:
+            yield from self.places.raw.files()
+            return
+        for name in names:
+            yield from self._below(name.replace(".", "/", 1) + "/")
+        if self.config.raw.mixed_folder is not None:
+            yield from self._below(self.config.raw.mixed_folder.strip("/") + "/")
+
+    def _below(self, prefix: str) -> Iterable[Any]:
+        return self.places.raw.files(prefix)
+
+    def _strangers(self, found: Found, mixed: MixedFiles, run: Run) -> None:
+        """Files and records of no configured table: neither is passed over in silence."""
+        aside: list[tuple[str, Any]] = []
+        try:
+            state = read_state(self.places.state, self._document("_job")) or State()
+            news = [raw for raw in found.unknown if not state.knows(raw.path, raw.mark)]
+            for raw in news:
+                bad = [BadRecord(0, "its name or folder is that of no configured table", None)]
+                self._stranger(state, run, aside, _Stranger(raw.path, raw.mark, raw.mark, bad))
+            for source in found.mixed:
+                if not state.knows(source.path, source.raw.mark):
+                    whole = mixed.get(source)
+                    one = _Stranger(source.path, whole.tag, source.raw.mark, whole.strangers)
+                    self._stranger(state, run, aside, one)
+            run.put_aside = self.places.put_aside("", "raw", aside)
+            if not run.errors and (aside or news or found.mixed):
+                write_state(self.places.state, self._document("_job"), state)
+        except SafewriteError as error:
+            run.errors.append(error.message)
+
+    def _stranger(self, state: State, run: Run, aside: list[tuple[str, Any]], one: _Stranger) -> None:
+        if one.bad and self.config.unknown_tables == "raise":
+            run.errors.append(
+                f"{one.path}: {len(one.bad)} times {one.bad[0].reason}. Nothing of that was written; all else was. Configure "
+                'the table, name it in ignored_tables, or say unknown_tables: "quarantine".'
+            )
+            return
+        if one.bad:
+            aside.append((f"{one.path}#{one.tag}", quarantine_rows("", "raw", one.path, one.tag, one.bad)))
+        state.note(one.path, one.tag, KnownFile(one.mark, 0, len(one.bad)))
+
+    def _document(self, name: str) -> str:
+        return f"{self.config.job}/{name}"
+
+    # --- one table ------------------------------------------------------------------------------------
+    def _table(
+        self, job: TableJob, sources: list[SourceFile], mixed: MixedFiles, *, again: bool = False
+    ) -> TableRun:
+        run, started_s = TableRun(job.name), time.monotonic()
+        try:
+            self._work(job, sources, mixed, run, again=again)
+        except SafewriteError as error:
+            run.error, run.error_kind = error.message, error.kind.value
+            log.error("medallion: %s failed: %s", job.name, error.message)
+        except Exception as error:
+            run.error, run.error_kind = f"{type(error).__name__}: {error}", "internal"
+            log.exception("medallion: %s failed", job.name)
+        run.elapsed_s = time.monotonic() - started_s
+        return run
+
+    def _work(
+        self, job: TableJob, sources: list[SourceFile], mixed: MixedFiles, run: TableRun, *, again: bool
+    ) -> None:
+        state = read_state(self.places.state, self._document(job.name))
+        if not again and not is_news(state, sources) and state is not None and self._heads_stand(job, state):
+            run.news = False
+            return
+        state = known_state(job, state)
+        state.forget_all_but({source.path for source in sources})
+        try:
+            run.landed = land(job, state, sources, mixed, again=again)
+            if again:
+                land_lost(job, sources, mixed, run.landed)
+        finally:
+            state.heads = {}
+            write_state(self.places.state, self._document(job.name), state)
+        self._refine(job, run.refined, again=again)
+        if catch_up(job, state, run.landed.versions):
+            version, mark = job.silver_mark()
+            state.heads = {"bronze": [job.lineage.head, job.lineage.mark()], "silver": [version, mark]}
+            write_state(self.places.state, self._document(job.name), state)
+
+    def _refine(self, job: TableJob, done: Refined, *, again: bool) -> None:
+        for attempt in range(1, _TRIES + 1):
+            try:
+                refine(job, done, again=again)
+            except ConflictError as error:  # another run moved silver's position first
+                if attempt == _TRIES or isinstance(error, BronzeGapError):
+                    raise
+            else:
+                return
+
+    def _heads_stand(self, job: TableJob, state: State) -> bool:
+        """Whether bronze and silver are as they were when nothing was left to do."""
+        for layer, address in (("bronze", job.config.bronze), ("silver", job.config.silver)):
+            version, mark = state.heads.get(layer) or (0, None)
+            if mark is None or not self.places.stands(address, job.config.format, version, mark):
+                return False
+        return True

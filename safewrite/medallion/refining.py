@@ -1,0 +1,201 @@
+"""Applies what is new in bronze to silver, and moves bronze's position in the same commit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.errors import InternalError
+from safewrite.medallion.config import SEQUENCE
+from safewrite.medallion.job import TableJob, quarantine_rows, short_key
+from safewrite.medallion.lineage import BronzeCommit, DataFile
+from safewrite.medallion.quality import faults
+from safewrite.medallion.records import BadRecord
+from safewrite.medallion.rows import OLD
+
+ROWS_MAX = 1_000_000
+"""So many rows of bronze, or those of one commit if it has more, go into one commit of silver."""
+_DELETE, _TRUNCATE = "_delete", "_truncate"
+_BEFORE_ALL = Decimal(-(10**37))
+"""Older than every row of a full load, and so only newer than earlier epochs."""
+
+
+@dataclass
+class Refined:
+    """What a run applied: ``rows + split = the sum of changes + quarantined``.
+
+    ``split`` counts changes that are in no row: the delete in a change of a key, the truncate before a new epoch's load.
+    """
+
+    commits: int = 0
+    rows: int = 0
+    split: int = 0
+    quarantined: int = 0
+    changes: dict[str, int] = field(default_factory=dict)
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Files for one commit; ``to`` is where bronze's position comes to by it, None if it stays."""
+
+    files: tuple[DataFile, ...]
+    to: int | None
+
+
+def refine(job: TableJob, done: Refined, *, again: bool = False) -> None:
+    """Bring silver to bronze's head and note it in ``done``; ``again`` applies all that bronze holds, from whatever position.
+
+    Raises:
+        ConflictError: bronze cannot be followed from silver's position, or another run moves it.
+        InvalidInputError: the quality gate refuses the batch, or two changes contradict each other.
+        SafewriteError: as ``apply_changes``.
+    """
+    lineage = job.lineage
+    lineage.look()
+    name = lineage.position_name
+    silver = job.silver.refresh()
+    positions = silver.positions()
+    at = positions.get(name)
+    if at is None and not again and any(one.startswith("bronze/") for one in positions):
+        raise lineage.gap("it is another table than the one that silver took (made anew)")
+    done.position = at
+    if again or at is None:
+        steps = list(_all(lineage.whole(), lineage.head))
+    else:
+        steps = list(_new(lineage.since(at), lineage.head))
+    # The same news has the same name, and is known if it comes twice; a replay is to look at silver each time.
+    named = f"again/{uuid.uuid4()}" if again else "new"
+    for number, step in enumerate(steps):
+        _apply(job, step, done, f"{named}/{lineage.head}/{number}")
+
+
+def _all(files: Sequence[DataFile], head: int) -> Iterator[_Step]:
+    """All files of one state: the position comes with the last, for what comes twice does no harm."""
+    groups = list(_grouped(files))
+    for number, group in enumerate(groups, 1):
+        yield _Step(tuple(group), head if number == len(groups) else None)
+
+
+def _grouped(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    group: list[DataFile] = []
+    for file in files:
+        if group and sum(one.rows for one in group) + file.rows > ROWS_MAX:
+            yield group
+            group = []
+        group.append(file)
+    if group:
+        yield group
+
+
+def _new(commits: Sequence[BronzeCommit], head: int) -> Iterator[_Step]:
+    """Whole commits, in order; commits behind the last that only rearrange rows are passed with it."""
+    pending: list[DataFile] = []
+    for number, commit in enumerate(commits):
+        pending += commit.files
+        following = commits[number + 1] if number + 1 < len(commits) else None
+        coming = sum(file.rows for file in following.files) if following else 0
+        if following is None or sum(file.rows for file in pending) + coming > ROWS_MAX:
+            yield _Step(tuple(pending), head if following is None else commit.version)
+            pending = []
+
+
+def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
+    name = job.lineage.position_name
+    rows = job.lineage.read(step.files)
+    rows = _put_aside(job, rows, batch, done)
+    changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
+    changes, truncates = with_truncates(changes, rows, reload=job.config.reload)
+    moved = None if step.to is None else {name: (done.position, step.to)}
+    key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
+    receipt = job.silver.apply_changes(
+        changes,
+        keys=job.config.keys,
+        sequence_by=SEQUENCE,
+        delete_when=_DELETE,
+        truncate_when=_TRUNCATE,
+        all_late="count",
+        key=key,
+        properties={"medallion.rows": str(rows.num_rows), "medallion.split": str(split + truncates)},
+        positions=moved,
+    )
+    counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
+    if sum(counts.values()) != rows.num_rows + split + truncates:
+        raise InternalError(
+            f"Silver's commit {receipt.version} accounts for {counts} of {rows.num_rows} rows and {split} changes of keys of "
+            f"{job.name}. It is committed. Please report it, and run `safewrite medallion verify --table {job.name}`."
+        )
+    done.commits += 1
+    done.rows += rows.num_rows
+    done.split += split + truncates
+    if step.to is not None:
+        done.position = step.to
+    for what, count in counts.items():
+        done.changes[what] = done.changes.get(what, 0) + count
+
+
+def _put_aside(job: TableJob, rows: pa.Table, batch: str, done: Refined) -> pa.Table:
+    """Commit bad rows to quarantine; the others go on."""
+    bad = faults(rows, job.config.quality, job.name)
+    if not bad:
+        return rows
+    where: dict[tuple[str, str], list[BadRecord]] = {}
+    for row, reason in bad.items():
+        one = {name: rows[name][row].as_py() for name in rows.column_names}
+        told = ", ".join(f"{name}={value!r}" for name, value in one.items() if not name.startswith("_"))
+        where.setdefault((one["_file"], one["_tag"]), []).append(BadRecord(one["_line"], reason, told))
+    batches = [
+        (
+            f"{file}#{tag}/{job.lineage.table_id}/{batch}",
+            quarantine_rows(job.name, "silver", file, tag, records),
+        )
+        for (file, tag), records in where.items()
+    ]
+    done.quarantined += job.places.put_aside(job.name, "silver", batches)
+    good = np.ones(rows.num_rows, np.bool_)
+    good[list(bad)] = False
+    return rows.filter(pa.array(good))
+
+
+def changes_of(rows: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> tuple[pa.Table, int]:
+    """Bronze rows as changes of silver: an update that changes a key is a delete of the old one before it."""
+    changes = rows.select(columns).append_column(_DELETE, pc.equal(rows["_op"], "D"))
+    old = {key: rows[OLD + key] for key in keys if OLD + key in rows.column_names}
+    if not old:
+        return changes, 0
+    before = {key: pc.coalesce(values, rows[key]) for key, values in old.items()}
+    moved = np.zeros(rows.num_rows, np.bool_)
+    for key, values in before.items():
+        moved |= np.asarray(pc.not_equal(values, rows[key]).to_numpy(), np.bool_)
+    moved &= np.asarray(pc.equal(rows["_op"], "U").to_numpy(), np.bool_)
+    if not moved.any():
+        return changes, 0
+    deletes = changes.filter(pa.array(moved))
+    for key, values in before.items():
+        place = deletes.column_names.index(key)
+        deletes = deletes.set_column(place, changes.schema.field(key), values.filter(pa.array(moved)))
+    place = deletes.column_names.index(_DELETE)
+    deletes = deletes.set_column(place, _DELETE, pa.array(np.ones(deletes.num_rows, np.bool_)))
+    order = np.argsort(np.concatenate([np.flatnonzero(moved), np.arange(rows.num_rows)]), kind="stable")
+    return pa.concat_tables([deletes, changes]).take(pa.array(order)), int(moved.sum())
+
+
+def with_truncates(changes: pa.Table, rows: pa.Table, *, reload: str | None) -> tuple[pa.Table, int]:
+    """The changes, and before them a truncate for each new epoch of which a full load is among them; how many."""
+    changes = changes.append_column(_TRUNCATE, pa.array(np.zeros(changes.num_rows, np.bool_)))
+    if reload != "truncate":
+        return changes, 0
+    epochs = sorted(pc.unique(rows["_epoch"].filter(pc.equal(rows["_op"], "L"))).to_pylist())
+    before = [
+        {"_epoch": epoch, "_seq": _BEFORE_ALL, _DELETE: False, _TRUNCATE: True}
+        for epoch in epochs
+        if epoch > 1
+    ]
+    loose = pa.schema([one.with_nullable(True) for one in changes.schema])
+    return pa.concat_tables([pa.Table.from_pylist(before, schema=loose), changes.cast(loose)]), len(before)

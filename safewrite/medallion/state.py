@@ -1,0 +1,74 @@
+"""Remembers from run to run which files a table has, so that a run without news asks little.
+
+It is a copy of what the tables say, and worth nothing without them: what was remembered of another bronze table, or of
+a version that bronze no longer has, is thrown away and read from bronze itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from safewrite.medallion.storage import Storage
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """A file that a table has: its rows are in bronze or in quarantine."""
+
+    mark: str
+    rows: int
+    quarantined: int
+
+
+@dataclass
+class State:
+    """What is known of one table.
+
+    ``files`` has each path, and for each content that it had its tag.  ``heads`` marks the states of bronze and silver
+    that were last seen with nothing left to do.
+    """
+
+    bronze_id: str = ""
+    bronze_head: int = -1
+    files: dict[str, dict[str, KnownFile]] = field(default_factory=dict)
+    heads: dict[str, Any] = field(default_factory=dict)
+
+    def knows(self, path: str, mark: str) -> bool:
+        """Whether a file is there as it is now listed."""
+        return any(known.mark == mark for known in self.files.get(path, {}).values())
+
+    def note(self, path: str, tag: str, known: KnownFile) -> None:
+        self.files.setdefault(path, {})[tag] = known
+
+    def forget_all_but(self, paths: set[str]) -> None:
+        """Files that were taken away are of no use: were they to come again, bronze would know them."""
+        self.files = {path: tags for path, tags in self.files.items() if path in paths}
+
+
+def read_state(storage: Storage, name: str) -> State | None:
+    """What was remembered of a table; None if that is nothing that can be used.  Raises StorageError."""
+    content = storage.get(_name(name))
+    try:
+        found = json.loads(content) if content is not None else None
+        if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+            return None
+        files = {
+            path: {tag: KnownFile(**known) for tag, known in tags.items()}
+            for path, tags in found.pop("files").items()
+        }
+        return State(files=files, **found)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def write_state(storage: Storage, name: str, state: State) -> None:
+    """Remember a table.  Raises StorageError."""
+    storage.put(_name(name), json.dumps({"format": FORMAT, **asdict(state)}, separators=(",", ":")).encode())
+
+
+def _name(table: str) -> str:
+    return f"{table}.json"

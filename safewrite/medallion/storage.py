@@ -1,0 +1,292 @@
+"""Lists and reads raw files, and keeps small documents, on S3 or in a local folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from safewrite.errors import InvalidInputError, StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class RawFile:
+    """A file as a listing shows it.
+
+    ``path`` is below the listed folder.  ``mark`` tells cheaply that it is the same as before, and ``tag`` names its
+    content; a local file has no tag before it is read.
+    """
+
+    path: str
+    size: int
+    mark: str
+    changed_ms: int
+    tag: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+class Storage(ABC):
+    """A folder, wherever it is."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri.rstrip("/")
+
+    @abstractmethod
+    def files(self, prefix: str = "") -> Iterator[RawFile]:
+        """All files below, in no order that matters.  Raises StorageError."""
+
+    @abstractmethod
+    def read(self, file: RawFile) -> tuple[bytes, str]:
+        """What was listed, and its tag.
+
+        Raises:
+            StorageError: it is gone, or is no longer what was listed.
+        """
+
+    @abstractmethod
+    def get(self, name: str) -> bytes | None:
+        """A document; None if there is none.  Raises StorageError."""
+
+    @abstractmethod
+    def put(self, name: str, content: bytes) -> None:
+        """Put a document in the place of the one of this name.  Raises StorageError."""
+
+    @abstractmethod
+    def after(self, folder: str, start: str) -> list[tuple[str, str]]:
+        """Names in a folder that come after ``start``, in order, and a mark of each file's content.  Raises StorageError."""
+
+
+def storage(uri: str, options: Mapping[str, str]) -> Storage:
+    """The folder at an address: ``s3://bucket/prefix`` or a local path.
+
+    Raises:
+        InvalidInputError: another scheme.
+    """
+    scheme = urlsplit(uri).scheme
+    if scheme in ("s3", "s3a"):
+        return S3Storage(uri, options)
+    if scheme in ("", "file"):
+        return LocalStorage(urlsplit(uri).path if scheme else uri)
+    raise InvalidInputError(
+        f"{uri!r} is neither s3:// nor a local folder. Nothing was written. Copy the files to one of these."
+    )
+
+
+class LocalStorage(Storage):
+    """A folder of this machine; files are known by an MD5 of their content, as S3 knows most of its own."""
+
+    def files(self, prefix: str = "") -> Iterator[RawFile]:
+        base = Path(self.uri)
+        if prefix and base.is_dir() and not (base / prefix).exists():
+            return  # a table of which no file came yet
+        try:
+            for folder, _, names in os.walk(base / prefix, onerror=_raise):
+                for path in (Path(folder) / name for name in names):
+                    if (found := _stat(path)) is not None:
+                        mark = f"{found.st_size}-{found.st_mtime_ns}"
+                        name = path.relative_to(base).as_posix()
+                        yield RawFile(name, found.st_size, mark, found.st_mtime_ns // 1_000_000)
+        except FileNotFoundError as error:
+            raise _gone(self.uri, error) from error
+        except OSError as error:
+            raise StorageError(
+                f"{self.uri} cannot be listed: {error}. Nothing was written. Try again."
+            ) from error
+
+    def read(self, file: RawFile) -> tuple[bytes, str]:
+        path = Path(self.uri) / file.path
+        try:
+            with path.open("rb") as opened:
+                content = opened.read()
+                found = os.fstat(opened.fileno())
+        except OSError as error:
+            raise _changed(self.uri, file) from error
+        if f"{found.st_size}-{found.st_mtime_ns}" != file.mark or len(content) != file.size:
+            raise _changed(self.uri, file)
+        return content, hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return (Path(self.uri) / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"{self.uri}/{name} cannot be read: {error}. Nothing was written.") from error
+
+    def put(self, name: str, content: bytes) -> None:
+        path = Path(self.uri) / name
+        part = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(content)
+            part.replace(path)
+        except OSError as error:
+            raise StorageError(
+                f"{path} cannot be written: {error}. The tables are not touched by this."
+            ) from error
+
+    def after(self, folder: str, start: str) -> list[tuple[str, str]]:
+        found = []
+        try:
+            with os.scandir(Path(self.uri) / folder) as entries:
+                for entry in entries:
+                    if entry.name > start and entry.is_file():
+                        stat = entry.stat()
+                        found.append((entry.name, f"{stat.st_size}-{stat.st_mtime_ns}-{stat.st_ino}"))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageError(
+                f"{self.uri}/{folder} cannot be listed: {error}. Nothing was written."
+            ) from error
+        return sorted(found)
+
+
+class S3Storage(Storage):
+    """A prefix of a bucket; files are known by their eTag and size."""
+
+    def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+        super().__init__(uri)
+        parts = urlsplit(self.uri)
+        self.bucket, self.prefix = parts.netloc, parts.path.strip("/")
+        self.options = dict(options)
+
+    @property
+    def client(self) -> Any:
+        """This process's client: a fork has one of its own."""
+        return s3_client(self.options)
+
+    def _key(self, name: str) -> str:
+        return f"{self.prefix}/{name}" if self.prefix else name
+
+    def files(self, prefix: str = "") -> Iterator[RawFile]:
+        below = self._key("")
+        pages = self.client.get_paginator("list_objects_v2")
+        with _s3(f"{self.uri}/{prefix} cannot be listed"):
+            for page in pages.paginate(Bucket=self.bucket, Prefix=self._key(prefix)):
+                for found in page.get("Contents", ()):
+                    if found["Key"].endswith("/"):
+                        continue  # what consoles make of an empty folder
+                    tag = f"{found['ETag'].strip(chr(34))}-{found['Size']}"
+                    changed_ms = int(found["LastModified"].timestamp() * 1000)
+                    yield RawFile(found["Key"].removeprefix(below), found["Size"], tag, changed_ms, tag)
+
+    def read(self, file: RawFile) -> tuple[bytes, str]:
+        assert file.tag is not None
+        etag = file.tag.rpartition("-")[0]
+        try:
+            with _s3(f"{self.uri}/{file.path} cannot be read"):
+                answer = self.client.get_object(
+                    Bucket=self.bucket, Key=self._key(file.path), IfMatch=f'"{etag}"'
+                )
+                content = answer["Body"].read()
+        except _RefusedError as error:
+            raise _changed(self.uri, file) from error
+        if len(content) != file.size:
+            raise _changed(self.uri, file)
+        return content, file.tag
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            with _s3(f"{self.uri}/{name} cannot be read"):
+                content: bytes = self.client.get_object(Bucket=self.bucket, Key=self._key(name))[
+                    "Body"
+                ].read()
+        except _RefusedError:
+            return None
+        return content
+
+    def put(self, name: str, content: bytes) -> None:
+        with _s3(f"{self.uri}/{name} cannot be written"):
+            self.client.put_object(Bucket=self.bucket, Key=self._key(name), Body=content)
+
+    def after(self, folder: str, start: str) -> list[tuple[str, str]]:
+        prefix = self._key(folder) + "/"
+        pages = self.client.get_paginator("list_objects_v2")
+        with _s3(f"{self.uri}/{folder} cannot be listed"):
+            return [
+                (found["Key"].removeprefix(prefix), str(found["ETag"]))
+                for page in pages.paginate(Bucket=self.bucket, Prefix=prefix, StartAfter=prefix + start)
+                for found in page.get("Contents", ())
+            ]
+
+
+class _RefusedError(StorageError):
+    """S3 says that there is no such object, or no longer."""
+
+
+class _s3:  # noqa: N801 - a context, read like a function
+    """Turns botocore's errors into ours."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+
+        if isinstance(error, ClientError):
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            if code in ("NoSuchKey", "404", "412", "PreconditionFailed"):
+                raise _RefusedError(f"{self.what}: {error}. Nothing was written.") from error
+        if isinstance(error, BotoCoreError | ClientError | HTTPClientError):
+            raise StorageError(
+                f"{self.what}: {error}. Nothing was written by this. Check address, credentials and permissions, and run again."
+            ) from error
+
+
+def s3_client(options: Mapping[str, str]) -> Any:
+    """A client for ``storage_options``; what they leave out comes from the environment, as boto3 finds it."""
+    return _client(os.getpid(), tuple(sorted(options.items())))
+
+
+@lru_cache(16)
+def _client(process: int, options: tuple[tuple[str, str], ...]) -> Any:
+    """Clients may be shared by threads, and take a tenth of a second to make."""
+    import boto3
+    from botocore.config import Config
+
+    given = dict(options)
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=given.get("AWS_ENDPOINT_URL_S3") or given.get("AWS_ENDPOINT_URL"),
+        region_name=given.get("AWS_REGION"),
+        aws_access_key_id=given.get("AWS_ACCESS_KEY_ID"),
+        aws_secret_access_key=given.get("AWS_SECRET_ACCESS_KEY"),
+        aws_session_token=given.get("AWS_SESSION_TOKEN"),
+        config=Config(retries={"mode": "standard", "max_attempts": 5}, max_pool_connections=64),
+    )
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """None for a file that was taken away since its folder was read."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _gone(uri: str, error: OSError) -> StorageError:
+    return StorageError(f"{uri} is not there: {error}. Nothing was written. Check raw.location.")
+
+
+def _changed(uri: str, file: RawFile) -> StorageError:
+    return StorageError(
+        f"{uri}/{file.path} is no longer what was listed: it was written again or taken away meanwhile. Nothing of it was "
+        "written. Run again."
+    )

@@ -1,0 +1,117 @@
+"""A configuration is refused with the name of the field that is wrong, before anything is touched."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from safewrite.medallion import Pipeline, load
+
+GOOD: dict[str, Any] = {
+    "job": "shop", "raw": {"location": "raw"}, "state": "state", "quarantine": "quarantine",
+    "defaults": {
+        "format": "delta", "bronze": "lake/bronze/{schema}/{table}", "silver": "lake/silver/{schema}/{table}",
+        "files": {"kind": "csv", "header": True},
+    },
+    "tables": {"shop.orders": {"keys": ["id"], "columns": {"id": "int64", "price": "decimal(10,2)"}}},
+}  # fmt: skip
+ORDER = {"kind": "csv", "header": False, "order": ["Op", "table", "schema", "*"]}
+MIXED = {
+    "location": "raw",
+    "layout": "mixed",
+    "mixed_folder": "cdc",
+    "table_column": "table",
+    "schema_column": "schema",
+}
+
+WRONG: dict[str, tuple[list[str], Any, str]] = {
+    "an unknown field": (["retries"], 3, "retries"),
+    "an unknown field of a table": (["defaults", "bronce"], "x", "tables.shop.orders.bronce"),
+    "no table": (["tables"], {}, "tables"),
+    "a name without schema": (["tables"], {"orders": {}}, "tables"),
+    "no keys": (["tables", "shop.orders", "keys"], [], "keys"),
+    "a key twice": (["tables", "shop.orders", "keys"], ["id", "id"], "twice"),
+    "a key that is no column": (["tables", "shop.orders", "keys"], ["nr"], "nr"),
+    "a type that is none": (["tables", "shop.orders", "columns", "id"], "integer", "tables.shop.orders.columns.id"),
+    "a decimal with more scale than digits": (["tables", "shop.orders", "columns", "id"], "decimal(2,4)", "columns.id"),
+    "a column of bronze's own": (["tables", "shop.orders", "columns", "_seq"], "int64", "_seq"),
+    "a column that silver's batch needs": (["tables", "shop.orders", "columns", "_delete"], "int64", "_delete"),
+    "a column named as the op": (["tables", "shop.orders", "columns", "Op"], "string", "Op"),
+    "a state among the raw files": (["state"], "raw/state", "raw.location"),
+    "a number as text": (["workers"], "8", "workers"),
+    "no workers": (["workers"], 0, "workers"),
+    "an epoch below 1": (["defaults", "epoch"], 0, "epoch"),
+    "a second epoch without a word on reloads": (["defaults", "epoch"], 2, "reload"),
+    "a word on reloads in the first epoch": (["defaults", "reload"], "keep", "reload"),
+    "a policy that is none": (["defaults", "on_overwritten"], "ignore", "on_overwritten"),
+    "a CSV without a word on its header": (["defaults", "files"], {"kind": "csv"}, "header"),
+    "an order where there is a header": (["defaults", "files", "order"], ["Op", "*"], "order"),
+    "no order where there is no header": (["defaults", "files", "header"], False, "order"),
+    "an order without the op": (["defaults", "files"], ORDER | {"order": ["*"]}, "order"),
+    "an order without a place for columns": (["defaults", "files"], ORDER | {"order": ["Op"]}, "order"),
+    "a delimiter for Parquet": (["defaults", "files"], {"kind": "parquet", "delimiter": ";"}, "delimiter"),
+    "a catalog that nothing uses": (["catalog"], {"type": "sql"}, "catalog"),
+    "Iceberg without a catalog": (["defaults", "format"], "iceberg", "catalog"),
+    "one address for two tables": (["defaults", "silver"], "lake/bronze/{schema}/{table}", "address of two tables"),
+    "mixed files with a header": (["raw"], MIXED, "order"),
+    "a mixed folder for files by table": (["raw", "mixed_folder"], "cdc", "raw"),
+    "a range with one end": (["defaults", "quality"], {"ranges": {"price": [1]}}, "quality.ranges.price"),
+    "a rule for no column": (["defaults", "quality"], {"not_null": ["nr"]}, "nr"),
+    "a share above one": (["defaults", "quality"], {"quarantined_share_max": 1.5}, "quarantined_share_max"),
+    "a table that is ignored and configured": (["ignored_tables"], ["shop.orders"], "ignored_tables"),
+}  # fmt: skip
+
+
+def changed(path: list[str], value: Any) -> dict[str, Any]:
+    found = copy.deepcopy(GOOD)
+    place = found
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    return found
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_field_is_named(what: str) -> None:
+    path, value, named = WRONG[what]
+    with pytest.raises(sw.InvalidInputError) as refused:
+        load(changed(path, value))
+    assert named in str(refused.value)
+    assert "Nothing was written" in str(refused.value)
+
+
+def test_defaults_are_those_of_each_table_and_addresses_have_its_name() -> None:
+    config = load(GOOD)
+    table = config.tables["shop.orders"]
+    assert (table.bronze, table.silver) == ("lake/bronze/shop/orders", "lake/silver/shop/orders")
+    own = load(changed(["tables", "shop.orders", "files"], {"op": "operation"})).tables["shop.orders"]
+    assert (own.files.kind, own.files.op) == ("csv", "operation")
+    assert load(changed(["raw"], MIXED) | {"defaults": GOOD["defaults"] | {"files": ORDER}}).beside == (
+        "table",
+        "schema",
+    )
+
+
+def test_a_file_that_is_no_configuration_says_so(tmp_path: Path) -> None:
+    twice = json.dumps(GOOD)[:-2] + ', "shop.orders": {}}}'
+    for text in ("", "[]", "{", twice):
+        (tmp_path / "job.json").write_text(text)
+        with pytest.raises(sw.InvalidInputError, match=r"job\.json"):
+            load(tmp_path / "job.json")
+    with pytest.raises(sw.InvalidInputError, match="cannot be read"):
+        load(tmp_path / "nowhere.json")
+
+
+def test_a_table_that_is_not_configured_cannot_be_run(tmp_path: Path) -> None:
+    job = Pipeline(GOOD)
+    with pytest.raises(sw.InvalidInputError, match=r"shop\.orders"):
+        job.run(["shop.order"])
+    with pytest.raises(sw.InvalidInputError):
+        job.run([])
+    with pytest.raises(sw.StorageError, match=r"raw\.location"):
+        Pipeline(GOOD | {"raw": {"location": str(tmp_path / "nothing")}}).run()

@@ -1,0 +1,267 @@
+"""Every way in which bronze stops being followed is refused, and the command that the refusal names mends it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+
+import safewrite as sw
+from safewrite.medallion import Pipeline
+from safewrite.medallion.lineage import BronzeGapError
+from tests.medallion.lab import Lab, lab
+
+NAME = "shop.t00"
+
+
+def stopped(job: Lab) -> str:
+    """Run, and expect that the table is refused; says why."""
+    run = Pipeline(job.config).run()
+    assert not run.ok
+    assert run.tables[0].error_kind == "conflict"
+    return str(run.tables[0].error)
+
+
+def mend(job: Lab) -> None:
+    """What the refusal says."""
+    run = Pipeline(job.config).replay([NAME])
+    assert run.ok, [one.error for one in run.tables]
+
+
+def bronze_of(job: Lab) -> deltalake.DeltaTable:
+    return deltalake.DeltaTable(job.address("bronze", NAME))
+
+
+# --- Delta ------------------------------------------------------------------------------------------------
+def delete_rows(job: Lab) -> None:
+    bronze_of(job).delete("_op = 'U'")
+
+
+def restore(job: Lab) -> None:
+    bronze_of(job).restore(1)
+
+
+def overwrite(job: Lab) -> None:
+    sw.open(job.address("bronze", NAME)).delete("true", key="all")
+
+
+def clean_up_log(job: Lab) -> None:
+    """As a checkpoint and the end of the log's retention do; the files of commits that silver did not take are gone."""
+    table = bronze_of(job)
+    table.create_checkpoint()
+    for path in (Path(job.address("bronze", NAME)) / "_delta_log").glob("*.json"):
+        path.unlink()
+
+
+def compact_and_vacuum(job: Lab) -> None:
+    table = bronze_of(job)
+    table.optimize.compact()
+    bronze_of(job).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def make_anew(job: Lab) -> None:
+    shutil.rmtree(job.address("bronze", NAME))
+
+
+DELTA_GAPS: dict[str, tuple[Callable[[Lab], None], str]] = {
+    "rows deleted": (delete_rows, "removed rows"),
+    "restored": (restore, "were removed"),
+    "overwritten": (overwrite, "removed"),
+    "log cleaned up": (clean_up_log, "cleaned up"),
+    "files vacuumed": (compact_and_vacuum, "is gone"),
+    "made anew": (make_anew, "made anew"),
+}
+
+
+@pytest.mark.parametrize("gap", DELTA_GAPS)
+def test_a_gap_of_a_delta_bronze_is_refused_and_replay_mends_it(gap: str, tmp_path: Path) -> None:
+    """The gap comes when bronze has rows that silver has not taken yet."""
+    make, why = DELTA_GAPS[gap]
+    job = lab(tmp_path, "delta")
+    job.begin()
+    job.run()
+    for table in job.tables:
+        job.dms.deliver_held(table)
+    land_only(job)
+    before = repr(job.read("silver", NAME).to_pylist())
+    make(job)
+    told = stopped(job)
+    assert why in told
+    assert f"safewrite medallion replay --table {NAME}" in told
+    assert repr(job.read("silver", NAME).to_pylist()) == before
+    mend(job)
+    assert job.wrong() == {}
+    job.go_on()
+    job.run()
+    assert job.wrong() == {}
+
+
+def land_only(job: Lab) -> None:
+    """Bronze gets files that silver does not, as when a run is killed between the two."""
+    pipeline = Pipeline(job.config)
+    own = pipeline._refine
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    pipeline._refine = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run()
+    pipeline._refine = own  # type: ignore[method-assign]
+
+
+def test_a_compaction_of_bronze_is_passed_over(tmp_path: Path) -> None:
+    job = lab(tmp_path, "delta")
+    job.begin()
+    job.run()
+    for table in job.tables:
+        job.dms.deliver_held(table)
+    land_only(job)
+    bronze_of(job).optimize.compact()
+    done = job.run().tables[0].refined
+    assert done.position == bronze_of(job).version()
+    assert list(sw.open(job.address("silver", NAME)).positions().values()) == [done.position]
+    assert job.wrong() == {}
+    assert done.rows > 0
+    bronze_of(job).optimize.compact(target_size=1)
+    job.go_on()
+    job.run()
+    assert job.wrong() == {}
+
+
+# --- Iceberg ------------------------------------------------------------------------------------------------
+def iceberg_bronze(job: Lab) -> Table:
+    return load_catalog("default", **job.catalog).load_table(job.address("bronze", NAME))
+
+
+def delete_rows_iceberg(job: Lab) -> None:
+    iceberg_bronze(job).delete("_op = 'U'")
+
+
+def roll_back(job: Lab) -> None:
+    table = iceberg_bronze(job)
+    parent = table.current_snapshot().parent_snapshot_id
+    first = table.metadata.snapshot_by_id(parent)
+    table.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
+    table.refresh()
+    roots = [one for one in table.snapshots() if one.parent_snapshot_id is None]
+    table.manage_snapshots().rollback_to_snapshot(roots[0].snapshot_id).commit()
+
+
+def expire(job: Lab) -> None:
+    sw.open(job.address("bronze", NAME), catalog=job.catalog).append(_one_more(job), key="more")
+    table = iceberg_bronze(job)
+    newest = table.metadata.current_snapshot_id
+    old = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != newest]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def _one_more(job: Lab) -> pa.Table:
+    """A change that another writer appended."""
+    row = job.read("bronze", NAME).slice(0, 1)
+    return row.set_column(row.column_names.index("_file"), "_file", pa.array(["by hand"]))
+
+
+def drop(job: Lab) -> None:
+    load_catalog("default", **job.catalog).drop_table(job.address("bronze", NAME))
+
+
+ICEBERG_GAPS: dict[str, tuple[Callable[[Lab], None], str]] = {
+    "rows deleted": (delete_rows_iceberg, "removed rows"),
+    "rolled back": (roll_back, "rolled back"),
+    "snapshots expired": (expire, "has expired"),
+    "made anew": (drop, "made anew"),
+}
+
+
+@pytest.mark.parametrize("gap", ICEBERG_GAPS)
+def test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it(gap: str, tmp_path: Path) -> None:
+    make, why = ICEBERG_GAPS[gap]
+    job = lab(tmp_path, "iceberg")
+    job.begin()
+    job.run()
+    job.go_on()
+    job.run()
+    for table in job.tables:
+        job.dms.deliver_held(table)
+    land_only(job)
+    before = repr(job.read("silver", NAME).to_pylist())
+    make(job)
+    told = stopped(job)
+    assert why in told
+    assert f"safewrite medallion replay --table {NAME}" in told
+    assert repr(job.read("silver", NAME).to_pylist()) == before
+    mend(job)
+    assert job.wrong() == {}
+    job.go_on()
+    job.run()
+    assert job.wrong() == {}
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_a_silver_that_was_dropped_is_made_anew_from_bronze(table_format: str, tmp_path: Path) -> None:
+    job = lab(tmp_path, table_format)
+    job.begin()
+    for table in job.tables:
+        job.dms.deliver_held(table)
+    job.run()
+    if table_format == "delta":
+        shutil.rmtree(job.address("silver", NAME))
+    else:
+        load_catalog("default", **job.catalog).drop_table(job.address("silver", NAME))
+    assert job.run().tables[0].landed.files == 0
+    assert job.wrong() == {}
+
+
+@pytest.mark.parametrize(
+    ("operation", "counts", "is_passed_over"),
+    [
+        (Operation.REPLACE, {"added-records": "5", "deleted-records": "5"}, True),
+        (Operation.REPLACE, {"added-records": "4", "deleted-records": "5"}, False),
+        (Operation.REPLACE, {"deleted-records": "5"}, False),
+        (Operation.OVERWRITE, {"added-records": "5", "deleted-records": "5"}, False),
+        (Operation.DELETE, {"deleted-records": "5"}, False),
+        (Operation.APPEND, {"added-records": "5", "added-delete-files": "1"}, False),
+        (None, {}, False),
+    ],
+)
+def test_of_snapshots_that_remove_files_only_a_replace_with_equal_rows_is_passed_over(
+    operation: Operation | None, counts: dict[str, str], is_passed_over: bool, tmp_path: Path
+) -> None:
+    job = lab(tmp_path, "iceberg")
+    job.begin()
+    job.run()
+    lineage = Pipeline(job.config).job(NAME).lineage
+    summary = None if operation is None else Summary(operation, **counts)
+    snapshot = Snapshot(snapshot_id=5, manifest_list="none", sequence_number=9, summary=summary)
+    if is_passed_over:
+        assert lineage._commit(snapshot).files == ()
+    else:
+        with pytest.raises(BronzeGapError, match="removed rows"):
+            lineage._commit(snapshot)
+
+
+def test_a_position_below_expired_snapshots_is_followed_if_nothing_since_it_is_gone(tmp_path: Path) -> None:
+    """Silver took the newest snapshot; those before it expire, and bronze goes on."""
+    job = lab(tmp_path, "iceberg")
+    job.begin()
+    job.run()
+    job.go_on()
+    job.run()
+    table = iceberg_bronze(job)
+    newest = table.metadata.current_snapshot_id
+    old = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != newest]
+    assert old
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    for one in job.tables:
+        job.dms.deliver_held(one)
+    job.run()
+    assert job.wrong() == {}
+    assert job.flaws() == []

@@ -1,0 +1,177 @@
+"""Records of files: what is none is told with its number, and a file that misleads its reader is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import safewrite as sw
+from safewrite.medallion.config import Files, load
+from safewrite.medallion.declared import arrow_type, read
+from safewrite.medallion.layout import SourceFile, sort_out
+from safewrite.medallion.mixed import split_mixed
+from safewrite.medallion.records import Records, split
+from safewrite.medallion.storage import RawFile
+from tests.medallion.test_config import GOOD, MIXED, ORDER
+
+HEADED = Files(kind="csv", header=True)
+BARE = Files(kind="csv", header=False, order=["Op", "*"])
+
+
+def source(
+    name: str = "20261123-102030405.csv", *, is_load: bool = False, is_mixed: bool = False
+) -> SourceFile:
+    return SourceFile(RawFile(f"shop/orders/{name}", 1, "m", 1), name.split(".")[1], is_load, 1, is_mixed)
+
+
+def records(text: str | bytes, files: Files = HEADED, name: str = "20261123-102030405.csv") -> Records:
+    content = text.encode() if isinstance(text, str) else text
+    return split(source(name), content, files, ["id", "note"])
+
+
+def rows(found: Records) -> list[tuple[bytes | None, ...]]:
+    return [tuple(row.values()) for row in found.rows.to_pylist()]
+
+
+def test_values_are_what_stands_in_the_file() -> None:
+    found = records('Op,id,note\nI,1,NULL\nU,2,"NULL"\nU,3,""\nU,4,\nD,5,"a\n""b"", c"\n')
+    assert rows(found) == [
+        (b"I", b"1", None), (b"U", b"2", b"NULL"), (b"U", b"3", b""), (b"U", b"4", b""), (b"D", b"5", b'a\n"b", c'),
+    ]  # fmt: skip
+    assert found.lines.tolist() == [1, 2, 3, 4, 5]
+    assert rows(records("Op,id,note\nI,1,\nI,2,NULL\n", Files(kind="csv", header=True, null_value=""))) == [
+        (b"I", b"1", None), (b"I", b"2", b"NULL")
+    ]  # fmt: skip
+
+
+def test_a_record_with_too_few_or_too_many_values_is_told_with_its_number() -> None:
+    found = records("I,1,a\nI,2\n\nI,3,c\nI,4,d,e\nI,5,f", BARE)
+    assert rows(found)[0] == (b"I", b"1", b"a")
+    assert [(one.line, one.text) for one in found.bad] == [(2, "I,2"), (5, "I,4,d,e")]
+    assert found.lines.tolist() == [1, 3, 4, 6]
+    assert found.count == 6
+
+
+def test_files_of_other_systems_are_read_alike() -> None:
+    assert rows(records("\ufeffOp,id,note\r\nI,1,a\r\n")) == [(b"I", b"1", b"a")]
+    packed = gzip.compress(b"Op,id,note\nI,1,a\n")
+    assert rows(records(packed, name="20261123-102030405.csv.gz")) == [(b"I", b"1", b"a")]
+    empty = [records(text, BARE).count for text in ("",)] + [
+        records(text).count for text in ("Op,id,note", "Op,id,note\n")
+    ]
+    assert empty == [0, 0, 0]
+
+
+@pytest.mark.parametrize("text", ['I,1,"never closed\nI,2,b\n', 'I,1,"a"b\n', 'I,1,"a\nI,2,"b\n'])
+def test_a_quote_that_swallows_records_is_refused(text: str) -> None:
+    """Arrow alone reads all that follows an open quote as one value, and the records in it are gone without a word."""
+    with pytest.raises(sw.InvalidInputError, match="quote"):
+        records(text, BARE)
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b"\x1f\x8b torn", "20261123-102030405.csv.gz"),
+        (b"Op,id,id\n", "20261123-102030405.csv"),
+        (b"PAR1", "20261123-1.parquet"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(content: bytes, name: str) -> None:
+    files = Files(kind="parquet") if name.endswith("parquet") else HEADED
+    with pytest.raises(sw.InvalidInputError, match=name):
+        records(content, files, name)
+
+
+GOOD_VALUES: list[tuple[str, str, Any]] = [
+    ("int64", "-9223372036854775808", -(2**63)), ("int8", "127", 127), ("decimal(38,2)", "1" * 36 + ".25", Decimal("1" * 36 + ".25")),
+    ("float64", "-0.0", -0.0), ("float64", "NaN", float("nan")), ("float64", "-Infinity", float("-inf")),
+    ("bool", "true", True), ("bool", "0", False), ("date", "9999-12-31", dt.date(9999, 12, 31)),
+    ("timestamp", "0001-01-01 00:00:00.000001", dt.datetime(1, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001 - has no zone
+    ("timestamptz", "2026-03-29 02:30:00+02:00", dt.datetime(2026, 3, 29, 0, 30, tzinfo=dt.UTC)),
+    ("timestamptz", "2026-03-29 02:30:00", dt.datetime(2026, 3, 29, 2, 30, tzinfo=dt.UTC)),
+    ("string", "", ""), ("string", "Ünï 🦆\u0000", "Ünï 🦆\u0000"), ("binary", "00fF", b"\x00\xff"), ("binary", "", b""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), GOOD_VALUES)
+def test_a_text_is_read_as_its_declared_type(kind: str, text: str, value: Any) -> None:
+    found, bad = read(pa.chunked_array([[text.encode(), None]]), arrow_type(kind), texts=True)
+    assert repr(found.to_pylist()[0]).replace(
+        "zoneinfo.ZoneInfo(key='UTC')", "datetime.timezone.utc"
+    ) == repr(value)
+    assert found.to_pylist()[1] is None
+    assert not bad.any()
+
+
+BAD_VALUES = [
+    ("int64", b"9223372036854775808"), ("int8", b"128"), ("int64", b"0x1F"), ("int64", b" 1"), ("int64", b"1.0"), ("int64", b""),
+    ("decimal(5,2)", b"1.005"), ("decimal(5,2)", b"1000"), ("float64", b"1e999"), ("bool", b"yes"), ("date", b"2026-02-30"),
+    ("timestamp", b"2026-01-01 00:00:00Z"), ("timestamp", b"2026-01-01 00:00:00.1234567"), ("string", b"\xff"), ("binary", b"abc"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text"), BAD_VALUES)
+def test_a_text_that_is_no_value_of_its_type_is_told_and_its_neighbours_are_read(
+    kind: str, text: bytes
+) -> None:
+    good = {one: text.encode() for one, text, _ in GOOD_VALUES}.get(kind, b"1.25")
+    found, bad = read(pa.chunked_array([[good, text, None, good]]), arrow_type(kind), texts=True)
+    assert bad.tolist() == [False, True, False, False]
+    assert [value is None for value in found.to_pylist()] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("float64", pa.array([2**53 + 1])), ("int32", pa.array([1.5])), ("float32", pa.array([0.1])), ("string", pa.array([1])),
+     ("bool", pa.array([1])), ("timestamp", pa.array([1], pa.timestamp("ns"))), ("int8", pa.array([300]))],
+)  # fmt: skip
+def test_a_value_of_parquet_is_not_altered(kind: str, value: pa.Array) -> None:
+    _, bad = read(pa.chunked_array([value]), arrow_type(kind), texts=False)
+    assert bad.tolist() == [True]
+
+
+def test_each_file_goes_to_its_table_and_none_is_passed_over() -> None:
+    config = load(GOOD | {"ignored_tables": ["shop.logs"]})
+    names = [
+        "shop/orders/LOAD0000000A.csv", "shop/orders/LOAD00000009.csv", "shop/orders/20261123-102030405.csv",
+        "shop/orders/2026/11/23/20261123-102030.csv.gz", "shop/orders/other.csv", "shop/customers/LOAD00000001.csv",
+        "shop/logs/LOAD00000001.csv", "orders.csv", "shop/orders/20261399-102030405.csv", "shop/orders/_SUCCESS", ".hidden/x/y.csv",
+        "shop/orders/LOAD00000001.csv.tmp",
+    ]  # fmt: skip
+    found = sort_out([RawFile(name, 1, "m", 1) for name in names], config)
+    assert [one.path.rpartition("/")[2] for one in found.tables["shop.orders"]] == [
+        "LOAD00000009.csv", "LOAD0000000A.csv", "20261123-102030.csv.gz", "20261123-102030405.csv",
+    ]  # fmt: skip
+    assert {one.path for one in found.unknown} == {
+        "shop/orders/other.csv", "shop/customers/LOAD00000001.csv", "orders.csv", "shop/orders/20261399-102030405.csv",
+        "shop/orders/LOAD00000001.csv.tmp",
+    }  # fmt: skip
+
+
+def test_a_mixed_file_is_split_by_table_and_keeps_its_numbers() -> None:
+    config = load(
+        GOOD
+        | {"raw": MIXED, "ignored_tables": ["shop.logs"], "defaults": GOOD["defaults"] | {"files": ORDER}}
+    )
+    data = b'I,orders,shop,1,"a\nb"\nI,logs,shop,1\n"I",orders,"shop",2,c\r\nI,customers,shop,7\nbad\nD,orders,shop,3,x'
+    found = split_mixed(source(is_mixed=True), "tag", data, config)
+    part = found.parts["shop.orders"]
+    assert part.lines == [1, 3, 6]
+    own = split(
+        source(is_mixed=True),
+        bytes(part.data),
+        config.tables["shop.orders"].files,
+        ["id", "note"],
+        config.beside,
+    )
+    assert [row[3:] for row in rows(own)] == [(b"1", b"a\nb"), (b"2", b"c"), (b"3", b"x")]
+    assert [(one.line, one.text) for one in found.strangers] == [(4, "I,customers,shop,7"), (5, "bad")]
+    assert (found.ignored, found.count) == (1, 6)
+    with pytest.raises(sw.InvalidInputError, match="quote"):
+        split_mixed(source(is_mixed=True), "tag", b'I,orders,shop,1,"a\n', config)

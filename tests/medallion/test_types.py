@@ -1,0 +1,62 @@
+"""Values of every type come from files through bronze to silver and back from other readers, also as keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+
+from safewrite.medallion import Pipeline, verify
+
+COLUMNS = {
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64",
+    "dec": "decimal(38,18)", "s": "string", "b": "bool", "d": "date", "t": "timestamp", "tz": "timestamptz",
+    "bin": "binary", "Ünïcödé🦆": "string", "nothing": "int64",
+}  # fmt: skip
+HEAD = ["Op", *COLUMNS, "seq"]
+
+
+def line(op: str, n: int, seq: int, note: str) -> str:
+    values = [
+        n, n, n, n, 0.5, -0.0, f"{n}.000000000000000001", f"ä{n}", "true", f"2026-11-{n:02}", f"2026-11-01 00:00:00.00000{n}",
+        f"2026-11-01 00:00:{n:02}", f"0{n}", note, "NULL",
+    ]  # fmt: skip
+    return ",".join(map(str, [op, *values, seq])) + "\n"
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize("keys", [["i8", "s"], ["tz", "dec"], ["bin", "d"], ["t", "b", "i16"]], ids="-".join)
+def test_every_type_is_taken_as_value_and_as_key(keys: list[str], table_format: str, tmp_path: Path) -> None:
+    raw = tmp_path / "raw" / "s" / "t"
+    raw.mkdir(parents=True)
+    head = ",".join(HEAD) + "\n"
+    (raw / "20261101-000000001.csv").write_text(head + "".join(line("I", n, n, "x") for n in range(1, 6)))
+    (raw / "20261101-000000002.csv").write_text(head + line("U", 1, 10, "new") + line("D", 2, 11, ""))
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{tmp_path}/warehouse"}
+    is_iceberg = table_format == "iceberg"
+    where = {
+        name: f"lake.{name}" if is_iceberg else f"{tmp_path}/{name}"
+        for name in ("bronze", "silver", "quarantine")
+    }
+    files = {"kind": "csv", "header": True, "change_seq": "seq"}
+    job: dict[str, Any] = {
+        "job": "types", "raw": {"location": f"{tmp_path}/raw"}, "state": f"{tmp_path}/state",
+        "quarantine": where.pop("quarantine"), "quarantine_format": table_format,
+        "tables": {"s.t": where | {"format": table_format, "keys": keys, "columns": COLUMNS, "files": files}},
+    } | ({"catalog": catalog} if is_iceberg else {})  # fmt: skip
+    run = Pipeline(job).run()
+    assert run.ok, run.tables[0].error
+    assert (run.tables[0].landed.rows, run.tables[0].landed.quarantined) == (7, 0)
+    assert [(one.clean, one.silver_rows) for one in verify(Pipeline(job))] == [(True, 4)]
+    if is_iceberg:
+        found = load_catalog("default", **catalog).load_table(where["silver"]).scan().to_arrow()
+    else:
+        found = pa.table(deltalake.DeltaTable(where["silver"]).to_pyarrow_table())
+    rows = {row["i64"]: row for row in found.to_pylist()}
+    assert {n: row["Ünïcödé🦆"] for n, row in rows.items()} == {1: "new", 3: "x", 4: "x", 5: "x"}
+    assert str(rows[1]["dec"]) == "1.000000000000000001"
+    assert (str(rows[5]["f64"]), rows[5]["bin"], rows[5]["nothing"]) == ("-0.0", b"\x05", None)

@@ -1,0 +1,101 @@
+"""The protections of medallion jobs: each mutant takes one away, and its killer must notice."""
+
+from __future__ import annotations
+
+from tests.mutants.killers import Mutant, alone
+
+JOBS = alone("medallion/test_jobs.py")
+RECORDS = alone("medallion/test_records.py")
+GAPS = alone("medallion/test_gaps.py")
+DELTA_GAP = "test_a_gap_of_a_delta_bronze_is_refused_and_replay_mends_it"
+ICEBERG_GAP = "test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it"
+LOAD = "test_a_full_load_never_beats_a_change_or_a_deletion"
+
+MEDALLION_MUTANTS = (
+    Mutant(
+        "medallion-position",
+        "bronze's position in silver's commit",
+        "medallion/refining.py",
+        (("        positions=moved,\n", "        positions=None,\n"),),
+        GAPS,
+        "test_a_compaction_of_bronze_is_passed_over",
+    ),
+    Mutant(
+        "medallion-removed-delta",
+        "the look for removed rows in Delta's log",
+        "medallion/delta_lineage.py",
+        (
+            (
+                '        if any(one["remove"].get("dataChange", True) for one in actions if "remove" in one):\n',
+                "        if False:\n",
+            ),
+        ),
+        GAPS,
+        DELTA_GAP,
+    ),
+    Mutant(
+        "medallion-removed-iceberg",
+        "the look at what a snapshot did",
+        "medallion/iceberg_lineage.py",
+        (('        if operation != "append" or deleted or int(counts.get("added-delete-files", 0)):\n', "        if False:\n"),),
+        GAPS,
+        ICEBERG_GAP,
+    ),
+    Mutant(
+        "medallion-made-anew",
+        "the look for positions of another bronze table",
+        "medallion/refining.py",
+        (("    if at is None and not again and any(", "    if False and any("),),
+        GAPS,
+        DELTA_GAP,
+    ),
+    Mutant(
+        "medallion-lost-rows",
+        "the doubt of repeats whose rows are no longer in bronze",
+        "medallion/landing.py",
+        (("    missing = lost(lines_in_bronze(job), asked) if asked else []\n", "    missing = []\n"),),
+        GAPS,
+        DELTA_GAP,
+    ),
+    Mutant(
+        "medallion-quarantine-proof",
+        "the rule that quarantine alone does not make a file known",
+        "medallion/landing.py",
+        (("            if only_known:\n                continue\n", ""),),
+        JOBS,
+        "test_a_crash_between_quarantine_and_bronze_with_nothing_remembered_loses_no_row",
+    ),
+    Mutant(
+        "I10-medallion",
+        "the look whether a file was written again",
+        "medallion/landing.py",
+        (('    if known is not None and not _may_come_again(job, source):\n', "    if False:\n"),),
+        JOBS,
+        "test_a_load_that_began_again_is_refused_or_folded",
+    ),
+    Mutant(
+        "I9-load-lowest",
+        "the lowest rank of full loads",
+        "medallion/rows.py",
+        (("pc.subtract(rank, _BELOW_ALL).cast(_SEQ)", "rank.cast(_SEQ)"),),
+        JOBS,
+        LOAD,
+    ),
+    Mutant(
+        "medallion-delete-needs-its-key",
+        "deletes whose other values cannot be read",
+        "medallion/rows.py",
+        (("bad if forgiven is None else bad & ~forgiven", "bad"),),
+        JOBS,
+        LOAD,
+    ),
+    Mutant(
+        "medallion-open-quote",
+        "the second reader of CSV files",
+        "medallion/records.py",
+        (("    if records.count != count or len(lines) != rows.num_rows:\n", "    if False:\n"),
+         ("    count = _count(source, data, files)\n", "    count = 0\n")),
+        RECORDS,
+        "test_a_quote_that_swallows_records_is_refused",
+    ),
+)  # fmt: skip
