@@ -333,13 +333,11 @@ def test_the_page_has_a_section_and_the_sentence_says_what_became_of_the_keys(sm
 
 
 FORGETFUL = next(known for known in CHANGE_MUTANTS if known.id == "M25")
-STALE_PLANS = {
-    "delta/write/apply.py": (
-        "            self.is_stale = True\n        if self.active is not None:\n"
-        "            self.active = self.active.advance(version, commit)\n",
-        "            pass\n",
-    )
-}
+_NOTED = """            self.is_stale = True
+        if self.active is not None:
+            self.active = self.active.advance(version, commit)
+"""
+STALE_PLANS = {"delta/write/apply.py": (_NOTED, "            pass\n")}
 """Plans stay as they are, whatever rivals have committed meanwhile, and do not hear which files are gone."""
 
 
