@@ -74,6 +74,8 @@ class Change:
     source_time_ms: int | None = None
     schema_version: str | None = None
     moved: Mapping[str, Any] | None = None
+    unordered: str | None = None
+    """Why the source's position does not order it; ``position`` is Kafka's offset alone then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from safewrite.cdc.change import UNAVAILABLE, Change, Ignored, Op, Record, SourceTable, UndecodableError
 from safewrite.cdc.logical import Column, Placeholder, row_of
-from safewrite.cdc.sequence import of_debezium, with_offset
+from safewrite.cdc.sequence import of_debezium, or_none, with_offset
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers by which the delete and the insert of a changed key name each other."""
@@ -47,9 +47,8 @@ NO_SHAPE = Shape({}, {})
 class Debezium:
     """Makes changes of events.  Not for several threads at once: it remembers schemas."""
 
-    def __init__(self, placeholder: Placeholder, *, by_position: bool = True) -> None:
+    def __init__(self, placeholder: Placeholder) -> None:
         self._placeholder = placeholder
-        self._by_position = by_position
         self._shapes: dict[str, Shape] = {}
 
     def changes(self, record: Record, key: Part | None, value: Part | None) -> Sequence[Change] | Ignored:
@@ -73,7 +72,7 @@ class Debezium:
                 "(ExtractNewRecordState) have lost their position"
             )
         table = _table_of(source)
-        position = of_debezium(source, event.get("transaction")) if self._by_position else ""
+        position, unordered = or_none(of_debezium, source, event.get("transaction"))
         shape = self._shape(value)
         change = Change(
             op,
@@ -86,6 +85,7 @@ class Debezium:
             types=shape.types,
             source_time_ms=_milliseconds(source.get("ts_ms"), event.get("ts_ms")),
             schema_version=shape.version,
+            unordered=unordered,
         )
         return self._checked(change)
 

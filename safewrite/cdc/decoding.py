@@ -31,7 +31,7 @@ class Decoder:
     Args:
         schema_of: where the schemas of Avro come from.
         placeholder: Debezium's ``unavailable.value.placeholder``, as it is set there (``hex:`` too).
-        by_position: whether changes are ordered by the source's position; else by columns of their rows.
+        before_image: AWS DMS's ``BeforeImageSettings.FieldName``.
     """
 
     def __init__(
@@ -41,12 +41,11 @@ class Decoder:
         schema_of: SchemaOf | None = None,
         placeholder: str = UNAVAILABLE_TEXT,
         before_image: str = BEFORE_IMAGE,
-        by_position: bool = True,
     ) -> None:
         self._form = form
         self._avro = None if schema_of is None else Avro(schema_of)
-        self._debezium = Debezium(Placeholder(placeholder), by_position=by_position)
-        self._dms = Dms(by_position=by_position, before_image=before_image)
+        self._debezium = Debezium(Placeholder(placeholder))
+        self._dms = Dms(before_image=before_image)
 
     def decode(self, records: Iterable[Record]) -> Decoded:
         """Decode all records.

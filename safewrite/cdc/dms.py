@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from safewrite.cdc.change import Change, Ignored, Op, Record, SourceTable, UndecodableError
-from safewrite.cdc.sequence import LOWEST, of_dms, with_offset
+from safewrite.cdc.sequence import LOWEST, of_dms, or_none, with_offset
 
 BEFORE_IMAGE = "before-image"
 """The default of ``BeforeImageSettings.FieldName``."""
@@ -23,8 +23,7 @@ _FOLLOWED = frozenset({"create-table", "add-column", "change-columns", "drop-col
 class Dms:
     """Makes changes of records."""
 
-    def __init__(self, *, by_position: bool = True, before_image: str = BEFORE_IMAGE) -> None:
-        self._by_position = by_position
+    def __init__(self, *, before_image: str = BEFORE_IMAGE) -> None:
         self._before_image = before_image
 
     def changes(self, record: Record, value: Any) -> Sequence[Change] | Ignored:
@@ -53,7 +52,7 @@ class Dms:
         table = metadata.get("table-name")
         if not isinstance(table, str) or not table:
             raise UndecodableError("the metadata names no table")
-        core = LOWEST if operation == "load" or not self._by_position else of_dms(metadata)
+        core, unordered = (LOWEST, None) if operation == "load" else or_none(of_dms, metadata)
         change = Change(
             op,
             SourceTable("", str(metadata.get("schema-name") or ""), table),
@@ -62,6 +61,7 @@ class Dms:
             after=dict(row) if op is Op.UPSERT else None,
             before=_before(op, row, before),
             source_time_ms=_milliseconds(metadata.get("commit-timestamp") or metadata.get("timestamp")),
+            unordered=unordered,
         )
         return [change if operation != "load" else replace(change, before=None)]
 

@@ -31,6 +31,14 @@ def with_offset(core: str, offset: int) -> str:
     return f"{core}-{offset:0{_OFFSET_WIDTH}d}"  # "-" sorts before all digits
 
 
+def or_none(read: Callable[..., str], *given: Any) -> tuple[str, str | None]:
+    """A position and None, or ``LOWEST`` and why there is none: a table may be ordered by columns of its rows."""
+    try:
+        return read(*given), None
+    except UndecodableError as error:
+        return LOWEST, str(error)
+
+
 def of_debezium(source: Mapping[str, Any], transaction: Mapping[str, Any] | None) -> str:
     """The position in a Debezium event's ``source`` block.
 
