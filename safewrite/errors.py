@@ -58,6 +58,7 @@ class Kind(StrEnum):
     FOREIGN_WRITER = "foreign_writer"
     MISSING_EXTRA = "missing_extra"
     INTERNAL = "internal"
+    POSITION_MOVED = "position_moved"
 
 
 class SafewriteError(Exception):

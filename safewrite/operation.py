@@ -11,6 +11,7 @@ from safewrite.errors import SafewriteError, not_committed
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.positions import Moves
 from safewrite.protocol.values import LedgerRecord
 from safewrite.receipt import Done, Named
 
@@ -34,6 +35,7 @@ class Operation:
     properties: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float | None = None
     volatile: tuple[str, ...] = ()
+    positions: Moves = field(default_factory=dict)
     changes: Spec | None = None
     """What the caller declares of a change log."""
 
@@ -50,6 +52,8 @@ class Planned(Keyed, Protocol):
 
     properties: Mapping[str, str]
     """What the caller wants the table's history to say of the commit."""
+    positions: Moves
+    """How far the commit takes the caller's sources."""
 
 
 @dataclass(frozen=True, slots=True)

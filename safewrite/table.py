@@ -11,23 +11,23 @@ from safewrite.errors import InvalidInputError
 from safewrite.frames.source import is_spark
 from safewrite.given import schema_mode as check_mode
 from safewrite.group import Answer, Group
-from safewrite.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, no_version
+from safewrite.lookups import Lookups
 from safewrite.new_table import Layout
 from safewrite.operation import Operation
-from safewrite.options import GENERATED, Key, Txn, identity, known_key, patience
+from safewrite.options import GENERATED, Key, Txn, identity, patience
 from safewrite.protocol.ask import Limits
-from safewrite.public import Turn, verb
+from safewrite.protocol.positions import check as check_positions
+from safewrite.public import verb
 from safewrite.receipt import Receipt
 from safewrite.sink import Sink, portable, reopened, sink
-from safewrite.stores.world import monotonic_s
 from safewrite.volatile import given as check_volatile
-from safewrite.write_loop import DoneT, PlanT, VersionT, WriteLoop
+from safewrite.write_loop import DoneT, PlanT, VersionT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Table(WriteLoop[VersionT, PlanT, DoneT]):
+class Table(Lookups[VersionT, PlanT, DoneT]):
     """A table that many writers share.  Make one with ``safewrite.open`` or ``safewrite.create``.
 
     Threads that share one take turns.  A forked or pickled one opens connections of its own.
@@ -35,7 +35,6 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
 
     def __init__(self, limits: Limits | None) -> None:
         super().__init__(limits)
-        self.turn = Turn()
         self.reopen: Callable[[], Table] | None = None
         """Opens the table again, in this process or another; None where that needs what does not travel."""
 
@@ -68,10 +67,6 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
     def properties(self) -> dict[str, str]:
         """Table properties, as of ``version``."""
 
-    @abstractmethod
-    def after_fork(self) -> None:
-        """Stop using the parent's connections and clocks in a forked child."""
-
     @verb
     def refresh(self) -> Self:
         """Read what is new in the table; returns itself.
@@ -96,6 +91,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         volatile: Sequence[str] | None = None,
         spark_catalog: str | None = None,
         properties: Mapping[str, str] | None = None,
+        positions: Mapping[str, tuple[int | None, int]] | None = None,
         timeout_s: float | None = None,
     ) -> Receipt:
         """Append rows, exactly once.
@@ -113,6 +109,8 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
                 where several of the session's catalogs know the table.
             properties: what the table's history is to say of the commit besides, in Delta's ``commitInfo`` or
                 Iceberg's snapshot summary.
+            positions: ``{source: (from, to)}``, such as a topic's partition and its offsets: the rows are committed only if
+                the table's position of each is ``from`` (None: it has none), and move it to ``to`` in the same commit.
             timeout_s: seconds that this call may take, instead of the table's; once they are nearly used up no
                 commit is begun.
 
@@ -122,12 +120,14 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             NotCommittedError: its other subclasses; none of the rows is or will be in the table.
             CommitUnknownError: the same call again, or ``resolve(error.key)``, decides.
             ForeignWriterError: our commit was replaced, or the catalog acknowledged it and it is not there.
+            ConflictError: kind POSITION_MOVED; others took rows of a source into the table first.
         """
         operation = Operation(
             "append",
             schema_mode=check_mode(schema_mode),
             spark_catalog=self._in_session(spark_catalog),
             properties=check_properties(properties),
+            positions=check_positions(positions),
             timeout_s=patience(timeout_s),
             volatile=check_volatile(volatile),
         )
@@ -142,6 +142,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         schema_mode: Literal["merge"] | None = None,
         volatile: Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
+        positions: Mapping[str, tuple[int | None, int]] | None = None,
         timeout_s: float | None = None,
     ) -> list[Answer]:
         """Append the rows of many events in one commit, each event exactly once, whatever group it comes in.
@@ -156,7 +157,8 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
                 The rows of all members are in memory at once.
             groups: for each member the group of its queue whose order is kept (of a FIFO queue, a shard), or None.
                 After a member whose rows are at fault the others of its group are left out (kind HELD_BACK).
-            schema_mode, properties, timeout_s: as for :meth:`append`, for the whole commit.
+            schema_mode, properties, positions, timeout_s: as for :meth:`append`, for the whole commit.  Where all members
+                were committed before there is none, and positions stay where they are.
             volatile: as for :meth:`append`, for each member.
 
         Returns:
@@ -172,6 +174,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
             "append",
             schema_mode=check_mode(schema_mode),
             properties=check_properties(properties),
+            positions=check_positions(positions),
             timeout_s=patience(timeout_s),
             volatile=check_volatile(volatile),
         )
@@ -267,6 +270,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         key: Key = GENERATED,
         txn: Txn = GENERATED,
         properties: Mapping[str, str] | None = None,
+        positions: Mapping[str, tuple[int | None, int]] | None = None,
         timeout_s: float | None = None,
     ) -> Receipt:
         """Upsert and delete rows by key, in one commit: of all changes of a key, the last by its sequence stays.
@@ -281,7 +285,7 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
                 needs its key and sequence only.  Columns that only conditions name need not be in the table.
             truncate_when: what makes a row a truncate: everything before its sequence goes; it needs no key.
             all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
-            key, txn, properties, timeout_s: as for :meth:`append`.
+            key, txn, properties, positions, timeout_s: as for :meth:`append`.
 
         Returns:
             A receipt whose ``changes`` counts what became of each; docs/apply-changes.md has the words.
@@ -299,59 +303,11 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         operation = Operation(
             "apply_changes",
             properties=check_properties(properties),
+            positions=check_positions(positions),
             timeout_s=patience(timeout_s),
             changes=declared(keys, sequence_by, delete_when, truncate_when, all_late),
         )
         return self._write(data, operation, identity(key, txn))
-
-    @verb
-    def resolve(self, key: str) -> Receipt | None:
-        """Find out, without writing, whether a write landed: its receipt, or None if it did not.
-
-        Iceberg: the ledger (``lock_table=``, SQL catalogs) knows that an attempt ended in doubt.  Without one
-        only the object that made the attempt knows it, and another may answer None while a lost request is
-        still on its way.
-
-        Raises:
-            CommitUnknownError: it may still land; write again with the same key to decide.
-            StorageError: the store or the catalog gave no answer.
-        """
-        started_s = monotonic_s(self.world)
-        found = self._resolve(known_key(key))
-        return None if found is None else Receipt.recalled(self.uri, *found, self._since(started_s))
-
-    @verb
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """The commits of the table, newest first, as its log or its metadata records them.
-
-        Those of other engines are among them.  Those that were cleaned up or expired are not, nor Iceberg's snapshots
-        of other branches and those that were rolled back.
-
-        Args:
-            limit: so many commits at most; None for all that are there.
-
-        Raises:
-            TableNotFoundError: before there is a table.
-            StorageError: the store or the catalog gave no answer.
-        """
-        return self._history(checked_limit(limit))
-
-    @verb
-    def committed_writes(self, version: int) -> list[CommittedWrite]:
-        """Every write that one commit carries, also where an entry of :meth:`history` shows only the first few.
-
-        Args:
-            version: a Delta version or an Iceberg snapshot id, such as that of an entry or of a receipt.
-
-        Raises:
-            InvalidInputError: the table does not have that version, or no longer.
-            TableNotFoundError: before there is a table.
-            StorageError: the store gave no answer, or the list of the commit's writes is gone.
-        """
-        found = self._committed_writes(checked_version(version))
-        if found is None:
-            raise no_version(version, self.uri)
-        return found
 
     @verb
     def sink(
@@ -383,14 +339,6 @@ class Table(WriteLoop[VersionT, PlanT, DoneT]):
         return sink(self.reopen, mode, app_id, schema_mode, extra)
 
     # --- what a format knows ------------------------------------------------------------------------
-    @abstractmethod
-    def _history(self, limit: int | None) -> list[HistoryEntry]:
-        """The newest commits that are still there."""
-
-    @abstractmethod
-    def _committed_writes(self, version: int) -> list[CommittedWrite] | None:
-        """The writes of a commit; None if the table does not have it."""
-
     def _layouts(self, given: Layout) -> tuple[Layout, Layout]:
         """The layout that was given for a new table, and that of this one, in the same spelling."""
         return Layout(tuple(given.partition_by)), Layout(self.partition_by)

@@ -199,7 +199,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             if repeated is None:
                 raise
             return repeated
-        plan.properties = operation.properties
+        plan.properties, plan.positions = operation.properties, operation.positions
         explainer = Explainer(self._recorded)
         count = (
             None
@@ -362,7 +362,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
     def _commit_open(self, group: Group, operation: Operation, started_s: float) -> None:
         members = group.open
         plan, encode = self._plan_group(members, operation, group.on)
-        plan.properties = operation.properties
+        plan.properties, plan.positions = operation.properties, operation.positions
         landed = self._commit_group(plan, encode)
         done = landed.done
         written = {write.key: write for write in landed.writes}

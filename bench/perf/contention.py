@@ -6,7 +6,7 @@ import math
 import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -122,18 +122,18 @@ def _extra(cells: list[dict[str, Any]], attempt_step: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _broken(case: str, found: dict[str, list[dict[str, Any]]], contest: Contest) -> list[str]:
-    """The appends that safewrite did not ack, and where its acked rows are not the table's rows."""
+def unsound(case: str, cell: Mapping[str, Any]) -> list[str]:
+    """The writes of a cell that got no ack, and by how much its acked rows are not the table's rows."""
     said = []
-    for arm in contest.safe:
-        for cell in found[arm]:
-            if cell["errors"]:
-                said.append(f"{case}, {arm}: appends without an ack: {cell['errors']}")
-            if cell["missing_rows"]:
-                said.append(
-                    f"{case}, {arm}: the table has {-cell['missing_rows']:+} rows besides those acked"
-                )
+    if cell["errors"]:
+        said.append(f"{case}: writes without an ack: {cell['errors']}")
+    if cell["missing_rows"]:
+        said.append(f"{case}: the table has {-cell['missing_rows']:+} rows besides those acked")
     return said
+
+
+def _broken(case: str, found: dict[str, list[dict[str, Any]]], contest: Contest) -> list[str]:
+    return [told for arm in contest.safe for cell in found[arm] for told in unsound(f"{case}, {arm}", cell)]
 
 
 def _aims(lines: list[Line], broken: list[str], contest: Contest) -> list[Aim]:

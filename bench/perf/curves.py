@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import writers
+from .contention import unsound
 from .figures import Curve, Line, Scenario, at_most
 from .lab import Lab, child, module
 from .scale import Scale
@@ -61,7 +62,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
                 left_out.append(f"{cell.case}, {cell.name}")
             else:
                 found[cell] = _measure(lab, cell, scale)
-    broken = _broken(found)
+    broken = [text for cell, one in found.items() for text in unsound(f"{cell.case}, {cell.name}", one)]
     return Scenario(
         name="curves",
         title="Batches, windows and writers",
@@ -155,18 +156,6 @@ def _line(cell: Cell, found: Mapping[str, Any]) -> Line:
             "error_texts": dict(Counter(found["errors"]).most_common(3)),
         },
     )  # fmt: skip
-
-
-def _broken(found: Mapping[Cell, Mapping[str, Any]]) -> list[str]:
-    said = []
-    for cell, one in found.items():
-        if one["errors"]:
-            said.append(f"{cell.case}, {cell.name}: commits without an ack: {one['errors']}")
-        if one["missing_rows"]:
-            said.append(
-                f"{cell.case}, {cell.name}: the table has {-one['missing_rows']:+} rows besides those acked"
-            )
-    return said
 
 
 # --- reading ------------------------------------------------------------------------------------------

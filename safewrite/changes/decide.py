@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -174,11 +175,9 @@ class _Decider:
         order = _sorted(whole, self.names, kind, place)
         self.entries = whole.take(pa.array(order))
         self.kind, self.place = kind[order], place[order]
-        self.op = (
-            np.where(self.kind == _CHANGE, batch.ops[np.where(self.kind == _CHANGE, self.place, 0)], 0)
-            if len(batch.ops)
-            else np.zeros(len(order), np.int8)
-        )
+        self.is_row, self.is_change = self.kind == _ROW, self.kind == _CHANGE
+        self.op = np.full(len(order), Op.UPSERT, np.int8)
+        self.op[self.is_change] = batch.ops[self.place[self.is_change]]
         self._mark()
 
     # --- the floor ------------------------------------------------------------------------------------
@@ -228,18 +227,17 @@ class _Decider:
         self.group = np.cumsum(new_key) - 1
         self.position = np.cumsum(new_position) - 1
         self.stands = self._above_floor()
-        self.is_row = self.kind == _ROW
-        self.is_change = self.kind == _CHANGE
-        if self._per_key(self.is_row, np.add).max(initial=0) > 1:
-            twice = self._per_key(self.is_row, np.add) > 1
+        twice = self._per_key(self.is_row) > 1
+        if twice.any():
             raise self._refused(twice[self.group] & self.is_row, "is in the table twice")
         self.last_known = self._last(self.stands & ~self.is_change)
         self.last_change = self._last(self.stands & self.is_change)
 
-    def _per_key(self, flags: Flags, how: np.ufunc) -> Numbers:
+    def _per_key(self, flags: Flags) -> Numbers:
+        """How many entries of each key are of a kind."""
         if not len(self.starts):
             return np.zeros(0, np.int64)
-        return np.asarray(how.reduceat(flags.astype(np.int64), self.starts))
+        return np.asarray(np.add.reduceat(flags.astype(np.int64), self.starts))
 
     def _last(self, flags: Flags) -> Numbers:
         """For each key, the place of its last entry of a kind; -1 where it has none."""
@@ -266,7 +264,7 @@ class _Decider:
         self.status[self.place[winners]] = told
         # A row that is older than its key's tombstone came back by a rollback, or by a writer that knows no changes.
         stale = (row_of_key >= 0) & (self._last(self.stands & (self.kind == _TOMBSTONE)) > row_of_key)
-        touched = self._per_key(self.is_change, np.add) > 0
+        touched = self._per_key(self.is_change) > 0
         dropped = row_of_key[wins | (stale & touched)]
         gone = self.is_row & ~self.stands
         return Decision(
@@ -295,24 +293,31 @@ class _Decider:
             late |= ~standing & (compared(columns, self.known.floor) < 0)
         self.status[place[late]] = Status.LATE
         same = at == known_at[group]
-        equal = self._equal(changes, last[group]) & same
+        equal = self._pairs(same, changes, last[group])
         self.status[place[same]] = np.where(equal[same], Status.DUPLICATE, Status.SUPERSEDED)
         tied = standing & same & ~equal & ~wins[group]
         twin = standing & (at == change_at[group]) & wins[group]
         before = np.roll(changes, 1)
         follows = twin & np.concatenate([[False], twin[1:] & (at[1:] == at[:-1]) & twin[:-1]])
-        alike = self._equal(changes, np.where(follows, before, changes)) & follows
+        alike = self._pairs(follows, changes, before)
         both_upserts = follows & (self.op[changes] == Op.UPSERT) & (self.op[before] == Op.UPSERT)
         tied |= both_upserts & ~alike
         if tied.any():
             raise self._refused(_at(changes[tied], len(self.kind)), "has unequal changes with one sequence")
         self.status[place[np.flatnonzero(alike) - 1]] = Status.DUPLICATE
 
+    def _pairs(self, which: Flags, left: Numbers, right: Numbers) -> Flags:
+        """Those of some pairs that say the same; rows are hashed only if there is a pair."""
+        equal = np.zeros(len(which), np.bool_)
+        if which.any():
+            equal[which] = self._equal(left[which], right[which])
+        return equal
+
     def _equal(self, left: Numbers, right: Numbers) -> Flags:
         """Whether pairs of entries say the same: a delete equals a tombstone, rows are equal in every column."""
         gone_left, gone_right = self._is_gone(left), self._is_gone(right)
-        hashes = self._hashes()
-        same = (hashes[0][left] == hashes[0][right]) & (hashes[1][left] == hashes[1][right])
+        first, second = self._hashes
+        same = (first[left] == first[right]) & (second[left] == second[right])
         return np.asarray((gone_left & gone_right) | (~gone_left & ~gone_right & same))
 
     def _is_gone(self, at: Numbers) -> Flags:
@@ -320,6 +325,7 @@ class _Decider:
             (self.kind[at] == _TOMBSTONE) | ((self.kind[at] == _CHANGE) & (self.op[at] == Op.DELETE))
         )
 
+    @cached_property
     def _hashes(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
         """Hashes of the rows behind all entries; 0 for tombstones."""
         lanes = []

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from safewrite.changes.decide import Batch, Decision
 from safewrite.changes.positions import Position, later, position_of
-from safewrite.errors import InvalidInputError, Kind, StorageError
+from safewrite.errors import InvalidInputError, Kind, StorageError, WouldAlterError
+from safewrite.frames.conform import conform
 
 HORIZON_MS = 14 * 24 * 3600 * 1000
 """How long a tombstone is kept at least."""
@@ -42,20 +43,23 @@ class Memory:
     table_id: str | None = None
 
     @classmethod
-    def empty(cls, keys: tuple[str, ...], sequence_by: tuple[str, ...], schema: pa.Schema) -> Memory:
+    def empty(
+        cls,
+        keys: tuple[str, ...],
+        sequence_by: tuple[str, ...],
+        schema: pa.Schema,
+        *,
+        table_id: str | None = None,
+    ) -> Memory:
         """What a table remembers before its first change."""
-        return cls(keys, sequence_by, _schema(keys, sequence_by, schema).empty_table())
+        nothing = _schema(keys, sequence_by, schema).empty_table()
+        return cls(keys, sequence_by, nothing, table_id=table_id)
 
-    def check_declared(self, keys: tuple[str, ...], sequence_by: tuple[str, ...]) -> None:
-        """Refuse changes that name other columns than those before them.
-
-        Raises:
-            InvalidInputError: they do.
-        """
+    def _check_declared(self, keys: tuple[str, ...], sequence_by: tuple[str, ...]) -> None:
         if (self.keys, self.sequence_by) != (keys, sequence_by):
             raise InvalidInputError(
-                f"Changes were applied to this table with keys={list(self.keys)} and sequence_by={list(self.sequence_by)}, now "
-                f"they come with keys={list(keys)} and sequence_by={list(sequence_by)}: deleted keys could not be told from "
+                f"Changes were applied to this table with keys={list(keys)} and sequence_by={list(sequence_by)}, now they come "
+                f"with keys={list(self.keys)} and sequence_by={list(self.sequence_by)}: deleted keys could not be told from "
                 "new ones. Nothing was written. Give the same columns in the same order."
             )
 
@@ -106,12 +110,12 @@ class Memory:
         pq.write_table(whole, sink, compression="zstd")
         return sink.getvalue()
 
-    @classmethod
-    def decode(cls, body: bytes, path: str) -> Memory:
-        """The memory that ``encode`` wrote.
+    def decode(self, body: bytes, path: str) -> Memory:
+        """The memory that ``encode`` wrote, under the columns of this one, whose types may be wider by now.
 
         Raises:
             StorageError: the file is none of these.
+            InvalidInputError: it is of other columns, or of such whose types do not hold what is remembered.
         """
         import pyarrow.parquet as pq
 
@@ -126,7 +130,10 @@ class Memory:
                 "Run `safewrite doctor` on the table.",
                 kind=Kind.DATA_FILE_DAMAGED,
             ) from error
-        rows = whole.drop_columns([_KIND]).replace_schema_metadata(None)
+        if said.get("table_id") != self.table_id:
+            return self  # it was carried on from a table that this one replaced
+        self._check_declared(keys, sequence_by)
+        rows = self._widened(whole.drop_columns([_KIND]).replace_schema_metadata(None))
         sequence = [rows.column(name) for name in sequence_by]
 
         def only(kind: int) -> Position | None:
@@ -134,7 +141,16 @@ class Memory:
             return position_of(sequence, int(found[0])) if len(found) else None
 
         tombstones = rows.filter(pa.array(kinds == _TOMBSTONE))
-        return cls(keys, sequence_by, tombstones, only(_FLOOR), only(_FORGOTTEN), said.get("table_id"))
+        return Memory(keys, sequence_by, tombstones, only(_FLOOR), only(_FORGOTTEN), said.get("table_id"))
+
+    def _widened(self, rows: pa.Table) -> pa.Table:
+        try:
+            return conform(rows, self.tombstones.schema)
+        except WouldAlterError as error:
+            raise InvalidInputError(
+                f"The types of keys= or sequence_by= were changed, and what is remembered of deleted keys does not fit them: "
+                f"{error}"
+            ) from error
 
 
 def _schema(keys: tuple[str, ...], sequence_by: tuple[str, ...], schema: pa.Schema) -> pa.Schema:

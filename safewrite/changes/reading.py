@@ -124,20 +124,12 @@ def check_late(spec: Spec, decision: Decision) -> None:
         )
 
 
-def has_keys(table: pa.Table, batch: pa.Table, keys: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Rows each of whose key columns has a value of the batch; those that have its keys are among them."""
-    found = np.ones(table.num_rows, np.bool_)
-    for name in keys:
-        values = pc.unique(batch.column(name)).cast(table.column(name).type)
-        found &= np.asarray(pc.is_in(table.column(name), value_set=values).to_numpy(), np.bool_)
-    return found
-
-
 def loose(schema: pa.Schema) -> pa.Schema:
     """The schema with NULL allowed in every column: a delete has no more than its key and sequence."""
     return pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
 
 
+@reading("The data")
 def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str] = ()) -> Changes:
     """Check and conform changes.
 
@@ -150,10 +142,9 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
     """
     check_target(spec, schema)
     frame = as_frame(data, target=schema)
-    table = frame.piece(0, frame.rows)
-    ops = _ops(table, spec)
-    needless = _only_in_conditions(spec, table.schema, schema)
-    kept = table.drop_columns(needless) if needless else table
+    table = _decoded(frame.piece(0, frame.rows))
+    ops, named = _ops(table, spec)
+    kept = table.drop_columns([name for name in table.column_names if name in named - set(schema.names)])
     parts, places = [loose(schema).empty_table()], [np.zeros(0, np.int64)]
     for op, names in (
         (Op.UPSERT, None),
@@ -191,43 +182,61 @@ def _conformed(
     return pa.table(arrays, schema=wide)
 
 
+def _decoded(table: pa.Table) -> pa.Table:
+    """A table whose columns have plain types: pandas' categories and runs compare as the values that they stand for."""
+    for at, field in enumerate(table.schema):
+        column = table.column(at)
+        if pa.types.is_dictionary(field.type):
+            plain_values = column.cast(field.type.value_type)
+        elif pa.types.is_run_end_encoded(field.type):
+            plain_values = pc.run_end_decode(column)
+        elif pa.types.is_string_view(field.type):
+            plain_values = column.cast(pa.string())
+        else:
+            continue
+        table = table.set_column(at, field.with_type(plain_values.type), plain_values)
+    return table
+
+
 # --- what each row does -------------------------------------------------------------------------------
-def _ops(table: pa.Table, spec: Spec) -> npt.NDArray[np.int8]:
+def _ops(table: pa.Table, spec: Spec) -> tuple[npt.NDArray[np.int8], frozenset[str]]:
+    """What each row does, and the columns that tell it."""
     ops = np.full(table.num_rows, Op.UPSERT, np.int8)
+    named: frozenset[str] = frozenset()
+    if not table.column_names:  # no dicts, or an empty frame: there is nothing to tell
+        return ops, named
     for op, name, condition in (
         (Op.DELETE, "delete_when", spec.delete_when),
         (Op.TRUNCATE, "truncate_when", spec.truncate_when),
     ):
         if condition is not None:
-            ops[_true(name, condition, table)] = op
-    return ops
+            true, found = _true(name, condition, table)
+            ops[true] = op
+            named |= found
+    return ops, named
 
 
-def _true(name: str, condition: Where, table: pa.Table) -> npt.NDArray[np.bool_]:
+def _true(name: str, condition: Where, table: pa.Table) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
+    """The rows for which a condition is true, and its columns."""
     try:
         if isinstance(condition, str) and condition in table.column_names:
-            column = table.column(condition)
-            if not pa.types.is_boolean(column.type):
-                raise InvalidInputError(
-                    f"{condition!r} has type {column.type}, and a column of changes to be told by is boolean. Nothing was "
-                    "written. Write a condition, such as \"op = 'd'\"."
-                )
-            found = column
+            values, named = _flags(condition, table), frozenset({condition})
         else:
-            found = truths(parse(condition, table.schema), table)
+            predicate = parse(condition, table.schema)
+            values, named = truths(predicate, table), columns(predicate)
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}= cannot be used. {error}") from error
-    return np.asarray(pc.fill_null(found, False).to_numpy(), np.bool_)
+    return np.asarray(pc.fill_null(values, False).to_numpy(), np.bool_), named
 
 
-def _only_in_conditions(spec: Spec, found: pa.Schema, target: pa.Schema) -> list[str]:
-    named: set[str] = set()
-    for condition in (spec.delete_when, spec.truncate_when):
-        if isinstance(condition, str) and condition in found.names:
-            named.add(condition)
-        elif condition is not None:
-            named |= columns(parse(condition, found))
-    return sorted(name for name in named if name not in target.names)
+def _flags(name: str, table: pa.Table) -> pa.ChunkedArray:
+    column = table.column(name)
+    if not pa.types.is_boolean(column.type):
+        raise InvalidInputError(
+            f"{name!r} has type {column.type}, and a column of changes to be told by is boolean. Nothing was written. Write "
+            "a condition, such as \"op = 'd'\"."
+        )
+    return column
 
 
 # --- what every change needs --------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from safewrite.delta.connect import Connection
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.opening import already_there, check_same, check_table, not_there, open_state, remember
 from safewrite.delta.write import creation
+from safewrite.delta.write.conflicts import positions_of
 from safewrite.delta.write.many import Group, write_many
 from safewrite.delta.write.plans import Planner
 from safewrite.delta.write.resolve import recorded, resolve
@@ -173,7 +174,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
 
     # --- steps of a write -------------------------------------------------------------------------
     def _planned_on(self, operation: Operation, data: Any) -> Snapshot | None:
-        if operation.verb == "append":
+        if operation.verb == "append" and not operation.positions:
             return self._state
         self._refresh()
         return self._existing() if operation.verb in {"delete", "apply_changes"} else self._state
@@ -238,6 +239,10 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         if not 0 <= version <= self._existing().version:
             return None
         return self._run(history.committed_writes(version, self.limits))
+
+    def _positions(self) -> Mapping[str, int]:
+        self._refresh()
+        return positions_of(self._existing())
 
     def _after(self, done: Done, started_s: float) -> None:
         self._mixed |= done.mixed

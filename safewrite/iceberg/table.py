@@ -19,6 +19,7 @@ from safewrite.iceberg.write import creation, members
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.many import Group, write_many
 from safewrite.iceberg.write.plans import Planner, inferred_schema
+from safewrite.iceberg.write.positions import positions_of
 from safewrite.iceberg.write.resolve import check_doubt
 from safewrite.iceberg.write.summary import Write, carries
 from safewrite.iceberg.write.write import Done, WritePlan, write
@@ -27,6 +28,7 @@ from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
+from safewrite.protocol.positions import lost
 from safewrite.public import public
 from safewrite.receipt import Receipt
 from safewrite.stores.world import monotonic_s
@@ -208,7 +210,8 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
     # --- steps of a write -------------------------------------------------------------------------
     def _planned_on(self, operation: Operation, data: Any) -> TableVersion:
         needs_table = operation.verb in {"delete", "apply_changes"}
-        return self._fresh_head() if needs_table else self._fresh_head(data)
+        head = self._fresh_head() if needs_table else self._fresh_head(data)
+        return self._refresh() if operation.positions else head
 
     def _fresh_head(self, *of: Any) -> TableVersion:
         """The table version of a moment ago; a missing table is created for the data ``of`` a write if it may be."""
@@ -293,6 +296,13 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
             history.committed_writes(self._cached.look(self.limits), version, self.limits)
         )
 
+    def _positions(self) -> Mapping[str, int]:
+        found = positions_of(self._cached.look(self.limits))
+        for name, at in found.items():
+            if at is None:
+                raise lost(name)
+        return {name: at for name, at in found.items() if at is not None}
+
     def _after(self, done: Done, started_s: float) -> None:
         try:
             before = self._cached.existing()
@@ -332,7 +342,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
                 return repeated
             with job.batch(head, name) as (batch, files):
                 plan = job.plan(batch, head, self._planner, name)
-                plan.properties = operation.properties
+                plan.properties, plan.positions = operation.properties, operation.positions
                 receipt = self._receipt(self._commit(plan, operation, files), plan.write, started_s)
             there.forget()
             return receipt

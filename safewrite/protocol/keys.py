@@ -76,7 +76,7 @@ def check(key: object) -> str:
 def check_txn(txn: object) -> tuple[str, int]:
     """Refuse what is not a stream's batch."""
     if isinstance(txn, tuple | list) and len(txn) == 2:
-        app_id, version = txn[0], _number(txn[1])
+        app_id, version = txn[0], whole_number(txn[1])
         if isinstance(app_id, str) and 0 < _size(app_id) <= KEY_LENGTH_MAX and 0 <= version < 2**63:
             return _unreserved(app_id), version
     raise InvalidInputError(
@@ -102,7 +102,7 @@ def _size(text: str) -> int:
         return 0
 
 
-def _number(value: object) -> int:
+def whole_number(value: object) -> int:
     """A whole number, of numpy too; -1 for anything else."""
     try:
         return -1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]

@@ -264,9 +264,8 @@ def test_a_quantile_is_one_of_the_values() -> None:
 
 
 @pytest.mark.parametrize(("bad", "count"), [({}, 0), ({"errors": {"E": 1}}, 1), ({"missing_rows": -10}, 1)])
-def test_an_event_that_is_not_safe_fails_the_curves(bad: dict[str, object], count: int) -> None:
-    cell_ = curves.Cell(writers.DYNAMODB, 4, 10)
-    assert len(curves._broken({cell_: {"errors": {}, "missing_rows": 0, **bad}})) == count
+def test_a_cell_whose_writes_are_not_safe_is_told(bad: dict[str, object], count: int) -> None:
+    assert len(contention.unsound("case", {"errors": {}, "missing_rows": 0, **bad})) == count
 
 
 class Clock:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from safewrite.changes.decide import Op
@@ -119,3 +120,22 @@ def test_an_empty_frame_has_no_changes() -> None:
         ).batch.table.num_rows
         == 0
     )
+
+
+@pytest.mark.parametrize("empty", [[], pd.DataFrame(), pa.table({})], ids=["rows", "pandas", "arrow"])
+def test_a_frame_without_columns_has_no_changes_either(empty: Any) -> None:
+    found = changes(empty, truncate_when=[("op", "=", "t")])
+    assert found.batch.table.num_rows == 0
+    assert found.batch.table.column_names == TARGET.names
+
+
+@pytest.mark.parametrize("kind", ["category", "runs", "view"])
+def test_conditions_read_values_however_a_frame_keeps_them(kind: str) -> None:
+    rows = [row("c", 1, 1), row("d", 2, 2), row(None, 3, 3)]
+    table = pa.Table.from_pylist(rows)
+    kept: dict[str, Any] = {
+        "category": pd.DataFrame(rows).astype({"op": "category", "name": "category"}),
+        "runs": table.set_column(0, "op", pc.run_end_encode(table.column("op"))),
+        "view": table.set_column(0, "op", table.column("op").cast(pa.string_view())),
+    }
+    assert changes(kept[kind]).batch.ops.tolist() == [0, 1, 0]

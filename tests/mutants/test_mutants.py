@@ -15,8 +15,9 @@ from tests.mutants.changes import CHANGE_MUTANTS
 from tests.mutants.groups import GROUP_MUTANTS
 from tests.mutants.iceberg import ICEBERG_MUTANTS
 from tests.mutants.killers import HISTORIES, ROOT, Killer, Mutant, Warm, mutated
+from tests.mutants.positions import POSITION_MUTANTS
 
-ALL = (*MUTANTS, *ICEBERG_MUTANTS, *GROUP_MUTANTS, *CHANGE_MUTANTS)
+ALL = (*MUTANTS, *ICEBERG_MUTANTS, *GROUP_MUTANTS, *CHANGE_MUTANTS, *POSITION_MUTANTS)
 KILLERS = list(dict.fromkeys(mutant.killer for mutant in ALL))
 TESTS = [killer for killer in KILLERS if killer.is_test]
 WAYS = list(dict.fromkeys(killer.arguments[:-1] for killer in TESTS))

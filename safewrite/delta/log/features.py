@@ -271,10 +271,10 @@ def check_retention(state: Snapshot, *, horizon_s: float, txn: bool = False) -> 
         )
 
 
-def check_txns_stay(state: Snapshot) -> None:
-    """Make sure that the log never forgets the ``txn`` that names the deleted keys of a table.
+def check_txns_stay(state: Snapshot, lost: str) -> None:
+    """Make sure that the log never forgets a ``txn`` by which something else is remembered; ``lost`` says what.
 
-    However long the duration is: the action is renewed by deletions alone, and there may be none for longer.
+    However long the duration is: the action is renewed only when that changes, and it may not for longer.
 
     Raises:
         UnsafeConfigError: RETENTION_TOO_SHORT.
@@ -282,8 +282,8 @@ def check_txns_stay(state: Snapshot) -> None:
     key = "delta.setTransactionRetentionDuration"
     if key in state.properties:
         raise UnsafeConfigError(
-            f"{key} is {state.properties[key]!r}: once no row was deleted for that long, checkpoints would drop what names the "
-            "deleted keys, and a late change could bring such a row back. Nothing was written. Remove it, for txns are kept "
+            f"{key} is {state.properties[key]!r}: checkpoints would drop what did not change for that long: {lost}. "
+            "Nothing was written. Remove it, for txns are kept "
             f"without it: ALTER TABLE ... UNSET TBLPROPERTIES ('{key}').",
             kind=Kind.RETENTION_TOO_SHORT,
         )

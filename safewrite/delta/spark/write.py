@@ -142,6 +142,7 @@ class _Job:
             exact=self.operation.where is None,
             mode=self.operation.verb.capitalize(),
             properties=self.operation.properties,
+            positions=self.operation.positions,
         )
 
     def named(self, batch: Batch, place: Place) -> Write:
@@ -200,6 +201,7 @@ def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: _Job
         recalled = run(recall(candidate, arbiter=place.arbiter, limits=place.limits), place.world)
         if recalled.done is not None:
             return recalled.done
+        candidate.check_positions()
         with transaction.pending(candidate, recalled.seen, place.arbiter) as waiting:
             writer = job.writer(frame).option("userMetadata", transaction.user_metadata(candidate))
             failure = _save(writer, frame.sparkSession, place)
@@ -275,6 +277,7 @@ def _settled(waiting: NamedTransaction, recalled: Recalled, failure: Exception |
             timestamp_ms=candidate.timestamp_ms,
             limits=limits,
             state=candidate.state,
+            positions=candidate.positions,
             engine_version=__version__,
         )
         return run(commit_write(empty, lambda: (), arbiter=place.arbiter, limits=limits), place.world)

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.decide import Decision, Known, check_accounts, decide
+from safewrite.changes.decide import Decision, check_accounts, decide
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import compared
-from safewrite.changes.reading import Changes, Spec, check_late, has_keys, loose
+from safewrite.changes.reading import Changes, Spec, check_late, loose
+from safewrite.changes.touched import Touched, wanted
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import load_files
@@ -64,7 +63,6 @@ class ApplyTransaction(OverwriteTransaction):
     decision: Decision | None = None
     remembers: bool = False
     """Whether this commit changes what is remembered."""
-    _owners: list[tuple[FileKey, int]] = field(default_factory=list, repr=False)
 
     # --- what is written ------------------------------------------------------------------------
     def upserts(self) -> Prepared:
@@ -118,23 +116,27 @@ class ApplyTransaction(OverwriteTransaction):
         assert self.state is not None
         assert self.changes is not None
         assert self.spec is not None
+        yield from super().prepare()
         check_overwrite(self.state)
         self.active = yield from load_files(self.state, limits=self.limits)
         memory = yield from self._recall_memory()
-        known = yield from self._known(memory)
-        self.decision = decision = decide(self.changes.batch, known)
+        touched = Touched[FileKey](self.changes.batch, self.state.schema)
+        yield from self._look(touched)
+        self.decision = decision = decide(self.changes.batch, touched.known(memory))
         check_late(self.spec, decision)
+        touched.decided(decision, memory)
+        yield from self._replace(touched)
+        if not touched.is_cut:
+            check_accounts(decision, self.removed_rows())
         yield from self._remember(memory, memory.after(self.changes.batch, decision, self.timestamp_ms))
-        yield from self._replace(decision, is_cut=decision.floor != memory.floor)
         self.write = replace(self.write, rows=len(decision.upserts), changes=decision.counts.to_dict())
-        self._check_accounts(decision)
 
     def _recall_memory(self) -> Generator[Effect, Outcome, Memory]:
         assert self.state is not None
         assert self.spec is not None
-        keys, sequence_by = self.spec.keys, self.spec.sequence_by
-        number, nothing = self.state.txns.get(APP_ID), Memory.empty(keys, sequence_by, self.state.schema)
-        nothing = replace(nothing, table_id=self.state.table_id)
+        columns = self.spec.keys, self.spec.sequence_by, self.state.schema
+        nothing = Memory.empty(*columns, table_id=self.state.table_id)
+        number = self.state.txns.get(APP_ID)
         if number is None:
             return nothing
         path = memory_path(number)
@@ -142,46 +144,25 @@ class ApplyTransaction(OverwriteTransaction):
         if isinstance(answer, Missing):
             raise damaged(path, "it remembers the deleted keys of the table, and is gone")
         assert isinstance(answer.value, bytes)
-        memory = Memory.decode(answer.value, path)
-        if (
-            memory.table_id != self.state.table_id
-        ):  # CREATE OR REPLACE keeps the txns of the table that it replaced
-            return nothing
-        memory.check_declared(keys, sequence_by)
-        return memory
+        return nothing.decode(answer.value, path)
 
     def _remember(self, before: Memory, after: Memory) -> Generator[Effect, Outcome, None]:
-        self.remembers = not after.says_the_same(before) or (APP_ID not in self._known_txns())
+        assert self.state is not None
+        self.remembers = APP_ID not in self.state.txns or not after.says_the_same(before)
         if self.remembers:
             yield from staging.upload([(memory_path(self.memory_number), after.encode())], self.limits)
 
-    def _known_txns(self) -> Sequence[str]:
-        assert self.state is not None
-        return tuple(self.state.txns)
-
     # --- rows that are there ----------------------------------------------------------------------
-    def _known(self, memory: Memory) -> Generator[Effect, Outcome, Known]:
-        """The rows of the table that have keys of the batch, and where each lies."""
+    def _look(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+        """Read the files that may have keys of the batch."""
         assert self.state is not None
         assert self.changes is not None
-        batch = self.changes.batch
-        found = [loose(self.state.schema).empty_table()]
-        self._owners = []
-        wanted = values_of(batch.table, batch.keys)
+        keys = wanted(self.changes.batch)
         for key, add in self.planned().adds.items():
-            if not may_hold(add, wanted, self.state.partition_by, self.state.schema):
-                continue
-            check_rewritable(add)
-            table, _ = yield from self._read(add)
-            hits = np.flatnonzero(has_keys(table, batch.table, batch.keys))
-            found.append(table.take(pa.array(hits)))
-            self._owners += [(key, int(hit)) for hit in hits]
-        return Known(
-            pa.concat_tables(found).combine_chunks(),
-            memory.tombstones.select([*batch.keys, *batch.sequence_by]),
-            memory.floor,
-            memory.forgotten,
-        )
+            if may_hold(add, keys, self.state.partition_by, self.state.schema):
+                check_rewritable(add)
+                read = yield from self._read(add)
+                touched.look(key, read[0], read)
 
     def _read(self, add: Action) -> Generator[Effect, Outcome, tuple[pa.Table, pq.FileMetaData]]:
         """The live rows of a file with all of the table's columns."""
@@ -202,32 +183,25 @@ class ApplyTransaction(OverwriteTransaction):
         return pa.table(columns, schema=wide), footer
 
     # --- what goes --------------------------------------------------------------------------------
-    def _replace(self, decision: Decision, *, is_cut: bool) -> Generator[Effect, Outcome, None]:
-        """Rewrite the files that lose rows; where a truncate came, every file may."""
+    def _replace(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+        """Rewrite the files that lose rows."""
         assert self.state is not None
-        goes: dict[FileKey, list[int]] = {}
-        for place in decision.dropped.tolist():
-            key, row = self._owners[place]
-            goes.setdefault(key, []).append(row)
-        staged: list[StagedFile] = []
-        for number, (key, add) in enumerate(self.planned().adds.items()):
-            self.verdicts[key] = Verdict.KEEP
-            if key not in goes and not is_cut:
-                continue
+        live = self.planned().adds
+        self.verdicts = dict.fromkeys(live, Verdict.KEEP)
+        losing = [key for key in live if touched.may_lose(key)]
+        if losing:
             check_overwrite(self.state, rewrites=True)
-            check_rewritable(add)
-            table, footer = yield from self._read(add)
-            stays = np.ones(table.num_rows, np.bool_)
-            stays[goes.get(key, [])] = False
-            if is_cut and decision.floor is not None:
-                assert self.spec is not None
-                columns = [table.column(name) for name in self.spec.sequence_by]
-                stays &= compared(columns, decision.floor) >= 0
+        for key in losing:
+            check_rewritable(live[key])
+        staged: list[StagedFile] = []
+        for number, key in enumerate(losing):
+            table, footer = touched.kept(key) or (yield from self._read(live[key]))
+            stays = touched.stays(key, table)
             if stays.all():
                 continue
             self.verdicts[key] = Verdict.REWRITE if stays.any() else Verdict.REMOVE
             if stays.any():
-                staged += yield from self._rest(add, table.filter(pa.array(stays)), footer, number)
+                staged += yield from self._rest(live[key], table.filter(pa.array(stays)), footer, number)
         self.rewritten = tuple(staged)
 
     def _rest(
@@ -241,16 +215,6 @@ class ApplyTransaction(OverwriteTransaction):
         check_calendar(footer, rows, add["path"])
         files = self.remainder(add, prepare(rows, schema), number)
         return (yield from stage(files, self.timestamp_ms, self.limits))
-
-    def _check_accounts(self, decision: Decision) -> None:
-        """Compare the numbers of the commit with what the decision says, before anything is committed.
-
-        Raises:
-            InternalError: they differ.
-        """
-        removed = self.removed_rows()
-        if not decision.counts.truncated:
-            check_accounts(decision, removed)
 
     # --- what others wrote --------------------------------------------------------------------------
     def check_conflict(self, version: int, commit: Commit) -> None:
@@ -268,18 +232,13 @@ class ApplyTransaction(OverwriteTransaction):
 
 
 # --- files that cannot hold a key -----------------------------------------------------------------------
-def values_of(batch: pa.Table, keys: Sequence[str]) -> dict[str, pa.Array]:
-    """The values that each key column has in a batch."""
-    return {name: pc.drop_null(pc.unique(batch.column(name))) for name in keys}
-
-
 def may_hold(
-    add: Action, wanted: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema
+    add: Action, keys: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema
 ) -> bool:
     """Whether a file may have a row with a key of the batch, as its partition and its statistics tell."""
     stats = json.loads(add.get("stats") or "{}")
     lowest, highest = stats.get("minValues") or {}, stats.get("maxValues") or {}
-    for name, values in wanted.items():
+    for name, values in keys.items():
         if not len(values):
             return False
         if name in partition_by:

@@ -9,10 +9,18 @@ from typing import TypeAlias
 from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path
-from safewrite.delta.write.members import Entry, carried, own_info
+from safewrite.delta.write.members import carried, own_info
 from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Transaction, Write
-from safewrite.delta.write.write import Done, entry_at, from_the_start, is_of_another, recall_txn, stands
+from safewrite.delta.write.write import (
+    Done,
+    entry_at,
+    from_the_start,
+    is_of_another,
+    recall_txn,
+    repeat,
+    standing,
+)
 from safewrite.errors import CommitUnknownError, ReplayMismatchError
 from safewrite.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 from safewrite.protocol import keys, staging
@@ -72,6 +80,7 @@ def _write_many(
         if not candidate.write.members:
             yield from _remember(state, None)
             return GroupDone(None, (), state.known)
+        yield from candidate.prepare()
         yield from _stage(candidate, encode, limits)
         try:
             landed = yield from commit(
@@ -134,11 +143,7 @@ def _as_answer(write: Write, met: Met, limits: Limits) -> Generator[Effect, Outc
         entry = yield from entry_at(write, met, limits)
     except ReplayMismatchError as error:
         return error
-    return _repeat(write, met.version, entry)
-
-
-def _repeat(write: Write, version: int, entry: Entry) -> Done:
-    return Done(version, True, int(entry.get("rows", write.rows)), int(entry.get("files", 0)), 0, None)
+    return repeat(write, met.version, entry)
 
 
 def _remember(state: _State, version: int | None) -> Generator[Effect, Outcome, None]:
@@ -205,7 +210,7 @@ def _recall_landed(
             assert isinstance(answer.value, bytes)
             there = write.key in carried(own_info(answer.value, record.version), (write.key,))
         else:
-            there = yield from stands(record, record.version, state.limits)
+            there = (yield from standing(record, record.version, state.limits)) is not None
         if not there:
             confirmed = False
             state.records[write.key] = from_the_start(write, state.candidate.table_id)
@@ -215,5 +220,5 @@ def _recall_landed(
         except ReplayMismatchError as error:
             state.known[write.key] = error
         else:
-            state.known[write.key] = _repeat(write, record.version, {})
+            state.known[write.key] = repeat(write, record.version, {})
     return confirmed

@@ -29,7 +29,7 @@ from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
     Done,
     is_of_another,
-    stands,
+    standing,
     write,
 )
 from safewrite.errors import (
@@ -268,12 +268,12 @@ def check_rewritable(add: Action) -> None:
     path = add["path"]
     if add.get("deletionVector"):
         raise UnsupportedTableError(
-            f"{path} has a deletion vector (feature deletionVectors), and where= asks to rewrite it. Nothing was "
+            f"{path} has a deletion vector (feature deletionVectors), and this write would have to rewrite it. Nothing was "
             "written. Name whole partitions, or purge the vectors first (Spark: REORG TABLE ... APPLY (PURGE))."
         )
     if "://" in path or path.startswith(("/", "file:")):
         raise UnsupportedTableError(
-            f"{path} lies outside the table (a shallow clone), and where= asks to rewrite it. Nothing was written."
+            f"{path} lies outside the table (a shallow clone), and this write would have to rewrite it. Nothing was written."
         )
 
 
@@ -375,4 +375,4 @@ def _known(candidate: OverwriteTransaction, limits: Limits) -> Generator[Effect,
     record = yield from keys.recall(wanted.key, limits)
     if record is None or record.version is None or is_of_another(record, candidate.table_id):
         return False
-    return (yield from stands(record, record.version, limits))
+    return (yield from standing(record, record.version, limits)) is not None

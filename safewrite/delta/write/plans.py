@@ -190,7 +190,7 @@ class Planner:
         from safewrite.delta.write.apply import ApplyTransaction
 
         features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
-        features.check_txns_stay(state)
+        features.check_txns_stay(state, "the deleted keys, and a late change could bring such a row back")
         changes = read(data, spec, state.schema, state.partition_by)
         key = name.key_for(self.new_id, state.version)
         fingerprint = changes.fingerprint

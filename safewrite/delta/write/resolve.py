@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from safewrite.delta.log.actions import commit_path, version_of
 from safewrite.delta.write.members import Entry, all_writes, carried, find_write, own_info
-from safewrite.delta.write.write import is_of_another, stands
+from safewrite.delta.write.write import is_of_another, standing
 from safewrite.errors import CommitUnknownError
 from safewrite.protocol import keys, values
 from safewrite.protocol.ask import Limits, ask, unanswered
@@ -29,15 +29,13 @@ def resolve(
     record = yield from keys.recall(key, limits)
     if record is not None and is_of_another(record, table_id):
         record = None
-    if (
-        record is not None
-        and record.version is not None
-        and not (yield from stands(record, record.version, limits))
-    ):
-        record = None
     if record is not None and record.version is not None:
-        rows = record.fingerprint.split(":")[1]
-        return record.version, {"key": key, "fingerprint": record.fingerprint, "rows": int(rows), "files": 0}
+        entry = yield from standing(record, record.version, limits)
+        if entry is not None:
+            rows = int(record.fingerprint.split(":")[1])
+            told = {"key": key, "fingerprint": record.fingerprint, "rows": rows, "files": 0}
+            return record.version, {**told, **entry}
+        record = None
     # The claim is read before the log: what is finished in between then shows in the log.
     pending = (yield from _pending(key, limits)) if arbiter.lock_table else None
     base = record.base_version if record is not None else _base(key, -1)

@@ -9,7 +9,9 @@ from typing import Any
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, Commit
+from safewrite.delta.log.features import check_txns_stay
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write import conflicts
 from safewrite.delta.write.members import COLUMNS, ENGINE, Entry, brief, carried, listing
 from safewrite.delta.write.staging import StagedFile, recheck
 from safewrite.errors import (
@@ -24,12 +26,12 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor, Found
 from safewrite.protocol.effects import Effect, Outcome, Put
 from safewrite.protocol.members import MembersMetError, Met
+from safewrite.protocol.positions import Moves, must_stand
 
 FINGERPRINT_OF = "safewrite:fingerprint:"
 """App id of the ``txn`` that carries the 63-bit fingerprint of an app's last batch, past any log clean-up."""
 VERSION_OF = "safewrite:version:"
 """App id of the ``txn`` that carries the table version in which an app's last batch landed."""
-OWN_PROPERTIES = "safewrite."
 SUMMARY_CHARS_MAX = 4096
 """A lock entry with a longer summary costs more than reading the commit that it sums up."""
 
@@ -109,6 +111,8 @@ class Transaction:
     """Members that were found in other commits, by key."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """What the caller wants ``commitInfo`` to say."""
+    positions: Moves = field(default_factory=dict)
+    """How far this commit takes the caller's sources."""
     accounted: int = -1
     table_id: str | None = None
     operation: str = "WRITE"
@@ -134,7 +138,12 @@ class Transaction:
         return self.accounted if self.state is None else self.state.version
 
     def prepare(self) -> Generator[Effect, Outcome, None]:
-        """Do what must be done once it is known that no earlier call wrote this, and before files are made."""
+        """Do what must be done once it is known that no earlier call wrote this, and before files are made.
+
+        Raises:
+            ConflictError: kind POSITION_MOVED.
+        """
+        self.check_positions()
         yield from ()
 
     # --- what is written ------------------------------------------------------------------------
@@ -221,6 +230,8 @@ class Transaction:
                 numbers[app_id] = app_version
                 numbers[FINGERPRINT_OF + app_id] = write.fingerprint_int63
                 numbers[VERSION_OF + app_id] = version
+        for name, move in self.positions.items():
+            numbers[conflicts.position_id(str(self.table_id), name)] = move.end
         return [
             {"appId": name, "version": number, "lastUpdated": self.timestamp_ms}
             for name, number in numbers.items()
@@ -271,7 +282,7 @@ class Transaction:
 
     def check_conflict(self, version: int, commit: Commit) -> None:
         """Raise if a commit that landed first makes this write invalid (H9)."""
-        self._check_protocol(version, commit)
+        conflicts.check_protocol(self.state, version, commit)
         if commit.metadata is not None:
             self._check_metadata(version, commit.metadata)
 
@@ -295,6 +306,7 @@ class Transaction:
                 keys.must_match(self.write.key, self.found["fingerprint"], self.write.fingerprint, version)
             return Found(version, own=False)
         self._check_txn(self.write, version, commit)
+        self._check_moved(version, commit)
         return None
 
     def _meet(self, version: int, commit: Commit, info: Mapping[str, Any]) -> None:
@@ -308,6 +320,10 @@ class Transaction:
                 self._check_txn(write, version, commit)
             except ReplayMismatchError as error:
                 self.met[write.key] = error
+        if (
+            not found
+        ):  # else it may be an earlier call of ours; what is left of the group is checked before it goes on
+            self._check_moved(version, commit)
 
     def without(self, known: Container[str], commit_id: str) -> None:
         """Go on without the members of these keys, as another commit with other files."""
@@ -318,35 +334,33 @@ class Transaction:
 
     def _check_txn(self, write: Write, version: int, commit: Commit) -> None:
         """Refuse to follow another batch of our app that has landed (E3, E7)."""
-        if write.txn is None or version <= self.accounted:
-            return
-        app_id, app_version = write.txn
-        for txn in commit.txns:
-            if txn["appId"] == app_id and txn["version"] >= app_version:
-                raise ReplayMismatchError(
-                    f"App {app_id!r} committed its version {txn['version']} in table version {version} while "
-                    f"this call was writing version {app_version}: two writers use one app id. Nothing of this "
-                    "call was written. Stop one of them, or give it an app id of its own.",
-                    key=write.key,
-                )
+        if version > self.accounted:
+            conflicts.check_batch(write, version, commit)
 
-    def _check_protocol(self, version: int, commit: Commit) -> None:
-        if commit.protocol is not None and self.state is not None and commit.protocol != self.state.protocol:
-            raise ConflictError(
-                f"Version {version} changed the table's protocol while this write was under way. Nothing was "
-                "committed; call again.",
-                kind=Kind.SCHEMA_CHANGED,
-            )
+    def _check_moved(self, version: int, commit: Commit) -> None:
+        """Refuse to follow other rows of our sources that have landed (E7)."""
+        if self.positions and version > self.accounted:
+            conflicts.check_moved(self.positions, self.table_id, commit, self.write.key)
+
+    def check_positions(self) -> None:
+        """Refuse to move positions that are elsewhere in the newest version that was examined."""
+        if self.positions:
+            if self.state is not None:
+                check_txns_stay(self.state, "how far sources were taken, and their rows could come twice")
+            must_stand(conflicts.positions_of(self.state), self.positions, self.write.key)
 
     def _check_metadata(self, version: int, metadata: Action) -> None:
         assert self.state is not None
-        if _significant(metadata) != _significant(self.state.metadata):
+        if conflicts.significant(metadata) != conflicts.significant(self.state.metadata):
             raise ConflictError(
                 f"Version {version} changed the table's schema or properties while this write was under way. "
                 "Nothing was committed; call again.",
                 kind=Kind.SCHEMA_CHANGED,
             )
-        theirs, ours = _own_properties(metadata), _own_properties(self.metadata or self.state.metadata)
+        theirs, ours = (
+            conflicts.own_properties(metadata),
+            conflicts.own_properties(self.metadata or self.state.metadata),
+        )
         if theirs and ours and theirs != ours:
             raise UnsafeConfigError(
                 f"Another writer recorded {theirs} as this table's arbiter in version {version}; this one uses "
@@ -379,21 +393,3 @@ def summed_up(version: int, summary: str, digest: str) -> Commit:
     known = json.loads(summary)
     txns = [{"txn": {"appId": name, "version": number}} for name, number in known["txns"].items()]
     return Commit(version, ({"commitInfo": {ENGINE: known}}, *txns), digest=digest)
-
-
-def _significant(metadata: Action) -> Action:
-    """Metadata without what safewrite records about itself."""
-    configuration = metadata.get("configuration") or {}
-    kept = {name: value for name, value in configuration.items() if not name.startswith(OWN_PROPERTIES)}
-    return {
-        "id": metadata.get("id"),
-        "schemaString": json.loads(metadata["schemaString"]),
-        "partitionColumns": metadata.get("partitionColumns") or [],
-        "configuration": kept,
-    }
-
-
-def _own_properties(metadata: Action) -> dict[str, str]:
-    configuration = metadata.get("configuration") or {}
-    names = ("safewrite.arbiter", "safewrite.lock-table", "safewrite.lock-path")
-    return {name: value for name, value in configuration.items() if name in names}

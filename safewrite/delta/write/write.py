@@ -134,10 +134,10 @@ def recall(
     if not ours and is_of_another(record, candidate.table_id):
         record = from_the_start(named, candidate.table_id)
     if record.version is not None:
-        if (yield from stands(record, record.version, limits)):
+        entry = yield from standing(record, record.version, limits)
+        if entry is not None:
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
-            done = yield from _repeat(named, record.version, candidate.state, limits)
-            return Recalled(record, seen, done=done)
+            return Recalled(record, seen, done=repeat(named, record.version, entry, candidate.state))
         record = from_the_start(named, candidate.table_id)
     if ours and generated_base is None:
         return Recalled(record, seen)
@@ -149,18 +149,25 @@ def recall(
     return Recalled(record, seen, looked=True, done=done)
 
 
-def _repeat(
-    named: Write, version: int, state: Snapshot | None, limits: Limits
+def repeat(
+    named: Write, version: int, entry: Entry, state: Snapshot | None = None, *, attempts: int = 0
+) -> Done:
+    """A write that a version carries already; ``entry`` is how it describes it, as far as that is known."""
+    rows, files = int(entry.get("rows", named.rows)), int(entry.get("files", 0))
+    return Done(version, True, rows, files, attempts, state, changes=entry.get("changes"))
+
+
+def _repeat_of_batch(
+    named: Write, version: int, state: Snapshot, limits: Limits
 ) -> Generator[Effect, Outcome, Done]:
-    """A write that is known to be in a version; what became of its changes only the commit itself tells."""
-    entry: Entry = {}
+    """A batch that its app's ``txn`` shows in a version; what became of its changes only the commit itself tells."""
+    entry: Entry | None = None
     if named.changes is not None:
         got = yield from fetch_one(Get(commit_path(version), name="recall.get_commit"), limits)
         if isinstance(got, Ok):
             assert isinstance(got.value, bytes)
-            entry = (yield from find_write(got.value, version, named.key, limits)) or {}
-    rows, files = int(entry.get("rows", named.rows)), int(entry.get("files", 0))
-    return Done(version, True, rows, files, 0, state, changes=entry.get("changes"))
+            entry = yield from find_write(got.value, version, named.key, limits)
+    return repeat(named, version, entry or {}, state)
 
 
 def is_of_another(record: LedgerRecord, table_id: str | None) -> bool:
@@ -208,8 +215,7 @@ def found_again(
         # The intent may be an earlier call's with other rows, which never landed; the log confirms ours.
         landed = replace(record, fingerprint=candidate.write.fingerprint)
         yield from keys.remember(landed, found.version, limits)
-    rows, files = int(entry.get("rows", candidate.write.rows)), int(entry.get("files", 0))
-    return Done(found.version, True, rows, files, attempts, None, changes=entry.get("changes"))
+    return repeat(candidate.write, found.version, entry, attempts=attempts)
 
 
 def entry_at(write: Write, at: Met, limits: Limits) -> Generator[Effect, Outcome, Entry]:
@@ -231,20 +237,22 @@ def entry_at(write: Write, at: Met, limits: Limits) -> Generator[Effect, Outcome
     return entry
 
 
-def stands(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, bool]:
-    """False if the ledger speaks of a table that was dropped: the log is the truth, and does not confirm it
-    (A17).
+def standing(record: LedgerRecord, version: int, limits: Limits) -> Generator[Effect, Outcome, Entry | None]:
+    """The write that the ledger tells of, as its commit describes it; None if it speaks of a table that was dropped.
 
-    Where a version is gone and later ones stand, log clean-up removed it, and the ledger is believed.
+    The log is the truth: None where it does not confirm the ledger (A17).  Where a version is gone and later ones stand,
+    log clean-up removed it, and the ledger is believed; then, and where a file lists the commit's writes, nothing more is
+    said of it.
     """
     found = yield from fetch_one(Get(commit_path(version), name="recall.get_commit"), limits)
     if isinstance(found, Ok):
         assert isinstance(found.value, bytes)
-        return record.key in carried(own_info(found.value, version), (record.key,))
+        there = carried(own_info(found.value, version), (record.key,))
+        return (there[record.key] or {}) if record.key in there else None
     later = yield from fetch_one(
         List("_delta_log/", start_after=commit_path(version), limit=1, name="recall.list"), limits
     )
-    return isinstance(later, Ok) and bool(later.value)
+    return {} if isinstance(later, Ok) and later.value else None
 
 
 def _in_ledger(named: Write) -> bool:
@@ -266,7 +274,7 @@ def recall_txn(
     if last == app_version and FINGERPRINT_OF + app_id in state.txns:
         landed_in = state.txns.get(VERSION_OF + app_id, state.version)
         if state.txns[FINGERPRINT_OF + app_id] == named.fingerprint_int63:
-            return (yield from _repeat(named, landed_in, state, limits))
+            return (yield from _repeat_of_batch(named, landed_in, state, limits))
         raise _skipped(
             named,
             f"it was committed in version {landed_in} with {keys.other_rows(named.fingerprint)}",
@@ -277,7 +285,7 @@ def recall_txn(
         raise _skipped(named, f"the app's last version is {last}, and no commit in the log shows these rows")
     version, fingerprint = found
     keys.must_match(named.key, fingerprint, named.fingerprint, version)
-    return (yield from _repeat(named, version, state, limits))
+    return (yield from _repeat_of_batch(named, version, state, limits))
 
 
 def _skipped(named: Write, why: str, version: int | None = None) -> ReplayMismatchError:

@@ -16,6 +16,7 @@ from safewrite.iceberg.data.manifests import (
 )
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.opening import check_format
+from safewrite.iceberg.write import positions as told
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write, find, find_members
 from safewrite.protocol.ask import Limits, ask, unanswered
@@ -23,6 +24,7 @@ from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, WallClock
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MembersMetError, Met
+from safewrite.protocol.positions import Moves, must_stand
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestFile
@@ -60,6 +62,8 @@ class AppendPlan:
     last_list: LastList = field(default_factory=LastList, repr=False)
     properties: Mapping[str, str] = field(default_factory=dict)
     """What the caller wants the summary to say."""
+    positions: Moves = field(default_factory=dict)
+    """How far this snapshot takes the caller's sources."""
     met: dict[str, Met | ReplayMismatchError] = field(default_factory=dict)
     """Writes that were found in other snapshots, by key."""
     attempt: int = 0
@@ -103,6 +107,11 @@ class AppendPlan:
         if self.met:
             raise MembersMetError("Members were committed meanwhile. Nothing of this group was committed.")
 
+    def check_positions(self, head: TableVersion) -> None:
+        """Refuse to move positions that are elsewhere in a table version."""
+        if self.positions:
+            must_stand(told.positions_of(head), self.positions, self.write.key)
+
     def without(self, known: Container[str], write_id: str) -> None:
         """Go on without the members of these keys, as another snapshot with other files."""
         left = [write for write in self.write.members if write.key not in known]
@@ -112,7 +121,13 @@ class AppendPlan:
         self.staging, self._manifest = Staging(self.limits), None
 
     def stage(self, head: TableVersion) -> Generator[Effect, Outcome, CommitRequest]:
-        """Upload what is not there yet, and write the manifest list of this attempt."""
+        """Upload what is not there yet, and write the manifest list of this attempt.
+
+        Raises:
+            ConflictError: kind POSITION_MOVED.  Only here, when it is known that no table version since the last carries
+                this write: an earlier attempt may have landed, and others have gone on from its positions.
+        """
+        self.check_positions(head)
         self.bound = head
         manifests, puts = yield from self.new_manifests(head)
         location = self.new_location(head, f"snap-{self.snapshot_id}-{self.attempt}-{self.write_id}.avro")
@@ -198,14 +213,19 @@ class AppendPlan:
             added=self.added,
             removed=self.removed,
             list_location=location,
-            properties={**self.properties, **self.write.summary()},
+            properties={**self.properties, **self.write.summary(), **told.summary(self.positions)},
             now_ms=now_ms,
         )
-        requirements, updates = snapshot_updates(head, made, self.write, self.branch)
+        requirements, updates = snapshot_updates(head, made, self._table_properties(), self.branch)
         if self.evolution:
             requirements = (*requirements, *self.evolution.requirements)
             updates = (*self.evolution.updates, *updates)
         return CommitRequest(head, (self.snapshot_id,), requirements, updates, (location,))
+
+    def _table_properties(self) -> dict[str, str]:
+        """Properties of the table, set in the same commit."""
+        moved = told.table_properties(self.positions, self.snapshot_id)
+        return self.write.table_properties(self.snapshot_id) | moved
 
     def new_location(self, head: TableVersion, name: str) -> str:
         """The location of a new file of the table's metadata."""
@@ -231,7 +251,7 @@ def check_unchanged(planned: TableVersion, head: TableVersion) -> None:
 
 
 def snapshot_updates(
-    head: TableVersion, made: object, write: Write, branch: str
+    head: TableVersion, made: object, properties: dict[str, str], branch: str
 ) -> tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]:
     """The requirements and the updates of a snapshot's commit.
 
@@ -255,9 +275,8 @@ def snapshot_updates(
         AssertRefSnapshotId.model_validate({"ref": branch, "snapshot-id": head.current}),
         AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
     )
-    named = write.table_properties(made.snapshot_id)
     updates: Sequence[TableUpdate] = (
-        *([SetPropertiesUpdate(updates=named)] if named else []),
+        *([SetPropertiesUpdate(updates=properties)] if properties else []),
         AddSnapshotUpdate(snapshot=made),
         SetSnapshotRefUpdate.model_validate(
             {"ref-name": branch, "type": SnapshotRefType.BRANCH, "snapshot-id": made.snapshot_id}

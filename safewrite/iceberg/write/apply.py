@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.decide import Decision, Known, check_accounts, decide
+from safewrite.changes.decide import Decision, check_accounts, decide
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import compared
-from safewrite.changes.reading import Changes, Spec, check_late, has_keys, loose
+from safewrite.changes.reading import Changes, Spec, check_late, loose
+from safewrite.changes.touched import Touched
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames import prepare
 from safewrite.frames.predicate import Both, Compare, Predicate
@@ -83,16 +83,19 @@ class ApplyPlan(ReplacePlan):
         schema = arrow_schema(table_of(head).metadata.schema())
         memory = yield from self._recalled(head, self.spec, schema)
         tasks = yield from self._tasks(head, _bounds(self.changes))
-        owners, known = yield from self._known(head, tasks, memory, schema)
-        self.decision = decision = decide(self.changes.batch, known)
+        touched = Touched[Mark](self.changes.batch, schema)
+        for mark, task in tasks.items():
+            table = yield from self._rows(head, task, schema)
+            touched.look(mark, table, table)
+        self.decision = decision = decide(self.changes.batch, touched.known(memory))
         check_late(self.spec, decision)
-        cut = decision.floor if decision.floor != memory.floor else None
-        if cut is not None:
+        touched.decided(decision, memory)
+        if touched.is_cut:
             tasks = yield from self._tasks(head, EVERYTHING)
         self._removed, self._rewritten, self._dropped_rows = [], [], 0
-        yield from self._replace(head, tasks, [owners[at] for at in decision.dropped.tolist()], cut, schema)
+        yield from self._replace(head, tasks, touched, schema)
         yield from self._insert(head, decision, schema)
-        if cut is None:
+        if not touched.is_cut:
             check_accounts(decision, self._dropped_rows)
         clock = yield WallClock()
         assert isinstance(clock, Ok)
@@ -130,45 +133,22 @@ class ApplyPlan(ReplacePlan):
         wide = loose(schema)
         return pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in rows.tables())])
 
-    def _known(
-        self, head: TableVersion, tasks: dict[Mark, FileScanTask], memory: Memory, schema: pa.Schema
-    ) -> Generator[Effect, Outcome, tuple[list[tuple[Mark, int]], Known]]:
-        """Where the rows lie that have keys of the batch, and these rows."""
-        assert self.changes is not None
-        batch = self.changes.batch
-        owners: list[tuple[Mark, int]] = []
-        found = [loose(schema).empty_table()]
-        for mark, task in tasks.items():
-            table = yield from self._rows(head, task, schema)
-            hits = np.flatnonzero(has_keys(table, batch.table, batch.keys))
-            found.append(table.take(pa.array(hits)))
-            owners += [(mark, int(hit)) for hit in hits]
-        rows = pa.concat_tables(found).combine_chunks()
-        stones = memory.tombstones.select([*batch.keys, *batch.sequence_by])
-        return owners, Known(rows, stones, memory.floor, memory.forgotten)
-
     # --- what goes and what comes --------------------------------------------------------------------
     def _replace(
         self,
         head: TableVersion,
         tasks: dict[Mark, FileScanTask],
-        dropped: Sequence[tuple[Mark, int]],
-        cut: tuple[Any, ...] | None,
+        touched: Touched[Mark],
         schema: pa.Schema,
     ) -> Generator[Effect, Outcome, None]:
-        """Rewrite the files that lose rows; where a truncate came, every file may."""
-        assert self.spec is not None
-        goes: dict[Mark, list[int]] = {}
-        for mark, row in dropped:
-            goes.setdefault(mark, []).append(row)
+        """Rewrite the files that lose rows."""
         for mark, task in tasks.items():
-            if mark not in goes and cut is None:
+            if not touched.may_lose(mark):
                 continue
-            table = yield from self._rows(head, task, schema)
-            stays = np.ones(table.num_rows, np.bool_)
-            stays[goes.get(mark, [])] = False
-            if cut is not None:
-                stays &= compared([table.column(name) for name in self.spec.sequence_by], cut) >= 0
+            table = touched.kept(mark)
+            if table is None:
+                table = yield from self._rows(head, task, schema)
+            stays = touched.stays(mark, table)
             if stays.all() and table.num_rows:
                 continue
             self._removed.append(task.file)
@@ -205,9 +185,10 @@ class ApplyPlan(ReplacePlan):
     def _recalled(
         self, head: TableVersion, spec: Spec, schema: pa.Schema
     ) -> Generator[Effect, Outcome, Memory]:
+        nothing = Memory.empty(spec.keys, spec.sequence_by, schema)
         location = head.properties.get(MEMORY)
         if location is None:
-            return Memory.empty(spec.keys, spec.sequence_by, schema)
+            return nothing
         get = Get(location, name="apply.get_memory")
         outcome = yield from ask(get, self.limits)
         if isinstance(outcome, Missing):
@@ -216,11 +197,10 @@ class ApplyPlan(ReplacePlan):
             raise unanswered(get, outcome)
         assert isinstance(outcome.value, bytes)
         try:
-            memory = Memory.decode(puffin.decoded(outcome.value), location)
+            body = puffin.decoded(outcome.value)
         except (ValueError, KeyError) as error:
             raise _forgotten(location, str(error)) from error
-        memory.check_declared(spec.keys, spec.sequence_by)
-        return memory
+        return nothing.decode(body, location)
 
     def _remember(
         self, head: TableVersion, before: Memory, after: Memory

@@ -79,6 +79,7 @@ def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[E
         if not plan.write.members:
             yield from _remember(state, None)
             return GroupDone(None, (), state.known)
+        plan.check_positions(state.head)
         yield from plan.staging.upload(encode(plan.write.members))
         plan.write = Write.group(plan.write.key, plan.write.members, len(plan.staging.data_files))
         try:
@@ -184,4 +185,4 @@ def _as_known(write: Write, found: Resolved, head: TableVersion) -> Answer:
         keys.must_match(write.key, found.fingerprint, write.fingerprint, found.snapshot_id)
     except ReplayMismatchError as error:
         return error
-    return Done(found.snapshot_id, True, found.rows, found.files, 0, head)
+    return Done(found.snapshot_id, True, found.rows, found.files, 0, head, changes=found.changes)

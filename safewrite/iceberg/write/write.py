@@ -20,6 +20,7 @@ from safewrite.protocol.iceberg.commit import METADATA_READ_MAX, Swapped, commit
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import Met
+from safewrite.protocol.positions import Moves
 from safewrite.protocol.values import LedgerRecord
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class WritePlan(Plan, Protocol):
     write: Write
     properties: Mapping[str, str]
     """What the caller wants the summary to say."""
+    positions: Moves
+    """How far the snapshot takes the caller's sources."""
     snapshot_id: int
     planned: TableVersion
     """The table version that it was planned on."""
@@ -49,6 +52,9 @@ class WritePlan(Plan, Protocol):
 
     def removed_rows(self) -> int | None:
         """How many rows the snapshot removes; None where nobody counted them."""
+
+    def check_positions(self, head: TableVersion) -> None:
+        """Refuse to move positions that are elsewhere in a table version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
             done = yield from _already(plan, found, head, record, limits, attempts=0)
             return replace(done, head=now)
         head = now
+    plan.check_positions(head)
     yield from plan.staging.upload(encode())
     plan.write = replace(plan.write, files=len(plan.staging.data_files))
     try:
@@ -217,18 +224,19 @@ class Resolved:
     fingerprint: str
     rows: int
     files: int
+    changes: Mapping[str, int] | None = None
 
     def entry(self, key: str) -> dict[str, Any]:
         """The entry that a receipt is made from."""
-        return {"key": key, "fingerprint": self.fingerprint, "rows": self.rows, "files": self.files}
+        told = {"key": key, "fingerprint": self.fingerprint, "rows": self.rows, "files": self.files}
+        return told | ({} if self.changes is None else {"changes": self.changes})
 
 
 def described(head: TableVersion, at: int, key: str, limits: Limits) -> Generator[Effect, Outcome, Resolved]:
     """A write that a snapshot carries, as the history describes it."""
     entry = (yield from members.entry_at(head, at, key, limits)) or {}
-    return Resolved(
-        at, str(entry.get("fingerprint", "")), int(entry.get("rows", 0)), int(entry.get("files", 0))
-    )
+    rows, files = int(entry.get("rows", 0)), int(entry.get("files", 0))
+    return Resolved(at, str(entry.get("fingerprint", "")), rows, files, entry.get("changes"))
 
 
 # --- what earlier calls may have done ---------------------------------------------------------------
@@ -315,7 +323,7 @@ def landed_and_expired(
 
 def _as_done(earlier: Resolved, named: Write, head: TableVersion) -> Done:
     keys.must_match(named.key, earlier.fingerprint, named.fingerprint, earlier.snapshot_id)
-    return Done(earlier.snapshot_id, True, earlier.rows, earlier.files, 0, head)
+    return Done(earlier.snapshot_id, True, earlier.rows, earlier.files, 0, head, changes=earlier.changes)
 
 
 def reaches(head: TableVersion, base: int) -> bool:

@@ -32,6 +32,9 @@ class Rows:
     anchor: None = None
     met: dict[str, Met | SafewriteError] = field(default_factory=dict)
 
+    def prepare(self) -> Generator[Effect, Outcome, None]:
+        yield from ()
+
     def body(self, version: int) -> bytes:
         if self.met:
             raise MembersMetError("Met.")

@@ -57,6 +57,9 @@ class Row:
             self.met[self.write.key] = found
         return None if found is None else found.version
 
+    def check_positions(self, head: TableVersion) -> None:
+        """A row takes no source anywhere."""
+
     def stage(self, head: TableVersion) -> Generator[Effect, Outcome, CommitRequest]:
         self.bound = head
         path = f"list-{self.attempt}-{self.tries}"

@@ -1,0 +1,92 @@
+"""Gathers the rows of data files that have keys of a batch, and tells which rows of a file stay."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.decide import Batch, Decision, Known
+from safewrite.changes.memory import Memory
+from safewrite.changes.positions import Flags, compared
+from safewrite.changes.reading import loose
+from safewrite.frames.prepare import KEPT_BYTES
+
+FileT = TypeVar("FileT", bound=Hashable)
+
+
+def wanted(batch: Batch) -> dict[str, pa.Array]:
+    """The values that each key column has in a batch."""
+    return {name: pc.drop_null(pc.unique(batch.table.column(name))) for name in batch.keys}
+
+
+class Touched(Generic[FileT]):
+    """The rows of a table that a batch may change, and where each lies; files are named as a format likes.
+
+    What was read of a file is kept up to ``KEPT_BYTES`` in all, so that most files are read once.
+    """
+
+    def __init__(self, batch: Batch, schema: pa.Schema) -> None:
+        self._batch = batch
+        self._wanted = wanted(batch)
+        self._found = [loose(schema).empty_table()]
+        self._owners: list[tuple[FileT, int]] = []
+        self._goes: dict[FileT, list[int]] = {}
+        self._cut: tuple[Any, ...] | None = None
+        self._kept: dict[FileT, Any] = {}
+        self._left_bytes = KEPT_BYTES
+
+    def look(self, file: FileT, table: pa.Table, read: object) -> None:
+        """Note the rows of a file that have keys of the batch; ``read`` is what :meth:`kept` gives back."""
+        hits = np.ones(table.num_rows, np.bool_)
+        for name, values in self._wanted.items():
+            column = table.column(name)
+            hits &= np.asarray(pc.is_in(column, value_set=values.cast(column.type)).to_numpy(), np.bool_)
+        rows = np.flatnonzero(hits)
+        self._found.append(table.take(pa.array(rows)))
+        self._owners += [(file, int(row)) for row in rows]
+        if len(rows) and table.nbytes <= self._left_bytes:
+            self._left_bytes -= table.nbytes
+            self._kept[file] = read
+
+    def kept(self, file: FileT) -> Any:
+        """What was read of a file, once; None if it has to be read again."""
+        return self._kept.pop(file, None)
+
+    def known(self, memory: Memory) -> Known:
+        """What the table holds and remembers of the keys."""
+        batch = self._batch
+        return Known(
+            pa.concat_tables(self._found).combine_chunks(),
+            memory.tombstones.select([*batch.keys, *batch.sequence_by]),
+            memory.floor,
+            memory.forgotten,
+        )
+
+    def decided(self, decision: Decision, memory: Memory) -> None:
+        """Take what was decided: which rows go, and up to where everything does."""
+        self._cut = decision.floor if decision.floor != memory.floor else None
+        for place in decision.dropped.tolist():
+            file, row = self._owners[place]
+            self._goes.setdefault(file, []).append(row)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a truncate came: then any file of the table may lose rows."""
+        return self._cut is not None
+
+    def may_lose(self, file: FileT) -> bool:
+        """Whether a file may lose rows."""
+        return self.is_cut or file in self._goes
+
+    def stays(self, file: FileT, table: pa.Table) -> Flags:
+        """Which rows of a file stay."""
+        stays = np.ones(table.num_rows, np.bool_)
+        stays[self._goes.get(file, [])] = False
+        if self._cut is not None:
+            sequence = [table.column(name) for name in self._batch.sequence_by]
+            stays &= compared(sequence, self._cut) >= 0
+        return stays

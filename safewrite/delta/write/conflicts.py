@@ -1,0 +1,93 @@
+"""Decides what other writers' commits make of a write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from safewrite.delta.log.actions import Action, Commit
+from safewrite.delta.log.snapshot import Snapshot
+from safewrite.errors import ConflictError, Kind, ReplayMismatchError
+from safewrite.protocol.positions import Moves, moved
+
+if TYPE_CHECKING:
+    from safewrite.delta.write.transaction import Write
+
+OWN_PROPERTIES = "safewrite."
+_POSITION = "safewrite:position:"
+"""App ids of the ``txn`` actions that carry positions; the table's id follows, for a table that replaces another
+(CREATE OR REPLACE) keeps its log, and has none of its rows."""
+
+
+def check_batch(write: Write, version: int, commit: Commit) -> None:
+    """Refuse to follow another batch of our app that has landed (E3, E7)."""
+    if write.txn is None:
+        return
+    app_id, app_version = write.txn
+    for txn in commit.txns:
+        if txn["appId"] == app_id and txn["version"] >= app_version:
+            raise ReplayMismatchError(
+                f"App {app_id!r} committed its version {txn['version']} in table version {version} while "
+                f"this call was writing version {app_version}: two writers use one app id. Nothing of this "
+                "call was written. Stop one of them, or give it an app id of its own.",
+                key=write.key,
+            )
+
+
+def check_protocol(state: Snapshot | None, version: int, commit: Commit) -> None:
+    """Refuse to follow a change of the table's protocol."""
+    if commit.protocol is not None and state is not None and commit.protocol != state.protocol:
+        raise ConflictError(
+            f"Version {version} changed the table's protocol while this write was under way. Nothing was "
+            "committed; call again.",
+            kind=Kind.SCHEMA_CHANGED,
+        )
+
+
+# --- positions of sources -------------------------------------------------------------------------------
+def position_id(table_id: str, name: str) -> str:
+    """The app id under which a table keeps the position of a source."""
+    return f"{_POSITION}{table_id}:{name}"
+
+
+def positions_of(state: Snapshot | None) -> Mapping[str, int]:
+    """The positions of a table by name."""
+    if state is None:
+        return MappingProxyType({})
+    own = position_id(state.table_id, "")
+    return {app_id[len(own) :]: at for app_id, at in state.txns.items() if app_id.startswith(own)}
+
+
+def check_moved(moves: Moves, table_id: str | None, commit: Commit, key: str) -> None:
+    """Refuse to follow a commit that moved a position of ours, wherever to.
+
+    Raises:
+        ConflictError: kind POSITION_MOVED.
+    """
+    ours = {position_id(str(table_id), name): name for name in moves}
+    for txn in commit.txns:
+        if txn["appId"] in ours:
+            name = ours[txn["appId"]]
+            raise moved(name, moves[name], str(txn["version"]), key)
+
+
+# --- metadata -------------------------------------------------------------------------------------------
+def significant(metadata: Action) -> Action:
+    """Metadata without what safewrite records about itself."""
+    configuration = metadata.get("configuration") or {}
+    kept = {name: value for name, value in configuration.items() if not name.startswith(OWN_PROPERTIES)}
+    return {
+        "id": metadata.get("id"),
+        "schemaString": json.loads(metadata["schemaString"]),
+        "partitionColumns": metadata.get("partitionColumns") or [],
+        "configuration": kept,
+    }
+
+
+def own_properties(metadata: Action) -> dict[str, str]:
+    """What metadata says of the table's arbiter."""
+    configuration = metadata.get("configuration") or {}
+    names = ("safewrite.arbiter", "safewrite.lock-table", "safewrite.lock-path")
+    return {name: value for name, value in configuration.items() if name in names}

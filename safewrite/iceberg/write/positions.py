@@ -1,0 +1,60 @@
+"""Keeps in an Iceberg table how far sources were taken into it.
+
+A table property per source, set in the commit of the rows.  It names the snapshot that set it: after a roll-back behind that
+one, the summaries of the branch tell where the position was before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from safewrite.protocol.positions import Known, Moves
+
+if TYPE_CHECKING:
+    from safewrite.protocol.iceberg.head import TableVersion
+
+POSITION = "safewrite.position."
+"""The property of a source, ``{"at": position, "snapshot": id}``."""
+POSITIONS = "safewrite.positions"
+"""Of a snapshot's summary: where it took the sources of its rows, as JSON."""
+
+
+def table_properties(moves: Moves, snapshot_id: int) -> dict[str, str]:
+    """Properties of the table, set in the same commit."""
+    return {
+        POSITION + name: json.dumps({"at": move.end, "snapshot": snapshot_id}) for name, move in moves.items()
+    }
+
+
+def summary(moves: Moves) -> dict[str, str]:
+    """What the snapshot says of the positions that it moves."""
+    ends = {name: move.end for name, move in moves.items()}
+    return {POSITIONS: json.dumps(ends, ensure_ascii=False)} if ends else {}
+
+
+def positions_of(head: TableVersion) -> Known:
+    """The positions of a table by name; None where a roll-back took away what tells one."""
+    found: dict[str, int | None] = {}
+    for name, text in head.properties.items():
+        if name.startswith(POSITION):
+            said = json.loads(text)
+            source, snapshot_id = name.removeprefix(POSITION), int(said["snapshot"])
+            if snapshot_id not in head.parents or head.is_current(snapshot_id):
+                found[source] = int(said["at"])
+            else:
+                found |= _before(head, source)
+    return found
+
+
+def _before(head: TableVersion, source: str) -> Mapping[str, int | None]:
+    """Where the branch has the position; nothing where it never had one, None where it cannot be told."""
+    oldest = None
+    for at in head.ancestors():
+        ends = json.loads(head.summaries.get(at, {}).get(POSITIONS, "{}"))
+        if source in ends:
+            return {source: int(ends[source])}
+        oldest = at
+    is_whole = oldest is None or head.sequences[oldest] == 1
+    return {} if is_whole else {source: None}

@@ -1,0 +1,53 @@
+"""The protections of positions of sources: each mutant takes one away, and its killer must notice."""
+
+from __future__ import annotations
+
+from tests.mutants.killers import Mutant, alone
+
+POSITIONS = alone("test_positions.py")
+TWO_JOBS = "test_of_two_jobs_with_one_source_the_second_commits_nothing"
+
+POSITION_MUTANTS = (
+    Mutant(
+        "E7-delta",
+        "the look at positions in the commits of others",
+        "delta/write/transaction.py",
+        (
+            (
+                "        self._check_txn(self.write, version, commit)\n        self._check_moved(version, commit)\n",
+                "        self._check_txn(self.write, version, commit)\n",
+            ),
+        ),
+        POSITIONS,
+        TWO_JOBS,
+    ),
+    Mutant(
+        "E7-iceberg",
+        "the look at positions on the base of each attempt",
+        "iceberg/write/append.py",
+        (("        self.check_positions(head)\n        self.bound = head\n", "        self.bound = head\n"),),
+        POSITIONS,
+        TWO_JOBS,
+    ),
+    Mutant(
+        "positions-rollback",
+        "the snapshot that set a position",
+        "iceberg/write/positions.py",
+        (
+            (
+                "            if snapshot_id not in head.parents or head.is_current(snapshot_id):\n",
+                "            if True:\n",
+            ),
+        ),
+        POSITIONS,
+        "test_an_iceberg_table_that_was_rolled_back_has_the_positions_of_its_rows",
+    ),
+    Mutant(
+        "positions-replaced",
+        "the table's id in the name of a position",
+        "delta/write/conflicts.py",
+        (('    return f"{_POSITION}{table_id}:{name}"\n', '    return f"{_POSITION}{name}"\n'),),
+        POSITIONS,
+        "test_a_delta_table_that_replaced_another_has_none_of_its_positions",
+    ),
+)
