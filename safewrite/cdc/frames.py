@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,14 +41,17 @@ def schema_of(keys: Sequence[str], added: Sequence[pa.Field]) -> pa.Schema:
     return pa.schema([*first, *(field for field in added if field not in first and field not in last), *last])
 
 
-def frame_of(table: Table, made: Rows, schema: pa.Schema | None) -> Frame:
+def frame_of(
+    table: Table, made: Rows, schema: pa.Schema | None, refused: Mapping[str, str] | None = None
+) -> Frame:
     """The frame of rows.
 
     Args:
         schema: the table's; None before it is made.
+        refused: columns that the table cannot have, and why: rows with a value there do not land.
     """
     types = _types(table, made, schema)
-    clashes = _clashes(types, schema)
+    clashes = {**_clashes(types, schema), **(refused or {})}
     dead: dict[int, DeadLetter] = {}
     arrays: dict[str, pa.Array] = {}
     for name, kind in types.items():

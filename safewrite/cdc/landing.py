@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 import safewrite as sw
 from safewrite.cdc.batch import Batch, Ranges, key_of, moves, remaining
 from safewrite.cdc.change import Change, DeadLetter
@@ -25,7 +27,7 @@ from safewrite.cdc.ledger import Books, Line, listed
 from safewrite.cdc.logical import UNAVAILABLE_TEXT
 from safewrite.cdc.registry import Registry
 from safewrite.cdc.routing import Router
-from safewrite.cdc.rows import rows_of
+from safewrite.cdc.rows import Rows, rows_of
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
 
 log = logging.getLogger("safewrite")
@@ -113,7 +115,7 @@ class Landing:
             )
         made = rows_of(table, new, recorded)
         share.keys = made.keys
-        frame = frame_of(table, made, None if found is None else found.schema)
+        frame = self._fitted(share, made)
         share.dead = [*made.dead, *frame.dead]
         line.dead += len({id(letter.record) for letter in share.dead})
         dead = {id(letter.record) for letter in share.dead}
@@ -134,6 +136,36 @@ class Landing:
             if not _knows_job(positions, self.config.job):
                 line.begins_at = line.offsets
         return share
+
+    def _fitted(self, share: Share, made: Rows) -> Frame:
+        """The frame of rows, once the table has the columns that they bring; what it cannot have are dead letters."""
+        table, found = share.table, share.found
+        frame = frame_of(table, made, None if found is None else found.schema)
+        if not frame.data.num_rows or (found is not None and not frame.added):
+            return frame
+        try:
+            share.found = self._with_columns(table, made.keys, found, frame.added)
+            return frame
+        except sw.InvalidInputError:  # one of the columns is at fault, so each is tried alone
+            refused: dict[str, str] = {}
+            found = found or self._with_columns(
+                table, made.keys, None, _first_columns(made.keys, table, frame.added)
+            )
+            for field in frame.added:
+                try:
+                    if field.name not in found.schema.names:
+                        found = self._with_columns(table, made.keys, found, [field])
+                except sw.InvalidInputError as error:
+                    refused[field.name] = str(error)
+            share.found = found
+            return frame_of(table, made, found.schema, refused)
+
+    def _with_columns(
+        self, table: Table, keys: Sequence[str], found: sw.Table | None, fields: Sequence[pa.Field]
+    ) -> sw.Table:
+        if found is None:
+            return self.lake.create(table, keys, fields)
+        return self.lake.widen(table, found, fields) if fields else found
 
     def _refuse_made_anew(self, table: Table, positions: dict[str, int], done: dict[str, int]) -> None:
         """A table that had rows of the job and has no positions of it is another one, without those rows."""
@@ -173,13 +205,9 @@ class Landing:
             raise failed[0][1]
 
     def _apply(self, share: Share, ranges: Ranges) -> None:
-        table, frame = share.table, share.frame
+        table, frame, found = share.table, share.frame, share.found
         assert frame is not None
-        found = share.found
-        if found is None:
-            found = self.lake.create(table, share.keys, frame.added)
-        elif frame.added:
-            found = self.lake.widen(table, found, frame.added)
+        assert found is not None
         receipt = found.apply_changes(
             frame.data,
             keys=list(share.keys),
@@ -192,6 +220,12 @@ class Landing:
         )
         share.line.count(receipt.changes or {})
         share.line.version = receipt.version
+
+
+def _first_columns(keys: Sequence[str], table: Table, fields: Sequence[pa.Field]) -> list[pa.Field]:
+    """The columns without which there is no table."""
+    needed = {*keys, EPOCH, SEQUENCE, *(table.precombine_key or ())}
+    return [field for field in fields if field.name in needed or field.name in table.partition_by]
 
 
 def _knows_job(positions: dict[str, int], job: str) -> bool:

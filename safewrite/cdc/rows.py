@@ -74,15 +74,20 @@ class _Maker:
     def learn(self, types: Mapping[str, pa.DataType]) -> None:
         """Remember what a schema says of the columns."""
         for name, kind in types.items():
-            if name in self._left_out:
-                continue
-            if name in self._table.timestamp_fields:
-                kind = _INSTANT  # noqa: PLW2901
-            elif name in self._table.decimal_fields:
-                kind = pa.decimal128(*self._table.decimal_fields[name])  # noqa: PLW2901
-            found = self._made.types.setdefault(self._table.name_mapping.get(name, name), [])
-            if kind not in found:
-                found.append(kind)
+            if name not in self._left_out:
+                self._has(name, self._declared(name) or kind)
+
+    def _has(self, name: str, kind: pa.DataType) -> None:
+        found = self._made.types.setdefault(self._table.name_mapping.get(name, name), [])
+        if kind not in found:
+            found.append(kind)
+
+    def _declared(self, name: str) -> pa.DataType | None:
+        """The type of a source column that the configuration says how to read."""
+        if name in self._table.timestamp_fields:
+            return _INSTANT
+        given = self._table.decimal_fields.get(name)
+        return None if given is None else pa.decimal128(*given)
 
     def rows(self, change: Change) -> list[Row]:
         """One row, or two where the key changed: the old one goes."""
@@ -129,14 +134,16 @@ class _Maker:
         return found
 
     def _read(self, name: str, value: Any) -> Any:
+        declared = self._declared(name)
+        if declared is None:
+            return value
+        self._has(name, declared)
         try:
             if name in self._table.timestamp_fields:
                 return as_time(value, self._table.timestamp_fields[name])
-            if name in self._table.decimal_fields:
-                return as_decimal(value, *self._table.decimal_fields[name])
+            return as_decimal(value, *self._table.decimal_fields[name])
         except (ValueError, OverflowError, pa.ArrowException) as error:
             raise UndecodableError(f"column {name!r}: {error}") from error
-        return value
 
     # --- keys and order ---------------------------------------------------------------------------
     def _key(self, change: Change, before: Any, after: Any) -> dict[str, Any]:
