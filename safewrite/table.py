@@ -266,6 +266,7 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
         sequence_by: Sequence[str],
         delete_when: str | Sequence[tuple[str, str, Any]] | None = None,
         truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        unchanged: str | None = None,
         all_late: Literal["error", "count"] = "error",
         key: Key = GENERATED,
         txn: Txn = GENERATED,
@@ -284,6 +285,8 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
             delete_when: what makes a row a delete (``"op = 'd'"``, tuples, or the name of a boolean column); such a row
                 needs its key and sequence only.  Columns that only conditions name need not be in the table.
             truncate_when: what makes a row a truncate: everything before its sequence goes; it needs no key.
+            unchanged: the name of a column of lists: for each upsert the columns whose values it does not bring, for its
+                source did not change them (PostgreSQL's TOAST).  They are carried on, which is not NULL.
             all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
             key, txn, properties, positions, timeout_s: as for :meth:`append`.
 
@@ -305,7 +308,7 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
             properties=check_properties(properties),
             positions=check_positions(positions),
             timeout_s=patience(timeout_s),
-            changes=declared(keys, sequence_by, delete_when, truncate_when, all_late),
+            changes=declared(keys, sequence_by, delete_when, truncate_when, all_late, unchanged),
         )
         return self._write(data, operation, identity(key, txn))
 

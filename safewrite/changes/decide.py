@@ -8,22 +8,27 @@ docs/apply-changes.md for what goes past them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from safewrite.changes.positions import Flags, Position, compared, later, position_of, starts_anew
+from safewrite.changes.positions import (
+    Flags,
+    Numbers,
+    Position,
+    compared,
+    in_order,
+    later,
+    position_of,
+    starts_anew,
+)
 from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.fingerprint import row_hashes
-
-Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _KEYS_TOLD = 5
 
@@ -54,12 +59,14 @@ class Batch:
     """Changes in the order of their source.
 
     ``table`` has the target's columns; of a delete only its keys and sequence count, of a truncate its sequence.
+    ``absent`` tells, by column, the upserts that do not bring a value, for the source did not change it.
     """
 
     table: pa.Table
     ops: npt.NDArray[np.int8]
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]
+    absent: Mapping[str, Flags] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ class Known:
     tombstones: pa.Table
     floor: Position | None = None
     forgotten: Position | None = None
+    carried: pa.Table = field(default_factory=lambda: pa.table({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +143,7 @@ def decide(batch: Batch, known: Known) -> Decision:
     return _Decider(batch, known).decision()
 
 
-def check_accounts(decision: Decision, removed: int | None) -> None:
+def check_accounts(decision: Decision, added: int, removed: int | None) -> None:
     """Compare what a commit removes and adds with what was decided, before it is committed.
 
     Spark's copy-on-write once doubled a whole table so (apache/iceberg issue 18004).
@@ -149,7 +157,7 @@ def check_accounts(decision: Decision, removed: int | None) -> None:
             f"The commit would remove {removed} rows, and the changes say {len(decision.dropped)}. Nothing was committed. Please "
             "report it."
         )
-    if len(decision.upserts) != counts.inserted + counts.updated:
+    if added != counts.inserted + counts.updated:
         raise InternalError(
             "The commit would add other rows than the changes say. Nothing was committed. Please report it."
         )
@@ -172,7 +180,7 @@ class _Decider:
         whole = pa.concat_tables([part.select(self.names) for part in parts]).combine_chunks()
         kind = np.repeat(np.array([_TOMBSTONE, _ROW, _CHANGE], np.int8), counts)
         place = np.concatenate([np.arange(counts[0]), np.arange(counts[1]), keyed])
-        order = _sorted(whole, self.names, kind, place)
+        order = in_order(whole, self.names, kind, place)
         self.entries = whole.take(pa.array(order))
         self.kind, self.place = kind[order], place[order]
         self.is_row, self.is_change = self.kind == _ROW, self.kind == _CHANGE
@@ -188,7 +196,7 @@ class _Decider:
             return self.known.floor, -1
         truncates = self.batch.table.select(self.batch.sequence_by).take(pa.array(places))
         columns = [truncates.column(name) for name in self.batch.sequence_by]
-        last = int(_sorted(truncates, self.batch.sequence_by, places, places)[-1])
+        last = int(in_order(truncates, self.batch.sequence_by, places, places)[-1])
         position, floor = position_of(columns, last), self.known.floor
         if floor is not None:
             against = compared(columns, floor)
@@ -369,28 +377,16 @@ class _Decider:
 
     def _refused(self, which: Flags, why: str) -> InvalidInputError:
         found = self.entries.select(self.batch.keys).filter(pa.array(which))
-        told = ", ".join(str(row) for row in found.slice(0, _KEYS_TOLD).to_pylist())
-        more = "" if found.num_rows <= _KEYS_TOLD else f", ... ({found.num_rows} in all)"
-        return InvalidInputError(
-            f"A key {why}: {told}{more}. Nothing was written. Add a column to sequence_by= that tells which comes first, or "
-            "correct the rows."
+        return refused(
+            found, why, "Add a column to sequence_by= that tells which comes first, or correct the rows."
         )
 
 
-def _sorted(
-    table: pa.Table, names: Sequence[str], kind: npt.NDArray[np.generic], place: npt.NDArray[np.generic]
-) -> Numbers:
-    """Row numbers in the order of columns, NULL first, then of kind and place."""
-    columns: list[pa.ChunkedArray | pa.Array] = []
-    for name in names:
-        column = table.column(name)
-        if column.null_count:  # how NULL is placed is spelled differently by versions of pyarrow
-            columns.append(pc.is_valid(column))
-        columns.append(column)
-    columns += [pa.array(kind), pa.array(place)]
-    named = pa.table(columns, [f"c{number}" for number in range(len(columns))])
-    keys = [(name, "ascending") for name in named.column_names]
-    return np.asarray(pc.sort_indices(named, sort_keys=keys).to_numpy(), np.int64)
+def refused(keys: pa.Table, why: str, cure: str) -> InvalidInputError:
+    """The error of a batch that cannot be applied; it names the keys."""
+    told = ", ".join(str(row) for row in keys.slice(0, _KEYS_TOLD).to_pylist())
+    more = "" if keys.num_rows <= _KEYS_TOLD else f", ... ({keys.num_rows} in all)"
+    return InvalidInputError(f"A key {why}: {told}{more}. Nothing was written. {cure}")
 
 
 def _at(places: Numbers, count: int) -> Flags:

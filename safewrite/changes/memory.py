@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.decide import Batch, Decision
+from safewrite.changes.carry import COLUMN, Settled, nothing_carried
+from safewrite.changes.decide import Batch
 from safewrite.changes.positions import Position, later, position_of
 from safewrite.errors import InvalidInputError, Kind, StorageError, WouldAlterError
 from safewrite.frames.conform import conform
@@ -25,19 +26,21 @@ HORIZON_MS = 14 * 24 * 3600 * 1000
 AT = "safewrite.at_ms"
 _META = b"safewrite.changes"
 _KIND = "safewrite.kind"
-_TOMBSTONE, _FLOOR, _FORGOTTEN = 0, 1, 2
+_TOMBSTONE, _FLOOR, _FORGOTTEN, _CARRIED = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
 class Memory:
     """``tombstones`` has keys, sequence and the wall time of their commit; positions are as in ``Known``.
 
+    ``carried`` has the values that rows carry on from older changes, as long as these rows stay (``safewrite.changes.carry``).
     ``table_id`` is the table whose rows went, where a format carries this on to another one.
     """
 
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]
     tombstones: pa.Table
+    carried: pa.Table
     floor: Position | None = None
     forgotten: Position | None = None
     table_id: str | None = None
@@ -53,7 +56,7 @@ class Memory:
     ) -> Memory:
         """What a table remembers before its first change."""
         nothing = _schema(keys, sequence_by, schema).empty_table()
-        return cls(keys, sequence_by, nothing, table_id=table_id)
+        return cls(keys, sequence_by, nothing, nothing_carried(keys, sequence_by, schema), table_id=table_id)
 
     def _check_declared(self, keys: tuple[str, ...], sequence_by: tuple[str, ...]) -> None:
         if (self.keys, self.sequence_by) != (keys, sequence_by):
@@ -63,13 +66,17 @@ class Memory:
                 "new ones. Nothing was written. Give the same columns in the same order."
             )
 
-    def after(self, batch: Batch, decision: Decision, now_ms: int) -> Memory:
+    def after(self, batch: Batch, settled: Settled, now_ms: int) -> Memory:
         """What is to be remembered after a batch."""
+        decision = settled.decision
         kept = self.tombstones.take(pa.array(decision.kept, pa.int64()))
         new = batch.table.take(pa.array(decision.deletes, pa.int64())).select([*self.keys, *self.sequence_by])
         new = new.append_column(AT, pa.repeat(pa.scalar(now_ms, pa.int64()), new.num_rows))
         whole = replace(
-            self, tombstones=pa.concat_tables([kept, new.cast(kept.schema)]), floor=decision.floor
+            self,
+            tombstones=pa.concat_tables([kept, new.cast(kept.schema)]),
+            carried=settled.carried,
+            floor=decision.floor,
         )
         return whole.without_old(now_ms - HORIZON_MS)
 
@@ -86,9 +93,9 @@ class Memory:
 
     def says_the_same(self, other: Memory) -> bool:
         """Whether nothing that must be remembered differs."""
-        return (self.floor, self.forgotten) == (other.floor, other.forgotten) and self.tombstones.equals(
-            other.tombstones
-        )
+        tables = ((self.tombstones, other.tombstones), (self.carried, other.carried))
+        positions = (self.floor, self.forgotten) == (other.floor, other.forgotten)
+        return positions and all(mine.equals(theirs) for mine, theirs in tables)
 
     def encode(self) -> bytes:
         """The bytes of the file."""
@@ -104,8 +111,12 @@ class Memory:
                     row.column(n) if n in named else pa.nulls(1, schema.field(n).type) for n in schema.names
                 ]
                 rows.append(pa.table(full, schema=schema).append_column(_KIND, _kinds(kind, 1)))
+        if self.carried.num_rows:  # a column that files of tables without such values do not have
+            rows.append(self.carried.append_column(_KIND, _kinds(_CARRIED, self.carried.num_rows)))
         said = {"keys": self.keys, "sequence_by": self.sequence_by, "table_id": self.table_id}
-        whole = pa.concat_tables(rows).replace_schema_metadata({_META: json.dumps(said).encode()})
+        whole = pa.concat_tables(rows, promote_options="default").replace_schema_metadata(
+            {_META: json.dumps(said).encode()}
+        )
         sink = io.BytesIO()
         pq.write_table(whole, sink, compression="zstd")
         return sink.getvalue()
@@ -133,19 +144,23 @@ class Memory:
         if said.get("table_id") != self.table_id:
             return self  # it was carried on from a table that this one replaced
         self._check_declared(keys, sequence_by)
-        rows = self._widened(whole.drop_columns([_KIND]).replace_schema_metadata(None))
+        whole = whole.replace_schema_metadata(None)
+        rows = self._widened(whole, self.tombstones.schema)
         sequence = [rows.column(name) for name in sequence_by]
 
         def only(kind: int) -> Position | None:
             found = np.flatnonzero(kinds == kind)
             return position_of(sequence, int(found[0])) if len(found) else None
 
-        tombstones = rows.filter(pa.array(kinds == _TOMBSTONE))
-        return Memory(keys, sequence_by, tombstones, only(_FLOOR), only(_FORGOTTEN), said.get("table_id"))
+        tombstones, carried = rows.filter(pa.array(kinds == _TOMBSTONE)), self.carried
+        if COLUMN in whole.column_names:
+            carried = self._widened(whole.filter(pa.array(kinds == _CARRIED)), carried.schema)
+        positions = only(_FLOOR), only(_FORGOTTEN)
+        return Memory(keys, sequence_by, tombstones, carried, *positions, said.get("table_id"))
 
-    def _widened(self, rows: pa.Table) -> pa.Table:
+    def _widened(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         try:
-            return conform(rows, self.tombstones.schema)
+            return conform(rows.select(schema.names), schema)
         except WouldAlterError as error:
             raise InvalidInputError(
                 f"The types of keys= or sequence_by= were changed, and what is remembered of deleted keys does not fit them: "

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 Position: TypeAlias = tuple[Any, ...]
 """The sequence of one change, a value for each of its columns."""
 Flags: TypeAlias = npt.NDArray[np.bool_]
+Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 def starts_anew(columns: Sequence[pa.ChunkedArray]) -> Flags:
@@ -28,6 +29,32 @@ def starts_anew(columns: Sequence[pa.ChunkedArray]) -> Flags:
         one_is_null = pc.not_equal(pc.is_null(after), pc.is_null(before))
         anew[1:] |= _flags(differs) | _flags(one_is_null)
     return anew
+
+
+def in_order(
+    table: pa.Table, names: Sequence[str], kind: npt.NDArray[np.generic], place: npt.NDArray[np.generic]
+) -> Numbers:
+    """Row numbers in the order of columns, NULL first, then of kind and place."""
+    columns: list[pa.ChunkedArray | pa.Array] = []
+    for name in names:
+        column = table.column(name)
+        if column.null_count:  # how NULL is placed is spelled differently by versions of pyarrow
+            columns.append(pc.is_valid(column))
+        columns.append(column)
+    columns += [pa.array(kind), pa.array(place)]
+    named = pa.table(columns, [f"c{number}" for number in range(len(columns))])
+    keys = [(name, "ascending") for name in named.column_names]
+    return np.asarray(pc.sort_indices(named, sort_keys=keys).to_numpy(), np.int64)
+
+
+def groups(keys: pa.Table) -> Numbers:
+    """A number for each row, equal for rows that are equal in every column."""
+    rows = keys.num_rows
+    order = in_order(keys, keys.column_names, np.zeros(rows, np.int8), np.arange(rows))
+    ids = np.zeros(rows, np.int64)
+    if rows:
+        ids[order] = np.cumsum(starts_anew(keys.take(pa.array(order)).columns)) - 1
+    return ids
 
 
 def compared(columns: Sequence[pa.ChunkedArray], position: Position) -> npt.NDArray[np.int8]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,12 +17,16 @@ from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import columns, truths
 from safewrite.frames.prepare import prepare
 from safewrite.frames.source import as_frame
+from safewrite.frames.types import is_list
+from safewrite.frames.types import is_text as is_words
 from safewrite.frames.where import Where, parse
 from safewrite.given import is_text, plain, reading
 from safewrite.texts import shown
 
 OP_COLUMN = "safewrite.op"
 """The column by which a fingerprint tells an upsert from a delete of the same values."""
+UNCHANGED_COLUMN = "safewrite.unchanged."
+"""The column, before the name of another, by which a fingerprint tells NULL from what a change does not bring."""
 ROWS_TOLD = 5
 
 
@@ -38,6 +42,8 @@ class Spec:
     delete_when: Where | None = None
     truncate_when: Where | None = None
     all_late: AllLate = "error"
+    unchanged: str | None = None
+    """The column that lists, for each change, the columns that it does not bring."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +55,13 @@ class Changes:
 
 
 @reading("keys= or sequence_by=")
-def declared(
+def declared(  # noqa: PLR0917 - the arguments of one verb, in its order
     keys: object,
     sequence_by: object,
     delete_when: Any = None,
     truncate_when: Any = None,
     all_late: Any = "error",
+    unchanged: Any = None,
 ) -> Spec:
     """Check what does not depend on the table.
 
@@ -65,9 +72,13 @@ def declared(
         raise InvalidInputError(
             f"all_late= is 'error' or 'count', not {shown(all_late)}. Nothing was written."
         )
-    spec = Spec(
-        _names("keys", keys), _names("sequence_by", sequence_by), delete_when, truncate_when, all_late
-    )
+    if unchanged is not None and not is_text(unchanged):
+        raise InvalidInputError(
+            "unchanged= is the name of a column of lists, which name what a change does not bring, not "
+            f"{shown(unchanged)}. Nothing was written."
+        )
+    names = _names("keys", keys), _names("sequence_by", sequence_by)
+    spec = Spec(*names, delete_when, truncate_when, all_late, None if unchanged is None else plain(unchanged))
     both = sorted(set(spec.keys) & set(spec.sequence_by))
     if both:
         raise InvalidInputError(
@@ -144,34 +155,54 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
     frame = as_frame(data, target=schema)
     table = _decoded(frame.piece(0, frame.rows))
     ops, named = _ops(table, spec)
-    kept = table.drop_columns([name for name in table.column_names if name in named - set(schema.names)])
+    absent = _absent(table, ops, spec, schema)
+    told = named | ({spec.unchanged} if spec.unchanged else set())
+    kept = table.drop_columns([name for name in table.column_names if name in told - set(schema.names)])
     parts, places = [loose(schema).empty_table()], [np.zeros(0, np.int64)]
-    for op, names in (
-        (Op.UPSERT, None),
-        (Op.DELETE, (*spec.keys, *spec.sequence_by)),
-        (Op.TRUNCATE, spec.sequence_by),
+    lacking = np.any([*absent.values()], axis=0) if absent else np.zeros(len(ops), np.bool_)
+    for which, names in (
+        ((ops == Op.UPSERT) & ~lacking, None),
+        (ops == Op.DELETE, (*spec.keys, *spec.sequence_by)),
+        (ops == Op.TRUNCATE, spec.sequence_by),
     ):
-        chosen = np.flatnonzero(ops == op)
+        chosen = np.flatnonzero(which)
         if len(chosen):
             places.append(chosen)
             parts.append(_conformed(kept.take(pa.array(chosen)), schema, names, partition_by))
+    for lacks, chosen in _alike(absent, np.flatnonzero(lacking)):
+        brought = [name for name in schema.names if name not in lacks]
+        places.append(chosen)
+        parts.append(_conformed(kept.take(pa.array(chosen)), schema, brought, (), strict=True))
     whole = pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
     whole = whole.combine_chunks()
     _check_values(whole, ops, spec)
-    return Changes(Batch(whole, ops, spec.keys, spec.sequence_by), _fingerprint(whole, ops))
+    return Changes(Batch(whole, ops, spec.keys, spec.sequence_by, absent), _fingerprint(whole, ops, absent))
 
 
 def _conformed(
-    rows: pa.Table, schema: pa.Schema, names: Sequence[str] | None, partition_by: Sequence[str]
+    rows: pa.Table,
+    schema: pa.Schema,
+    names: Sequence[str] | None,
+    partition_by: Sequence[str],
+    *,
+    strict: bool = False,
 ) -> pa.Table:
-    """Rows under the table's schema; those of ``names`` alone, the others NULL."""
+    """Rows under the table's schema; those of ``names`` alone, the others NULL.
+
+    ``strict``: those of ``names`` are checked as rows of an append are, and no others may come.
+    """
     wide = loose(schema)
     if names is None:
         prepared = prepare(rows, schema, partition_by=partition_by)
         return pa.concat_tables([prepared.schema.empty_table(), *prepared.tables()]).cast(wide)
-    wanted = pa.schema([schema.field(name).with_nullable(True) for name in schema.names if name in names])
-    found = [name for name in wanted.names if name in rows.column_names]
-    prepared = prepare(rows.select(found), wanted, schema_mode="merge")
+    wanted = pa.schema([schema.field(name) for name in schema.names if name in names])
+    if strict:
+        others = [name for name in schema.names if name not in wanted.names and name in rows.column_names]
+        prepared = prepare(rows.drop_columns(others), wanted)
+    else:
+        wanted = pa.schema([field.with_nullable(True) for field in wanted])
+        found = [name for name in wanted.names if name in rows.column_names]
+        prepared = prepare(rows.select(found), wanted, schema_mode="merge")
     narrow = pa.concat_tables([wanted.empty_table(), *prepared.tables()])
     arrays = [
         narrow.column(field.name)
@@ -239,6 +270,62 @@ def _flags(name: str, table: pa.Table) -> pa.ChunkedArray:
     return column
 
 
+# --- what an upsert does not bring ----------------------------------------------------------------------
+Absent = dict[str, npt.NDArray[np.bool_]]
+
+
+def _absent(table: pa.Table, ops: npt.NDArray[np.int8], spec: Spec, schema: pa.Schema) -> Absent:
+    """By column the upserts that do not bring it; columns that all bring are left out."""
+    if spec.unchanged is None or not table.num_rows:
+        return {}
+    if spec.unchanged not in table.column_names:
+        raise _no_list(spec.unchanged, "is no column of the changes")
+    column = table.column(spec.unchanged)
+    if pa.types.is_null(column.type):
+        return {}
+    if not is_list(column.type) or not is_words(column.type.value_type):
+        raise _no_list(spec.unchanged, f"has type {column.type}")
+    lists = column.combine_chunks()
+    parents = np.asarray(pc.list_parent_indices(lists).to_numpy(), np.int64)
+    words = pc.list_flatten(lists).cast(pa.string())
+    found: Absent = {}
+    for name in pc.unique(words).to_pylist():
+        if name not in schema.names or name in (*spec.keys, *spec.sequence_by):
+            raise _no_list(
+                spec.unchanged, f"names {name!r}, which is a key, a sequence or no column of the table"
+            )
+        flags = np.zeros(table.num_rows, np.bool_)
+        flags[
+            parents[
+                np.asarray(
+                    pc.fill_null(pc.equal(words, name), False).to_numpy(zero_copy_only=False), np.bool_
+                )
+            ]
+        ] = True
+        flags &= ops == Op.UPSERT
+        if flags.any():
+            found[name] = flags
+    return dict(sorted(found.items()))
+
+
+def _no_list(name: str, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"unchanged= names {name!r}, which {why}. Nothing was written. It is a column of lists: for each change the names of "
+        "the columns whose values it does not bring."
+    )
+
+
+def _alike(absent: Absent, rows: npt.NDArray[np.int64]) -> Iterator[tuple[set[str], npt.NDArray[np.int64]]]:
+    """Rows that lack the same columns, group by group."""
+    if not len(rows):
+        return
+    names = list(absent)
+    patterns = np.stack([absent[name][rows] for name in names], axis=1)
+    each, which = np.unique(patterns, axis=0, return_inverse=True)
+    for number, pattern in enumerate(each):
+        yield {name for name, lacks in zip(names, pattern, strict=True) if lacks}, rows[which == number]
+
+
 # --- what every change needs --------------------------------------------------------------------------
 def _check_values(table: pa.Table, ops: npt.NDArray[np.int8], spec: Spec) -> None:
     for name in spec.keys:
@@ -263,7 +350,12 @@ def _refuse(table: pa.Table, where: npt.NDArray[np.bool_], name: str, what: str,
     )
 
 
-def _fingerprint(table: pa.Table, ops: npt.NDArray[np.int8]) -> Fingerprint:
+def _fingerprint(
+    table: pa.Table, ops: npt.NDArray[np.int8], absent: Mapping[str, npt.NDArray[np.bool_]]
+) -> Fingerprint:
+    told = table.append_column(OP_COLUMN, pa.array(ops.astype(np.int64)))
+    for name, flags in absent.items():  # a value that is not brought is not NULL
+        told = told.append_column(f"{UNCHANGED_COLUMN}{name}", pa.array(flags))
     counted = Fingerprinter()
-    counted.update(table.append_column(OP_COLUMN, pa.array(ops.astype(np.int64))))
+    counted.update(told)
     return counted.result()

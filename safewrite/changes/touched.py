@@ -64,6 +64,7 @@ class Touched(Generic[FileT]):
             memory.tombstones.select([*batch.keys, *batch.sequence_by]),
             memory.floor,
             memory.forgotten,
+            memory.carried,
         )
 
     def decided(self, decision: Decision, memory: Memory) -> None:

@@ -6,8 +6,10 @@ from tests.mutants.killers import Mutant, alone
 
 MEANING, TABLES = alone("changes/test_decide.py"), alone("changes/test_tables.py")
 """A mutant says which of these must fail."""
+UNCHANGED = alone("changes/test_unchanged.py")
 DECIDE = "changes/decide.py"
 DELTA = "delta/write/apply.py"
+CARRY = "changes/carry.py"
 
 CHANGE_MUTANTS = (
     Mutant(
@@ -97,5 +99,21 @@ CHANGE_MUTANTS = (
         (("        if commit.adds() or commit.removes() or any", "        if False and any"),),
         TABLES,
         "test_two_writers_never_insert_one_new_key_twice",
+    ),
+    Mutant(
+        "carried-sequence",
+        "the sequence of a value that a row carries on",
+        CARRY,
+        (("        if own.num_rows and self.count:\n", "        if False:\n"),),
+        UNCHANGED,
+        "test_a_late_change_brings_the_columns_that_newer_ones_left_out",
+    ),
+    Mutant(
+        "carried-unknown",
+        "the refusal of a value that nobody knows",
+        CARRY,
+        (("        if unknown.any():\n", "        if False:\n"),),
+        UNCHANGED,
+        "test_a_truncate_ends_what_rows_carry_on",
     ),
 )

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.decide import Decision, check_accounts, decide
+from safewrite.changes.carry import Settled, settle
+from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes, Spec, check_late, loose
 from safewrite.changes.touched import Touched, wanted
@@ -60,17 +61,16 @@ class ApplyTransaction(OverwriteTransaction):
     spec: Spec | None = None
     memory_number: int = -1
     """Names the file of what is to be remembered after this commit; drawn at random."""
-    decision: Decision | None = None
+    settled: Settled | None = None
     remembers: bool = False
     """Whether this commit changes what is remembered."""
 
     # --- what is written ------------------------------------------------------------------------
     def upserts(self) -> Prepared:
         """The rows that are written: those that win."""
-        changes, decision = self._given()
         assert self.state is not None
-        rows = changes.batch.table.take(pa.array(decision.upserts, pa.int64()))
-        return prepare(rows, self.state.schema, partition_by=self.state.partition_by)
+        _, settled = self._given()
+        return prepare(settled.rows, self.state.schema, partition_by=self.state.partition_by)
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark writes them for MERGE."""
@@ -80,8 +80,8 @@ class ApplyTransaction(OverwriteTransaction):
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for MERGE."""
-        changes, decision = self._given()
-        counts = decision.counts
+        changes, settled = self._given()
+        counts = settled.decision.counts
         return {
             "numSourceRows": changes.batch.table.num_rows,
             "numTargetRowsInserted": counts.inserted,
@@ -97,10 +97,10 @@ class ApplyTransaction(OverwriteTransaction):
             mine.append({"appId": APP_ID, "version": self.memory_number, "lastUpdated": self.timestamp_ms})
         return mine
 
-    def _given(self) -> tuple[Changes, Decision]:
-        if self.changes is None or self.decision is None:
+    def _given(self) -> tuple[Changes, Settled]:
+        if self.changes is None or self.settled is None:
             raise InternalError("Changes were committed before they were planned. Please report it.")
-        return self.changes, self.decision
+        return self.changes, self.settled
 
     # --- the plan ---------------------------------------------------------------------------------
     def prepare(self) -> Generator[Effect, Outcome, None]:
@@ -122,14 +122,15 @@ class ApplyTransaction(OverwriteTransaction):
         memory = yield from self._recall_memory()
         touched = Touched[FileKey](self.changes.batch, self.state.schema)
         yield from self._look(touched)
-        self.decision = decision = decide(self.changes.batch, touched.known(memory))
+        self.settled = settled = settle(self.changes.batch, touched.known(memory))
+        decision = settled.decision
         check_late(self.spec, decision)
         touched.decided(decision, memory)
         yield from self._replace(touched)
         if not touched.is_cut:
-            check_accounts(decision, self.removed_rows())
-        yield from self._remember(memory, memory.after(self.changes.batch, decision, self.timestamp_ms))
-        self.write = replace(self.write, rows=len(decision.upserts), changes=decision.counts.to_dict())
+            check_accounts(decision, settled.rows.num_rows, self.removed_rows())
+        yield from self._remember(memory, memory.after(self.changes.batch, settled, self.timestamp_ms))
+        self.write = replace(self.write, rows=settled.rows.num_rows, changes=decision.counts.to_dict())
 
     def _recall_memory(self) -> Generator[Effect, Outcome, Memory]:
         assert self.state is not None

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.decide import Decision, check_accounts, decide
+from safewrite.changes.carry import Settled, settle
+from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes, Spec, check_late, loose
 from safewrite.changes.touched import Touched
@@ -58,7 +58,6 @@ class ApplyPlan(ReplacePlan):
 
     changes: Changes | None = None
     spec: Spec | None = None
-    decision: Decision | None = None
     _memory: puffin.Puffin | None = field(default=None, repr=False)
     _memory_location: str = ""
     _made: dict[tuple[Mark, bytes], Sequence[DataFile]] = field(default_factory=dict, repr=False)
@@ -87,23 +86,24 @@ class ApplyPlan(ReplacePlan):
         for mark, task in tasks.items():
             table = yield from self._rows(head, task, schema)
             touched.look(mark, table, table)
-        self.decision = decision = decide(self.changes.batch, touched.known(memory))
+        settled = settle(self.changes.batch, touched.known(memory))
+        decision = settled.decision
         check_late(self.spec, decision)
         touched.decided(decision, memory)
         if touched.is_cut:
             tasks = yield from self._tasks(head, EVERYTHING)
         self._removed, self._rewritten, self._dropped_rows = [], [], 0
         yield from self._replace(head, tasks, touched, schema)
-        yield from self._insert(head, decision, schema)
+        yield from self._insert(head, settled, schema)
         if not touched.is_cut:
-            check_accounts(decision, self._dropped_rows)
+            check_accounts(decision, settled.rows.num_rows, self._dropped_rows)
         clock = yield WallClock()
         assert isinstance(clock, Ok)
         assert isinstance(clock.value, int)
-        yield from self._remember(head, memory, memory.after(self.changes.batch, decision, clock.value))
+        yield from self._remember(head, memory, memory.after(self.changes.batch, settled, clock.value))
         self.write = replace(
             self.write,
-            rows=len(decision.upserts),
+            rows=settled.rows.num_rows,
             files=len(self._rewritten),
             changes=decision.counts.to_dict(),
         )
@@ -155,27 +155,30 @@ class ApplyPlan(ReplacePlan):
             self._dropped_rows += int((~stays).sum())
             if stays.any():
                 refuse_misread(task, schema)
-                self._rewritten += yield from self._stored(head, mark, table, stays, schema)
+                name = (mark, np.packbits(stays).tobytes())
+                rows = table.filter(pa.array(stays))
+                self._rewritten += yield from self._stored(head, name, rows, schema)
 
     def _insert(
-        self, head: TableVersion, decision: Decision, schema: pa.Schema
+        self, head: TableVersion, settled: Settled, schema: pa.Schema
     ) -> Generator[Effect, Outcome, None]:
-        """Upload the rows that win."""
+        """Upload the rows that win; they serve every attempt in which the same changes win as they came."""
         assert self.changes is not None
-        table = self.changes.batch.table
-        wins = np.zeros(table.num_rows, np.bool_)
-        wins[decision.upserts] = True
-        if wins.any():
-            self._rewritten += yield from self._stored(head, (), table, wins, schema)
+        rows = settled.rows
+        if not rows.num_rows:
+            return
+        wins = np.zeros(self.changes.batch.table.num_rows, np.bool_)
+        wins[settled.decision.upserts] = True
+        mark = () if settled.is_as_it_came else (str(self.attempt),)
+        name = (mark, np.packbits(wins).tobytes())
+        self._rewritten += yield from self._stored(head, name, rows, schema)
 
     def _stored(
-        self, head: TableVersion, mark: Mark, table: pa.Table, which: npt.NDArray[np.bool_], schema: pa.Schema
+        self, head: TableVersion, name: tuple[Mark, bytes], rows: pa.Table, schema: pa.Schema
     ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
-        """Data files of chosen rows; the same rows are uploaded once, whatever the number of attempts."""
-        name = (mark, np.packbits(which).tobytes())
+        """Data files of chosen rows; rows of one name are uploaded once, whatever the number of attempts."""
         if name not in self._made:
             staging = Staging(self.limits)
-            rows = table.filter(pa.array(which))
             yield from staging.upload(self.encoded(rows, head, schema, len(self._made)))
             yield from staging.complete(())
             self._made[name] = tuple(staging.data_files)
