@@ -16,6 +16,8 @@ from safewrite.cdc.values import array_of, merged, type_of
 
 OP = "_cdc_op"
 """The column of a frame that says what its row does; it is not in the table."""
+LACKS = "_cdc_lacks"
+"""The column of a frame that names what its row lacks; it is not in the table."""
 _OURS = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
 
 
@@ -28,6 +30,8 @@ class Frame:
     dead: tuple[DeadLetter, ...]
     changes: int
     """Changes of the source in it; a change of a key is one, and two rows."""
+    lacking: bool = False
+    """Whether a row lacks a value that the table is to put in."""
 
 
 def schema_of(keys: Sequence[str], added: Sequence[pa.Field]) -> pa.Schema:
@@ -63,15 +67,24 @@ def frame_of(
         for place, why in misfits.items():
             change = made.rows[place].change
             dead.setdefault(id(change), DeadLetter(change.record, f"column {name!r}: {why}", table.name))
+    for row in made.rows:
+        unknown = [name for name in row.lacks if name not in arrays]
+        if unknown:
+            why = f"the source left out {', '.join(unknown)}, and the table has no such column"
+            dead.setdefault(id(row.change), DeadLetter(row.change.record, why, table.name))
     arrays[OP] = pa.array([row.op.value for row in made.rows], pa.string())
+    arrays[LACKS] = pa.array([list(row.lacks) for row in made.rows], pa.list_(pa.string()))
     data = pa.table(arrays)
     kept = [id(row.change) not in dead for row in made.rows]
     if dead:
         data = data.filter(pa.array(kept, pa.bool_()))
     known = set() if schema is None else set(schema.names)
-    added = tuple(pa.field(name, types[name]) for name in arrays if name != OP and name not in known)
+    added = tuple(
+        pa.field(name, types[name]) for name in arrays if name not in {OP, LACKS} and name not in known
+    )
     living = {id(row.change) for row, lives in zip(made.rows, kept, strict=True) if lives}
-    return Frame(data, added, tuple(dead.values()), len(living))
+    lacking = any(row.lacks for row in made.rows)
+    return Frame(data, added, tuple(dead.values()), len(living), lacking)
 
 
 def _types(table: Table, made: Rows, schema: pa.Schema | None) -> dict[str, pa.DataType]:

@@ -21,7 +21,7 @@ from safewrite.cdc.change import Change, DeadLetter
 from safewrite.cdc.config import Config, from_environment
 from safewrite.cdc.decoding import Decoder
 from safewrite.cdc.dms import BEFORE_IMAGE
-from safewrite.cdc.frames import OP, Frame, frame_of
+from safewrite.cdc.frames import LACKS, OP, Frame, frame_of
 from safewrite.cdc.lake import Lake, keys_of
 from safewrite.cdc.ledger import Books, Line, listed
 from safewrite.cdc.logical import UNAVAILABLE_TEXT
@@ -41,6 +41,7 @@ class Share:
     line: Line
     found: sw.Table | None
     frame: Frame | None = None
+    changes: Sequence[Change] = ()
     keys: tuple[str, ...] = ()
     positions: dict[str, int] = field(default_factory=dict)
     dead: list[DeadLetter] = field(default_factory=list)
@@ -114,7 +115,7 @@ class Landing:
                 f"{table.primary_key}. Nothing of the batch was committed. Correct primary_key, or land in a table of another name."
             )
         made = rows_of(table, new, recorded)
-        share.keys = made.keys
+        share.keys, share.changes = made.keys, new
         frame = self._fitted(share, made)
         share.dead = [*made.dead, *frame.dead]
         line.dead += len({id(letter.record) for letter in share.dead})
@@ -208,18 +209,40 @@ class Landing:
         table, frame, found = share.table, share.frame, share.found
         assert frame is not None
         assert found is not None
-        receipt = found.apply_changes(
+        try:
+            receipt = self._applied(share, found, frame, ranges)
+        except sw.InvalidInputError as error:
+            if not frame.lacking or table.dead_letters == "fail":
+                raise
+            # A value that the source left out may be in no place at all: then such rows land if the batch itself has it.
+            log.warning(
+                "table %s: rows that lack values are dead letters in this batch: %s", table.name, error
+            )
+            made = rows_of(table, share.changes, share.keys, carry=False)
+            frame = frame_of(table, made, found.schema)
+            letters = [*made.dead, *frame.dead]
+            self.books.write_letters(letters, ranges)
+            share.line.dead = len({id(letter.record) for letter in letters})
+            share.line.split = frame.data.num_rows - frame.changes
+            if not frame.data.num_rows:
+                return
+            receipt = self._applied(share, found, frame, ranges)
+        share.line.count(receipt.changes or {})
+        share.line.version = receipt.version
+
+    def _applied(self, share: Share, found: sw.Table, frame: Frame, ranges: Ranges) -> sw.Receipt:
+        table = share.table
+        return found.apply_changes(
             frame.data,
             keys=list(share.keys),
             sequence_by=[EPOCH, *(table.precombine_key or ()), SEQUENCE],
             delete_when=[(OP, "=", "d")],
             truncate_when=[(OP, "=", "t")],
+            unchanged=LACKS,
             all_late=table.all_late,
             key=key_of(self.config.job, table.name, ranges),
             positions=moves(ranges, self.config.job, share.positions),
         )
-        share.line.count(receipt.changes or {})
-        share.line.version = receipt.version
 
 
 def _first_columns(keys: Sequence[str], table: Table, fields: Sequence[pa.Field]) -> list[pa.Field]:

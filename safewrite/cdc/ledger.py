@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -96,7 +97,7 @@ class Books:
 
     config: Config
     lake: Lake
-    _known: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def ledger(self) -> Table:
@@ -141,13 +142,14 @@ class Books:
             }  # fmt: skip
         if not rows:
             return 0
-        table = self.lake.find(self.letters)
-        if table is None:
-            table = self.lake.create(self.letters, LETTERS_KEY, list(LETTERS_SCHEMA))
-        table.apply_changes(
-            pa.Table.from_pylist(list(rows.values()), LETTERS_SCHEMA), keys=LETTERS_KEY, sequence_by=["seen_ns"],
-            all_late="count", positions=moves(ranges, self.config.job, table.positions()),
-        )  # fmt: skip
+        with self._lock:  # tables that commit beside each other may each have letters
+            table = self.lake.find(self.letters)
+            if table is None:
+                table = self.lake.create(self.letters, LETTERS_KEY, list(LETTERS_SCHEMA))
+            table.apply_changes(
+                pa.Table.from_pylist(list(rows.values()), LETTERS_SCHEMA), keys=LETTERS_KEY, sequence_by=["seen_ns"],
+                all_late="count", positions=moves(ranges, self.config.job, table.positions()),
+            )  # fmt: skip
         return len(rows)
 
     def write(self, batch: Batch, lines: Sequence[Line], positions: Mapping[str, int]) -> None:

@@ -20,11 +20,15 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 
 @dataclass(slots=True)
 class Row:
-    """One row of a frame of changes; a change of a key makes two."""
+    """One row of a frame of changes; a change of a key makes two.
+
+    ``lacks`` names the columns whose values the source left out.
+    """
 
     op: Op
     values: dict[str, Any]
     change: Change
+    lacks: tuple[str, ...] = ()
 
 
 @dataclass
@@ -41,14 +45,18 @@ class Rows:
     split: int = 0
 
 
-def rows_of(table: Table, changes: Sequence[Change], keys: tuple[str, ...] | None) -> Rows:
+def rows_of(
+    table: Table, changes: Sequence[Change], keys: tuple[str, ...] | None, *, carry: bool = True
+) -> Rows:
     """The rows of a table's changes.
 
     Args:
         keys: the key columns that the table has been using; None for a new one.
+        carry: whether the table puts in values that the source left out; else only what the batch has is put in, and
+            a row that lacks one is a dead letter.
     """
     made = Rows(keys=keys or tuple(table.primary_key or ()))
-    maker = _Maker(table, made)
+    maker = _Maker(table, made, carry)
     seen: set[int] = set()
     for change in changes:
         if id(change.types) not in seen:
@@ -64,9 +72,10 @@ def rows_of(table: Table, changes: Sequence[Change], keys: tuple[str, ...] | Non
 
 
 class _Maker:
-    def __init__(self, table: Table, made: Rows) -> None:
+    def __init__(self, table: Table, made: Rows, carry: bool) -> None:
         self._table = table
         self._made = made
+        self._carry = carry
         self._left_out = frozenset(table.leave_out)
         self._known: dict[tuple[Any, ...], tuple[str, Mapping[str, Any]]] = {}
         """The last row of a key in this batch, to take values from that the source left out."""
@@ -105,8 +114,13 @@ class _Maker:
         if change.op is Op.DELETE:
             self._known.pop(at, None)
             return [Row(Op.DELETE, order | self._ordering(before or {}) | key, change)]
-        whole = self._filled(change, at, {**(after or {}), **key})
-        row = Row(Op.UPSERT, order | whole, change)
+        whole = {**(after or {}), **key}
+        lacks = tuple(name for name, value in whole.items() if value is UNAVAILABLE) if self._carry else ()
+        if lacks:
+            whole |= dict.fromkeys(lacks)
+        elif not self._carry:
+            whole = self._filled(change, at, whole)
+        row = Row(Op.UPSERT, order | whole, change, lacks)
         self._ordering(whole)
         old = self._old_key(before, key)
         if old is None:
@@ -202,7 +216,7 @@ class _Maker:
         missing = [name for name, value in row.items() if value is UNAVAILABLE]
         if missing:
             raise UndecodableError(
-                f"the source left out {', '.join(missing)} because they did not change, and their values are not in this batch; "
-                "set REPLICA IDENTITY FULL on the source table"
+                f"the source left out {', '.join(missing)} because they did not change, and neither the table nor this "
+                "batch has them; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
             )
         return row

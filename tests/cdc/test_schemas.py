@@ -230,21 +230,34 @@ def test_a_truncate_empties_the_table_once(job: Job) -> None:
     assert set(job.rows("a")) == {2}
 
 
-def test_a_value_that_the_source_left_out_is_taken_from_the_event_before(job: Job) -> None:
-    """I12: from the same batch, and else the record is a dead letter, never NULL."""
+def test_a_value_that_the_source_left_out_is_carried_on(job: Job) -> None:
+    """I12: from the event before it, or from the table; never NULL."""
     job.land(
         change("c", "a", 1, {"id": 1, "big": "B" * 100, "n": 1}, lsn=1, offset=0),
         change("u", "a", 1, {"id": 1, "big": TEXT, "n": 2}, lsn=2, offset=1),
-        change("u", "a", 1, {"id": 1, "big": TEXT, "n": 3}, lsn=3, offset=2),
     )
-    assert job.rows("a") == {1: {"id": 1, "big": "B" * 100, "n": 3}}
     job.land(
-        change("u", "a", 1, {"id": 1, "big": TEXT, "n": 4}, lsn=4, offset=3), change("c", "a", 2, {"id": 2, "big": None, "n": 1}, lsn=5, offset=4),
-        change("d", "a", 2, None, lsn=6, offset=5), change("u", "a", 2, {"id": 2, "big": TEXT, "n": 1}, lsn=7, offset=6),
+        change("u", "a", 1, {"id": 1, "big": TEXT, "n": 3}, lsn=3, offset=2),
+        change("c", "a", 2, {"id": 2, "big": None, "n": 0}, lsn=4, offset=3),
+    )
+    job.land(change("u", "a", 2, {"id": 2, "big": TEXT, "n": 1}, lsn=5, offset=4))
+    assert job.rows("a") == {1: {"id": 1, "big": "B" * 100, "n": 3}, 2: {"id": 2, "big": None, "n": 1}}
+    assert not job.letters()
+
+
+def test_a_value_that_is_nowhere_makes_a_dead_letter_and_not_null(job: Job) -> None:
+    """I12: the job began behind the insert; what the batch itself has lands."""
+    job.land(change("c", "a", 9, {"id": 9, "big": "", "n": 1}, lsn=1, offset=0))
+    lines = job.land(
+        change("u", "a", 1, {"id": 1, "big": TEXT, "n": 4}, lsn=4, offset=1), change("c", "a", 2, {"id": 2, "big": "x", "n": 1}, lsn=5, offset=2),
+        change("u", "a", 2, {"id": 2, "big": TEXT, "n": 2}, lsn=6, offset=3), change("u", "a", 3, {"id": 3, "new": TEXT}, lsn=7, offset=4),
     )  # fmt: skip
-    assert job.rows("a")[1]["n"] == 3
-    assert set(reasons(job)) == {3, 6}
-    assert all("REPLICA IDENTITY FULL" in why for why in reasons(job).values())
+    assert job.rows("a") == {9: {"id": 9, "big": "", "n": 1}, 2: {"id": 2, "big": "x", "n": 2}}
+    found = reasons(job)
+    assert set(found) == {1, 4}
+    assert "REPLICA IDENTITY FULL" in found[1]
+    assert [(line.records, line.dead, line.changes) for line in lines if line.table] == [(4, 2, 2)]
+    assert job.verdict().faults == ()
 
 
 def test_a_table_may_be_ordered_by_columns_of_its_rows(job: Job) -> None:
