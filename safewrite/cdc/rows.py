@@ -76,6 +76,9 @@ class _Maker:
         self._table = table
         self._made = made
         self._carry = carry
+        self._plain = not (
+            table.leave_out or table.name_mapping or table.timestamp_fields or table.decimal_fields
+        )
         self._left_out = frozenset(table.leave_out)
         self._known: dict[tuple[Any, ...], tuple[str, Mapping[str, Any]]] = {}
         """The last row of a key in this batch, to take values from that the source left out."""
@@ -132,6 +135,8 @@ class _Maker:
         """A row under the table's names, its times and decimals read."""
         if row is None:
             return None
+        if self._plain and EPOCH not in row and SEQUENCE not in row:
+            return dict(row)
         table, found = self._table, {}
         for name, value in row.items():
             if name in self._left_out:
@@ -174,7 +179,8 @@ class _Maker:
         for name in self._made.keys:
             value = row.get(name)
             if value is None or value is UNAVAILABLE:
-                value = (given or {}).get(name)
+                given = given or self._named(change.keys) or {}
+                value = given.get(name)
             if value is None or value is UNAVAILABLE:
                 raise UndecodableError(f"the key column {name!r} has no value")
             found[name] = value

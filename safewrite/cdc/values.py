@@ -21,6 +21,11 @@ _UNITS_US = {"epoch_s": 1_000_000, "epoch_ms": 1000, "epoch_us": 1}
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
     """Values as a column, and those that do not fit: why, by their place.  They are NULL in the column."""
+    if set(map(type, values)) <= _as_they_are(kind):
+        try:
+            return pa.array(values, kind), {}
+        except _MISFITS:
+            pass  # find which below
     ready = _reader(kind)
     fitting: list[Any] = []
     misfits: dict[int, str] = {}
@@ -41,6 +46,25 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[i
             fitting[place] = None
             misfits[place] = str(error)
     return pa.array(fitting, kind), misfits
+
+
+def _as_they_are(kind: pa.DataType) -> frozenset[type]:
+    """Types of Python whose values need no look at each: Arrow takes them whole, or not at all."""
+    return next((types for matches, types in _SIMPLE if matches(kind)), frozenset())
+
+
+_NULL = type(None)
+_SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
+    (pa.types.is_integer, frozenset({int, _NULL})),
+    (pa.types.is_float64, frozenset({float, int, _NULL})),
+    (pa.types.is_string, frozenset({str, _NULL})),
+    (pa.types.is_large_string, frozenset({str, _NULL})),
+    (pa.types.is_boolean, frozenset({bool, _NULL})),
+    (pa.types.is_binary, frozenset({bytes, _NULL})),
+    (pa.types.is_decimal, frozenset({Decimal, int, _NULL})),
+    (pa.types.is_date, frozenset({date, _NULL})),
+    (pa.types.is_time, frozenset({time, _NULL})),
+)
 
 
 def type_of(value: Any) -> pa.DataType | None:
