@@ -66,6 +66,13 @@ def remaining(batch: Batch, job: str, positions: Mapping[str, int]) -> Batch:
     Raises:
         ConflictError: records between a position and the batch were never read, or belong to another topic.
     """
+    if batch.joined and batch.ranges and not any(name.startswith(f"{job}/") for name in positions):
+        raise sw.ConflictError(
+            f"The checkpoint of the job {job!r} goes on after batch {batch.number - 1}, and its ledger knows of none: the ledger "
+            "was dropped, or this is another lake. Nothing of the batch was committed. Restore the ledger; or delete the "
+            "checkpoint, and the job begins at starting_offsets.",
+            kind=sw.Kind.TABLE_REPLACED,
+        )
     ranges: dict[Partition, Range] = {}
     for where, given in batch.ranges.items():
         known = positions.get(where.name(job))

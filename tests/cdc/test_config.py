@@ -131,3 +131,8 @@ def test_the_published_schema_describes_every_field() -> None:
     tables = schema["$defs"]["Table"]["properties"]
     assert {"database", "primary_key", "epoch", "all_late", "dead_letters"} <= set(tables)
     assert json.dumps(schema)
+
+
+def test_the_example_is_a_configuration() -> None:
+    example = Path(__file__).parents[2] / "examples" / "cdc" / "tables.json"
+    assert [table.name for table in load(example).tables] == ["shop.customers", "shop.orders"]

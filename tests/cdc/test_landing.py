@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +149,6 @@ def test_two_jobs_of_one_name_never_both_land_a_record(job: Job) -> None:
 
 
 def test_a_table_that_was_made_anew_is_refused_with_the_way_out(job: Job) -> None:
-    import shutil
-
     job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0), change("c", "b", 1, {"id": 1}, lsn=2, offset=1))
     if job.form == "delta":
         shutil.rmtree(job.folder / "db" / "a")
@@ -171,8 +171,6 @@ def test_a_table_that_was_made_anew_is_refused_with_the_way_out(job: Job) -> Non
 
 
 def test_a_gap_before_a_batch_is_refused(job: Job) -> None:
-    from dataclasses import replace
-
     job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
     late = replace(job.batch([change("c", "a", 3, {"id": 3}, lsn=3, offset=2)]), joined=True)
     with pytest.raises(sw.ConflictError, match="never landed"):
@@ -180,10 +178,15 @@ def test_a_gap_before_a_batch_is_refused(job: Job) -> None:
     assert set(job.rows("a")) == {1}
 
 
+def test_a_checkpoint_that_is_ahead_of_an_empty_lake_is_refused(job: Job) -> None:
+    """Else the job would begin in the middle, without a word."""
+    late = replace(job.batch([change("c", "a", 3, {"id": 3}, lsn=3, offset=2)], 7), joined=True)
+    with pytest.raises(sw.ConflictError, match="ledger knows of none"):
+        job.landing().land(late)
+
+
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(job: Job) -> None:
     """E2: its offsets begin again, and would all be behind the positions of its tables."""
-    from dataclasses import replace
-
     job.land(*(change("c", "a", n, {"id": n}, lsn=n, offset=n) for n in range(5)))
     job.topic_id = "id-2"
     anew = [change("c", "a", n, {"id": n}, lsn=n, offset=n - 10) for n in range(10, 12)]
