@@ -15,7 +15,9 @@ def main(config: Path) -> None:
     pipeline = cdc.Pipeline(config)
     pipeline.start(SparkSession.builder.appName("cdc").getOrCreate()).awaitTermination()
     for line in pipeline.last:
-        print(f"{line.table or 'no table'}: {line.records} records, {line.applied} applied, {line.dead} dead letters")
+        print(
+            f"{line.table or 'no table'}: {line.records} records, {line.applied} applied, {line.dead} dead letters"
+        )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from fastavro import parse_schema, schemaless_writer
 import safewrite as sw
 from safewrite.cdc.registry import Registry
 from tests.cdc.events import decoded, event, postgres, record
+from tests.cdc.lakes import Job
 
 
 class Schemas:
@@ -219,3 +221,31 @@ def test_references_of_a_schema_are_put_in(schemas: Schemas) -> None:
     found = json.loads(schemas.registry()(1))
     assert found["fields"][0]["type"] == inner
     parse_schema(found)
+
+
+def test_records_in_avro_land_with_all_their_schemas(
+    schemas: Schemas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registry as the configuration names it."""
+    monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
+    schemas.add(1, KEY)
+    first, second = (
+        schemas.add(2, envelope(V1)),
+        schemas.add(3, envelope([*V1, {"name": "note", "type": "string"}])),
+    )
+    registry = {"url": schemas.url, "user": "u", "password": "env:REGISTRY_PASSWORD"}
+    job = Job(
+        tmp_path, [{"table": "customers"}], settings={"envelope": "debezium-avro", "registry": registry}
+    )
+    job.land(
+        change(2, first, row(), 0, schemas),
+        change(3, second, row(id=2, note="ä", paid=None), 1, schemas),
+        record(b"\x00\x00", offset=2),
+    )
+    rows = job.rows("customers")
+    assert rows[1] == {
+        "id": 1, "name": "Ada", "paid": Decimal("1.50"), "born": date(1970, 1, 11), "seen": datetime(1970, 1, 1, 0, 0, 1, 500000),  # noqa: DTZ001
+        "note": None,
+    }  # fmt: skip
+    assert (rows[2]["note"], rows[2]["paid"]) == ("ä", None)
+    assert [letter["offset"] for letter in job.letters()] == [2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
+from typer.testing import CliRunner
 
+import safewrite as sw
 from bench.servers.kafka import Kafka
 from safewrite.cdc import Pipeline
 from safewrite.cdc.change import Record
 from safewrite.cdc.landing import Share
+from safewrite.cli.app import app
 from tests.cdc.events import record
 from tests.cdc.lakes import Job, Source, change
 from tests.spark.session import Spark
@@ -173,3 +177,38 @@ def test_a_topic_that_was_made_anew_is_refused_until_the_checkpoint_goes(stream:
     shutil.rmtree(stream.checkpoint)
     stream.run()
     assert set(stream.job.rows("a")) == {0, 1, 2, 10, 11, 12, 13, 14}
+
+
+def test_the_command_lands_topics_of_a_pattern(stream: Stream) -> None:
+    """Also a topic that comes later; the job's tables tell where to go on, not the configuration."""
+    other = Stream(stream.spark, stream.kafka, stream.job, f"{stream.topic}-more")
+    file = stream.job.folder / "tables.json"
+    kafka = {"topics": None, "pattern": f"{stream.topic}.*"}
+    file.write_text(stream.pipeline(kafka=kafka).config.model_dump_json())
+
+    def land() -> None:
+        with stream.spark.careless():
+            found = CliRunner().invoke(app, ["cdc", "run", "--config", str(file)])
+        assert found.exit_code == 0, found.output
+
+    stream.send(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
+    land()
+    other.make()
+    other.send(change("c", "a", 2, {"id": 2}, lsn=2, offset=0))
+    shutil.rmtree(stream.checkpoint)
+    land()
+    assert set(stream.job.rows("a")) == {1, 2}
+    stream.send(change("d", "a", 1, None, lsn=3, offset=0))
+    land()
+    assert set(stream.job.rows("a")) == {2}
+    found = CliRunner().invoke(app, ["cdc", "verify", "--config", str(file), "--output", "json"])
+    assert found.exit_code == 0, found.output
+    totals = json.loads(found.stdout)["tables"]
+    assert [(one["table"], one["records"], one["earlier"]) for one in totals if one["records"]] == [
+        ("db.a", 3, 0)
+    ]
+
+
+def test_a_topic_that_is_not_there_is_told(stream: Stream) -> None:
+    with pytest.raises(sw.InvalidInputError, match="does not have all topics"):
+        stream.pipeline(kafka={"topics": ["nobody-made-it"]}).start(stream.spark.session)
