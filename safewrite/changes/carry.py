@@ -38,6 +38,11 @@ class Settled:
     is_as_it_came: bool = True
     """Whether the rows are those of the batch, with no value from elsewhere."""
 
+    def has_rows_of(self, other: Settled) -> bool:
+        """Whether it is known, without a look at the rows, that they are the same."""
+        as_came = self.is_as_it_came and other.is_as_it_came
+        return as_came and np.array_equal(self.decision.upserts, other.decision.upserts)
+
 
 def settle(batch: Batch, known: Known) -> Settled:
     """Decide about a batch whose changes may lack values.

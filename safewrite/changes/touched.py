@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from safewrite.changes.decide import Batch, Decision, Known
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Flags, compared
+from safewrite.changes.positions import Flags, Numbers, compared
 from safewrite.changes.reading import loose
 from safewrite.frames.prepare import KEPT_BYTES
 
@@ -23,21 +24,38 @@ def wanted(batch: Batch) -> dict[str, pa.Array]:
     return {name: pc.drop_null(pc.unique(batch.table.column(name))) for name in batch.keys}
 
 
+@dataclass(frozen=True, slots=True)
+class _Hits:
+    """The rows of a file that have keys of a batch, and their numbers in it."""
+
+    rows: pa.Table
+    numbers: Numbers
+
+
 class Touched(Generic[FileT]):
     """The rows of a table that a batch may change, and where each lies; files are named as a format likes.
 
-    What was read of a file is kept up to ``KEPT_BYTES`` in all, so that most files are read once.
+    A data file never changes, so what was found in it serves every plan of one write.  What was read of a file is kept up to
+    ``KEPT_BYTES`` in all, so that most files are read once.
     """
 
     def __init__(self, batch: Batch, schema: pa.Schema) -> None:
         self._batch = batch
         self._wanted = wanted(batch)
-        self._found = [loose(schema).empty_table()]
-        self._owners: list[tuple[FileT, int]] = []
+        self._nothing = loose(schema).empty_table()
+        self._found: dict[FileT, _Hits] = {}
+        self._owners: list[FileT] = []
+        self._numbers = np.zeros(0, np.int64)
         self._goes: dict[FileT, list[int]] = {}
         self._cut: tuple[Any, ...] | None = None
         self._kept: dict[FileT, Any] = {}
         self._left_bytes = KEPT_BYTES
+
+    def unseen(self, files: Collection[FileT]) -> list[FileT]:
+        """Begin a plan on these files: those that were not looked through yet; what is known of others is forgotten."""
+        self._found = {file: hits for file, hits in self._found.items() if file in files}
+        self._goes, self._cut = {}, None
+        return [file for file in files if file not in self._found]
 
     def look(self, file: FileT, table: pa.Table, read: object) -> None:
         """Note the rows of a file that have keys of the batch; ``read`` is what :meth:`kept` gives back."""
@@ -46,8 +64,7 @@ class Touched(Generic[FileT]):
             column = table.column(name)
             hits &= np.asarray(pc.is_in(column, value_set=values.cast(column.type)).to_numpy(), np.bool_)
         rows = np.flatnonzero(hits)
-        self._found.append(table.take(pa.array(rows)))
-        self._owners += [(file, int(row)) for row in rows]
+        self._found[file] = _Hits(table.take(pa.array(rows)), rows)
         if len(rows) and table.nbytes <= self._left_bytes:
             self._left_bytes -= table.nbytes
             self._kept[file] = read
@@ -58,9 +75,11 @@ class Touched(Generic[FileT]):
 
     def known(self, memory: Memory) -> Known:
         """What the table holds and remembers of the keys."""
-        batch = self._batch
+        batch, found = self._batch, self._found
+        self._owners = [file for file, hits in found.items() for _ in range(len(hits.numbers))]
+        self._numbers = np.concatenate([np.zeros(0, np.int64), *(hits.numbers for hits in found.values())])
         return Known(
-            pa.concat_tables(self._found).combine_chunks(),
+            pa.concat_tables([self._nothing, *(hits.rows for hits in found.values())]).combine_chunks(),
             memory.tombstones.select([*batch.keys, *batch.sequence_by]),
             memory.floor,
             memory.forgotten,
@@ -71,8 +90,7 @@ class Touched(Generic[FileT]):
         """Take what was decided: which rows go, and up to where everything does."""
         self._cut = decision.floor if decision.floor != memory.floor else None
         for place in decision.dropped.tolist():
-            file, row = self._owners[place]
-            self._goes.setdefault(file, []).append(row)
+            self._goes.setdefault(self._owners[place], []).append(int(self._numbers[place]))
 
     @property
     def is_cut(self) -> bool:
@@ -82,6 +100,10 @@ class Touched(Generic[FileT]):
     def may_lose(self, file: FileT) -> bool:
         """Whether a file may lose rows."""
         return self.is_cut or file in self._goes
+
+    def mark(self, file: FileT) -> tuple[Any, ...]:
+        """Says which rows of a file go: files that were made of the others serve every plan with the same mark."""
+        return file, tuple(sorted(self._goes.get(file, ()))), self._cut
 
     def stays(self, file: FileT, table: pa.Table) -> Flags:
         """Which rows of a file stay."""

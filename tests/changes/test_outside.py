@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from pyiceberg.types import LongType
 
 import safewrite as sw
 from safewrite.protocol.effects import Effect, Get, Outcome
-from safewrite.testing.steps import Stepwise
+from safewrite.testing.steps import At, Stepwise
 from tests.changes.test_decide import OTHER, K, down, up
-from tests.changes.test_tables import HOW, SCHEMA, Lake, apply, lake
+from tests.changes.test_tables import COMMIT, HOW, SCHEMA, Lake, apply, lake
 
 __all__ = ["lake"]
+THIRD = (3, "x")
 
 
 class Told(Stepwise):
@@ -79,3 +81,48 @@ def test_a_file_is_fetched_once_though_it_is_looked_through_and_rewritten(tmp_pa
 def test_a_batch_of_no_changes_is_one(lake: Lake, nothing: Any) -> None:
     receipt = lake.open().apply_changes(nothing, key="a", **HOW)
     assert (receipt.rows, receipt.changes["applied"], lake.rows()) == (0, 0, {})
+
+
+def test_a_plan_that_a_rival_made_old_reads_only_what_is_new(lake: Lake) -> None:
+    """Disjoint keys, one file: the second writer goes on from the first one's commit, within its own."""
+    apply(lake.open(), [up((1, 0)), up((1, 0), "b", OTHER), up((1, 0), "c", THIRD)])
+    table, rival = lake.open(), lake.open()
+    told = Told(table.world)
+    table.world = At(told, COMMIT[lake.format], "before", lambda: apply(rival, [up((2, 0), "rival", OTHER)]))
+    receipt = apply(table, [up((2, 0), "mine"), down((2, 0), THIRD)])
+    assert (receipt.attempts, receipt.changes["applied"]) == (2, 2)
+    assert lake.rows() == {K: "mine", OTHER: "rival"}
+    if lake.format == "delta":
+        gets = [e.path for _, e in told.effects if isinstance(e, Get) and e.path.endswith(".parquet")]
+        data = [path for path in gets if "_safewrite" not in path]
+        assert len(data) == len(set(data)) == 2, "the first file, and the rival's rest of it: not its other rows"
+    else:
+        assert len([step for step, _ in told.effects if step.startswith("apply.read_rows")]) == 3
+
+
+def test_writers_of_many_kinds_of_keys_are_all_acked(lake: Lake) -> None:
+    """Eight at once, some keys shared: nobody is told to call again, and every key is what its last change says."""
+    apply(lake.open(), [up((0, 0), "start", (number, "x")) for number in range(24)])
+
+    def work(writer: int) -> None:
+        table = lake.open()
+        for turn in range(1, 4):
+            own = [up((turn, 0), f"{writer}.{turn}", (number, "x")) for number in range(writer, 24, 8)]
+            shared = up((turn, writer), f"{writer}.{turn}", (99, "x"))
+            apply(table, [*own, shared], key=f"{writer}.{turn}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    wanted = {(number, "x"): f"{number % 8}.3" for number in range(24)}
+    assert lake.rows() == wanted | {(99, "x"): "7.3"}
+
+
+def test_a_rivals_commit_makes_a_late_batch_late_and_not_wrong(lake: Lake) -> None:
+    table, rival = lake.open(), lake.open()
+    apply(rival, [up((1, 0))])
+    table.world = At(table.world, COMMIT[lake.format], "before", lambda: apply(rival, [up((9, 0), "newer")]))
+    with pytest.raises(sw.InvalidInputError, match="source was set back"):
+        apply(table, [up((2, 0), "q")], all_late="error")
+    assert lake.rows() == {K: "newer"}
+    apply(lake.open(), [up((10, 0), "free")])  # the turn, if there was one, was given back
+    assert lake.rows() == {K: "free"}

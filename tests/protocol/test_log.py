@@ -64,6 +64,9 @@ class Rows:
         self.examined.append((version, summary))
         return Found(version, own=False) if version in self.own else None
 
+    def renew(self):  # type: ignore[no-untyped-def]
+        yield from ()
+
     def recheck(self):  # type: ignore[no-untyped-def]
         self.rechecks += 1
         return

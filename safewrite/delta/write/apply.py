@@ -1,7 +1,8 @@
 """Applies changes by key and sequence in one commit: rows, and what must be remembered of those that went.
 
 Copy-on-write: files that hold keys of the batch are rewritten without their old rows, and the new rows go into files of
-their own.  Any commit in between that touches files makes the plan anew, so two writers never insert one key twice (C9).
+their own.  After any commit in between that touches files the plan is made anew before the next try, within the writer's
+turn where there is one, so two writers never insert one key twice (C9); data files never change, so only new ones are read.
 The memory of deleted keys is an immutable file that a ``txn`` action names: checkpoints keep it, and no reader or
 writer needs a table feature for it.
 """
@@ -9,8 +10,9 @@ writer needs a table feature for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import uuid
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,15 +34,17 @@ from safewrite.delta.write.overwrite import (
     read_rows,
 )
 from safewrite.delta.write.staging import StagedFile, stage
-from safewrite.errors import ConflictError, InternalError
+from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import partition_value
 from safewrite.protocol import staging
-from safewrite.protocol.effects import Effect, Get, Missing, Outcome
+from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch_one
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
+    from safewrite.delta.data.datafiles import DataFile
 
 APP_ID = "safewrite.changes"
 """App id of the ``txn`` whose version names the file that remembers deleted keys."""
@@ -64,6 +68,18 @@ class ApplyTransaction(OverwriteTransaction):
     settled: Settled | None = None
     remembers: bool = False
     """Whether this commit changes what is remembered."""
+    encode: Callable[[Prepared, str], Iterable[DataFile]] | None = None
+    """Makes files of rows; its text makes their names unique."""
+    is_stale: bool = False
+    """Whether commits came since the plan that add or remove rows, or change what is remembered."""
+    plans: int = 0
+    _touched: Touched[FileKey] | None = field(default=None, repr=False)
+    _made: dict[tuple[Any, ...], tuple[Verdict, Sequence[StagedFile]]] = field(
+        default_factory=dict, repr=False
+    )
+    _memory: Memory | None = field(default=None, repr=False)
+    _memory_of: int | None = None
+    """Which file ``_memory`` is of."""
 
     # --- what is written ------------------------------------------------------------------------
     def upserts(self) -> Prepared:
@@ -114,13 +130,37 @@ class ApplyTransaction(OverwriteTransaction):
             StorageError: no answer, or a file that is not what the log says.
         """
         assert self.state is not None
-        assert self.changes is not None
-        assert self.spec is not None
         yield from super().prepare()
         check_overwrite(self.state)
         self.active = yield from load_files(self.state, limits=self.limits)
+        yield from self._plan()
+
+    def renew(self) -> Generator[Effect, Outcome, None]:
+        """Plan again after commits of others: only files that are new since the last plan are read.
+
+        Raises:
+            As :meth:`prepare`.
+        """
+        if not self.is_stale:
+            return
+        before = self.settled
+        yield from self._plan()
+        _, settled = self._given()
+        if before is None or self.encode is None:
+            raise InternalError("Changes were committed before they were planned. Please report it.")
+        if not settled.has_rows_of(before):
+            files = self.encode(self.upserts(), f"{self.commit_id}-plan{self.plans}")
+            self.files = yield from stage(files, self.timestamp_ms, self.limits)
+            self.write = replace(self.write, files=len(self.files))
+
+    def _plan(self) -> Generator[Effect, Outcome, None]:
+        assert self.state is not None
+        assert self.changes is not None
+        assert self.spec is not None
+        self.is_stale, self.plans = False, self.plans + 1
         memory = yield from self._recall_memory()
-        touched = Touched[FileKey](self.changes.batch, self.state.schema)
+        touched = self._touched or Touched[FileKey](self.changes.batch, self.state.schema)
+        self._touched = touched
         yield from self._look(touched)
         self.settled = settled = settle(self.changes.batch, touched.known(memory))
         decision = settled.decision
@@ -140,17 +180,24 @@ class ApplyTransaction(OverwriteTransaction):
         number = self.state.txns.get(APP_ID)
         if number is None:
             return nothing
+        if number == self._memory_of and self._memory is not None:
+            return self._memory
         path = memory_path(number)
         answer = yield from fetch_one(Get(path, name="apply.get_memory"), self.limits)
         if isinstance(answer, Missing):
             raise damaged(path, "it remembers the deleted keys of the table, and is gone")
         assert isinstance(answer.value, bytes)
-        return nothing.decode(answer.value, path)
+        self._memory, self._memory_of = nothing.decode(answer.value, path), number
+        return self._memory
 
     def _remember(self, before: Memory, after: Memory) -> Generator[Effect, Outcome, None]:
         assert self.state is not None
         self.remembers = APP_ID not in self.state.txns or not after.says_the_same(before)
         if self.remembers:
+            if self.plans > 1:  # an immutable file may not be written twice
+                drawn = yield NewId(name="apply.id")
+                assert isinstance(drawn, Ok)
+                self.memory_number = uuid.UUID(str(drawn.value)).int >> 65
             yield from staging.upload([(memory_path(self.memory_number), after.encode())], self.limits)
 
     # --- rows that are there ----------------------------------------------------------------------
@@ -158,11 +205,11 @@ class ApplyTransaction(OverwriteTransaction):
         """Read the files that may have keys of the batch."""
         assert self.state is not None
         assert self.changes is not None
-        keys = wanted(self.changes.batch)
-        for key, add in self.planned().adds.items():
-            if may_hold(add, keys, self.state.partition_by, self.state.schema):
-                check_rewritable(add)
-                read = yield from self._read(add)
+        keys, live = wanted(self.changes.batch), self.planned().adds
+        for key in touched.unseen(live):
+            if may_hold(live[key], keys, self.state.partition_by, self.state.schema):
+                check_rewritable(live[key])
+                read = yield from self._read(live[key])
                 touched.look(key, read[0], read)
 
     def _read(self, add: Action) -> Generator[Effect, Outcome, tuple[pa.Table, pq.FileMetaData]]:
@@ -195,15 +242,26 @@ class ApplyTransaction(OverwriteTransaction):
         for key in losing:
             check_rewritable(live[key])
         staged: list[StagedFile] = []
-        for number, key in enumerate(losing):
-            table, footer = touched.kept(key) or (yield from self._read(live[key]))
-            stays = touched.stays(key, table)
-            if stays.all():
-                continue
-            self.verdicts[key] = Verdict.REWRITE if stays.any() else Verdict.REMOVE
-            if stays.any():
-                staged += yield from self._rest(live[key], table.filter(pa.array(stays)), footer, number)
+        for key in losing:
+            mark = touched.mark(key)
+            if mark not in self._made:
+                self._made[mark] = yield from self._without(live[key], key, touched)
+            self.verdicts[key], files = self._made[mark]
+            staged += files
         self.rewritten = tuple(staged)
+
+    def _without(
+        self, add: Action, key: FileKey, touched: Touched[FileKey]
+    ) -> Generator[Effect, Outcome, tuple[Verdict, Sequence[StagedFile]]]:
+        """What becomes of a file that may lose rows."""
+        table, footer = touched.kept(key) or (yield from self._read(add))
+        stays = touched.stays(key, table)
+        if stays.all():
+            return Verdict.KEEP, ()
+        if not stays.any():
+            return Verdict.REMOVE, ()
+        kept = table.filter(pa.array(stays))
+        return Verdict.REWRITE, (yield from self._rest(add, kept, footer, len(self._made)))
 
     def _rest(
         self, add: Action, kept: pa.Table, footer: pq.FileMetaData, number: int
@@ -219,17 +277,16 @@ class ApplyTransaction(OverwriteTransaction):
 
     # --- what others wrote --------------------------------------------------------------------------
     def check_conflict(self, version: int, commit: Commit) -> None:
-        """Plan again after any commit that touches files, or what is remembered.
+        """Note that a commit touches files, or what is remembered: then :meth:`renew` plans again.
 
         Raises:
-            ConflictError: CONFLICT for those; SCHEMA_CHANGED as for appends.
+            ConflictError: SCHEMA_CHANGED as for appends.
         """
         super(OverwriteTransaction, self).check_conflict(version, commit)
         if commit.adds() or commit.removes() or any(txn["appId"] == APP_ID for txn in commit.txns):
-            raise ConflictError(
-                f"Version {version} added or removed rows, which may have keys of these changes. Nothing was committed; call "
-                "again."
-            )
+            self.is_stale = True
+        if self.active is not None:
+            self.active = self.active.advance(version, commit)
 
 
 # --- files that cannot hold a key -----------------------------------------------------------------------

@@ -58,6 +58,7 @@ class Planner:
             if state is None or operation.changes is None:
                 raise InternalError("Changes need a table and keys. Nothing was written. Please report it.")
             changing = self.apply_changes(data, operation.changes, state, name)
+            changing.encode = lambda rows, name: self.encode(rows, changing, name)
             return changing, lambda: self.encode(changing.upserts(), changing)
         prepared = self.prepare(data, state, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
@@ -204,8 +205,10 @@ class Planner:
             memory_number=uuid.UUID(self.new_id()).int >> 65,
         )
 
-    def encode(self, prepared: Prepared, candidate: Transaction) -> Iterable[DataFile]:
-        """Parquet files of the rows, made one by one as they are asked for."""
+    def encode(
+        self, prepared: Prepared, candidate: Transaction, write_id: str | None = None
+    ) -> Iterable[DataFile]:
+        """Parquet files of the rows, made one by one as they are asked for; ``write_id`` is in their names."""
         from safewrite.delta.data.datafiles import encode
 
         metadata = candidate.metadata or (candidate.state.metadata if candidate.state else None)
@@ -216,7 +219,7 @@ class Planner:
         return encode(
             prepared,
             partition_by=tuple(metadata.get("partitionColumns") or ()),
-            write_id=candidate.commit_id,
+            write_id=write_id or candidate.commit_id,
             target_file_size=self.target_file_size,
             indexed=indexing.of(metadata.get("configuration") or {}),
         )

@@ -383,6 +383,10 @@ class Transaction:
             return None
         return self.state.advance(version, actions.parse(self.body(version), version))
 
+    def renew(self) -> Generator[Effect, Outcome, None]:
+        """See ``safewrite.protocol.delta.commit.Candidate.renew``: a blind append has no plan."""
+        yield from ()
+
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
         yield from recheck(self.files, self.limits)

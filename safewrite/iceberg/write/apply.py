@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -60,7 +59,14 @@ class ApplyPlan(ReplacePlan):
     spec: Spec | None = None
     _memory: puffin.Puffin | None = field(default=None, repr=False)
     _memory_location: str = ""
-    _made: dict[tuple[Mark, bytes], Sequence[DataFile]] = field(default_factory=dict, repr=False)
+    _touched: Touched[Mark] | None = field(default=None, repr=False)
+    _losses: dict[tuple[Any, ...], tuple[int | None, Sequence[DataFile]]] = field(
+        default_factory=dict, repr=False
+    )
+    _inserted: dict[bytes | None, Sequence[DataFile]] = field(default_factory=dict, repr=False)
+    _stores: int = 0
+    _known: tuple[str, Memory] | None = field(default=None, repr=False)
+    """What a file of what is remembered says; none is ever changed."""
     _dropped_rows: int = 0
 
     def removed_rows(self) -> int | None:
@@ -82,10 +88,10 @@ class ApplyPlan(ReplacePlan):
         schema = arrow_schema(table_of(head).metadata.schema())
         memory = yield from self._recalled(head, self.spec, schema)
         tasks = yield from self._tasks(head, _bounds(self.changes))
-        touched = Touched[Mark](self.changes.batch, schema)
-        for mark, task in tasks.items():
-            table = yield from self._rows(head, task, schema)
-            touched.look(mark, table, table)
+        touched = self._touched = self._touched or Touched[Mark](self.changes.batch, schema)
+        for file in touched.unseen(tasks):
+            table = yield from self._rows(head, tasks[file], schema)
+            touched.look(file, table, table)
         settled = settle(self.changes.batch, touched.known(memory))
         decision = settled.decision
         check_late(self.spec, decision)
@@ -142,47 +148,62 @@ class ApplyPlan(ReplacePlan):
         schema: pa.Schema,
     ) -> Generator[Effect, Outcome, None]:
         """Rewrite the files that lose rows."""
-        for mark, task in tasks.items():
-            if not touched.may_lose(mark):
+        for file, task in tasks.items():
+            if not touched.may_lose(file):
                 continue
-            table = touched.kept(mark)
-            if table is None:
-                table = yield from self._rows(head, task, schema)
-            stays = touched.stays(mark, table)
-            if stays.all() and table.num_rows:
+            mark = touched.mark(file)
+            if mark not in self._losses:
+                self._losses[mark] = yield from self._without(head, file, task, touched, schema)
+            dropped, files = self._losses[mark]
+            if dropped is None:
                 continue
             self._removed.append(task.file)
-            self._dropped_rows += int((~stays).sum())
-            if stays.any():
-                refuse_misread(task, schema)
-                name = (mark, np.packbits(stays).tobytes())
-                rows = table.filter(pa.array(stays))
-                self._rewritten += yield from self._stored(head, name, rows, schema)
+            self._dropped_rows += dropped
+            self._rewritten += files
+
+    def _without(
+        self,
+        head: TableVersion,
+        file: Mark,
+        task: FileScanTask,
+        touched: Touched[Mark],
+        schema: pa.Schema,
+    ) -> Generator[Effect, Outcome, tuple[int | None, Sequence[DataFile]]]:
+        """How many rows a file loses, and the files of the others; None if it stays."""
+        table = touched.kept(file)
+        if table is None:
+            table = yield from self._rows(head, task, schema)
+        stays = touched.stays(file, table)
+        if stays.all() and table.num_rows:
+            return None, ()
+        if not stays.any():
+            return table.num_rows, ()
+        refuse_misread(task, schema)
+        files = yield from self._stored(head, table.filter(pa.array(stays)), schema)
+        return int((~stays).sum()), files
 
     def _insert(
         self, head: TableVersion, settled: Settled, schema: pa.Schema
     ) -> Generator[Effect, Outcome, None]:
         """Upload the rows that win; they serve every attempt in which the same changes win as they came."""
-        assert self.changes is not None
         rows = settled.rows
         if not rows.num_rows:
             return
-        wins = np.zeros(self.changes.batch.table.num_rows, np.bool_)
-        wins[settled.decision.upserts] = True
-        mark = () if settled.is_as_it_came else (str(self.attempt),)
-        name = (mark, np.packbits(wins).tobytes())
-        self._rewritten += yield from self._stored(head, name, rows, schema)
+        wins = settled.decision.upserts.tobytes() if settled.is_as_it_came else None
+        if wins is None or wins not in self._inserted:
+            files = yield from self._stored(head, rows, schema)
+            self._inserted = {wins: files}
+        self._rewritten += self._inserted[wins]
 
     def _stored(
-        self, head: TableVersion, name: tuple[Mark, bytes], rows: pa.Table, schema: pa.Schema
+        self, head: TableVersion, rows: pa.Table, schema: pa.Schema
     ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
-        """Data files of chosen rows; rows of one name are uploaded once, whatever the number of attempts."""
-        if name not in self._made:
-            staging = Staging(self.limits)
-            yield from staging.upload(self.encoded(rows, head, schema, len(self._made)))
-            yield from staging.complete(())
-            self._made[name] = tuple(staging.data_files)
-        return self._made[name]
+        """Data files of rows."""
+        self._stores += 1
+        staging = Staging(self.limits)
+        yield from staging.upload(self.encoded(rows, head, schema, self._stores))
+        yield from staging.complete(())
+        return tuple(staging.data_files)
 
     # --- what is remembered ---------------------------------------------------------------------------
     def _recalled(
@@ -192,6 +213,8 @@ class ApplyPlan(ReplacePlan):
         location = head.properties.get(MEMORY)
         if location is None:
             return nothing
+        if self._known is not None and self._known[0] == location:
+            return self._known[1]
         get = Get(location, name="apply.get_memory")
         outcome = yield from ask(get, self.limits)
         if isinstance(outcome, Missing):
@@ -203,7 +226,8 @@ class ApplyPlan(ReplacePlan):
             body = puffin.decoded(outcome.value)
         except (ValueError, KeyError) as error:
             raise _forgotten(location, str(error)) from error
-        return nothing.decode(body, location)
+        self._known = location, nothing.decode(body, location)
+        return self._known[1]
 
     def _remember(
         self, head: TableVersion, before: Memory, after: Memory

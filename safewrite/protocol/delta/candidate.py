@@ -74,6 +74,13 @@ class Candidate(Protocol):
     def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         """As ``examine``, for a commit whose summary suffices; ``digest`` is the MD5 of its bytes."""
 
+    def renew(self) -> Steps:
+        """Plan again on the commits that were examined since the last plan; asked for before each try.
+
+        It is known then that none of them carries this write, and where writers take turns it is ours: a plan that takes
+        long is not made in vain.  Raises a ``NotCommittedError`` if this write became invalid.
+        """
+
     def recheck(self) -> Steps:
         """Make sure that every file this commit will name is still there, whole (B1, G5)."""
 

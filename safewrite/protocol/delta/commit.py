@@ -168,6 +168,7 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
             return Landed(found.version, state.attempts, not found.own, state.contended, state.mixed)
         now_s = yield from ticket_queue.now()
         check_patience(state, now_s - state.started_s)
+        yield from state.candidate.renew()
         state.attempts += 1
         version = state.seen + 1
         if (yield from try_version(state, version, now_s)):

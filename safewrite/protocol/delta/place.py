@@ -68,6 +68,10 @@ class _Fixed:
     def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         return None
 
+    def renew(self) -> Steps:
+        """There is no plan."""
+        yield from ()
+
     def recheck(self) -> Steps:
         """Do nothing: the engine has just written its files."""
         yield from ()

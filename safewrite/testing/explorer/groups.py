@@ -63,6 +63,9 @@ class Rows:
     def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
         return self.examine(version, summary.encode())
 
+    def renew(self) -> Generator[Effect, Outcome, None]:
+        yield from ()
+
     def recheck(self) -> Generator[Effect, Outcome, None]:
         yield from ()
 
