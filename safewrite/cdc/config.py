@@ -82,6 +82,8 @@ class Kafka(Strict):
         found |= (
             {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": str(self.pattern)}
         )
+        # Records of transactions that were aborted are no changes of the source.
+        found["kafka.isolation.level"] = "read_committed"
         found |= _MSK_IAM if self.security == "msk-iam" else {}
         return found | {name: from_environment(value, name) for name, value in self.options.items()}
 

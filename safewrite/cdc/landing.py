@@ -32,6 +32,9 @@ from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
 
 log = logging.getLogger("safewrite")
 
+SOURCE_TIME = "source-time"
+"""The position of a table that says how far it is by the clock of its source, in milliseconds."""
+
 
 @dataclass
 class Share:
@@ -101,7 +104,8 @@ class Landing:
         line = Line(self.config.job, batch.number, table.name, offsets=listed(batch.ranges))
         line.records = len({id(one.record) for one in changes})
         line.earlier = line.records - len({id(one.record) for one in new})
-        line.source_time_ms = max((one.source_time_ms or 0 for one in changes), default=None)
+        times = [one.source_time_ms for one in changes if one.source_time_ms is not None]
+        line.source_time_ms = max(times, default=None)
         share = Share(table, line, found, positions=positions)
         counts = None if new or found is None else self._counts_before(share, batch)
         if counts is not None:
@@ -232,6 +236,14 @@ class Landing:
 
     def _applied(self, share: Share, found: sw.Table, frame: Frame, ranges: Ranges) -> sw.Receipt:
         table = share.table
+        moved = moves(ranges, self.config.job, share.positions)
+        name, newest = f"{self.config.job}/{SOURCE_TIME}", share.line.source_time_ms
+        known = share.positions.get(name)
+        if newest is not None and newest > (known or 0):
+            moved[name] = (known, newest)
+        # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
+        # those of a source that was set back.
+        again = known is not None and newest is not None and newest <= known
         return found.apply_changes(
             frame.data,
             keys=list(share.keys),
@@ -239,9 +251,9 @@ class Landing:
             delete_when=[(OP, "=", "d")],
             truncate_when=[(OP, "=", "t")],
             unchanged=LACKS,
-            all_late=table.all_late,
+            all_late="count" if again else table.all_late,
             key=key_of(self.config.job, table.name, ranges),
-            positions=moves(ranges, self.config.job, share.positions),
+            positions=moved,
         )
 
 

@@ -210,18 +210,37 @@ def test_late_events_revive_nothing_and_epochs_begin_again(job: Job) -> None:
         change("c", "a", 2, {"id": 2, "v": "new"}, lsn=30, offset=3),
     )
     assert set(job.rows("a")) == {2}
-    restored = change("c", "a", 1, {"id": 1, "v": "restored"}, lsn=5, offset=4)
+    later = postgres(5, "a", ts_ms=1714000000001)
+    restored = record(event("c", {"id": 1, "v": "restored"}, source=later), {"id": 1}, offset=4)
     with pytest.raises(sw.InvalidInputError, match="epoch"):
         job.land(restored)
     job.tables = [{"table": "a", "epoch": 1}]
     job.land(restored)
     assert job.rows("a")[1]["v"] == "restored"
+    late = record(
+        event("u", {"id": 1, "v": "late"}, source=postgres(4, "a", ts_ms=1714000000002)), {"id": 1}, offset=5
+    )
+    with pytest.raises(sw.InvalidInputError, match="epoch"):
+        job.land(late)
     job.tables = [{"table": "a", "epoch": 1, "all_late": "count"}]
-    (line,) = [
-        line for line in job.land(change("u", "a", 1, {"id": 1, "v": "late"}, lsn=4, offset=5)) if line.table
-    ]
+    (line,) = [line for line in job.land(late) if line.table]
     assert (line.late, line.applied) == (1, 0)
     assert job.rows("a")[1]["v"] == "restored"
+
+
+def test_what_a_connector_sends_again_is_late_and_no_error(job: Job) -> None:
+    """It has old positions at new offsets, and is no newer by the source's clock, as a source that was set back is."""
+    events = [
+        event("c", {"id": 1, "v": f"v{n}"}, source=postgres(n, "a", ts_ms=1714000000000 + n))
+        for n in range(3)
+    ]
+    job.land(*(record(one, {"id": 1}, offset=offset) for offset, one in enumerate(events)))
+    for offset, one in enumerate(events[:2], 3):
+        (line,) = [line for line in job.land(record(one, {"id": 1}, offset=offset)) if line.table]
+        assert (line.late, line.applied) == (1, 0)
+    job.land(record(events[2], {"id": 1}, offset=5))
+    assert job.rows("a")[1]["v"] == "v2"
+    assert job.verdict().faults == ()
 
 
 def test_a_truncate_empties_the_table_once(job: Job) -> None:

@@ -89,6 +89,12 @@ class Stream:
         assert {name: self.job.rows(name) for name in source.tables} == source.rows
         verdict = self.job.verdict()
         assert verdict.faults == ()
+        if self.job.form == "delta":  # Spark's own reader finds the same
+            for name, rows in source.rows.items():
+                found = self.spark.sql(
+                    f"SELECT id, name, n FROM delta.`{self.job.folder}/db/{name}`"
+                ).to_pylist()
+                assert sorted(found, key=lambda row: row["id"]) == [rows[key] for key in sorted(rows)]
 
     def _admin(self, what: Callable[[Any, Any], object]) -> None:
         kafka = self.spark.session.sparkContext._jvm.org.apache.kafka.clients.admin
