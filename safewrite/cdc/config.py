@@ -237,7 +237,7 @@ class Config(Strict):
 
 
 def load(given: Any) -> Config:
-    """A configuration of a dict, of JSON text, or of a file's path.
+    """A configuration of a dict, of JSON text (it begins with a brace), or of a file's path.
 
     Raises:
         InvalidInputError: each field that is wrong, and why.
@@ -245,6 +245,8 @@ def load(given: Any) -> Config:
     if isinstance(given, Config):
         return given
     try:
+        if isinstance(given, str) and not given.lstrip().startswith("{"):
+            given = Path(given)
         if isinstance(given, Path):
             given = given.read_text("utf-8")
         if isinstance(given, str | bytes):

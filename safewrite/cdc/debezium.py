@@ -41,6 +41,7 @@ class Part:
     version: str | None = None
 
 
+_YEAR_9999_MS = 253_402_300_800_000
 NO_SHAPE = Shape({}, {})
 
 
@@ -191,4 +192,5 @@ def _header(record: Record, name: str) -> dict[str, Any] | None:
 
 
 def _milliseconds(*values: Any) -> int | None:
-    return next((value for value in values if isinstance(value, int) and not isinstance(value, bool)), None)
+    """The first that is a time of a clock; it orders nothing, so another value is no fault."""
+    return next((value for value in values if type(value) is int and 0 <= value < _YEAR_9999_MS), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
 from safewrite.cdc.avro import Avro, SchemaOf
@@ -93,7 +94,8 @@ def _json(data: bytes | None) -> Any:
     if data is None:
         return None
     try:
-        return json.loads(data)
+        # A number with a point is kept as it is written: a decimal column has more digits than a binary number.
+        return json.loads(data, parse_float=Decimal)
     except ValueError as error:
         raise UndecodableError(f"the bytes are not JSON ({error})") from error
 

@@ -60,6 +60,9 @@ def frame_of(
     arrays: dict[str, pa.Array] = {}
     for name, kind in types.items():
         values = [row.values.get(name) for row in made.rows]
+        if name in made.keys and (pa.types.is_floating(kind) or pa.types.is_nested(kind)):
+            why = f"a key of type {kind} is not equal in all engines alike; name another primary_key, or its decimal_fields"
+            clashes.setdefault(name, why)
         if name in clashes:
             misfits = {place: clashes[name] for place, value in enumerate(values) if value is not None}
         else:

@@ -135,7 +135,8 @@ class Landing:
         if counts is not None:
             line.earlier = 0
             line.count(counts)
-            line.dead = max(0, line.records - line.changes + line.split)
+            line.split = max(line.split, line.changes - line.records)
+            line.dead = line.records - line.changes + line.split
         elif frame.data.num_rows:
             share.frame = frame
             if not _knows_job(positions, self.config.job):
@@ -151,7 +152,10 @@ class Landing:
         try:
             share.found = self._with_columns(table, made.keys, found, frame.added)
             return frame
-        except sw.InvalidInputError:  # one of the columns is at fault, so each is tried alone
+        except (
+            sw.InvalidInputError,
+            sw.WouldAlterError,
+        ):  # one of the columns is at fault, so each is tried alone
             refused: dict[str, str] = {}
             found = found or self._with_columns(
                 table, made.keys, None, _first_columns(made.keys, table, frame.added)
@@ -160,7 +164,7 @@ class Landing:
                 try:
                     if field.name not in found.schema.names:
                         found = self._with_columns(table, made.keys, found, [field])
-                except sw.InvalidInputError as error:
+                except (sw.InvalidInputError, sw.WouldAlterError) as error:
                     refused[field.name] = str(error)
             share.found = found
             return frame_of(table, made, found.schema, refused)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import math
 import re
 import uuid
 from collections.abc import Callable, Mapping
@@ -140,12 +141,15 @@ def _whole(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         # Connect's JSON has no way to write these but as texts.
         if value in {"NaN", "Infinity", "-Infinity"}:
             return float(value)
         raise UndecodableError(f"{value!r} is no number")
-    return float(value)
+    found = float(value)
+    if math.isinf(found) and not isinstance(value, float):
+        raise UndecodableError(f"{value} does not fit into 64 bits")
+    return found
 
 
 def _flag(value: Any) -> bool:
@@ -188,8 +192,8 @@ def _decimal(schema: Mapping[str, Any]) -> Column:
 
 def _decimal_of(value: Any, scale: int) -> Decimal:
     # decimal.format=NUMERIC of Connect's JSON converter writes a number.
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return Decimal(str(value))
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return Decimal(value)
     return unscaled(value, scale)
 
 

@@ -23,7 +23,7 @@ class Pipeline:
         query.awaitTermination()
 
     Args:
-        config: a ``Config``, a dict, JSON text, or the path of a JSON file (``pathlib.Path``).
+        config: a ``Config``, a dict, JSON text, or the path of a JSON file.
 
     Every table's rows and the offsets that they come from are one commit.  A batch that failed, a lost checkpoint, a
     killed driver and a second job of the same name lose and double nothing; docs/cdc.md says what each of them meets.

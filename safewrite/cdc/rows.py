@@ -68,6 +68,10 @@ def rows_of(
             made.dead.append(DeadLetter(change.record, str(error), table.name))
         except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
             made.dead.append(DeadLetter(change.record, f"{type(error).__name__}: {error}", table.name))
+    if not made.keys and made.rows:
+        why = "the key of the table is not known yet, so it cannot be truncated; name its primary_key in the configuration"
+        made.dead += [DeadLetter(row.change.record, why, table.name) for row in made.rows]
+        made.rows = []
     return made
 
 
@@ -183,6 +187,10 @@ class _Maker:
                 value = given.get(name)
             if value is None or value is UNAVAILABLE:
                 raise UndecodableError(f"the key column {name!r} has no value")
+            if isinstance(value, list | dict):
+                raise UndecodableError(
+                    f"the key column {name!r} is nested, and such values are not equal in all engines alike"
+                )
             found[name] = value
         return found
 

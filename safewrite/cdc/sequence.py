@@ -151,7 +151,7 @@ _CONNECTORS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]]
 def _padded(value: Any, width: int, name: str) -> str:
     """A whole number with zeros in front."""
     try:
-        number = -1 if isinstance(value, bool | float) else int(value)
+        number = int(value) if type(value) in {int, str} else -1
     except (TypeError, ValueError):
         number = -1
     if number < 0 or len(str(number)) > width:

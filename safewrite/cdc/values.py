@@ -14,6 +14,8 @@ import pyarrow as pa
 from safewrite.cdc.change import UndecodableError
 from safewrite.cdc.logical import instant
 
+_BINARY_DIGITS = 17
+"""So many digits tell every binary number of 64 bits from all others; what has more is a decimal."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MISFITS = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError, AttributeError)
 _UNITS_US = {"epoch_s": 1_000_000, "epoch_ms": 1000, "epoch_us": 1}
@@ -99,7 +101,7 @@ def _decimal(precision: int, scale: int) -> pa.DataType | None:
 _BY_VALUE: tuple[tuple[type | tuple[type, ...], pa.DataType], ...] = (
     (bool, pa.bool_()),
     (int, pa.int64()),
-    (float, pa.float64()),
+    ((float, Decimal), pa.float64()),
     ((str, list, dict, time), pa.string()),
     (bytes, pa.binary()),
     (datetime, pa.timestamp("us")),
@@ -140,7 +142,7 @@ def as_decimal(value: Any, precision: int, scale: int) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | str | Decimal | float):
         raise UndecodableError(f"{value!r} is no decimal")
     try:
-        # A float of JSON is what was written there, not the binary number next to it.
+        # A column of the source that is binary already (float of Avro) is the shortest number that reads back as it.
         found = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     except InvalidOperation as error:
         raise UndecodableError(f"{value!r} is no decimal") from error
@@ -170,6 +172,11 @@ def _refused(value: Any, what: str) -> UndecodableError:
 
 
 def _number(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        found = float(value)
+        if len(value.as_tuple().digits) > _BINARY_DIGITS or not math.isfinite(found):
+            raise _refused(str(value), "number of 64 bits; name it in decimal_fields")
+        return found
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _refused(value, "number")
     return value
@@ -190,7 +197,7 @@ def _whole(value: Any) -> int:
 
 def _text(value: Any) -> str:
     if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_number)
     if isinstance(value, time):
         return value.isoformat()
     if not isinstance(value, str):

@@ -42,7 +42,9 @@ class Job:
             "checkpoint": "none", "tables": [{"database": "db", "format": self.form, **table} for table in self.tables],
             "job_tables": {"format": self.form}, **self.settings, **more,
         }  # fmt: skip
-        given |= {"warehouse": str(self.folder)} if self.form == "delta" else {"catalog": self.catalog()}
+        given = (
+            {"warehouse": str(self.folder)} if self.form == "delta" else {"catalog": self.catalog()}
+        ) | given
         return Landing(load(given))
 
     def catalog(self) -> dict[str, str]:
@@ -70,7 +72,9 @@ class Job:
     def read(self, name: str, database: str = "db") -> pa.Table:
         """A table by a reader that is not ours."""
         if self.form == "delta":
-            return pa.table(deltalake.DeltaTable(self.folder / database / name).to_pyarrow_table())
+            options = self.settings.get("storage_options")
+            path = f"{self.settings.get('warehouse', self.folder)}/{database}/{name}"
+            return pa.table(deltalake.DeltaTable(path, storage_options=options).to_pyarrow_table())
         from pyiceberg.catalog import load_catalog
 
         return load_catalog(**self.catalog()).load_table(f"{database}.{name}").scan().to_arrow()

@@ -31,7 +31,7 @@ def config(
 def test_a_configuration_is_a_dict_a_text_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "tables.json"
     file.write_text(json.dumps(config()))
-    assert load(config()) == load(json.dumps(config())) == load(file) == load(load(file))
+    assert load(config()) == load(json.dumps(config())) == load(file) == load(str(file)) == load(load(file))
     assert load(file).tables[0].name == "db.customers"
 
 

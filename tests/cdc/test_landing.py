@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import safewrite as sw
+from bench.servers.servers import Ministack, create_lock_table
 from safewrite.cdc.landing import Landing, Share
 from safewrite.errors import Kind
 from tests.cdc.events import record
@@ -246,3 +248,16 @@ def test_letters_of_a_replay_under_another_configuration_are_neither_lost_nor_do
     job.land(*records)
     assert sorted(letter["offset"] for letter in job.letters()) == [0, 1]
     assert set(job.rows("b")) == {1}
+
+
+def test_tables_on_s3_with_a_lock_table(tmp_path: Path, ministack: Ministack) -> None:
+    bucket = f"cdc-{uuid.uuid4().hex[:8]}"
+    ministack.boto3_client("s3").create_bucket(Bucket=bucket)
+    lock_table = create_lock_table(ministack.boto3_client("dynamodb"), f"locks-{bucket}")
+    options = ministack.storage_options()
+    settings = {"warehouse": f"s3://{bucket}/lake", "lock_table": lock_table, "storage_options": options}
+    job = Job(tmp_path, TABLES, settings=settings)
+    source = Source(21)
+    for number, records in enumerate(cut(source.run(40), 15)):
+        job.land(*records, number=number)
+    equal(job, source)

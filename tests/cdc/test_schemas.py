@@ -181,6 +181,53 @@ def test_configured_columns_are_read_renamed_and_left_out(job: Job) -> None:
     assert set(reasons(job)) == {2, 3}
 
 
+def test_numbers_of_json_keep_every_digit_or_do_not_land(job: Job) -> None:
+    """JSON does not say whether 0.1 is binary or decimal; what has more digits than a binary number is never rounded."""
+    job.tables = [{"table": "a", "decimal_fields": {"d": [38, 20]}}]
+    exact = "12345678901234567.12345678901234567890"
+
+    def raw(key: int, values: str, offset: int) -> Record:
+        body = '{"op":"c","source":{"connector":"postgresql","schema":"public","table":"a","lsn":%d},"after":{"id":%d,%s}}'
+        return record((body % (offset, key, values)).encode(), {"id": key}, offset=offset)
+
+    job.land(
+        raw(1, f'"d":{exact},"x":5.684341886080802E-14', 0), raw(2, f'"d":0.1,"x":{exact}', 1), raw(3, '"d":1e30,"x":1', 2),
+        raw(4, '"d":null,"x":1e400', 3), raw(5, '"d":"NaN","x":NaN', 4), raw(6, f'"d":0,"x":-0.0,"n":{{"deep":[0.1,{exact}]}}', 5),
+        raw(7, '"d":-0.00000000000000000001,"x":-0.0,"n":{"deep":[0.1,1E2]}', 6),
+    )  # fmt: skip
+    found = job.rows("a")
+    assert set(found) == {1, 7}
+    assert found[1]["d"] == Decimal(exact)
+    assert found[1]["x"] == 5.684341886080802e-14
+    assert found[7] == {"id": 7, "d": Decimal("-1E-20"), "x": -0.0, "n": '{"deep":[0.1,100.0]}'}
+    assert str(found[7]["x"]) == "-0.0"
+    assert set(reasons(job)) == {1, 2, 3, 4, 5}
+
+
+def test_a_key_that_engines_do_not_compare_alike_is_a_dead_letter(job: Job) -> None:
+    for offset, key in enumerate([1.5, float("nan"), [1], {"a": 1}, "", "é", None]):
+        job.land(change("c", "a", key, {"id": key}, lsn=offset, offset=offset))
+    assert set(reasons(job)) == {0, 1, 2, 3, 6}
+    assert set(job.rows("a")) == {"", "é"}
+    assert job.verdict().faults == ()
+
+
+def test_a_truncate_of_a_table_without_a_known_key_is_no_silent_success(job: Job) -> None:
+    job.land(change("t", "a", None, None, lsn=1, offset=0))
+    assert "primary_key" in reasons(job)[0]
+    job.land(change("c", "a", 1, {"id": 1}, lsn=2, offset=1))
+    assert set(job.rows("a")) == {1}
+
+
+def test_times_of_a_source_that_are_none_order_nothing(job: Job) -> None:
+    """A clock is not a position; poison in it must not stop the table."""
+    for offset, at in enumerate([2**70, -1, "soon", None, 1.5, True]):
+        given = event("c", {"id": offset}, source=postgres(offset, "a", ts_ms=at), ts_ms=None)
+        job.land(record(given, {"id": offset}, offset=offset))
+    assert set(job.rows("a")) == set(range(6))
+    assert not job.letters()
+
+
 # --- keys and order -----------------------------------------------------------------------------------
 def test_a_changed_key_takes_its_old_row_along(job: Job) -> None:
     """I5: by the two events of Debezium, and by the row before, as AWS DMS and some connectors tell it."""
