@@ -17,6 +17,7 @@ from safewrite.cdc.landing import Landing, Share
 from safewrite.errors import Kind
 from tests.cdc.events import record
 from tests.cdc.lakes import Job, Source, change, cut
+from tests.sampling import some
 
 TABLES: list[dict[str, Any]] = [{"table": name} for name in "abc"]
 
@@ -68,8 +69,12 @@ def dying(landing: Landing, monkeypatch: pytest.MonkeyPatch, after: int, step: s
         monkeypatch.setattr(landing.books, "write", write)
 
 
-@pytest.mark.parametrize(("after", "step"), [(0, "_apply"), (1, "_apply"), (2, "_apply"), (3, "ledger")])
-@pytest.mark.parametrize("again", ["the same batch", "other batches", "one whole batch"])
+STEPS = [(0, "_apply"), (1, "_apply"), (2, "_apply"), (3, "ledger")]
+AGAIN = ["the same batch", "other batches", "one whole batch"]
+DEATHS = [(form, *step, again) for form in ("delta", "iceberg") for step in STEPS for again in AGAIN]
+
+
+@pytest.mark.parametrize(("job", "after", "step", "again"), some(DEATHS, every=3), indirect=["job"])
 def test_a_driver_that_died_between_commits_loses_and_doubles_nothing(
     job: Job, monkeypatch: pytest.MonkeyPatch, after: int, step: str, again: str
 ) -> None:

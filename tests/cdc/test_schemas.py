@@ -373,6 +373,28 @@ def test_a_full_load_of_dms_never_beats_a_change(job: Job) -> None:
     assert job.verdict().faults == ()
 
 
+def test_iceberg_tables_are_partitioned_by_transforms(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    table = {
+        "table": "a",
+        "timestamp_fields": {"at": "iso8601"},
+        "partition_by": ["day(at)", "bucket(4, id)"],
+        "format_version": 2,
+    }
+    job = Job(tmp_path, [table], "iceberg")
+    job.land(
+        *(
+            change("c", "a", n, {"id": n, "at": f"2024-01-0{n}T00:00:00"}, lsn=n, offset=n)
+            for n in range(1, 4)
+        )
+    )
+    job.land(
+        change("d", "a", 2, None, lsn=5, offset=5),
+        change("u", "a", 3, {"id": 3, "at": None}, lsn=6, offset=6),
+    )
+    assert {key: row["at"] and row["at"].day for key, row in job.rows("a").items()} == {1: 1, 3: None}
+
+
 def test_a_table_that_another_engine_made_keeps_its_types(tmp_path: Path) -> None:
     schema = pa.schema(
         {"id": pa.int32(), "small": pa.float32(), "d": pa.decimal128(5, 1), "day": pa.date32()}
