@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
+from safewrite.frames.spans import BOTH, Op, Span, Truth
 
-Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
-Truth: TypeAlias = bool | None
 ANYTHING: frozenset[Truth] = frozenset({True, False, None})
 
 
@@ -138,7 +137,7 @@ def columns(predicate: Predicate) -> frozenset[str]:
 
 # --- over the values that are known of all rows of a file -----------------------------------------------
 def possible(predicate: Predicate, known: Mapping[str, Any]) -> frozenset[Truth]:
-    """The possible outcomes for rows where only the columns in ``known`` are known.
+    """The possible outcomes for rows where only the columns in ``known`` are known: by their value or their ``Span``.
 
     Too many outcomes only cost the reading of a file; none is ever left out.
     """
@@ -146,7 +145,9 @@ def possible(predicate: Predicate, known: Mapping[str, Any]) -> frozenset[Truth]
         case Constant(value=value):
             return frozenset({value})
         case IsNull(column=name):
-            return frozenset({known[name] is None}) if name in known else frozenset({True, False})
+            return _is_null(known[name]) if name in known else BOTH
+        case Compare(column=name) | In(column=name) if isinstance(known.get(name), Span):
+            return _between(known[name], predicate)
         case Compare(column=name):
             return frozenset({_compare(known[name], predicate)}) if name in known else ANYTHING
         case In(column=name, members=members) if name in known:
@@ -159,6 +160,18 @@ def possible(predicate: Predicate, known: Mapping[str, Any]) -> frozenset[Truth]
             return _combined(_both, (possible(part, known) for part in parts))
         case Either(parts=parts):
             return _combined(_either, (possible(part, known) for part in parts))
+
+
+def _between(span: Span, predicate: Compare | In) -> frozenset[Truth]:
+    if isinstance(predicate, Compare):
+        return span.compared(predicate.op, predicate.value)
+    return ANYTHING if any(map(span.may_be, predicate.values)) else frozenset({False, None})
+
+
+def _is_null(known: Any) -> frozenset[Truth]:
+    if not isinstance(known, Span):
+        return frozenset({known is None})
+    return frozenset({True}) if known.is_empty else BOTH if known.has_nulls else frozenset({False})
 
 
 def _combined(

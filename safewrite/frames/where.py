@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, MissingExtraError
-from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Op, Predicate
+from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate
+from safewrite.frames.spans import Op
 from safewrite.given import plain, reading
 from safewrite.texts import shown
 

@@ -95,7 +95,9 @@ def test_a_plan_that_a_rival_made_old_reads_only_what_is_new(lake: Lake) -> None
     if lake.format == "delta":
         gets = [e.path for _, e in told.effects if isinstance(e, Get) and e.path.endswith(".parquet")]
         data = [path for path in gets if "_safewrite" not in path]
-        assert len(data) == len(set(data)) == 2, "the first file, and the rival's rest of it: not its other rows"
+        assert len(data) == len(set(data)) == 2, (
+            "the first file, and the rival's rest of it: not its other rows"
+        )
     else:
         assert len([step for step, _ in told.effects if step.startswith("apply.read_rows")]) == 3
 

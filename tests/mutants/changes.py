@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.killers import Mutant, alone
+from tests.mutants.killers import Mutant, alone, model
 
 MEANING, TABLES = alone("changes/test_decide.py"), alone("changes/test_tables.py")
 """A mutant says which of these must fail."""
@@ -115,5 +115,13 @@ CHANGE_MUTANTS = (
         (("        if unknown.any():\n", "        if False:\n"),),
         UNCHANGED,
         "test_a_truncate_ends_what_rows_carry_on",
+    ),
+    Mutant(
+        "renew",
+        "the plan that is made again before each try",
+        "protocol/delta/commit.py",
+        (("        yield from state.candidate.renew()\n", ""),),
+        model("changes-objects", 0),
+        "revived: version 2",
     ),
 )

@@ -69,3 +69,29 @@ def test_vacuum_optimize_and_checkpoints_forget_no_deletion_of_a_delta_table(
     assert late(sw.open(root)) == {"applied": 1, "updated": 1, "late": 2}
     found = spark.sql(f"SELECT id, name FROM delta.`{root}` ORDER BY id").to_pylist()
     assert [(row["id"], row["name"]) for row in found] == WANTED
+
+
+def test_spark_and_safewrite_mark_rows_of_the_same_files_as_gone(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake]
+) -> None:
+    """Merge-on-read: each reads the other's position deletes, and goes on from them."""
+    lake = lakes("rest")
+    table = lake.create(
+        SCHEMA, properties={"write.merge.mode": "merge-on-read", "write.delete.mode": "merge-on-read"}
+    )
+    table.append([{"id": number, "lsn": 1, "name": f"name {number}"} for number in range(100)])
+    files = {
+        row["file_path"] for row in spark.sql(f"SELECT file_path FROM {lake.sql(table)}.files").to_pylist()
+    }
+    table.apply_changes([change("d", 1, 5), change("u", 2, 5)], **HOW)
+    spark.run(f"DELETE FROM {lake.sql(table)} WHERE id IN (3, 50)")
+    lake.open(table.uri).apply_changes([change("u", 3, 6), change("d", 50, 6), change("u", 51, 6)], **HOW)
+    found = spark.sql(f"SELECT id, name FROM {lake.sql(table)} ORDER BY id").to_pylist()
+    wanted = {number: f"name {number}" for number in range(100) if number not in {1, 50}}
+    assert {row["id"]: row["name"] for row in found} == wanted | {2: "name 5", 3: "name 6", 51: "name 6"}
+    assert len(found) == len(wanted)
+    kept = spark.sql(f"SELECT file_path FROM {lake.sql(table)}.files WHERE content = 0").to_pylist()
+    assert files <= {row["file_path"] for row in kept}
+    rewrite(spark, lake, table)
+    again = spark.sql(f"SELECT id, name FROM {lake.sql(table)} ORDER BY id").to_pylist()
+    assert again == found

@@ -33,6 +33,7 @@ FEWER = {
     "spark-put": 0,
     "fleet": 0,
     "old-locks": 0,
+    "changes-lease": 0,
     "engine-lease": 0,
     "iceberg-expire-cut": 0,
     "iceberg-expire-empty": 0,

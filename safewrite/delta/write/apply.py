@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +40,7 @@ from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import partition_value
 from safewrite.protocol import staging
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
-from safewrite.protocol.fetch import fetch_one
+from safewrite.protocol.fetch import fetch, fetch_one
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 APP_ID = "safewrite.changes"
 """App id of the ``txn`` whose version names the file that remembers deleted keys."""
 _FOLDER = "_safewrite/changes"
+READ_BYTES = 32 * 2**20
+"""Small files are fetched together, up to so many bytes of them."""
 
 
 def memory_path(number: int) -> str:
@@ -206,16 +209,27 @@ class ApplyTransaction(OverwriteTransaction):
         assert self.state is not None
         assert self.changes is not None
         keys, live = wanted(self.changes.batch), self.planned().adds
-        for key in touched.unseen(live):
-            if may_hold(live[key], keys, self.state.partition_by, self.state.schema):
-                check_rewritable(live[key])
-                read = yield from self._read(live[key])
+        new = [
+            key
+            for key in touched.unseen(live)
+            if may_hold(live[key], keys, self.state.partition_by, self.state.schema)
+        ]
+        for key in new:
+            check_rewritable(live[key])
+        for some in _together(new, live):
+            gets = [Get(unquote(live[key]["path"]), name="apply.get_data") for key in some]
+            answers = yield from fetch(gets, self.limits, name="apply.get_all_data")
+            for key, get, answer in zip(some, gets, answers, strict=True):
+                if isinstance(answer, Missing):
+                    raise damaged(get.path, "it is gone")
+                assert isinstance(answer.value, bytes)
+                read = self._rows(answer.value, live[key])
                 touched.look(key, read[0], read)
 
-    def _read(self, add: Action) -> Generator[Effect, Outcome, tuple[pa.Table, pq.FileMetaData]]:
+    def _rows(self, body: bytes, add: Action) -> tuple[pa.Table, pq.FileMetaData]:
         """The live rows of a file with all of the table's columns."""
         assert self.state is not None
-        rows, footer = read_rows((yield from self.body_of(add)), add, self.state)
+        rows, footer = read_rows(body, add, self.state)
         wide = loose(self.state.schema)
         table = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
         spelled = add.get("partitionValues") or {}
@@ -254,7 +268,7 @@ class ApplyTransaction(OverwriteTransaction):
         self, add: Action, key: FileKey, touched: Touched[FileKey]
     ) -> Generator[Effect, Outcome, tuple[Verdict, Sequence[StagedFile]]]:
         """What becomes of a file that may lose rows."""
-        table, footer = touched.kept(key) or (yield from self._read(add))
+        table, footer = touched.kept(key) or self._rows((yield from self.body_of(add)), add)
         stays = touched.stays(key, table)
         if stays.all():
             return Verdict.KEEP, ()
@@ -287,6 +301,21 @@ class ApplyTransaction(OverwriteTransaction):
             self.is_stale = True
         if self.active is not None:
             self.active = self.active.advance(version, commit)
+
+
+def _together(files: Sequence[FileKey], live: Mapping[FileKey, Action]) -> Iterator[list[FileKey]]:
+    """Files that are in memory together while they are looked through: small ones, or one that is large."""
+    some: list[FileKey] = []
+    left_bytes = READ_BYTES
+    for key in files:
+        size = int(live[key].get("size") or 0)
+        if some and size > left_bytes:
+            yield some
+            some, left_bytes = [], READ_BYTES
+        some.append(key)
+        left_bytes -= size
+    if some:
+        yield some
 
 
 # --- files that cannot hold a key -----------------------------------------------------------------------

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
+from safewrite.delta.data.spans import spans
 from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import Action, Commit, FileKey, rows_of
 from safewrite.delta.log.features import check_overwrite
@@ -138,19 +139,25 @@ class OverwriteTransaction(Transaction):
         self.rewritten = tuple(staged)
 
     def _undecided(self) -> list[FileKey]:
-        """Decide by partition values; returns the files whose rows must be looked at."""
+        """Decide by partition values and statistics; returns the files whose rows must be looked at."""
         open_files: list[FileKey] = []
         for key, add in self.planned().adds.items():
             if key in self.verdicts:
                 continue
-            outcomes = possible(self.predicate, self.constants(add))
-            if True not in outcomes:
+            constants = self.constants(add)
+            outcomes = possible(self.predicate, constants)
+            if True not in outcomes or True not in possible(self.predicate, self._bounds(add) | constants):
                 self.verdicts[key] = Verdict.KEEP
             elif outcomes == {True}:
                 self.verdicts[key] = Verdict.REMOVE
             else:
                 open_files.append(key)
         return open_files
+
+    def _bounds(self, add: Action) -> dict[str, Any]:
+        """Bounds of the predicate's columns in a file; they may leave it out, and never take it whole."""
+        assert self.state is not None
+        return dict(spans(add, self.state.schema, columns(self.predicate)))
 
     def constants(self, add: Action) -> dict[str, Any]:
         """Columns of the predicate that have one value in all rows of a file: partition columns, and new ones (NULL)."""

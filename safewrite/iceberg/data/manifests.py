@@ -54,7 +54,7 @@ def manifest_of(
         schema=schema,
         output_file=file,
         snapshot_id=snapshot_id,
-        avro_compression=_compression(metadata),
+        avro_compression=compression(metadata),
     ) as writer:
         for one in entries:
             writer.add_entry(one)
@@ -99,7 +99,7 @@ def manifest_list(
         snapshot_id=snapshot_id,
         parent_snapshot_id=parent_id,
         sequence_number=metadata.next_sequence_number(),
-        avro_compression=_compression(metadata),
+        avro_compression=compression(metadata),
     )
     made._meta |= header or {}  # noqa: SLF001 - PyIceberg has no argument for it
     with made as writer:
@@ -135,6 +135,7 @@ def snapshot(
     Its time is never before the table's last: Java readers refuse a table whose log goes back by more
     than a minute, so one writer with a wrong clock would make the table unreadable (A10).
     """
+    from pyiceberg.manifest import DataFileContent
     from pyiceberg.table.snapshots import (
         Snapshot,
         SnapshotSummaryCollector,
@@ -145,7 +146,9 @@ def snapshot(
     collector = SnapshotSummaryCollector()
     specs = {number: typed(spec, metadata) for number, spec in metadata.specs().items()}
     for file in added:
-        collector.add_file(file, partition_spec=specs[metadata.default_spec_id], schema=schema)
+        # New data files are of the table's spec, and carry none themselves; delete files are of their data file's.
+        spec_id = metadata.default_spec_id if file.content == DataFileContent.DATA else file.spec_id
+        collector.add_file(file, partition_spec=specs[spec_id], schema=schema)
     for file in removed:
         collector.remove_file(file, partition_spec=specs[file.spec_id], schema=schema)
     parent = metadata.snapshot_by_id(parent_id) if parent_id is not None else None
@@ -166,7 +169,8 @@ def snapshot(
     )
 
 
-def _compression(metadata: TableMetadata) -> Any:
+def compression(metadata: TableMetadata) -> Any:
+    """The codec of the table's Avro files."""
     from pyiceberg.table import TableProperties
 
     return metadata.properties.get(

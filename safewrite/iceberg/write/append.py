@@ -179,6 +179,11 @@ class AppendPlan:
         return self.staging.data_files
 
     @property
+    def counted(self) -> Sequence[DataFile]:
+        """Every file that the summary counts as added."""
+        return self.added
+
+    @property
     def removed(self) -> Sequence[DataFile]:
         """Data files that the snapshot removes."""
         return ()
@@ -210,7 +215,7 @@ class AppendPlan:
             parent_id=head.current,
             schema=self.schema,
             schema_id=schema_id,
-            added=self.added,
+            added=self.counted,
             removed=self.removed,
             list_location=location,
             properties={**self.properties, **self.write.summary(), **told.summary(self.positions)},

@@ -1,7 +1,8 @@
 """Applies changes by key and sequence in one snapshot: rows, and what must be remembered of those that went.
 
 The plan is made on the snapshot that the new one follows, so two writers never insert one key twice (C9).  Copy-on-write:
-files that hold keys of the batch are rewritten without their old rows.  The memory of deleted keys is a Puffin file; a
+files that hold keys of the batch are rewritten without their old rows; where the table is merge-on-read their old rows
+are marked as gone in position delete files instead.  The memory of deleted keys is a Puffin file; a
 table property, set in the same commit, names it.  A tag keeps the snapshot that registers the file as its statistics, so
 that neither expiry of snapshots nor removal of orphan files, by whatever engine, takes it away.
 """
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from safewrite.changes.carry import Settled, settle
 from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
+from safewrite.changes.positions import Flags
 from safewrite.changes.reading import Changes, Spec, check_late, loose
 from safewrite.changes.touched import Touched
 from safewrite.errors import InternalError, Kind, StorageError
@@ -33,10 +35,11 @@ from safewrite.iceberg.write.overwrite import ReplacePlan, refuse_misread, unpla
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put, WallClock
+from safewrite.protocol.fetch import fetch
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Operation
 
@@ -51,6 +54,16 @@ FOREVER_MS = 2**63 - 1
 Mark = tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """What becomes of a file: how many rows it loses, whether it goes, the files of its other rows or of its deletions."""
+
+    rows: int = 0
+    removes: bool = False
+    rest: Sequence[DataFile] = ()
+    deletes: Sequence[DataFile] = ()
+
+
 @dataclass
 class ApplyPlan(ReplacePlan):
     """Changes to be applied.  Files that were rewritten serve every attempt in which the same rows stay."""
@@ -60,9 +73,9 @@ class ApplyPlan(ReplacePlan):
     _memory: puffin.Puffin | None = field(default=None, repr=False)
     _memory_location: str = ""
     _touched: Touched[Mark] | None = field(default=None, repr=False)
-    _losses: dict[tuple[Any, ...], tuple[int | None, Sequence[DataFile]]] = field(
-        default_factory=dict, repr=False
-    )
+    _losses: dict[tuple[Any, ...], _Loss] = field(default_factory=dict, repr=False)
+    _deletes: list[DataFile] = field(default_factory=list, repr=False)
+    """Delete files that the snapshot adds."""
     _inserted: dict[bytes | None, Sequence[DataFile]] = field(default_factory=dict, repr=False)
     _stores: int = 0
     _known: tuple[str, Memory] | None = field(default=None, repr=False)
@@ -98,7 +111,7 @@ class ApplyPlan(ReplacePlan):
         touched.decided(decision, memory)
         if touched.is_cut:
             tasks = yield from self._tasks(head, EVERYTHING)
-        self._removed, self._rewritten, self._dropped_rows = [], [], 0
+        self._removed, self._rewritten, self._deletes, self._dropped_rows = [], [], [], 0
         yield from self._replace(head, tasks, touched, schema)
         yield from self._insert(head, settled, schema)
         if not touched.is_cut:
@@ -154,12 +167,12 @@ class ApplyPlan(ReplacePlan):
             mark = touched.mark(file)
             if mark not in self._losses:
                 self._losses[mark] = yield from self._without(head, file, task, touched, schema)
-            dropped, files = self._losses[mark]
-            if dropped is None:
-                continue
-            self._removed.append(task.file)
-            self._dropped_rows += dropped
-            self._rewritten += files
+            loss = self._losses[mark]
+            self._dropped_rows += loss.rows
+            self._rewritten += loss.rest
+            self._deletes += loss.deletes
+            if loss.removes:
+                self._removed.append(task.file)
 
     def _without(
         self,
@@ -168,19 +181,45 @@ class ApplyPlan(ReplacePlan):
         task: FileScanTask,
         touched: Touched[Mark],
         schema: pa.Schema,
-    ) -> Generator[Effect, Outcome, tuple[int | None, Sequence[DataFile]]]:
-        """How many rows a file loses, and the files of the others; None if it stays."""
+    ) -> Generator[Effect, Outcome, _Loss]:
+        """What becomes of a file that may lose rows."""
         table = touched.kept(file)
         if table is None:
             table = yield from self._rows(head, task, schema)
         stays = touched.stays(file, table)
         if stays.all() and table.num_rows:
-            return None, ()
+            return _Loss()
         if not stays.any():
-            return table.num_rows, ()
+            return _Loss(table.num_rows, removes=True)
+        goes = int((~stays).sum())
+        deletes = yield from self._marked(head, task, stays)
+        if deletes:
+            return _Loss(goes, deletes=deletes)
         refuse_misread(task, schema)
-        files = yield from self._stored(head, table.filter(pa.array(stays)), schema)
-        return int((~stays).sum()), files
+        return _Loss(goes, True, (yield from self._stored(head, table.filter(pa.array(stays)), schema)))
+
+    def _marked(
+        self, head: TableVersion, task: FileScanTask, stays: Flags
+    ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
+        """A delete file of the rows that go, where the table is merge-on-read; nothing where the file must be rewritten."""
+        from safewrite.iceberg.write import position_deletes
+
+        if not position_deletes.is_asked(table_of(head).metadata) or not position_deletes.is_plain(task):
+            return ()
+        gets = [Get(one.file_path, name="apply.get_deletes") for one in task.delete_files]
+        answers = yield from fetch(gets, self.limits, name="apply.get_all_deletes")
+        bodies = [one.value for one in answers if isinstance(one, Ok) and isinstance(one.value, bytes)]
+        live = position_deletes.live_positions(task, bodies)
+        if len(bodies) != len(gets) or len(live) != len(stays):
+            return ()
+        self._stores += 1
+        name = f"{self.write_id}-d{self._stores}-deletes.parquet"
+        path = table_of(head).location_provider().new_data_location(name)
+        staged = position_deletes.encoded(task.file, live[~stays], path)
+        staging = Staging(self.limits)
+        yield from staging.upload([staged])
+        yield from staging.complete(())
+        return (staged.data_file,)
 
     def _insert(
         self, head: TableVersion, settled: Settled, schema: pa.Schema
@@ -204,6 +243,29 @@ class ApplyPlan(ReplacePlan):
         yield from staging.upload(self.encoded(rows, head, schema, self._stores))
         yield from staging.complete(())
         return tuple(staging.data_files)
+
+    # --- manifests ------------------------------------------------------------------------------------
+    @property
+    def counted(self) -> Sequence[DataFile]:
+        """Every file that the summary counts as added."""
+        return [*self.added, *self._deletes]
+
+    def new_manifests(
+        self, head: TableVersion
+    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
+        """The manifests of the snapshot on this base, those of delete files last."""
+        from safewrite.iceberg.write import position_deletes
+
+        manifests, puts = yield from super().new_manifests(head)
+        for spec_id in sorted({one.spec_id for one in self._deletes}):
+            location = self.new_location(head, f"{self.write_id}-{self.attempt}-d{spec_id}.avro")
+            files = [one for one in self._deletes if one.spec_id == spec_id]
+            made, body = position_deletes.manifest(
+                table_of(head).metadata, self.schema, self.snapshot_id, files, location
+            )
+            manifests.append(made)
+            puts = (*puts, Put(location, body, name="stage.put_manifest"))
+        return manifests, puts
 
     # --- what is remembered ---------------------------------------------------------------------------
     def _recalled(

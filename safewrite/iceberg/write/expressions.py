@@ -38,7 +38,8 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions import IsNull as IcebergIsNull
 
-from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Op, Predicate
+from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate
+from safewrite.frames.spans import Op
 
 _LITERAL: Mapping[Op, type[LiteralPredicate]] = {
     "=": EqualTo,

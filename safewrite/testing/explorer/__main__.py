@@ -10,6 +10,7 @@ Invariants, by the number of the promise (docs/promise.md):
 - *doubled* (1, 3): a key of safewrite is in at most one commit file, or snapshot of an Iceberg branch;
 - *lost* (1): an acked key is in the version that the ack names;
 - *zombie* (2): an attempt that ended in ``NotCommittedError`` is in no commit file, ever;
+- *revived* (1): what a change makes of its key is made on the version before its own;
 - *hole*: versions are contiguous from 0;
 - *replaced*: a commit file never changes (except where a peer in the model replaces them);
 - *alarm*: no error that accuses others, or safewrite itself, without cause;

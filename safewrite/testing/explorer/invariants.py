@@ -17,6 +17,7 @@ from safewrite.testing.explorer.automaton import (
     NotCommitted,
     Place,
 )
+from safewrite.testing.explorer.changes import NOTHING, applied, told_by
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.rows import parse, safewrite
 
@@ -43,6 +44,8 @@ class Judge:
             held = [version for version, (key, _) in commits.items() if name in key.split("+")]
             if len(held) > 1:
                 return f"doubled: key {name} is in versions {held}"
+        if told := _unplanned(log):
+            return told
         ours = (node for node in nodes if node.end is not None and self.model.writers[node.slot].ours)
         return next((found for node in ours if (found := self._end(node, commits))), "")
 
@@ -88,6 +91,18 @@ class Judge:
         if parse(after.log()[version]) != ("next", "next"):
             return f"lost: version {version} of the writer that came after"
         return self.state(after, nodes) or self.replaced(store, after)
+
+
+def _unplanned(log: Mapping[int, bytes]) -> str:
+    """A change whose plan was made on another version than the one before its own; "" if there is none."""
+    state = NOTHING
+    for version in sorted(log):
+        told = told_by(log[version])
+        if told is not None:
+            state = applied(state, told[0])
+            if told[1] != state:
+                return f"revived: version {version} leaves the key at {told[1]}, and its changes make {state}"
+    return ""
 
 
 def _not_in(place: Place, key: str, commits: Mapping[int, tuple[str, str]]) -> str:

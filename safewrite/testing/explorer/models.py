@@ -10,6 +10,7 @@ from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.testing.explorer import peers
 from safewrite.testing.explorer.automaton import Program
+from safewrite.testing.explorer.changes import NOTHING, Change, changing
 from safewrite.testing.explorer.groups import group
 from safewrite.testing.explorer.immutable import Store
 from safewrite.testing.explorer.invariants import Judge
@@ -30,6 +31,8 @@ class Writer:
     queue_first: bool = False
     fresh: bool = False
     """Whether it makes its first try at a version without looking at the log again."""
+    change: Change = NOTHING
+    """What it does to the one key of a table under changes."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -39,7 +42,7 @@ class Writer:
     @property
     def ours(self) -> bool:
         """Whether its acks are safewrite's."""
-        return self.program in ("safewrite", "engine", "group")
+        return self.program in ("safewrite", "engine", "group", "changes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,9 @@ class Model:
                 again=incarnation > 0,
                 fresh=writer.fresh,
             )
+        if writer.program == "changes":
+            how = {"fresh": writer.fresh, "queue_first": writer.queue_first, "again": incarnation > 0}
+            return changing(writer.key, writer.change, attempt, self.arbiter, **how)
         return safewrite(
             writer.key,
             attempt,
@@ -122,6 +128,8 @@ _PUT, _SPARK = Writer("conditional-put", "put", restarts=0), Writer("spark", "sp
 _OLD = Writer("old-locks", "old", restarts=0)
 _ENGINE = Writer("engine", "engine")
 _SAME = Writer("safewrite", "event")
+_DELETE = Writer("changes", "delete", change=(5, True))
+_INSERT = Writer("changes", "insert", change=(3, False), fresh=True)
 
 MODELS = {
     model.name: model
@@ -193,6 +201,30 @@ MODELS = {
             OBJECTS,
             1,
             2,
+        ),
+        Model(
+            "changes-objects",
+            "an early delete and a late insert of one key, object store",
+            (_DELETE, _INSERT),
+            OBJECTS,
+            1,
+            2,
+        ),
+        Model(
+            "changes-locks",
+            "the same with a lock table",
+            (_DELETE, _INSERT),
+            LOCKS,
+            1,
+            2,
+        ),
+        Model(
+            "changes-lease",
+            "the same, planned again within turns",
+            (replace(_DELETE, queue_first=True), _INSERT),
+            LEASED,
+            1,
+            1,
         ),
         Model("put", "lock table, with a conditional-PUT writer", (_ONE, _PUT), LOCKS, 1, 2),
         Model("objects-put", "object store, with a conditional-PUT writer", (_TWO, _PUT), OBJECTS, 1, 2),

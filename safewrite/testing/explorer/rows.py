@@ -21,7 +21,7 @@ LIMITS = Limits(attempts=3, asks=2, timeout_s=1e9, lease_s=3.0, recheck_s=1e9)
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class Named:
     """What ``safewrite.delta.write.write`` needs to know of a write."""
 
     key: str
@@ -36,7 +36,7 @@ class _Named:
 class Row:
     """A write of one row as a candidate; its commit file holds its key and its attempt, no more."""
 
-    write: _Named
+    write: Named
     attempt: str
     accounted: int
     creating: bool = False
@@ -90,9 +90,9 @@ def body_of(key: str, attempt: str) -> bytes:
 
 @cache
 def parse(body: bytes) -> tuple[str, str]:
-    """Key and attempt of a commit file; ("", "") for a file that :func:`body_of` did not make."""
+    """Key and attempt of a commit file, by its first line; ("", "") for a file that :func:`body_of` did not make."""
     try:
-        ours = json.loads(body)["commitInfo"]["safewrite"]
+        ours = json.loads(body.split(b"\n", 1)[0])["commitInfo"]["safewrite"]
     except (ValueError, KeyError):
         return "", ""
     return "+".join(write["key"] for write in ours["writes"]), ours["commitId"]
@@ -116,7 +116,7 @@ def safewrite(
     if again:
         seen, table_id = yield from opened(attempt)
     while True:
-        row = Row(_Named(key), attempt, seen, creating=seen < 0, table_id=table_id)
+        row = Row(Named(key), attempt, seen, creating=seen < 0, table_id=table_id)
         try:
             done: Done = yield from write_once(
                 row,  # type: ignore[arg-type]

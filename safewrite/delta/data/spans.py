@@ -1,0 +1,55 @@
+"""Reads from the statistics of a data file between which bounds its columns lie."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Collection
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.delta.log.actions import Action
+from safewrite.frames.spans import Span
+
+_CUT = dt.timedelta(milliseconds=1)
+"""Bounds of times are cut off at milliseconds."""
+
+
+def spans(add: Action, schema: pa.Schema, names: Collection[str]) -> dict[str, Span]:
+    """The bounds of these columns, where the file has any that every engine understands alike."""
+    stats = json.loads(add.get("stats") or "{}")
+    lowest, highest, nulls = (stats.get(name) or {} for name in ("minValues", "maxValues", "nullCount"))
+    found: dict[str, Span] = {}
+    for name in names:
+        if name not in schema.names:
+            continue
+        kind, count = schema.field(name).type, nulls.get(name)
+        if isinstance(count, int) and count == stats.get("numRecords"):
+            found[name] = Span(is_empty=True)
+            continue
+        low, high = _value(lowest.get(name), kind), _value(highest.get(name), kind)
+        if isinstance(high, dt.datetime):
+            high = None if high.year == dt.MAXYEAR else high + _CUT
+        if low is not None or high is not None:
+            found[name] = Span(low, high, has_nulls=count != 0)
+    return found
+
+
+def _value(bound: Any, kind: pa.DataType) -> Any:
+    """A bound as a value of its column; None where it is not there, or of a kind whose order engines spell in their own ways."""
+    try:
+        if pa.types.is_integer(kind):
+            return bound if type(bound) is int else None
+        if not isinstance(bound, str):
+            return None
+        if pa.types.is_string(kind):
+            return bound
+        if pa.types.is_date(kind):
+            return dt.date.fromisoformat(bound)
+        if pa.types.is_timestamp(kind):
+            moment = dt.datetime.fromisoformat(bound)
+            return moment if (moment.tzinfo is not None) == (kind.tz is not None) else None
+    except ValueError:
+        pass
+    return None

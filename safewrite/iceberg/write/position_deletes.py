@@ -1,0 +1,114 @@
+"""Writes and reads position delete files: which rows of a data file are gone (Iceberg spec, "Position Delete Files").
+
+One delete file per data file, with equal bounds of its path, so that readers take it for that file alone.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+)
+
+from safewrite.changes.positions import Numbers
+from safewrite.iceberg.catalog.files import MemoryFile
+from safewrite.iceberg.data.datafiles import StagedFile
+from safewrite.iceberg.data.manifests import compression, entry
+from safewrite.iceberg.data.partitions import typed
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table.metadata import TableMetadata
+
+MODE = "write.merge.mode"
+"""The table property by which Spark chooses, too."""
+PATH_ID, POS_ID = 2147483546, 2147483545
+_SCHEMA = pa.schema(
+    [
+        pa.field(name, kind, nullable=False, metadata={"PARQUET:field_id": str(number)})
+        for name, kind, number in (("file_path", pa.string(), PATH_ID), ("pos", pa.int64(), POS_ID))
+    ]
+)
+
+
+def is_asked(metadata: TableMetadata) -> bool:
+    """Whether the table wants rows to be marked as gone, and its format version knows position delete files."""
+    return metadata.format_version == 2 and metadata.properties.get(MODE) == "merge-on-read"
+
+
+def encoded(file: DataFile, positions: Numbers, path: str) -> StagedFile:
+    """The delete file of some rows of a data file; ``positions`` are their places in it, in order."""
+    table = pa.table([pa.repeat(pa.scalar(file.file_path), len(positions)), pa.array(positions)], _SCHEMA)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    bound = file.file_path.encode()
+    ends = [int(end).to_bytes(8, "little", signed=True) for end in (positions[0], positions[-1])]
+    described = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=file.partition,
+        record_count=len(positions),
+        file_size_in_bytes=sink.tell(),
+        lower_bounds={PATH_ID: bound, POS_ID: ends[0]},
+        upper_bounds={PATH_ID: bound, POS_ID: ends[1]},
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+    )
+    described.spec_id = file.spec_id
+    return StagedFile(path, sink.getvalue(), described)
+
+
+def live_positions(task: FileScanTask, bodies: Sequence[bytes]) -> Numbers:
+    """The places of the rows of a data file that its delete files, ``bodies``, leave."""
+    gone = [np.zeros(0, np.int64)]
+    for body in bodies:
+        table = pq.read_table(io.BytesIO(body), columns=["file_path", "pos"])
+        ours = table.filter(pc.equal(table.column("file_path"), task.file.file_path))
+        gone.append(np.asarray(ours.column("pos").to_numpy(), np.int64))
+    return np.setdiff1d(np.arange(task.file.record_count), np.concatenate(gone))
+
+
+def is_plain(task: FileScanTask) -> bool:
+    """Whether rows have places that a delete file can name, and no deletion is of another kind."""
+    files = task.delete_files
+    kinds = all(one.content == DataFileContent.POSITION_DELETES for one in files)
+    return kinds and all(one.file_format == FileFormat.PARQUET for one in (task.file, *files))
+
+
+class _DeleteManifest(ManifestWriterV2):
+    """PyIceberg (0.12.0) writes manifests of data files alone."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+def manifest(
+    metadata: TableMetadata, schema: Schema, snapshot_id: int, files: Sequence[DataFile], location: str
+) -> tuple[ManifestFile, bytes]:
+    """A manifest that adds delete files of one partition spec, and its bytes."""
+    spec = typed(metadata.specs()[files[0].spec_id], metadata)
+    output = MemoryFile(location)
+    with _DeleteManifest(spec, schema, output, snapshot_id, compression(metadata)) as writer:
+        for file in files:
+            writer.add_entry(entry(ManifestEntryStatus.ADDED, snapshot_id, file))
+    return writer.to_manifest_file(), output.body

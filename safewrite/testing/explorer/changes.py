@@ -1,0 +1,103 @@
+"""Applies a change of one key with safewrite's own code over a plain candidate, as the explorer's processes do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from safewrite.delta.write.write import Done
+from safewrite.delta.write.write import write as write_once
+from safewrite.errors import StorageError
+from safewrite.protocol.ask import ask
+from safewrite.protocol.delta import claim as claims
+from safewrite.protocol.delta.commit import Arbiter, Found
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome
+from safewrite.testing.explorer.automaton import Program
+from safewrite.testing.explorer.rows import LIMITS, Named, Row, body_of, opened
+
+Change = tuple[int, bool]
+"""Its sequence, and whether it deletes."""
+State = tuple[int, bool]
+"""What is known of the key: the sequence of its last change, and whether that deleted it."""
+NOTHING: State = (-1, True)
+ACTION = "changes"
+"""The action of a commit file that tells both, which no reader of a log knows."""
+
+
+def applied(state: State, change: Change) -> State:
+    """What a change makes of a key: one that is late makes nothing of it."""
+    return max(state, change, key=lambda one: one[0])
+
+
+@dataclass(slots=True)
+class Changing(Row):
+    """A change of one key as a candidate; its commit file also holds the change, and what its plan made of the key."""
+
+    change: Change = NOTHING
+    newest: State = NOTHING
+    """The key in the last version that was examined."""
+    planned: State = NOTHING
+    """The key as the plan leaves it."""
+
+    def _plan(self) -> Generator[Effect, Outcome, None]:
+        self.planned = applied(self.newest, self.change)
+        yield from ()
+
+    def prepare(self) -> Generator[Effect, Outcome, None]:
+        return self._plan()
+
+    def renew(self) -> Generator[Effect, Outcome, None]:
+        return self._plan()
+
+    def body(self, version: int) -> bytes:
+        told = json.dumps({ACTION: {"change": self.change, "makes": self.planned}})
+        return body_of(self.write.key, self.attempt) + told.encode() + b"\n"
+
+    def summary(self, version: int) -> str:
+        return self.body(version).decode()
+
+    def examine(self, version: int, body: bytes) -> Found | None:
+        found = Row.examine(self, version, body)
+        told = told_by(body)
+        if found is None and told is not None:
+            self.newest = told[1]
+        return found
+
+    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
+        return self.examine(version, summary.encode())
+
+
+def told_by(body: bytes) -> tuple[Change, State] | None:
+    """The change of a commit file and what its plan made of the key; None for other commits."""
+    lines = body.splitlines()
+    if len(lines) < 2:
+        return None
+    told = json.loads(lines[1])[ACTION]
+    change, makes = told["change"], told["makes"]
+    return (change[0], change[1]), (makes[0], makes[1])
+
+
+def changing(
+    key: str, change: Change, attempt: str, arbiter: Arbiter, *, again: bool, fresh: bool, queue_first: bool
+) -> Program:
+    """One call of ``apply_changes``; a first call has opened the table long ago, at version 0."""
+    seen, table_id, newest = 0, "table", NOTHING
+    if again:
+        seen, table_id = yield from opened(attempt)
+        there = yield from ask(Get(claims.commit_path(seen), name="open.get_newest"), LIMITS)
+        if not isinstance(there, Ok):
+            raise StorageError("The newest version could not be read.")
+        assert isinstance(there.value, bytes)
+        told = told_by(there.value)
+        newest = NOTHING if told is None else told[1]
+    row = Changing(Named(key), attempt, seen, table_id=table_id, change=change, newest=newest)
+    done: Done = yield from write_once(
+        row,  # type: ignore[arg-type]
+        tuple,
+        arbiter=arbiter,
+        limits=LIMITS,
+        queue_first=queue_first,
+        fresh=fresh and not again,
+    )
+    return done.version

@@ -1,0 +1,139 @@
+"""Rows of an Iceberg table that is merge-on-read are marked as gone; its data files stay as they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.manifest import DataFileContent
+
+import safewrite as sw
+from safewrite.testing.changes import Change, Oracle, RefusedError
+from safewrite.testing.steps import Answers, At
+from tests.changes.test_decide import changes, down, up
+from tests.changes.test_tables import SCHEMA, Lake, apply, frame
+
+MANY = [up((1, 0), "old", (number, "x")) for number in range(50)]
+
+
+class Marked(Lake):
+    """A table with ``write.merge.mode`` of merge-on-read."""
+
+    def __init__(self, folder: Path, partition_by: list[str] | None = None, **properties: str) -> None:
+        super().__init__("iceberg", folder)
+        wanted = {"write.merge.mode": "merge-on-read", **properties}
+        self._catalog.drop_table("db.t")
+        sw.create("db.t", SCHEMA, catalog=self._catalog, partition_by=partition_by or [], properties=wanted)
+
+    def files(self) -> Counter[int]:
+        """How many files of data, and of deletions, the table has."""
+        found = self._catalog.load_table("db.t").inspect.files().to_pylist()
+        return Counter(one["content"] for one in found)
+
+    def data(self) -> set[str]:
+        found = self._catalog.load_table("db.t").inspect.files().to_pylist()
+        return {one["file_path"] for one in found if one["content"] == DataFileContent.DATA}
+
+
+@pytest.mark.parametrize("partition_by", [[], ["b"], ["bucket(2, a)"]], ids=str)
+def test_files_stay_as_they_are_however_often_rows_of_them_go(
+    tmp_path: Path, partition_by: list[str]
+) -> None:
+    lake = Marked(tmp_path, partition_by)
+    apply(lake.open(), MANY)
+    before, wanted = lake.data(), {one.key: one.row for one in MANY}
+    for turn in range(2, 6):
+        batch = [up((turn, 0), f"new {turn}", (turn * 7, "x")), down((turn, 0), (turn * 9, "x"))]
+        told = apply(lake.open(), batch).changes
+        assert (told["updated"], told["deleted"]) == (1, 1)
+        wanted |= {batch[0].key: batch[0].row}
+        del wanted[batch[1].key]
+        assert before <= lake.data()
+        assert lake.rows() == wanted
+    summary = lake._catalog.load_table("db.t").current_snapshot().summary
+    assert int(summary["total-position-deletes"]) == 8
+
+
+def test_a_file_of_which_no_row_stays_goes_itself(tmp_path: Path) -> None:
+    lake = Marked(tmp_path)
+    apply(lake.open(), [up((1, 0), "a", (1, "x"))])
+    apply(lake.open(), [down((2, 0), (1, "x"))])
+    assert (lake.files(), lake.rows()) == (Counter(), {})
+
+
+@pytest.mark.parametrize(
+    "properties", [{"format-version": "1"}, {"write.merge.mode": "copy-on-write"}], ids=str
+)
+def test_a_table_that_does_not_want_or_know_delete_files_is_rewritten(
+    tmp_path: Path, properties: dict[str, str]
+) -> None:
+    lake = Marked(tmp_path, **properties)
+    apply(lake.open(), MANY)
+    apply(lake.open(), [down((2, 0), (1, "x"))])
+    assert lake.files() == Counter({0: 1})
+    assert len(lake.rows()) == 49
+
+
+def test_a_rivals_deletions_in_the_same_file_are_kept(tmp_path: Path) -> None:
+    """Both mark rows of one file: whoever comes second marks on top of the other's marks."""
+    lake = Marked(tmp_path)
+    apply(lake.open(), MANY)
+    table, rival = lake.open(), lake.open()
+    table.world = At(table.world, "swap.commit", "before", lambda: apply(rival, [down((2, 0), (1, "x"))]))
+    table.world = Answers(table.world, "swap.commit#2", times=1)
+    apply(table, [down((2, 0), (2, "x")), up((2, 0), "new", (3, "x"))])
+    wanted = {one.key: one.row for one in MANY if one.key[0] not in {1, 2}} | {(3, "x"): "new"}
+    assert lake.rows() == wanted
+
+
+def test_other_verbs_work_beside_the_marks(tmp_path: Path) -> None:
+    lake = Marked(tmp_path)
+    apply(lake.open(), MANY)
+    apply(lake.open(), [down((2, 0), (1, "x"))])
+    lake.open().delete([("a", "<", 10)])
+    lake.open().append(frame([up((1, 0), "plain", (100, "x"))]).drop_columns(["op"]))
+    assert sorted(key[0] for key in lake.rows()) == [*range(10, 50), 100]
+
+
+def test_rows_that_cannot_be_rewritten_without_loss_can_be_marked(tmp_path: Path) -> None:
+    """PyIceberg reads a NULL list of structs as an empty one, so such a file must not be rewritten (H5)."""
+    lake = Marked(tmp_path)
+    schema = pa.schema([*SCHEMA, pa.field("items", pa.list_(pa.struct({"n": pa.int64()})))])
+    for mode, name in (("merge-on-read", "db.m"), ("copy-on-write", "db.c")):
+        how: dict[str, Any] = {"catalog": lake._catalog, "properties": {"write.merge.mode": mode}}
+        table = sw.create(name, schema, **how)
+        rows = [{"a": n, "b": "x", "s": 1, "t": 0, "value": "v", "items": None} for n in range(3)]
+        table.append(rows)
+        gone = [{"a": 1, "b": "x", "s": 2, "t": 0, "op": "d"}]
+        applied = {"keys": ["a", "b"], "sequence_by": ["s", "t"], "delete_when": [("op", "=", "d")]}
+        if mode == "copy-on-write":
+            with pytest.raises(sw.UnsupportedTableError, match="'items'"):
+                table.apply_changes(gone, **applied)
+        else:
+            table.apply_changes(gone, **applied)
+            assert lake._catalog.load_table(name).scan(selected_fields=("a",)).to_arrow()[
+                "a"
+            ].to_pylist() == [0, 2]
+
+
+def test_any_log_in_any_split_gives_the_table_of_the_oracle(tmp_path_factory: pytest.TempPathFactory) -> None:
+    @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.lists(changes, min_size=2, max_size=8), min_size=2, max_size=5))
+    def check(batches: list[list[Change]]) -> None:
+        lake, oracle = Marked(tmp_path_factory.mktemp("lake")), Oracle()
+        for batch in batches:
+            try:
+                oracle.apply(batch)
+            except RefusedError:
+                with pytest.raises(sw.InvalidInputError, match="Nothing was written"):
+                    apply(lake.open(), batch)
+                continue
+            apply(lake.open(), batch)
+            assert lake.rows() == oracle.rows
+
+    check()
