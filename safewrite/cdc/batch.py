@@ -85,7 +85,9 @@ def remaining(batch: Batch, job: str, positions: Mapping[str, int]) -> Batch:
                 "starts from the positions of its tables.",
                 kind=sw.Kind.POSITION_MOVED,
             )
-        start = given.start if known is None else max(given.start, known)
+        # Offsets between a position and the first record have none (compaction, aborted transactions): Spark reads from the
+        # position on, and fails where records are gone.
+        start = given.start if known is None else known
         if start < given.end:
             ranges[where] = Range(start, given.end)
     starts = {(where.topic, where.number): one.start for where, one in ranges.items()}

@@ -53,6 +53,8 @@ class Lake:
         properties = {KEYS: json.dumps(list(keys))}
         if table.format_version is not None:
             properties["format-version"] = str(table.format_version)
+        if table.write_mode == "merge-on-read":
+            properties["write.merge.mode"] = table.write_mode
         try:
             made = sw.create(
                 self._address(table), schema_of(keys, fields), partition_by=list(table.partition_by),

@@ -26,7 +26,9 @@ class TableOptions(Strict):
     ] = None
     write_mode: Annotated[
         Literal["copy-on-write", "merge-on-read"],
-        Field(description="merge-on-read is refused: it is not there yet"),
+        Field(
+            description="of a table that is created: files are rewritten, or position deletes are written (Iceberg)"
+        ),
     ] = "copy-on-write"
     sequence: Annotated[
         Literal["source", "precombine"],
@@ -78,9 +80,10 @@ class TableOptions(Strict):
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:
-        if self.write_mode == "merge-on-read":
+        if self.write_mode == "merge-on-read" and self.format == "delta":
             raise ValueError(
-                "write_mode merge-on-read is not there yet: changes are applied by rewriting files (copy-on-write); leave it out"
+                "write_mode merge-on-read is not there yet for format delta: changes are applied by rewriting files "
+                "(copy-on-write); leave it out"
             )
         if self.format_version is not None and self.format == "delta":
             raise ValueError("format_version is of Iceberg tables, and does nothing for format delta")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
 from safewrite.cdc.change import Record
@@ -393,6 +394,21 @@ def test_iceberg_tables_are_partitioned_by_transforms(tmp_path: Path) -> None:
         change("u", "a", 3, {"id": 3, "at": None}, lsn=6, offset=6),
     )
     assert {key: row["at"] and row["at"].day for key, row in job.rows("a").items()} == {1: 1, 3: None}
+
+
+def test_an_iceberg_table_may_be_merged_on_read(tmp_path: Path) -> None:
+    """Its data files stay as they are, and readers see the same rows."""
+    (tmp_path / "lake").mkdir()
+    job = Job(tmp_path, [{"table": "a", "write_mode": "merge-on-read"}], "iceberg")
+    job.land(*(change("c", "a", n, {"id": n, "v": "old"}, lsn=n, offset=n) for n in range(5)))
+    job.land(
+        change("u", "a", 1, {"id": 1, "v": "new"}, lsn=10, offset=10),
+        change("d", "a", 2, None, lsn=11, offset=11),
+    )
+    assert {key: row["v"] for key, row in job.rows("a").items()} == {0: "old", 1: "new", 3: "old", 4: "old"}
+    found = load_catalog(**job.catalog()).load_table("db.a")
+    assert found.inspect.delete_files().num_rows == 1
+    assert job.verdict().faults == ()
 
 
 def test_a_table_that_another_engine_made_keeps_its_types(tmp_path: Path) -> None:
