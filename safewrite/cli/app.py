@@ -1,4 +1,5 @@
-"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, adopt, checkpoint, locks, medallion, verify, stress.
+"""Runs the commands of ``safewrite``: doctor, resolve, history, repair, adopt, checkpoint, locks, verify, cdc, medallion,
+stress.
 
 Exit codes: 0 all is well, 1 rows are lost, doubled or unknown (doctor: a danger was found), 2 wrong
 usage or settings.  Every option can be set as ``SAFEWRITE_<NAME>`` in the environment.
@@ -14,6 +15,7 @@ import typer
 
 import safewrite
 from safewrite.cli.adopt import adopt
+from safewrite.cli.cdc import cdc
 from safewrite.cli.history import history
 from safewrite.cli.locks import locks
 from safewrite.cli.medallion import medallion
@@ -68,6 +70,7 @@ app.command()(checkpoint)
 app.add_typer(locks, name="locks")
 app.add_typer(medallion, name="medallion")
 app.command()(verify)
+app.add_typer(cdc, name="cdc")
 app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False
 )(stress)

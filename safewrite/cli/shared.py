@@ -105,6 +105,7 @@ _EXTRAS = {
     "sqlalchemy": "pyiceberg[sql-postgres]' 'pyiceberg[sql-sqlite]",
     "sqlglot": "safewrite-lake[delta]",
     "pyspark": "safewrite-lake[spark]",
+    "deltalake": "safewrite-lake[stress]",
 }
 
 

@@ -1,0 +1,196 @@
+"""Understands Debezium's envelope: one event is one change, two where it changes a key.
+
+The payload and its Connect schema come from JSON or Avro alike; without a schema the values stay as JSON has them.
+Sources: "Data change events" of Debezium's connectors; "Tombstone events" and "primary key updates" there.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.cdc.change import UNAVAILABLE, Change, Ignored, Op, Record, SourceTable, UndecodableError
+from safewrite.cdc.logical import Column, Placeholder, row_of
+from safewrite.cdc.sequence import of_debezium, or_none, with_offset
+
+NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+"""Headers by which the delete and the insert of a changed key name each other."""
+_OPS = {"c": Op.UPSERT, "u": Op.UPSERT, "r": Op.UPSERT, "d": Op.DELETE, "t": Op.TRUNCATE}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The columns of a schema, made once for all events that have it."""
+
+    columns: Mapping[str, Column]
+    types: Mapping[str, pa.DataType]
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A decoded key or value: the payload, and the Connect schema of it where there is one."""
+
+    payload: Any
+    schema: Mapping[str, Any] | None = None
+    version: str | None = None
+
+
+_YEAR_9999_MS = 253_402_300_800_000
+NO_SHAPE = Shape({}, {})
+
+
+class Debezium:
+    """Makes changes of events.  Not for several threads at once: it remembers schemas."""
+
+    def __init__(self, placeholder: Placeholder) -> None:
+        self._placeholder = placeholder
+        self._shapes: dict[str, Shape] = {}
+
+    def changes(self, record: Record, key: Part | None, value: Part | None) -> Sequence[Change] | Ignored:
+        """What a record says.
+
+        Raises:
+            UndecodableError: no event of Debezium's, or one with a value that cannot be kept as it is.
+        """
+        if value is None or value.payload is None:
+            return Ignored(record, "tombstone")  # the delete came as an event of its own before it
+        event = value.payload
+        if not isinstance(event, dict):
+            raise UndecodableError(f"the value is no event but {type(event).__name__}")
+        if kind := _beside_rows(event):
+            return Ignored(record, kind)
+        op = _OPS.get(str(event.get("op")))
+        source = event.get("source")
+        if op is None or not isinstance(source, dict):
+            raise UndecodableError(
+                f"the value has no op and source of Debezium's envelope (op {event.get('op')!r}); events that were unwrapped "
+                "(ExtractNewRecordState) have lost their position"
+            )
+        table = _table_of(source)
+        position, unordered = or_none(of_debezium, source, event.get("transaction"))
+        shape = self._shape(value)
+        change = Change(
+            op,
+            table,
+            with_offset(position, record.offset),
+            record,
+            keys=self._key(key),
+            before=self._row(event.get("before"), shape),
+            after=self._row(event.get("after"), shape),
+            types=shape.types,
+            source_time_ms=_milliseconds(source.get("ts_ms"), event.get("ts_ms")),
+            schema_version=shape.version,
+            unordered=unordered,
+        )
+        return self._checked(change)
+
+    def _checked(self, change: Change) -> list[Change]:
+        if change.op is Op.TRUNCATE:
+            return [replace(change, keys=None)]
+        if change.op is Op.UPSERT and change.after is None:
+            raise UndecodableError("the event has no row after the change")
+        if change.keys is None and change.op is Op.DELETE and change.before is None:
+            raise UndecodableError("the event names no row: it has neither a key nor a row before the change")
+        header = NEW_KEY if change.op is Op.DELETE else OLD_KEY
+        moved = _header(change.record, header)
+        return [change if moved is None else replace(change, moved=moved)]
+
+    # --- rows and keys ----------------------------------------------------------------------------
+    def _key(self, key: Part | None) -> dict[str, Any] | None:
+        if key is None or key.payload is None:
+            return None
+        if not isinstance(key.payload, dict):
+            raise UndecodableError(f"the key is no struct but {type(key.payload).__name__}")
+        columns = {} if key.schema is None else self._columns(key.schema, key.version).columns
+        return {
+            name: _converted(name, value, columns.get(name))
+            for name, value in key.payload.items()
+            if not name.startswith("__dbz__")  # what routing of many tables into one topic adds
+        }
+
+    def _row(self, row: Any, shape: Shape) -> dict[str, Any] | None:
+        if row is None:
+            return None
+        if not isinstance(row, dict):
+            raise UndecodableError(f"a row is no struct but {type(row).__name__}")
+        stands_in, columns = self._placeholder.stands_in, shape.columns
+        return {
+            str(name): UNAVAILABLE
+            if stands_in(value)
+            else (None if value is None else _converted(name, value, columns.get(name)))
+            for name, value in row.items()
+        }
+
+    # --- schemas ----------------------------------------------------------------------------------
+    def _shape(self, value: Part) -> Shape:
+        if value.schema is None:
+            return NO_SHAPE
+        fields = {str(one.get("field")): one for one in value.schema.get("fields") or ()}
+        row = fields.get("after") or fields.get("before")
+        if row is None:
+            raise UndecodableError("the schema has neither before nor after")
+        return self._columns(row, value.version)
+
+    def _columns(self, schema: Mapping[str, Any], version: str | None) -> Shape:
+        known = version if version is not None else json.dumps(schema, sort_keys=True, separators=(",", ":"))
+        known = f"{schema.get('name')}:{known}"
+        if known not in self._shapes:
+            columns = row_of(schema)
+            types = {name: column.type for name, column in columns.items()}
+            self._shapes[known] = Shape(columns, types, version or f"crc:{zlib.crc32(known.encode()):08x}")
+        return self._shapes[known]
+
+
+def _converted(name: str, value: Any, column: Column | None) -> Any:
+    if value is None or column is None:
+        return value
+    try:
+        return column.read(value)
+    except UndecodableError as error:
+        raise UndecodableError(f"column {name!r}: {error}") from error
+    except (OverflowError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UndecodableError(f"column {name!r}: {value!r} is no {column.type} ({error})") from error
+
+
+def _table_of(source: Mapping[str, Any]) -> SourceTable:
+    """A source's name of a table; MySQL has databases only."""
+    table = source.get("table")
+    if not isinstance(table, str) or not table:
+        raise UndecodableError("the event's source names no table")
+    return SourceTable(str(source.get("db") or ""), str(source.get("schema") or ""), table)
+
+
+def _beside_rows(event: Mapping[str, Any]) -> str | None:
+    """What an event is that Debezium writes beside those of rows; None for all others."""
+    if "op" in event:
+        return "message" if event["op"] == "m" else None
+    if "ddl" in event and "source" in event:
+        return "control"
+    if event.get("status") in {"BEGIN", "END"} and "id" in event:
+        return "transaction"
+    return "heartbeat" if set(event) == {"ts_ms"} else None
+
+
+def _header(record: Record, name: str) -> dict[str, Any] | None:
+    """A header that Connect's JSON converter wrote, with or without its schema."""
+    for found, value in record.headers:
+        if found == name and value is not None:
+            try:
+                content = json.loads(value)
+            except ValueError:
+                return None  # Avro: the delete and the insert are events of their own in any case
+            if isinstance(content, dict) and set(content) == {"schema", "payload"}:
+                content = content["payload"]
+            return content if isinstance(content, dict) else None
+    return None
+
+
+def _milliseconds(*values: Any) -> int | None:
+    """The first that is a time of a clock; it orders nothing, so another value is no fault."""
+    return next((value for value in values if type(value) is int and 0 <= value < _YEAR_9999_MS), None)

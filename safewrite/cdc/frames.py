@@ -1,0 +1,155 @@
+"""Makes the frame of a table's changes, under a schema of all rows and schemas of the batch, never of the first one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.cdc.change import DeadLetter
+from safewrite.cdc.rows import Row, Rows
+from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.values import array_of, merged, type_of
+
+OP = "_cdc_op"
+"""The column of a frame that says what its row does; it is not in the table."""
+LACKS = "_cdc_lacks"
+"""The column of a frame that names what its row lacks; it is not in the table."""
+_OURS = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows for ``apply_changes``, the columns that the table does not have yet, and what does not fit."""
+
+    data: pa.Table
+    added: tuple[pa.Field, ...]
+    dead: tuple[DeadLetter, ...]
+    changes: int
+    """Changes of the source in it; a change of a key is one, and two rows."""
+    lacking: bool = False
+    """Whether a row lacks a value that the table is to put in."""
+
+
+def schema_of(keys: Sequence[str], added: Sequence[pa.Field]) -> pa.Schema:
+    """The schema of a new table: its key first, our columns last, NULL allowed everywhere.
+
+    A source may drop a column or let it be NULL at any time; keys and sequences are checked as they are written.
+    """
+    by_name = {field.name: field for field in added}
+    first = [by_name[name] for name in keys if name in by_name]
+    last = [by_name[name] for name in _OURS if name in by_name]
+    return pa.schema([*first, *(field for field in added if field not in first and field not in last), *last])
+
+
+def frame_of(
+    table: Table, made: Rows, schema: pa.Schema | None, refused: Mapping[str, str] | None = None
+) -> Frame:
+    """The frame of rows.
+
+    Args:
+        schema: the table's; None before it is made.
+        refused: columns that the table cannot have, and why: rows with a value there do not land.
+    """
+    types = _types(table, made, schema)
+    clashes = {**_clashes(types, schema), **(refused or {})}
+    dead: dict[int, DeadLetter] = {}
+    arrays: dict[str, pa.Array] = {}
+    for name, kind in types.items():
+        values = [row.values.get(name) for row in made.rows]
+        if name in made.keys and (pa.types.is_floating(kind) or pa.types.is_nested(kind)):
+            why = f"a key of type {kind} is not equal in all engines alike; name another primary_key, or its decimal_fields"
+            clashes.setdefault(name, why)
+        if name in clashes:
+            misfits = {place: clashes[name] for place, value in enumerate(values) if value is not None}
+        else:
+            arrays[name], misfits = array_of(values, kind)
+        for place, why in misfits.items():
+            change = made.rows[place].change
+            dead.setdefault(id(change), DeadLetter(change.record, f"column {name!r}: {why}", table.name))
+    for row in made.rows:
+        unknown = [name for name in row.lacks if name not in arrays]
+        if unknown:
+            why = f"the source left out {', '.join(unknown)}, and the table has no such column"
+            dead.setdefault(id(row.change), DeadLetter(row.change.record, why, table.name))
+    arrays[OP] = pa.array([row.op.value for row in made.rows], pa.string())
+    arrays[LACKS] = pa.array([list(row.lacks) for row in made.rows], pa.list_(pa.string()))
+    data = pa.table(arrays)
+    kept = [id(row.change) not in dead for row in made.rows]
+    if dead:
+        data = data.filter(pa.array(kept, pa.bool_()))
+    known = set() if schema is None else set(schema.names)
+    added = tuple(
+        pa.field(name, types[name]) for name in arrays if name not in {OP, LACKS} and name not in known
+    )
+    living = {id(row.change) for row, lives in zip(made.rows, kept, strict=True) if lives}
+    lacking = any(row.lacks for row in made.rows)
+    return Frame(data, added, tuple(dead.values()), len(living), lacking)
+
+
+def _types(table: Table, made: Rows, schema: pa.Schema | None) -> dict[str, pa.DataType]:
+    """A type for every column of the table and of the batch: the table's own goes first."""
+    names = dict.fromkeys(() if schema is None else schema.names)
+    names |= dict.fromkeys(made.types)
+    names |= dict.fromkeys(name for row in made.rows for name in row.values)
+    found: dict[str, pa.DataType] = {}
+    for name in names:
+        if schema is not None and name in schema.names:
+            found[name] = schema.field(name).type
+        elif name in _OURS:
+            found[name] = _OURS[name]
+        else:
+            kind = _of_schemas(made.types.get(name, ())) or _of_values(made.rows, name)
+            if kind is not None:
+                found[name] = _storable(kind, table)
+    return found | {name: kind for name, kind in _OURS.items() if name not in found}
+
+
+def _of_schemas(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
+    """A type that holds what all schemas of the batch have; where there is none, that of the newest."""
+    if not kinds:
+        return None
+    found: pa.DataType | None = kinds[0]
+    for kind in kinds[1:]:
+        found = None if found is None else merged(found, kind)
+    return kinds[-1] if found is None else found
+
+
+def _of_values(rows: Sequence[Row], name: str) -> pa.DataType | None:
+    """A type that holds all values; where there is none, that which holds most of them."""
+    counted: Counter[pa.DataType] = Counter()
+    for row in rows:
+        kind = type_of(row.values.get(name))
+        if kind is not None:
+            counted[kind] += 1
+    if not counted:
+        return None
+    found: pa.DataType | None = None
+    for kind in counted:
+        found = kind if found is None else merged(found, kind)
+        if found is None:
+            return counted.most_common(1)[0][0]
+    return found
+
+
+def _storable(kind: pa.DataType, table: Table) -> pa.DataType:
+    """Delta has no type for a time of day: a text of ISO 8601, which orders as times do."""
+    if pa.types.is_time(kind) and table.format == "delta":
+        return pa.string()
+    return kind
+
+
+def _clashes(types: dict[str, Any], schema: pa.Schema | None) -> dict[str, str]:
+    """New columns whose names differ from others by case alone, which engines take for one."""
+    known = {name.lower(): name for name in (() if schema is None else schema.names)}
+    found = {}
+    for name in types:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            found[name] = (
+                f"the table has {other!r}, which engines cannot tell from it; name it in name_mapping"
+            )
+    return found

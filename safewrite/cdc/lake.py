@@ -1,0 +1,102 @@
+"""Opens, creates and widens the tables of a job; each once in a process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.config import Config
+from safewrite.cdc.frames import schema_of
+from safewrite.cdc.table_config import Table, TableFormat
+
+log = logging.getLogger("safewrite")
+
+KEYS = "cdc.keys"
+"""The property of a table that the job created: its key columns, as JSON."""
+
+
+class Lake:
+    """The tables of a job by name."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._open: dict[str, sw.Table] = {}
+        self._lock = threading.Lock()
+
+    def find(self, table: Table) -> sw.Table | None:
+        """A table as it is now; None if there is none."""
+        with self._lock:
+            known = self._open.get(table.name)
+        if known is not None:
+            try:
+                return known.refresh()
+            except (
+                sw.TableNotFoundError,
+                sw.ConflictError,
+            ):  # dropped, or dropped and made anew: see what is there now
+                with self._lock:
+                    self._open.pop(table.name, None)
+        try:
+            found = sw.open(self._address(table), **self._settings(table.format))
+        except sw.TableNotFoundError:
+            return None
+        return self._keep(table, found)
+
+    def create(self, table: Table, keys: Sequence[str], fields: Sequence[pa.Field]) -> sw.Table:
+        """A new table; one that another job made meanwhile is taken as it is."""
+        properties = {KEYS: json.dumps(list(keys))}
+        if table.format_version is not None:
+            properties["format-version"] = str(table.format_version)
+        if table.write_mode == "merge-on-read":
+            properties["write.merge.mode"] = table.write_mode
+        try:
+            made = sw.create(
+                self._address(table), schema_of(keys, fields), partition_by=list(table.partition_by),
+                properties=properties, **self._settings(table.format),
+            )  # fmt: skip
+        except sw.ConflictError as error:
+            if error.kind is not sw.Kind.TABLE_EXISTS:
+                raise
+            made = sw.open(self._address(table), **self._settings(table.format))
+        log.info("table %s was created with the columns %s", table.name, ", ".join(made.schema.names))
+        return self._keep(table, made)
+
+    def widen(self, table: Table, found: sw.Table, fields: Sequence[pa.Field]) -> sw.Table:
+        """The table with new columns: an append of no rows, for ``apply_changes`` itself adds none.
+
+        A crash after it leaves columns that are NULL in every row, and the replay finds them there.
+        """
+        found.append(pa.schema(fields).empty_table(), schema_mode="merge")
+        log.info("table %s has new columns: %s", table.name, ", ".join(field.name for field in fields))
+        return found.refresh()
+
+    def _keep(self, table: Table, found: sw.Table) -> sw.Table:
+        with self._lock:
+            return self._open.setdefault(table.name, found)
+
+    def _address(self, table: Table) -> str:
+        if table.format == "iceberg":
+            return table.name
+        return f"{str(self._config.warehouse).rstrip('/')}/{table.database}/{table.table}"
+
+    def _settings(self, form: TableFormat) -> dict[str, Any]:
+        config = self._config
+        given: Mapping[str, Any] = {
+            "catalog": config.catalog if form == "iceberg" else None,
+            "lock_table": config.lock_table,
+            "arbiter": config.arbiter if form == "delta" else None,
+            "storage_options": dict(config.storage_options) or None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def keys_of(found: sw.Table | None) -> tuple[str, ...] | None:
+    """The key columns that the job chose when it created a table; None if it did not."""
+    recorded = "" if found is None else found.properties.get(KEYS, "")
+    return tuple(json.loads(recorded)) if recorded else None

@@ -1,0 +1,289 @@
+"""Lands a batch: every table's share in one commit with its offsets, all tables beside each other, then the ledger.
+
+The order makes a crash harmless at every step.  Dead letters first: a record that can land nowhere is kept before
+anything counts it as done.  Then the tables, each by itself; a replay passes over what a table has by its positions,
+and finds its counts by the key.  The ledger last: its positions say that all tables have the batch, so a job without
+a checkpoint starts from them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.batch import Batch, Ranges, key_of, moves, remaining
+from safewrite.cdc.change import Change, DeadLetter
+from safewrite.cdc.config import Config, from_environment
+from safewrite.cdc.decoding import Decoder
+from safewrite.cdc.dms import BEFORE_IMAGE
+from safewrite.cdc.frames import LACKS, OP, Frame, frame_of
+from safewrite.cdc.lake import Lake, keys_of
+from safewrite.cdc.ledger import Books, Line, listed
+from safewrite.cdc.logical import UNAVAILABLE_TEXT
+from safewrite.cdc.registry import Registry
+from safewrite.cdc.routing import Router
+from safewrite.cdc.rows import Rows, rows_of
+from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
+
+log = logging.getLogger("safewrite")
+
+SOURCE_TIME = "source-time"
+"""The position of a table that says how far it is by the clock of its source, in milliseconds."""
+
+
+@dataclass
+class Share:
+    """What one table gets of a batch."""
+
+    table: Table
+    line: Line
+    found: sw.Table | None
+    frame: Frame | None = None
+    changes: Sequence[Change] = ()
+    keys: tuple[str, ...] = ()
+    positions: dict[str, int] = field(default_factory=dict)
+    dead: list[DeadLetter] = field(default_factory=list)
+
+
+class Landing:
+    """Lands batches of one job, one after another."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.lake = Lake(config)
+        self.books = Books(config, self.lake)
+        self._router = Router(config)
+        self._decoder = Decoder(
+            config.envelope,
+            schema_of=_registry(config),
+            placeholder=config.unavailable_value_placeholder or UNAVAILABLE_TEXT,
+            before_image=config.before_image_field or BEFORE_IMAGE,
+        )
+
+    def land(self, given: Batch) -> list[Line]:
+        """Land what is new of a batch; the lines that the ledger got, none if all of it had landed.
+
+        Raises:
+            SafewriteError: of the first table that failed; those beside it may have committed, and the batch again
+                finds them.
+        """
+        done = self.books.positions()
+        batch = remaining(given, self.config.job, done)
+        if not batch.ranges:
+            return []
+        decoded = self._decoder.decode(batch.records)
+        routed, unrouted = self._router.route(decoded.changes)
+        shares = [self._share(table, changes, batch, done) for table, changes in routed.values()]
+        nowhere = [*decoded.dead, *unrouted]
+        rest = Line(self.config.job, batch.number, None, offsets=listed(batch.ranges))
+        rest.ignored, rest.dead = len(decoded.ignored), len({id(letter.record) for letter in nowhere})
+        rest.records = rest.ignored + rest.dead
+        self.books.write_letters([*nowhere, *(one for share in shares for one in share.dead)], batch.ranges)
+        self._commit(shares, batch)
+        lines = [rest, *(share.line for share in shares)]
+        self.books.write(batch, lines, done)
+        _tell(lines)
+        return lines
+
+    # --- one table ----------------------------------------------------------------------------------
+    def _share(self, table: Table, changes: Sequence[Change], batch: Batch, done: dict[str, int]) -> Share:
+        """A table's rows, as far as they are new to it and fit it."""
+        found = self.lake.find(table)
+        positions = {} if found is None else found.positions()
+        self._refuse_made_anew(table, positions, done)
+        ends = {
+            (where.topic, where.number): positions.get(where.name(self.config.job), 0)
+            for where in batch.ranges
+        }
+        new = [one for one in changes if one.record.offset >= ends[one.record.topic, one.record.partition]]
+        line = Line(self.config.job, batch.number, table.name, offsets=listed(batch.ranges))
+        line.records = len({id(one.record) for one in changes})
+        line.earlier = line.records - len({id(one.record) for one in new})
+        times = [one.source_time_ms for one in changes if one.source_time_ms is not None]
+        line.source_time_ms = max(times, default=None)
+        share = Share(table, line, found, positions=positions)
+        counts = None if new or found is None else self._counts_before(share, batch)
+        if counts is not None:
+            new = list(changes)  # the same share in an attempt before: what was split or dead is told again
+        if not new:
+            return share
+        recorded = keys_of(found)
+        if recorded is not None and table.primary_key is not None and recorded != tuple(table.primary_key):
+            raise sw.InvalidInputError(
+                f"The table {table.name} was created with the key {list(recorded)}, and the configuration says "
+                f"{table.primary_key}. Nothing of the batch was committed. Correct primary_key, or land in a table of another name."
+            )
+        made = rows_of(table, new, recorded)
+        share.keys, share.changes = made.keys, new
+        frame = self._fitted(share, made)
+        share.dead = [*made.dead, *frame.dead]
+        line.dead += len({id(letter.record) for letter in share.dead})
+        dead = {id(letter.record) for letter in share.dead}
+        line.split += frame.data.num_rows - frame.changes
+        if share.dead and table.dead_letters == "fail":
+            letter = share.dead[0]
+            where = letter.record
+            raise sw.InvalidInputError(
+                f"{len(dead)} records cannot land in {table.name}, the first of them {where.topic}/{where.partition} at {where.offset}: "
+                f"{letter.reason}. Nothing of the batch was committed. Correct the cause, or set dead_letters to collect."
+            )
+        if counts is not None:
+            line.earlier = 0
+            line.count(counts)
+            line.split = max(line.split, line.changes - line.records)
+            line.dead = line.records - line.changes + line.split
+        elif frame.data.num_rows:
+            share.frame = frame
+            if not _knows_job(positions, self.config.job):
+                line.begins_at = line.offsets
+        return share
+
+    def _fitted(self, share: Share, made: Rows) -> Frame:
+        """The frame of rows, once the table has the columns that they bring; what it cannot have are dead letters."""
+        table, found = share.table, share.found
+        frame = frame_of(table, made, None if found is None else found.schema)
+        if not frame.data.num_rows or (found is not None and not frame.added):
+            return frame
+        try:
+            share.found = self._with_columns(table, made.keys, found, frame.added)
+            return frame
+        except (
+            sw.InvalidInputError,
+            sw.WouldAlterError,
+        ):  # one of the columns is at fault, so each is tried alone
+            refused: dict[str, str] = {}
+            found = found or self._with_columns(
+                table, made.keys, None, _first_columns(made.keys, table, frame.added)
+            )
+            for field in frame.added:
+                try:
+                    if field.name not in found.schema.names:
+                        found = self._with_columns(table, made.keys, found, [field])
+                except (sw.InvalidInputError, sw.WouldAlterError) as error:
+                    refused[field.name] = str(error)
+            share.found = found
+            return frame_of(table, made, found.schema, refused)
+
+    def _with_columns(
+        self, table: Table, keys: Sequence[str], found: sw.Table | None, fields: Sequence[pa.Field]
+    ) -> sw.Table:
+        if found is None:
+            return self.lake.create(table, keys, fields)
+        return self.lake.widen(table, found, fields) if fields else found
+
+    def _refuse_made_anew(self, table: Table, positions: dict[str, int], done: dict[str, int]) -> None:
+        """A table that had rows of the job and has no positions of it is another one, without those rows."""
+        landed = done.get(self.books.mark(table.name), 0)
+        if landed and not _knows_job(positions, self.config.job):
+            raise sw.ConflictError(
+                f"The job {self.config.job!r} landed rows in {table.name}, and the table there has no positions of it: it was "
+                "dropped, or dropped and made anew, and rows from before are not in it. Nothing of the batch was committed. "
+                f"Restore it; or declare that it begins now with `safewrite cdc restart --config FILE --table {table.name}`, and "
+                "have the source send its rows again (a snapshot).",
+                kind=sw.Kind.TABLE_REPLACED,
+            )
+
+    def _counts_before(self, share: Share, batch: Batch) -> Mapping[str, int] | None:
+        """What became of the same share of the same offsets, where an attempt before committed it."""
+        assert share.found is not None
+        receipt = share.found.resolve(key_of(self.config.job, share.table.name, batch.ranges))
+        if receipt is None:
+            return None
+        share.line.version = receipt.version
+        return receipt.changes
+
+    def _commit(self, shares: Sequence[Share], batch: Batch) -> None:
+        """Commit all shares, so many at a time; what one raises is raised when all are done."""
+        waiting = [share for share in shares if share.frame is not None]
+        if not waiting:
+            return
+        with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:
+            futures = [(share, pool.submit(self._apply, share, batch.ranges)) for share in waiting]
+        failed: list[tuple[Share, BaseException]] = []
+        for share, future in futures:
+            error = future.exception()
+            if error is not None:
+                log.error("table %s of batch %s failed: %s", share.table.name, batch.number, error)
+                failed.append((share, error))
+        if failed:
+            raise failed[0][1]
+
+    def _apply(self, share: Share, ranges: Ranges) -> None:
+        table, frame, found = share.table, share.frame, share.found
+        assert frame is not None
+        assert found is not None
+        try:
+            receipt = self._applied(share, found, frame, ranges)
+        except sw.InvalidInputError as error:
+            if not frame.lacking or table.dead_letters == "fail":
+                raise
+            # A value that the source left out may be in no place at all: then such rows land if the batch itself has it.
+            log.warning(
+                "table %s: rows that lack values are dead letters in this batch: %s", table.name, error
+            )
+            made = rows_of(table, share.changes, share.keys, carry=False)
+            frame = frame_of(table, made, found.schema)
+            letters = [*made.dead, *frame.dead]
+            self.books.write_letters(letters, ranges)
+            share.line.dead = len({id(letter.record) for letter in letters})
+            share.line.split = frame.data.num_rows - frame.changes
+            if not frame.data.num_rows:
+                return
+            receipt = self._applied(share, found, frame, ranges)
+        share.line.count(receipt.changes or {})
+        share.line.version = receipt.version
+
+    def _applied(self, share: Share, found: sw.Table, frame: Frame, ranges: Ranges) -> sw.Receipt:
+        table = share.table
+        moved = moves(ranges, self.config.job, share.positions)
+        name, newest = f"{self.config.job}/{SOURCE_TIME}", share.line.source_time_ms
+        known = share.positions.get(name)
+        if newest is not None and newest > (known or 0):
+            moved[name] = (known, newest)
+        # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
+        # those of a source that was set back.
+        again = known is not None and newest is not None and newest <= known
+        return found.apply_changes(
+            frame.data,
+            keys=list(share.keys),
+            sequence_by=[EPOCH, *(table.precombine_key or ()), SEQUENCE],
+            delete_when=[(OP, "=", "d")],
+            truncate_when=[(OP, "=", "t")],
+            unchanged=LACKS,
+            all_late="count" if again else table.all_late,
+            key=key_of(self.config.job, table.name, ranges),
+            positions=moved,
+        )
+
+
+def _first_columns(keys: Sequence[str], table: Table, fields: Sequence[pa.Field]) -> list[pa.Field]:
+    """The columns without which there is no table."""
+    needed = {*keys, EPOCH, SEQUENCE, *(table.precombine_key or ())}
+    return [field for field in fields if field.name in needed or field.name in table.partition_by]
+
+
+def _knows_job(positions: dict[str, int], job: str) -> bool:
+    return any(name.startswith(f"{job}/") for name in positions)
+
+
+def _registry(config: Config) -> Registry | None:
+    given = config.registry
+    if given is None:
+        return None
+    password = None if given.password is None else from_environment(given.password, "registry.password")
+    return Registry(given.url, given.user, password, timeout_s=given.timeout_s, patience_s=given.patience_s)
+
+
+def _tell(lines: Sequence[Line]) -> None:
+    for line in lines:
+        if line.records:
+            log.info(
+                "batch %s of %s: %s: %s records, %s applied, %s late, %s duplicate, %s superseded, %s dead, %s ignored",
+                line.batch, line.job, line.table or "no table", line.records, line.applied, line.late, line.duplicate,
+                line.superseded, line.dead, line.ignored,
+            )  # fmt: skip

@@ -1,0 +1,72 @@
+"""Runs a job on Spark: each micro-batch of Kafka is read once and landed in all of its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safewrite as sw
+from safewrite.cdc.config import Config, load
+from safewrite.cdc.landing import Landing
+from safewrite.cdc.ledger import Line
+from safewrite.cdc.source import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Pipeline:
+    """Lands change data of Kafka in Delta and Iceberg tables::
+
+        query = cdc.Pipeline("tables.json").start(spark)
+        query.awaitTermination()
+
+    Args:
+        config: a ``Config``, a dict, JSON text, or the path of a JSON file.
+
+    Every table's rows and the offsets that they come from are one commit.  A batch that failed, a lost checkpoint, a
+    killed driver and a second job of the same name lose and double nothing; docs/cdc.md says what each of them meets.
+    The batch is in the driver's memory: ``kafka.max_offsets_per_trigger`` bounds it.
+
+    Raises:
+        InvalidInputError: each field of the configuration that is wrong.
+        MissingExtraError: a library that the configuration needs is not installed.
+    """
+
+    def __init__(self, config: Config | dict[str, Any] | str | Path) -> None:
+        self.config = load(config)
+        self.landing = Landing(self.config)
+        self.last: list[Line] = []
+        """The ledger's lines of the last batch that landed."""
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the stream; it runs until it is stopped, or until all is landed (``available_now``)."""
+        if not hasattr(spark, "sparkContext") or not hasattr(type(spark.range(0)), "toArrow"):
+            raise sw.UnsafeConfigError(
+                "The job needs PySpark 4.0 or newer with a session of its own, not Spark Connect. Nothing was read or written. "
+                "Run it by spark-submit, or with SparkSession.builder.getOrCreate()."
+            )
+        config = self.config
+        source = Source(config.kafka, config.job)
+        checkpoint = config.checkpoint
+
+        def batches(frame: DataFrame, number: int) -> None:
+            self.last = self.landing.land(source.batch(spark, frame, number, checkpoint))
+
+        stream = source.read(spark, self.landing.books.positions())
+        writer = stream.writeStream.queryName(f"safewrite-cdc-{config.job}").foreachBatch(batches)
+        writer = writer.option("checkpointLocation", checkpoint)
+        if config.trigger.available_now:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{config.trigger.interval_s} seconds")
+        return writer.start()
+
+    def restart(self, table: str) -> None:
+        """Declare that a table that was dropped, or made anew, begins with what comes now.
+
+        Raises:
+            InvalidInputError: the job never landed rows in a table of that name.
+        """
+        self.landing.books.restart(table)

@@ -1,0 +1,122 @@
+"""Asks a Confluent schema registry for schemas by their ids, and asks again while it is away."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+import safewrite as sw
+from safewrite.cdc.change import UndecodableError
+
+_ANSWER_BYTES_MAX = 16 * 1024 * 1024
+
+
+class _AwayError(Exception):
+    """The registry gave no answer that says anything about the schema."""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Calls give the text of a schema, its references put in.
+
+    Args:
+        url: ``http(s)://host:port``, with a path where the registry has one.
+        user, password: for HTTP's basic authentication; Confluent Cloud's API key and secret.
+        patience_s: how long it may be away before the batch fails.  A batch that fails is read again.
+    """
+
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    timeout_s: float = 10.0
+    patience_s: float = 60.0
+    sleep: Callable[[float], None] = time.sleep
+
+    def __call__(self, number: int) -> str:
+        """The schema with this id.
+
+        Raises:
+            UndecodableError: the registry does not know the id, or it is no Avro schema.
+            StorageError: no answer within ``patience_s``, or no access.
+        """
+        answer = self._ask(f"/schemas/ids/{number}", f"schema {number}")
+        if answer.get("schemaType", "AVRO") != "AVRO":
+            raise UndecodableError(f"schema {number} of the registry is {answer['schemaType']}, not Avro")
+        return self._with_references(answer, f"schema {number}")
+
+    def _with_references(self, answer: Mapping[str, Any], what: str) -> str:
+        """The schema with what it refers to defined in place, at the first mention."""
+        found: dict[str, Any] = {}
+        for one in answer.get("references") or ():
+            path = f"/subjects/{one['subject']}/versions/{one['version']}"
+            inner = self._ask(path, f"the reference {one['name']} of {what}")
+            found[str(one["name"])] = json.loads(self._with_references(inner, str(one["name"])))
+        text = str(answer["schema"])
+        return text if not found else json.dumps(_defined(json.loads(text), found))
+
+    def _ask(self, path: str, what: str) -> dict[str, Any]:
+        again = Retrying(
+            retry=retry_if_exception_type(_AwayError),
+            stop=stop_after_delay(self.patience_s),
+            wait=wait_random_exponential(multiplier=0.2, max=10),
+            sleep=self.sleep,
+            reraise=True,
+        )
+        try:
+            answer: dict[str, Any] = again(self._once, path, what)
+        except _AwayError as error:
+            raise sw.StorageError(
+                f"The schema registry at {self.url} gave no answer about {what} for {self.patience_s:g} s ({error}). Nothing of "
+                "this batch was written; it is read again when the job starts. See whether the registry can be reached."
+            ) from error
+        return answer
+
+    def _once(self, path: str, what: str) -> dict[str, Any]:
+        request = Request(
+            self.url.rstrip("/") + path, headers={"Accept": "application/vnd.schemaregistry.v1+json"}
+        )
+        if self.user is not None:
+            coded = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
+            request.add_header("Authorization", f"Basic {coded}")
+        try:
+            context = ssl.create_default_context() if self.url.startswith("https:") else None
+            with urlopen(request, timeout=self.timeout_s, context=context) as answer:
+                content = json.loads(answer.read(_ANSWER_BYTES_MAX))
+        except HTTPError as error:
+            error.close()
+            if error.code == HTTPStatus.NOT_FOUND:
+                raise UndecodableError(f"the registry does not know {what}") from error
+            if error.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+                raise sw.StorageError(
+                    f"The schema registry at {self.url} answers {error.code} about {what}. Nothing of this batch was written. "
+                    "Correct registry.user and the password."
+                ) from error
+            raise _AwayError(f"HTTP {error.code}") from error
+        except (URLError, OSError, ValueError) as error:
+            raise _AwayError(str(error)) from error
+        if not isinstance(content, dict) or "schema" not in content:
+            raise _AwayError("an answer without a schema")
+        return content
+
+
+def _defined(schema: Any, found: dict[str, Any]) -> Any:
+    if isinstance(schema, str):
+        return found.pop(schema, schema)
+    if isinstance(schema, list):
+        return [_defined(one, found) for one in schema]
+    if isinstance(schema, dict):
+        return {
+            name: _defined(value, found) if name in {"type", "items", "values", "fields"} else value
+            for name, value in schema.items()
+        }
+    return schema

@@ -1,0 +1,78 @@
+"""Decides which table a change goes to, by the source table that its envelope names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from safewrite.cdc.change import Change, DeadLetter, SourceTable, UndecodableError
+from safewrite.cdc.config import Config
+from safewrite.cdc.table_config import Table, TableOptions
+
+_NAME = re.compile(r"[^\s./\\]{1,200}")
+
+
+class Router:
+    """Finds the table of a source: the most exact ``source`` of the configuration, else what becomes of unknown ones."""
+
+    def __init__(self, config: Config) -> None:
+        self._named = {table.source or table.table: table for table in config.tables}
+        self._taken = {table.name: str(source) for source, table in self._named.items()}
+        self._create = config.unknown_tables == "create"
+        self._database = config.unknown_database
+        self._defaults = config.defaults or TableOptions()
+        self._found: dict[SourceTable, Table] = {}
+
+    def route(
+        self, changes: Iterable[Change]
+    ) -> tuple[dict[str, tuple[Table, list[Change]]], list[DeadLetter]]:
+        """Changes by the name of their table, and those that no table takes."""
+        shares: dict[str, tuple[Table, list[Change]]] = {}
+        dead: list[DeadLetter] = []
+        for change in changes:
+            try:
+                table = self.table_of(change.source)
+            except UndecodableError as error:
+                dead.append(DeadLetter(change.record, str(error)))
+            else:
+                shares.setdefault(table.name, (table, []))[1].append(change)
+        return shares, dead
+
+    def table_of(self, source: SourceTable) -> Table:
+        """The table of a source.
+
+        Raises:
+            UndecodableError: the configuration has none, and none may be created.
+        """
+        if source not in self._found:
+            self._found[source] = self._named_table(source) or self._created(source)
+        return self._found[source]
+
+    def _named_table(self, source: SourceTable) -> Table | None:
+        # MySQL has no schemas and DMS names no databases: what is empty is not part of the name.
+        last_two = ".".join(part for part in (source.schema or source.database, source.table) if part)
+        for name in (str(source), last_two, source.table):
+            if name in self._named:
+                return self._named[name]
+        return None
+
+    def _created(self, source: SourceTable) -> Table:
+        if not self._create or self._database is None:
+            raise UndecodableError(f"no table of the configuration takes rows of {source}")
+        name = "_".join(part for part in (source.schema or source.database, source.table) if part)
+        if not _NAME.fullmatch(name):
+            raise UndecodableError(
+                f"no table can be created for {source}: {name!r} is no name; name one in tables"
+            )
+        table = Table(
+            database=self._database,
+            table=name,
+            source=str(source),
+            **self._defaults.model_dump(exclude_unset=True),
+        )
+        taken = self._taken.setdefault(table.name, str(source))
+        if taken != str(source):
+            raise UndecodableError(
+                f"the table {table.name} would take rows of {source} and of {taken}; name one in tables"
+            )
+        return table

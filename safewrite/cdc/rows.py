@@ -1,0 +1,236 @@
+"""Makes rows of changes: keys, names, values that a source left out; what has no place becomes a dead letter.
+
+Nothing here knows the types of the table's columns yet; ``safewrite.cdc.frames`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.cdc.change import UNAVAILABLE, Change, DeadLetter, Op, UndecodableError
+from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.values import as_decimal, as_time, is_nan
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(slots=True)
+class Row:
+    """One row of a frame of changes; a change of a key makes two.
+
+    ``lacks`` names the columns whose values the source left out.
+    """
+
+    op: Op
+    values: dict[str, Any]
+    change: Change
+    lacks: tuple[str, ...] = ()
+
+
+@dataclass
+class Rows:
+    """Rows in the order of their source, and what they say of columns.
+
+    ``types`` are those that schemas name, merged over all of them; ``split`` counts rows beyond one for a change.
+    """
+
+    keys: tuple[str, ...] = ()
+    rows: list[Row] = field(default_factory=list)
+    types: dict[str, list[pa.DataType]] = field(default_factory=dict)
+    dead: list[DeadLetter] = field(default_factory=list)
+    split: int = 0
+
+
+def rows_of(
+    table: Table, changes: Sequence[Change], keys: tuple[str, ...] | None, *, carry: bool = True
+) -> Rows:
+    """The rows of a table's changes.
+
+    Args:
+        keys: the key columns that the table has been using; None for a new one.
+        carry: whether the table puts in values that the source left out; else only what the batch has is put in, and
+            a row that lacks one is a dead letter.
+    """
+    made = Rows(keys=keys or tuple(table.primary_key or ()))
+    maker = _Maker(table, made, carry)
+    seen: set[int] = set()
+    for change in changes:
+        if id(change.types) not in seen:
+            seen.add(id(change.types))
+            maker.learn(change.types)
+        try:
+            made.rows += maker.rows(change)
+        except UndecodableError as error:
+            made.dead.append(DeadLetter(change.record, str(error), table.name))
+        except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+            made.dead.append(DeadLetter(change.record, f"{type(error).__name__}: {error}", table.name))
+    if not made.keys and made.rows:
+        why = "the key of the table is not known yet, so it cannot be truncated; name its primary_key in the configuration"
+        made.dead += [DeadLetter(row.change.record, why, table.name) for row in made.rows]
+        made.rows = []
+    return made
+
+
+class _Maker:
+    def __init__(self, table: Table, made: Rows, carry: bool) -> None:
+        self._table = table
+        self._made = made
+        self._carry = carry
+        self._plain = not (
+            table.leave_out or table.name_mapping or table.timestamp_fields or table.decimal_fields
+        )
+        self._left_out = frozenset(table.leave_out)
+        self._known: dict[tuple[Any, ...], tuple[str, Mapping[str, Any]]] = {}
+        """The last row of a key in this batch, to take values from that the source left out."""
+
+    def learn(self, types: Mapping[str, pa.DataType]) -> None:
+        """Remember what a schema says of the columns."""
+        for name, kind in types.items():
+            if name not in self._left_out:
+                self._has(name, self._declared(name) or kind)
+
+    def _has(self, name: str, kind: pa.DataType) -> None:
+        found = self._made.types.setdefault(self._table.name_mapping.get(name, name), [])
+        if kind not in found:
+            found.append(kind)
+
+    def _declared(self, name: str) -> pa.DataType | None:
+        """The type of a source column that the configuration says how to read."""
+        if name in self._table.timestamp_fields:
+            return _INSTANT
+        given = self._table.decimal_fields.get(name)
+        return None if given is None else pa.decimal128(*given)
+
+    def rows(self, change: Change) -> list[Row]:
+        """One row, or two where the key changed: the old one goes."""
+        if change.unordered is not None and self._table.sequence == "source":
+            raise UndecodableError(change.unordered)
+        order = {EPOCH: self._table.epoch, SEQUENCE: change.position}
+        if change.op is Op.TRUNCATE:
+            if self._table.sequence == "precombine":
+                raise UndecodableError("a truncate has no columns that order it (precombine_key)")
+            self._known.clear()
+            return [Row(Op.TRUNCATE, order, change)]
+        before, after = self._named(change.before), self._named(change.after)
+        key = self._key(change, before, after)
+        at = tuple(key.values())
+        if change.op is Op.DELETE:
+            self._known.pop(at, None)
+            return [Row(Op.DELETE, order | self._ordering(before or {}) | key, change)]
+        whole = {**(after or {}), **key}
+        lacks = tuple(name for name, value in whole.items() if value is UNAVAILABLE) if self._carry else ()
+        if lacks:
+            whole |= dict.fromkeys(lacks)
+        elif not self._carry:
+            whole = self._filled(change, at, whole)
+        row = Row(Op.UPSERT, order | whole, change, lacks)
+        self._ordering(whole)
+        old = self._old_key(before, key)
+        if old is None:
+            return [row]
+        self._made.split += 1
+        return [Row(Op.DELETE, order | self._ordering(whole) | old, change), row]
+
+    def _named(self, row: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """A row under the table's names, its times and decimals read."""
+        if row is None:
+            return None
+        if self._plain and EPOCH not in row and SEQUENCE not in row:
+            return dict(row)
+        table, found = self._table, {}
+        for name, value in row.items():
+            if name in self._left_out:
+                continue
+            if value is not None and value is not UNAVAILABLE:
+                value = self._read(name, value)  # noqa: PLW2901
+            found[table.name_mapping.get(name, name)] = value
+        if taken := {EPOCH, SEQUENCE} & set(found):
+            raise UndecodableError(
+                f"the source has columns that the job keeps ({', '.join(sorted(taken))}); map their names"
+            )
+        if len(found) < sum(name not in self._left_out for name in row):
+            raise UndecodableError("two columns of the source get one name (name_mapping)")
+        return found
+
+    def _read(self, name: str, value: Any) -> Any:
+        declared = self._declared(name)
+        if declared is None:
+            return value
+        self._has(name, declared)
+        try:
+            if name in self._table.timestamp_fields:
+                return as_time(value, self._table.timestamp_fields[name])
+            return as_decimal(value, *self._table.decimal_fields[name])
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            raise UndecodableError(f"column {name!r}: {error}") from error
+
+    # --- keys and order ---------------------------------------------------------------------------
+    def _key(self, change: Change, before: Any, after: Any) -> dict[str, Any]:
+        given = self._named(change.keys)
+        if not self._made.keys:
+            if not given:
+                raise UndecodableError(
+                    "the record has no key, and the table no primary_key in the configuration"
+                )
+            self._made.keys = tuple(given)
+        # The row's own values count where the record's key is another: of the rows of a changed key, for one.
+        row = (after if change.op is Op.UPSERT else before) or {}
+        found = {}
+        for name in self._made.keys:
+            value = row.get(name)
+            if value is None or value is UNAVAILABLE:
+                given = given or self._named(change.keys) or {}
+                value = given.get(name)
+            if value is None or value is UNAVAILABLE:
+                raise UndecodableError(f"the key column {name!r} has no value")
+            if isinstance(value, list | dict):
+                raise UndecodableError(
+                    f"the key column {name!r} is nested, and such values are not equal in all engines alike"
+                )
+            found[name] = value
+        return found
+
+    def _old_key(self, before: Mapping[str, Any] | None, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The key that an update took from its row, by the row before it."""
+        if before is None:
+            return None
+        old = {name: before.get(name) for name in key}
+        if old == dict(key) or any(value is None or value is UNAVAILABLE for value in old.values()):
+            return None
+        self._known.pop(tuple(old.values()), None)
+        return old
+
+    def _ordering(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the columns that order changes, besides the position."""
+        found = {name: row.get(name) for name in self._table.precombine_key or ()}
+        missing = [
+            name for name, value in found.items() if value is None or value is UNAVAILABLE or is_nan(value)
+        ]
+        if missing:
+            raise UndecodableError(
+                f"{', '.join(missing)} order the changes (precombine_key) and have no value"
+            )
+        return found
+
+    # --- values that the source left out ----------------------------------------------------------
+    def _filled(self, change: Change, at: tuple[Any, ...], row: dict[str, Any]) -> dict[str, Any]:
+        """The row with unchanged values put in from the change before it, where that is in the batch."""
+        out = [name for name, value in row.items() if value is UNAVAILABLE]
+        last = self._known.get(at)
+        if last is not None and change.position < last[0]:
+            # A newer change of the key is in the batch: this one is not written, whatever its values.
+            return {name: None if value is UNAVAILABLE else value for name, value in row.items()}
+        if out and last is not None and self._table.sequence == "source":
+            row = row | {name: last[1].get(name, UNAVAILABLE) for name in out}
+        self._known[at] = (change.position, row)
+        missing = [name for name, value in row.items() if value is UNAVAILABLE]
+        if missing:
+            raise UndecodableError(
+                f"the source left out {', '.join(missing)} because they did not change, and neither the table nor this "
+                "batch has them; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
+            )
+        return row

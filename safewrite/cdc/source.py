@@ -1,0 +1,157 @@
+"""Reads Kafka through a Spark session: the stream, where it starts, and the ids of its topics."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.batch import Batch, Partition, Range
+from safewrite.cdc.change import Record
+from safewrite.cdc.config import Kafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EARLIEST = -2
+"""What Spark calls the first offset that is still there."""
+_COLUMNS = (
+    "key", "value", "topic", "partition", "offset", "headers", "unix_millis(timestamp) AS timestamp_ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """The topics of a job."""
+
+    kafka: Kafka
+    job: str
+
+    def read(self, spark: SparkSession, positions: Mapping[str, int]) -> DataFrame:
+        """The stream of records, from where the job's tables are, or from where the configuration says."""
+        reader = spark.readStream.format("kafka")
+        for name, value in self.kafka.spark_options().items():
+            reader = reader.option(name, value)
+        return reader.option("startingOffsets", self.starts(spark, positions)).load().selectExpr(*_COLUMNS)
+
+    def starts(self, spark: SparkSession, positions: Mapping[str, int]) -> str:
+        """``startingOffsets``; a checkpoint goes before them."""
+        given = self.kafka.starting_offsets
+        topics = self.topics(spark)
+        names = {where.name(self.job) for where in topics}
+        if not names & set(positions):
+            # Also of a job whose topics were all made anew: then no offset of the old ones counts.
+            return given if isinstance(given, str) else json.dumps(given)
+        starts: dict[str, dict[str, int]] = {}
+        for where in topics:
+            at = positions.get(where.name(self.job), EARLIEST)
+            starts.setdefault(where.topic, {})[str(where.number)] = at
+        return json.dumps(starts)
+
+    def topics(self, spark: SparkSession) -> list[Partition]:
+        """The partitions of the topics, as they are now.
+
+        Raises:
+            InvalidInputError: a topic is not there.
+        """
+        with self._admin(spark) as admin:
+            names = self.kafka.topics or [
+                str(name)
+                for name in admin.listTopics().names().get()
+                if re.fullmatch(str(self.kafka.pattern), str(name))
+            ]
+            try:
+                described = admin.describeTopics(sorted(names)).allTopicNames().get()
+            except Exception as error:
+                if "UnknownTopicOrPartition" not in str(error):
+                    raise
+                raise sw.InvalidInputError(
+                    f"Kafka at {self.kafka.servers} does not have all topics of {sorted(names)}. Nothing was read. Correct "
+                    "kafka.topics, or create them."
+                ) from error
+            found = []
+            for name in sorted(names):
+                topic = described[name]
+                topic_id = str(topic.topicId().toString())
+                found += [Partition(name, int(one.partition()), topic_id) for one in topic.partitions()]
+            return found
+
+    @contextmanager
+    def _admin(self, spark: SparkSession) -> Iterator[Any]:
+        """Kafka's own client in the JVM, which has the cluster's libraries and the source's settings."""
+        settings = {
+            name.removeprefix("kafka."): value
+            for name, value in self.kafka.spark_options().items()
+            if name.startswith("kafka.")
+        }
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to it
+        properties = jvm.java.util.Properties()
+        for name, value in settings.items():
+            properties.setProperty(name, value)
+        admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
+        try:
+            yield admin
+        finally:
+            admin.close()
+
+    def batch(self, spark: SparkSession, frame: DataFrame, number: int, checkpoint: str) -> Batch:
+        """The records of a micro-batch, read once, and the offsets that it covers."""
+        ids = {where.topic: where.topic_id for where in self.topics(spark)}
+        records = records_of(frame.toArrow())
+        found = Batch.of_records(number, records, ids)
+        ends = _offsets(spark, checkpoint, number)
+        starts = _offsets(spark, checkpoint, number - 1) if number else None
+        if ends is None:
+            return found
+        ranges: dict[Partition, Range] = {}
+        for topic, partitions in ends.items():
+            for partition, end in partitions.items():
+                where = Partition(topic, int(partition), ids.get(topic, ""))
+                read = found.ranges.get(where)
+                start = None if starts is None else starts.get(topic, {}).get(partition)
+                if start is None:
+                    start = read.start if read is not None else None
+                if start is not None and start < end:
+                    ranges[where] = Range(start, end)
+        return Batch(number, found.records, ranges, joined=starts is not None)
+
+
+def records_of(table: pa.Table) -> Iterator[Record]:
+    """The rows of a micro-batch as records, in the order of their offsets."""
+    table = table.sort_by([("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
+    columns = (
+        table.column(name).to_pylist() for name in ("topic", "partition", "offset", "key", "value", "headers")
+    )
+    times = table.column("timestamp_ms").to_pylist()
+    for topic, partition, offset, key, value, headers, at in zip(*columns, times, strict=True):
+        named = tuple((one["key"], one["value"]) for one in headers or ())
+        yield Record(topic, partition, offset, key, value, named, at)
+
+
+def _offsets(spark: SparkSession, checkpoint: str, number: int) -> dict[str, dict[str, int]] | None:
+    """The offsets at the end of a batch, as Spark notes them before it begins; None where they cannot be told."""
+    path = f"{checkpoint.rstrip('/')}/offsets/{number}"
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    files = place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # noqa: SLF001
+    if not files.exists(place):
+        return None
+    stream = files.open(place)
+    try:
+        text = str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+    try:
+        found = json.loads(text.strip().splitlines()[-1])
+    except ValueError:
+        return None
+    fits = isinstance(found, dict) and all(
+        isinstance(one, dict) and all(isinstance(at, int) for at in one.values()) for one in found.values()
+    )
+    return found if fits else None

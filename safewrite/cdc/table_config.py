@@ -1,0 +1,152 @@
+"""Declares how the changes of one source table land: key, order, columns, format."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\s./\\]+$")]
+Column = Annotated[str, StringConstraints(min_length=1)]
+TableFormat = Literal["delta", "iceberg"]
+EPOCH, SEQUENCE = "_cdc_epoch", "_cdc_sequence"
+"""Columns of every table: which count of the source's positions, and the position."""
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class TableOptions(Strict):
+    """How changes of one source table land; also of tables that nobody named, where ``unknown_tables`` creates them."""
+
+    format: Annotated[TableFormat, Field(description="table format")] = "delta"
+    format_version: Annotated[
+        Literal[2] | None, Field(description="Iceberg's format version, of a table that is created")
+    ] = None
+    write_mode: Annotated[
+        Literal["copy-on-write", "merge-on-read"],
+        Field(
+            description="of a table that is created: files are rewritten, or position deletes are written (Iceberg)"
+        ),
+    ] = "copy-on-write"
+    sequence: Annotated[
+        Literal["source", "precombine"],
+        Field(
+            description="what orders the changes of a key: the source's log position, or columns of the rows"
+        ),
+    ] = "source"
+    precombine_key: Annotated[
+        list[Column] | None,
+        Field(min_length=1, description="the columns of sequence=precombine, as in the table"),
+    ] = None
+    timestamp_fields: Annotated[
+        dict[Column, str],
+        Field(
+            description="source columns that are times but do not come as such: iso8601, epoch_s, epoch_ms, epoch_us, or a "
+            "pattern of strptime"
+        ),
+    ] = Field(default_factory=dict)
+    decimal_fields: Annotated[
+        dict[Column, tuple[int, int]],
+        Field(
+            description="source columns that are decimals but come as texts or numbers: [precision, scale]"
+        ),
+    ] = Field(default_factory=dict)
+    partition_by: Annotated[
+        list[Column],
+        Field(description="of a table that is created; Iceberg takes transforms such as day(ts)"),
+    ] = Field(default_factory=list)
+    name_mapping: Annotated[dict[Column, Column], Field(description="source column to column")] = Field(
+        default_factory=dict
+    )
+    leave_out: Annotated[list[Column], Field(description="source columns that do not land")] = Field(
+        default_factory=list
+    )
+    dead_letters: Annotated[
+        Literal["collect", "fail"],
+        Field(description="what becomes of records that cannot land: the table, or an error"),
+    ] = "collect"
+    epoch: Annotated[
+        int,
+        Field(ge=0, description="raise it when the source's positions start again (restored, failed over)"),
+    ] = 0
+    all_late: Annotated[
+        Literal["error", "count"],
+        Field(
+            description="a batch of which every change is late looks like a source that was set back: an error"
+        ),
+    ] = "error"
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        if self.write_mode == "merge-on-read" and self.format == "delta":
+            raise ValueError(
+                "write_mode merge-on-read is not there yet for format delta: changes are applied by rewriting files "
+                "(copy-on-write); leave it out"
+            )
+        if self.format_version is not None and self.format == "delta":
+            raise ValueError("format_version is of Iceberg tables, and does nothing for format delta")
+        if (self.sequence == "precombine") != (self.precombine_key is not None):
+            raise ValueError("sequence precombine and precombine_key go together")
+        for name, (precision, scale) in self.decimal_fields.items():
+            if not 0 <= scale <= precision or not 1 <= precision <= 38:
+                raise ValueError(f"decimal_fields of {name}: a precision up to 38 and a scale up to that")
+        _check_columns(self)
+        return self
+
+
+class Table(TableOptions):
+    """One table and where its rows come from."""
+
+    database: Name
+    table: Name
+    source: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="source table: table, schema.table or database.schema.table; default: table",
+        ),
+    ] = None
+    primary_key: Annotated[
+        list[Column] | None,
+        Field(
+            min_length=1, description="columns as in the table; default: those of the record's key (Debezium)"
+        ),
+    ] = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.database}.{self.table}"
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        keys, order = set(self.primary_key or ()), set(self.precombine_key or ())
+        if keys & order:
+            raise ValueError(
+                f"{sorted(keys & order)} are primary_key and precombine_key: a key cannot order its changes"
+            )
+        if keys & {EPOCH, SEQUENCE}:
+            raise ValueError(f"{sorted(keys & {EPOCH, SEQUENCE})} are columns that the job keeps")
+        return self
+
+
+def _check_columns(table: TableOptions) -> None:
+    left = set(table.leave_out)
+    for name, given in (
+        ("name_mapping", table.name_mapping),
+        ("timestamp_fields", table.timestamp_fields),
+        ("decimal_fields", table.decimal_fields),
+    ):
+        idle = sorted(left & set(given))
+        if idle:
+            raise ValueError(f"{name} of {', '.join(idle)} does nothing: leave_out has them too")
+    both = sorted(set(table.timestamp_fields) & set(table.decimal_fields))
+    if both:
+        raise ValueError(f"{', '.join(both)} cannot be in timestamp_fields and decimal_fields")
+    targets = list(table.name_mapping.values())
+    if len(set(targets)) < len(targets):
+        raise ValueError("name_mapping gives two columns one name")
+    taken = sorted({EPOCH, SEQUENCE} & (set(targets) | set(table.partition_by)))
+    if taken:
+        raise ValueError(f"{', '.join(taken)} are columns that the job keeps")

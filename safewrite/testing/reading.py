@@ -1,0 +1,19 @@
+"""Reads all rows of a table by a reader that is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+
+def rows_of(table: Any, storage_options: Mapping[str, str] | None = None) -> pa.Table:
+    """The rows of an open table: of Iceberg by PyIceberg, of Delta by deltalake."""
+    iceberg = getattr(table, "iceberg", None)
+    if iceberg is not None:
+        return pa.table(iceberg.scan().to_arrow())
+    import deltalake
+
+    found = deltalake.DeltaTable(table.uri, storage_options=dict(storage_options or {}))
+    return pa.table(found.to_pyarrow_table())

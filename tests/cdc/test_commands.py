@@ -1,0 +1,95 @@
+"""``safewrite cdc``: what an operator sees of a job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from safewrite.cli.app import app
+from tests.cdc.events import record
+from tests.cdc.lakes import Job, change
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
+    (tmp_path / "lake").mkdir()
+    return Job(tmp_path, [{"table": "a"}], request.param)
+
+
+def run(job: Job, *arguments: str) -> Result:
+    file = job.folder / "job.json"
+    file.write_text(job.landing().config.model_dump_json())
+    return CliRunner().invoke(app, ["cdc", *arguments, "--config", str(file)])
+
+
+def answer(job: Job, *arguments: str) -> Any:
+    found = run(job, *arguments, "--output", "json")
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
+def test_verify_adds_the_ledger_up(job: Job) -> None:
+    assert answer(job, "verify") == {"job": "job", "batches": 0, "tables": [], "faults": []}
+    job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0), record(b"?", offset=1))
+    job.land(change("d", "a", 1, None, lsn=2, offset=2), record(None, {"id": 1}, offset=3), number=1)
+    told = answer(job, "verify")
+    assert told["batches"] == 2
+    assert told["faults"] == []
+    assert [
+        (one["table"], one["records"], one["dead"], one["ignored"], one["applied"]) for one in told["tables"]
+    ] == [
+        (None, 2, 1, 1, 0),
+        ("db.a", 2, 0, 0, 2),
+    ]
+    assert "Every record of 2 batches is accounted for" in run(job, "verify").stdout
+
+
+def test_verify_names_what_is_missing_and_exits_with_1(job: Job) -> None:
+    """A ledger of which a batch, and a dead letter, was deleted."""
+    for offset in range(3):
+        job.land(record(b"?", offset=offset), number=offset)
+    landing = job.landing()
+    ledger, letters = landing.lake.find(landing.books.ledger), landing.lake.find(landing.books.letters)
+    assert ledger is not None
+    assert letters is not None
+    ledger.delete([("batch", "=", 1)])
+    letters.delete([("offset", ">=", 1)])
+    found = run(job, "verify", "--output", "json")
+    assert found.exit_code == 1
+    told = json.loads(found.stdout)
+    assert told["faults"] == [
+        "topic/0: offsets 1 to 2 are in no batch",
+        "2 records are told as dead letters, and 1 are kept",
+    ]
+
+
+def test_check_and_schema_read_nothing(job: Job) -> None:
+    assert answer(job, "check") == {
+        "job": "job",
+        "tables": [{"table": "db.a", "source": "a", "format": job.form}],
+    }
+    assert "db.a" in run(job, "check").stdout
+    assert json.loads(CliRunner().invoke(app, ["cdc", "schema"]).stdout)["title"] == "Config"
+    assert not (job.folder / "cdc").exists()
+
+
+def test_a_fault_of_the_configuration_exits_with_2(tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    file.write_text('{"job": 1}')
+    for command in ("check", "verify", "run"):
+        found = CliRunner().invoke(app, ["cdc", command, "--config", str(file)])
+        assert found.exit_code == 2, found.output
+        assert "job: Input should be a valid string" in found.output
+
+
+def test_restart_is_for_tables_that_the_job_landed(job: Job) -> None:
+    found = run(job, "restart", "--table", "db.a")
+    assert found.exit_code == 2
+    assert "landed no rows" in found.output
+    job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
+    assert answer(job, "restart", "--table", "db.a") == {"restarted": "db.a"}
+    assert run(job, "restart", "--table", "db.a").exit_code == 2

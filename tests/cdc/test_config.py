@@ -1,0 +1,138 @@
+"""The configuration of a job: every fault is told by its field, and what would do nothing is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from safewrite.cdc.config import json_schema, load
+
+
+def config(
+    table: dict[str, Any] | None = None, kafka: dict[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    """A job of one Delta table."""
+    given: dict[str, Any] = {
+        "job": "inventory",
+        "kafka": {"servers": "127.0.0.1:9092", "topics": ["pg"], **(kafka or {})},
+        "envelope": "debezium-json",
+        "checkpoint": "checkpoint",
+        "warehouse": "lake",
+        "tables": [{"database": "db", "table": "customers", **(table or {})}],
+        **more,
+    }
+    return {name: value for name, value in given.items() if value is not ...}
+
+
+def test_a_configuration_is_a_dict_a_text_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "tables.json"
+    file.write_text(json.dumps(config()))
+    assert load(config()) == load(json.dumps(config())) == load(file) == load(str(file)) == load(load(file))
+    assert load(file).tables[0].name == "db.customers"
+
+
+FAULTS: list[tuple[dict[str, Any], str, str]] = [
+    (config({"colour": "red"}), "tables.0.colour", "not permitted"),
+    (config({"primary_key": []}), "tables.0.primary_key", "at least 1"),
+    (config({"primary_key": "id"}), "tables.0.primary_key", "valid array"),
+    (config({"database": "a/b"}), "tables.0.database", "pattern"),
+    (config({"epoch": -1}), "tables.0.epoch", "greater than or equal to 0"),
+    (config({"epoch": "1"}), "tables.0.epoch", "valid integer"),
+    (config({"write_mode": "merge-on-read"}), "tables.0", "not there yet"),
+    (config({"format_version": 2}), "tables.0", "does nothing for format delta"),
+    (config({"format": "iceberg", "format_version": 3}), "tables.0.format_version", "2"),
+    (config({"precombine_key": ["at"]}), "tables.0", "go together"),
+    (config({"sequence": "precombine"}), "tables.0", "go together"),
+    (
+        config({"sequence": "precombine", "precombine_key": ["id"], "primary_key": ["id"]}),
+        "tables.0",
+        "cannot order",
+    ),
+    (config({"primary_key": ["_cdc_epoch"]}), "tables.0", "job keeps"),
+    (config({"leave_out": ["a"], "name_mapping": {"a": "b"}}), "tables.0", "name_mapping of a does nothing"),
+    (config({"decimal_fields": {"a": [39, 0]}}), "tables.0", "precision up to 38"),
+    (
+        config({"decimal_fields": {"a": [9, 0]}, "timestamp_fields": {"a": "iso8601"}}),
+        "tables.0",
+        "cannot be in",
+    ),
+    (config({"name_mapping": {"a": "c", "b": "c"}}), "tables.0", "two columns one name"),
+    (config(kafka={"pattern": "pg.*"}), "kafka", "one of them"),
+    (config(kafka={"options": {"failOnDataLoss": "false"}}), "kafka", "failOnDataLoss itself"),
+    (config(kafka={"starting_offsets": "somewhere"}), "kafka.starting_offsets", "earliest"),
+    (config(trigger={}), "trigger", "one of them"),
+    (config(envelope="debezium-avro"), "(whole)", "registry is needed"),
+    (config(registry={"url": "http://x"}), "(whole)", "registry does nothing"),
+    (config(before_image_field="b"), "(whole)", "before_image_field"),
+    (config(envelope="dms-json"), "(whole)", "primary_key"),
+    (
+        config({"primary_key": ["id"]}, envelope="dms-json", unavailable_value_placeholder="x"),
+        "(whole)",
+        "does nothing",
+    ),
+    (config(catalog="prod"), "(whole)", "catalog does nothing"),
+    (config(warehouse=...), "(whole)", "warehouse is needed"),
+    (config({"format": "iceberg"}), "(whole)", "catalog is needed"),
+    (config(lock_table="t", arbiter="object-store"), "(whole)", "lock_table does nothing"),
+    (config(tables=[]), "(whole)", "every row would be a dead letter"),
+    (config(defaults={}), "(whole)", "unless unknown_tables is create"),
+    (config(unknown_tables="create"), "(whole)", "unknown_database"),
+    (config(tables=[{"database": "d", "table": "t"}] * 2), "(whole)", "twice"),
+    (config(job=""), "job", "at least 1"),
+    (config(checkpoint=...), "checkpoint", "required"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "why"), FAULTS, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_a_fault_is_told_by_its_field(given: dict[str, Any], field: str, why: str) -> None:
+    with pytest.raises(sw.InvalidInputError) as told:
+        load(given)
+    assert any(line.startswith(f"  {field}") and why in line for line in str(told.value).splitlines()), (
+        told.value
+    )
+    assert "Nothing was read or written" in str(told.value)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(sw.InvalidInputError, match="has 3 faults"):
+        load(config({"colour": 1, "epoch": -1}, job=""))
+
+
+@pytest.mark.parametrize("given", ["", "{", "[]", "null", b"\xff", Path("nowhere.json"), {1: object()}])
+def test_what_is_no_configuration_is_told_too(given: Any) -> None:
+    with pytest.raises(sw.InvalidInputError, match="Nothing was read or written"):
+        load(given)
+
+
+def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = load(config(kafka={"options": {"kafka.sasl.jaas.config": "env:JAAS"}})).kafka
+    with pytest.raises(sw.InvalidInputError, match="JAAS"):
+        read.spark_options()
+    monkeypatch.setenv("JAAS", "secret")
+    assert read.spark_options()["kafka.sasl.jaas.config"] == "secret"
+    assert "secret" not in repr(read)
+
+
+def test_msk_by_iam_sets_its_options() -> None:
+    options = load(config(kafka={"security": "msk-iam"})).kafka.spark_options()
+    assert options["kafka.sasl.mechanism"] == "AWS_MSK_IAM"
+    assert options["failOnDataLoss"] == "true"
+
+
+def test_the_published_schema_describes_every_field() -> None:
+    schema = json_schema()
+    assert schema["additionalProperties"] is False
+    tables = schema["$defs"]["Table"]["properties"]
+    assert {"database", "primary_key", "epoch", "all_late", "dead_letters"} <= set(tables)
+    assert json.dumps(schema)
+
+
+def test_the_example_is_a_configuration() -> None:
+    example = Path(__file__).parents[2] / "examples" / "cdc" / "tables.json"
+    assert [table.name for table in load(example).tables] == ["shop.customers", "shop.orders"]

@@ -1,0 +1,81 @@
+"""Records of AWS DMS in JSON, as a task over PostgreSQL writes them."""
+
+from __future__ import annotations
+
+from safewrite.cdc.change import Op
+from safewrite.cdc.rows import rows_of
+from safewrite.cdc.table_config import Table
+from tests.cdc.events import decoded, dms, record
+
+
+def test_rows_and_control_records_of_one_topic_are_told_apart() -> None:
+    created = {
+        "metadata": {
+            "operation": "create-table", "partition-key-type": "task-id", "partition-key-value": "serv-res-id-yhru",
+            "record-type": "control", "schema-name": "public", "table-name": "customers",
+            "timestamp": "2024-07-29T00:30:47.266581Z",
+        }
+    }  # fmt: skip
+    found = decoded(
+        record(created),
+        record(dms("load", {"id": 42, "name": "John"}), offset=1),
+        record(dms("insert", {"id": 46, "name": "Jane"}), offset=2),
+        record(
+            dms("update", {"id": 42, "name": "Jim"}, {}, position="00000002/7C007328.2.00000002/7C007328"),
+            offset=3,
+        ),
+        record(
+            dms("delete", {"id": 42, "name": "Jim"}, position="00000002/7C007329.2.00000002/7C007329"),
+            offset=4,
+        ),
+        form="dms-json",
+    )
+    assert [ignored.kind for ignored in found.ignored] == ["control"]
+    assert [change.op for change in found.changes] == [Op.UPSERT, Op.UPSERT, Op.UPSERT, Op.DELETE]
+    assert [str(change.source) for change in found.changes] == ["public.customers"] * 4
+    positions = [change.position for change in found.changes]
+    assert positions == sorted(positions), "a full load comes before everything"
+    assert found.changes[3].before == {"id": 42, "name": "Jim"}
+    assert found.changes[1].source_time_ms == 1722214697974
+    assert not found.dead
+
+
+def test_a_changed_key_is_known_by_the_before_image() -> None:
+    """It has the columns that changed, and no others."""
+    (change,) = decoded(
+        record(dms("update", {"id": 45, "name": "Jane"}, {"id": 46})), form="dms-json"
+    ).changes
+    assert (change.before, change.after) == ({"id": 46, "name": "Jane"}, {"id": 45, "name": "Jane"})
+    (change,) = decoded(
+        record({**dms("update", {"id": 45}), "old": {"id": 46}}), form="dms-json", before_image="old"
+    ).changes
+    assert change.before == {"id": 46}
+
+
+def test_changes_without_transaction_details_are_dead_letters() -> None:
+    without = dms("update", {"id": 1}, number=None)
+    found = decoded(record(without), record(dms("load", {"id": 1}), offset=1), form="dms-json")
+    assert "IncludeTransactionDetails" in str(found.changes[0].unordered)
+    table = Table(database="d", table="customers", primary_key=["id"])
+    rows = rows_of(table, found.changes, None)
+    assert [letter.record.offset for letter in rows.dead] == [0]
+    assert [row.values["id"] for row in rows.rows] == [1]
+    by_column = Table(
+        database="d", table="customers", primary_key=["id"], sequence="precombine", precombine_key=["at"]
+    )
+    dated = decoded(record(dms("update", {"id": 1, "at": 5}, number=None)), form="dms-json").changes
+    assert [row.values["at"] for row in rows_of(by_column, dated, None).rows] == [5]
+
+
+def test_a_table_that_was_dropped_or_renamed_is_not_followed_in_silence() -> None:
+    for operation in ("drop-table", "rename-table", "truncate-table", "nobody-knows"):
+        control = {"metadata": {"record-type": "control", "operation": operation, "table-name": "customers"}}
+        (letter,) = decoded(record(control), form="dms-json").dead
+        assert operation in letter.reason
+
+
+def test_what_is_no_record_of_dms_is_a_dead_letter() -> None:
+    poison = [b"\x00", [], {}, {"metadata": []}, {"metadata": {"record-type": "data", "operation": "merge"}}, dms("insert", None), dms("insert", {"id": 1}, [1]), dms("insert", {"id": 1}, **{"table-name": None})]  # fmt: skip
+    found = decoded(*(record(value, offset=offset) for offset, value in enumerate(poison)), form="dms-json")
+    assert len(found.dead) == len(poison)
+    assert not found.changes

@@ -1,0 +1,225 @@
+"""The job on Spark: Kafka's records of three tables land in Delta and Iceberg, whatever dies or is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+from typer.testing import CliRunner
+
+import safewrite as sw
+from bench.servers.kafka import Kafka
+from safewrite.cdc import Pipeline
+from safewrite.cdc.change import Record
+from safewrite.cdc.landing import Share
+from safewrite.cli.app import app
+from tests.cdc.events import record
+from tests.cdc.lakes import Job, Source, change
+from tests.spark.session import Spark
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A cluster for all tests; take a topic of it."""
+    with Kafka(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
+
+
+@dataclass
+class Stream:
+    """A topic of two partitions, and the job that lands it: three tables of one format."""
+
+    spark: Spark
+    kafka: Kafka
+    job: Job
+    topic: str = field(default_factory=lambda: f"cdc-{uuid.uuid4().hex[:8]}")
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.job.folder / "checkpoint"
+
+    def make(self) -> Stream:
+        self._admin(lambda admin, kafka: admin.createTopics([kafka.NewTopic(self.topic, 2, 1)]).all().get())
+        return self
+
+    def make_anew(self) -> None:
+        self._admin(lambda admin, _: admin.deleteTopics([self.topic]).all().get())
+        self.make()
+
+    def send(self, *records: Record) -> None:
+        """Records, each to its partition, in their order."""
+        rows = [(one.key, one.value, one.partition, list(one.headers)) for one in records]
+        with self.spark.careless():
+            frame = self.spark.session.createDataFrame(
+                rows,
+                "key BINARY, value BINARY, partition INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
+            )
+            writer = frame.coalesce(1).write.format("kafka").option("includeHeaders", "true")
+            writer.option("kafka.bootstrap.servers", self.kafka.endpoint_url).option(
+                "topic", self.topic
+            ).save()
+
+    def pipeline(self, **more: Any) -> Pipeline:
+        """The job in a new driver."""
+        kafka = {
+            "servers": self.kafka.endpoint_url,
+            "topics": [self.topic],
+            "max_offsets_per_trigger": 20,
+            **more.pop("kafka", {}),
+        }
+        given = {"kafka": kafka, "checkpoint": str(self.checkpoint), "trigger": {"available_now": True}}
+        return Pipeline(self.job.landing(**given | more).config)
+
+    def run(self, pipeline: Pipeline | None = None) -> None:
+        """Land all that there is."""
+        with self.spark.careless():
+            (pipeline or self.pipeline()).start(self.spark.session).awaitTermination()
+
+    def equal(self, source: Source) -> None:
+        assert {name: self.job.rows(name) for name in source.tables} == source.rows
+        verdict = self.job.verdict()
+        assert verdict.faults == ()
+        if self.job.form == "delta":  # Spark's own reader finds the same
+            for name, rows in source.rows.items():
+                found = self.spark.sql(
+                    f"SELECT id, name, n FROM delta.`{self.job.folder}/db/{name}`"
+                ).to_pylist()
+                assert sorted(found, key=lambda row: row["id"]) == [rows[key] for key in sorted(rows)]
+
+    def _admin(self, what: Callable[[Any, Any], object]) -> None:
+        kafka = self.spark.session.sparkContext._jvm.org.apache.kafka.clients.admin
+        admin = kafka.Admin.create({"bootstrap.servers": self.kafka.endpoint_url})
+        try:
+            what(admin, kafka)
+        finally:
+            admin.close()
+
+
+LANDS = pytest.mark.parametrize("stream", ["delta", "iceberg"], indirect=True)
+"""Both formats in short; of the rest one proof stands for both."""
+
+
+@pytest.fixture(params=["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+def stream(request: pytest.FixtureRequest, spark: Spark, kafka: Kafka, tmp_path: Path) -> Stream:
+    (tmp_path / "lake").mkdir()
+    job = Job(tmp_path, [{"table": name} for name in "abc"], request.param)
+    return Stream(spark, kafka, job).make()
+
+
+def ended(query: StreamingQuery) -> str | None:
+    """Wait for a query; what it failed of."""
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        return str(error)
+    return None
+
+
+def dies(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after: int) -> Pipeline:
+    """The driver dies when so many tables have committed, in whatever batch that is."""
+    apply, done = pipeline.landing._apply, list[str]()
+
+    def crash(share: Share, ranges: Any) -> None:
+        if len(done) == after:
+            raise RuntimeError("the driver dies here")
+        done.append(share.table.name)
+        apply(share, ranges)
+
+    monkeypatch.setattr(pipeline.landing, "_apply", crash)
+    return pipeline
+
+
+@LANDS
+def test_a_topic_of_three_tables_lands_whatever_dies(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E1, E2: killed between the commits of two tables, replayed; killed, and the checkpoint lost; a poison record."""
+    source = Source(11)
+    stream.send(*source.run(40), record(b"\xff poison", b"k", headers={"why": b"none"}))
+    with pytest.raises(StreamingQueryException, match="the driver dies here"):
+        stream.run(dies(stream.pipeline(parallel_tables=1), monkeypatch, 4))
+    stream.run()
+    stream.equal(source)
+    stream.send(*source.run(30))
+    with pytest.raises(StreamingQueryException, match="the driver dies here"):
+        stream.run(dies(stream.pipeline(parallel_tables=1), monkeypatch, 2))
+    shutil.rmtree(stream.checkpoint)
+    stream.send(*source.run(10))
+    stream.run(stream.pipeline(kafka={"max_offsets_per_trigger": 7}))
+    stream.equal(source)
+    (letter,) = stream.job.letters()
+    assert (letter["value"], letter["key"], letter["topic"]) == (b"\xff poison", b"k", stream.topic)
+    totals = sum(one.totals["records"] for one in stream.job.verdict().accounts)
+    assert totals == len(source.records) + 1
+
+
+def test_a_second_job_of_the_same_name_is_fenced(stream: Stream) -> None:
+    """E7: it has a checkpoint of its own, as on another cluster; both run until one of them meets the other."""
+    source = Source(12)
+    stream.send(*source.run(60))
+    first = stream.pipeline()
+    rival = Stream(stream.spark, stream.kafka, stream.job, stream.topic).pipeline(
+        checkpoint=str(stream.job.folder / "other"), kafka={"max_offsets_per_trigger": 13}
+    )
+    with stream.spark.careless():
+        queries = [first.start(stream.spark.session), rival.start(stream.spark.session.newSession())]
+        told = [ended(query) for query in queries]
+    assert [error for error in told if error and "position" not in error] == []
+    stream.run()
+    stream.equal(source)
+
+
+def test_a_topic_that_was_made_anew_is_refused_until_the_checkpoint_goes(stream: Stream) -> None:
+    """E2: the offsets of the new one are those of the old one, and its records would be passed over."""
+    stream.send(*(change("c", "a", n, {"id": n}, lsn=n, offset=0) for n in range(3)))
+    stream.run()
+    stream.make_anew()
+    stream.send(*(change("c", "a", n, {"id": n}, lsn=n, offset=0) for n in range(10, 15)))
+    with pytest.raises(StreamingQueryException, match=r"made anew|offset was changed"):
+        stream.run()
+    shutil.rmtree(stream.checkpoint)
+    stream.run()
+    assert set(stream.job.rows("a")) == {0, 1, 2, 10, 11, 12, 13, 14}
+
+
+def test_the_command_lands_topics_of_a_pattern(stream: Stream) -> None:
+    """Also a topic that comes later; the job's tables tell where to go on, not the configuration."""
+    other = Stream(stream.spark, stream.kafka, stream.job, f"{stream.topic}-more")
+    file = stream.job.folder / "tables.json"
+    kafka = {"topics": None, "pattern": f"{stream.topic}.*"}
+    file.write_text(stream.pipeline(kafka=kafka).config.model_dump_json())
+
+    def land() -> None:
+        with stream.spark.careless():
+            found = CliRunner().invoke(app, ["cdc", "run", "--config", str(file)])
+        assert found.exit_code == 0, found.output
+
+    stream.send(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
+    land()
+    other.make()
+    other.send(change("c", "a", 2, {"id": 2}, lsn=2, offset=0))
+    shutil.rmtree(stream.checkpoint)
+    land()
+    assert set(stream.job.rows("a")) == {1, 2}
+    stream.send(change("d", "a", 1, None, lsn=3, offset=0))
+    land()
+    assert set(stream.job.rows("a")) == {2}
+    found = CliRunner().invoke(app, ["cdc", "verify", "--config", str(file), "--output", "json"])
+    assert found.exit_code == 0, found.output
+    totals = json.loads(found.stdout)["tables"]
+    assert [(one["table"], one["records"], one["earlier"]) for one in totals if one["records"]] == [
+        ("db.a", 3, 0)
+    ]
+
+
+def test_a_topic_that_is_not_there_is_told(stream: Stream) -> None:
+    with pytest.raises(sw.InvalidInputError, match="does not have all topics"):
+        stream.pipeline(kafka={"topics": ["nobody-made-it"]}).start(stream.spark.session)
