@@ -36,7 +36,7 @@ class Scale:
     change_files: int = 50
     changes: int = 10_000
     upsert_changes: int = 1_000
-    """PyIceberg's upsert builds a condition of as many values, and takes minutes for more."""
+    """PyIceberg's upsert builds a condition of as many values, so it gets fewer of them."""
     change_rounds: int = 3
     change_writers: tuple[int, ...] = (8, 16)
     change_window_s: float = 20.0

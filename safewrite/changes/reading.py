@@ -193,16 +193,16 @@ def _conformed(
     """
     wide = loose(schema)
     if names is None:
-        prepared = prepare(rows, schema, partition_by=partition_by)
+        prepared = prepare(rows, schema, partition_by=partition_by, named=False)
         return pa.concat_tables([prepared.schema.empty_table(), *prepared.tables()]).cast(wide)
     wanted = pa.schema([schema.field(name) for name in schema.names if name in names])
     if strict:
         others = [name for name in schema.names if name not in wanted.names and name in rows.column_names]
-        prepared = prepare(rows.drop_columns(others), wanted)
+        prepared = prepare(rows.drop_columns(others), wanted, named=False)
     else:
         wanted = pa.schema([field.with_nullable(True) for field in wanted])
         found = [name for name in wanted.names if name in rows.column_names]
-        prepared = prepare(rows.select(found), wanted, schema_mode="merge")
+        prepared = prepare(rows.select(found), wanted, schema_mode="merge", named=False)
     narrow = pa.concat_tables([wanted.empty_table(), *prepared.tables()])
     arrays = [
         narrow.column(field.name)

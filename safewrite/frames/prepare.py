@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from safewrite.errors import InternalError, InvalidInputError, WouldAlterError
 from safewrite.frames.columns import Indices
 from safewrite.frames.conform import conform
-from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFingerprinter
+from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFingerprinter, RowCounter
 from safewrite.frames.source import Frame, as_frame
 from safewrite.frames.types import canonical_schema, canonical_type, check_names
 from safewrite.given import reading
@@ -98,18 +98,21 @@ def prepare(
     partition_by: Sequence[str] = (),
     schema_mode: Literal["merge"] | None = None,
     volatile: Sequence[str] = (),
+    named: bool = True,
 ) -> Prepared:
     """Check all of ``data`` against the table schema ``target`` (None: infer it, for a new table).
 
     ``schema_mode="merge"`` appends the frame's new columns to the schema as nullable ones, and lets
     nullable columns be missing (they read as NULL).  ``volatile`` columns are written, and left out of the
-    fingerprint.  Raises WouldAlterError for a value, column or
+    fingerprint.  Without ``named`` the rows get none: nobody looks for them by what they hold, such as those of the table's
+    own files.  Raises WouldAlterError for a value, column or
     field that would change, be dropped or become NULL, and InvalidInputError for data that is no
     table or cannot be read twice.  Nothing is written.  Failures H1-H8.
     """
     check_mode(schema_mode)
     frame = as_frame(data, target=target)
-    return _checked(_draft(frame, target, partition_by, schema_mode == "merge", volatile), frame)
+    draft = _draft(frame, target, partition_by, schema_mode == "merge", volatile)
+    return _checked(draft, frame, Fingerprinter(draft.volatile) if named else RowCounter())
 
 
 def prepare_parts(
@@ -213,9 +216,8 @@ def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table.select(schema.names).cast(schema)
 
 
-def _checked(draft: Prepared, frame: Frame) -> Prepared:
+def _checked(draft: Prepared, frame: Frame, prints: Fingerprinter) -> Prepared:
     """Look at every row, and give the draft its fingerprint."""
-    prints = Fingerprinter(draft.volatile)
     if frame.rows == 0 and frame.column_names:
         draft.piece(0, 0)  # the names and types of an empty frame are checked as well
     keep = frame.nbytes <= KEPT_BYTES

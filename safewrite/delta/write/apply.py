@@ -89,7 +89,7 @@ class ApplyTransaction(OverwriteTransaction):
         """The rows that are written: those that win."""
         assert self.state is not None
         _, settled = self._given()
-        return prepare(settled.rows, self.state.schema, partition_by=self.state.partition_by)
+        return prepare(settled.rows, self.state.schema, partition_by=self.state.partition_by, named=False)
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark writes them for MERGE."""
@@ -286,7 +286,7 @@ class ApplyTransaction(OverwriteTransaction):
         schema = pa.schema([f for f in self.state.schema if f.name not in self.state.partition_by])
         rows = kept.select(schema.names)
         check_calendar(footer, rows, add["path"])
-        files = self.remainder(add, prepare(rows, schema), number)
+        files = self.remainder(add, prepare(rows, schema, named=False), number)
         return (yield from stage(files, self.timestamp_ms, self.limits))
 
     # --- what others wrote --------------------------------------------------------------------------

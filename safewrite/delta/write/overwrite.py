@@ -199,7 +199,7 @@ class OverwriteTransaction(Transaction):
         if kept.num_rows == 0:
             return Verdict.REMOVE, ()
         check_calendar(footer, kept, path)
-        return Verdict.REWRITE, self.remainder(add, prepare(kept, rows.schema), number)
+        return Verdict.REWRITE, self.remainder(add, prepare(kept, rows.schema, named=False), number)
 
     def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:
         """The files that take a file's place, of its rows that stay; ``number`` makes their names unique."""
@@ -310,7 +310,7 @@ def read_rows(body: bytes, add: Action, state: Snapshot) -> tuple[Prepared, pq.F
             table = table.set_column(at, name, table.column(at).cast(wanted))
     if not table.column_names:
         table = pa.table({schema.names[0]: pa.nulls(said or 0, schema.types[0])})
-    return prepare(table, schema, schema_mode="merge"), file.metadata
+    return prepare(table, schema, schema_mode="merge", named=False), file.metadata
 
 
 def _kept(rows: Prepared, constants: dict[str, Any], predicate: Predicate, schema: pa.Schema) -> pa.Table:

@@ -148,7 +148,7 @@ class ApplyPlan(ReplacePlan):
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
             raise unplanned(effect, outcome)
-        rows = prepare(outcome.value, schema)
+        rows = prepare(outcome.value, schema, named=False)
         wide = loose(schema)
         return pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in rows.tables())])
 

@@ -130,7 +130,7 @@ class ReplacePlan(AppendPlan):
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
             raise unplanned(effect, outcome)
-        rows = prepare(outcome.value, schema)
+        rows = prepare(outcome.value, schema, named=False)
         goes = pa.chunked_array(
             [c for t in rows.tables() for c in truths(self.predicate, t).chunks], pa.bool_()
         )
@@ -153,7 +153,7 @@ class ReplacePlan(AppendPlan):
 
         table = table_of(head)
         return encode(
-            prepare(rest, schema),
+            prepare(rest, schema, named=False),
             metadata=table.metadata,
             location=table.location_provider(),
             write_id=f"{self.write_id}-r{number}",
