@@ -128,3 +128,38 @@ def test_bounds_take_no_file_for_matching_without_a_look(tmp_path: Path) -> None
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     sw.open(folder).delete([("n", "<=", 5)])
     assert sorted(DeltaTable(folder).to_pyarrow_table()["n"].to_pylist()) == [6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        "{",
+        "[]",
+        '"none"',
+        '{"numRecords":"10"}',
+        '{"numRecords":10,"minValues":[],"maxValues":3,"nullCount":"x"}',
+        '{"numRecords":10,"minValues":{"n":"a"},"maxValues":{"n":[1]},"nullCount":{"n":10.0}}',
+        '{"numRecords":10,"minValues":{"n":{"deep":1}},"maxValues":{"n":{"deep":2}},"nullCount":{"n":{"deep":0}}}',
+        None,
+    ],
+)
+def test_whatever_stands_in_the_place_of_statistics_the_rows_are_found(
+    stats: str | None, tmp_path: Path
+) -> None:
+    """Other engines may write anything there."""
+    folder = tmp_path / "t"
+    write_deltalake(str(folder), rows(0))
+    log = folder / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"]["stats"] = stats
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert sw.open(folder).delete([("n", "=", 3)]).version == 1
+    table = sw.open(folder)
+    receipt = table.apply_changes(
+        [{"n": 4, "name": "x", "at": DAY, "x": 1.0}], keys=["n"], sequence_by=["at"], all_late="count"
+    )
+    assert receipt.changes is not None
+    assert receipt.changes["late"] + receipt.changes["updated"] == 1
+    assert sorted(DeltaTable(folder).to_pyarrow_table()["n"].to_pylist()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]

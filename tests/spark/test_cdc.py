@@ -105,10 +105,6 @@ class Stream:
             admin.close()
 
 
-LANDS = pytest.mark.parametrize("stream", ["delta", "iceberg"], indirect=True)
-"""Both formats in short; of the rest one proof stands for both."""
-
-
 @pytest.fixture(params=["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def stream(request: pytest.FixtureRequest, spark: Spark, kafka: Kafka, tmp_path: Path) -> Stream:
     (tmp_path / "lake").mkdir()
@@ -139,7 +135,6 @@ def dies(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, after: int) -> Pip
     return pipeline
 
 
-@LANDS
 def test_a_topic_of_three_tables_lands_whatever_dies(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """E1, E2: killed between the commits of two tables, replayed; killed, and the checkpoint lost; a poison record."""
     source = Source(11)

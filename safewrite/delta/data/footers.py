@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.delta.data.calendar import leaves as arrays_of
-from safewrite.delta.log.actions import Action
+from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.ranges import (
     TAIL,
     RangedFile,
@@ -181,15 +181,6 @@ def _from_groups(leaf: Leaf, metadata: pq.FileMetaData, at: int, unit: str | Non
             return False
     leaf.known = True
     return True
-
-
-def stats_of(add: Action) -> Mapping[str, Any]:
-    """The statistics of a file as the log has them; empty if there are none."""
-    try:
-        stats = json.loads(add.get("stats") or "{}")
-    except ValueError:
-        return {}
-    return stats if isinstance(stats, dict) else {}
 
 
 def _from_log(leaf: Leaf, stats: Mapping[str, Any]) -> None:

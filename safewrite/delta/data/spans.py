@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
 
-from safewrite.delta.log.actions import Action
+from safewrite.delta.log.actions import Action, bounds_of, stats_of
 from safewrite.frames.spans import Span
 
 _CUT = dt.timedelta(milliseconds=1)
@@ -18,14 +17,14 @@ _CUT = dt.timedelta(milliseconds=1)
 
 def spans(add: Action, schema: pa.Schema, names: Collection[str]) -> dict[str, Span]:
     """The bounds of these columns, where the file has any that every engine understands alike."""
-    stats = json.loads(add.get("stats") or "{}")
-    lowest, highest, nulls = (stats.get(name) or {} for name in ("minValues", "maxValues", "nullCount"))
+    lowest, highest, nulls = (bounds_of(add, name) for name in ("minValues", "maxValues", "nullCount"))
+    rows = stats_of(add).get("numRecords")
     found: dict[str, Span] = {}
     for name in names:
         if name not in schema.names:
             continue
         kind, count = schema.field(name).type, nulls.get(name)
-        if isinstance(count, int) and count == stats.get("numRecords"):
+        if type(count) is int and count == rows:
             found[name] = Span(is_empty=True)
             continue
         low, high = _value(lowest.get(name), kind), _value(highest.get(name), kind)

@@ -98,10 +98,25 @@ def vector_id(vector: Mapping[str, Any]) -> str:
     return base if offset is None else f"{base}@{offset}"
 
 
+def stats_of(file: Mapping[str, Any]) -> dict[str, Any]:
+    """The statistics of an ``add`` or ``remove``; {} where there are none that can be read."""
+    try:
+        found = json.loads(file.get("stats") or "{}")
+    except (TypeError, ValueError):  # other engines may write anything there
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def bounds_of(file: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What the statistics say of each column under ``minValues``, ``maxValues`` or ``nullCount``."""
+    found = stats_of(file).get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def rows_of(file: Mapping[str, Any]) -> int | None:
     """Rows of an ``add`` or ``remove`` by its statistics, deleted ones subtracted; None where there are none."""
     try:
-        rows = int(json.loads(file["stats"])["numRecords"])
+        rows = int(stats_of(file)["numRecords"])
         return rows - int((file.get("deletionVector") or {}).get("cardinality") or 0)
     except (AttributeError, KeyError, TypeError, ValueError):  # other engines may write anything there
         return None

@@ -10,7 +10,7 @@ from typing import Any
 from safewrite.delta.data import calendar, footers
 from safewrite.delta.data.footers import Footer, Leaf
 from safewrite.delta.log import actions
-from safewrite.delta.log.actions import Action
+from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.maintenance import vanished
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
@@ -243,7 +243,7 @@ class _Names:
 
     def lacking(self, end: Footer, add: Action) -> dict[str, list[str]]:
         """Columns that a file lacks though the log says that it has values of them."""
-        stats = footers.stats_of(add)
+        stats = stats_of(add)
         rows, nulls = stats.get("numRecords"), stats.get("nullCount")
         has = {name.casefold() for name in (*end.columns, *(add.get("partitionValues") or {}))}
         names = [

@@ -24,7 +24,7 @@ from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes, Spec, check_late, loose
 from safewrite.changes.touched import Touched, wanted
-from safewrite.delta.log.actions import Action, Commit, FileKey
+from safewrite.delta.log.actions import Action, Commit, FileKey, bounds_of
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.write.overwrite import (
@@ -323,8 +323,7 @@ def may_hold(
     add: Action, keys: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema
 ) -> bool:
     """Whether a file may have a row with a key of the batch, as its partition and its statistics tell."""
-    stats = json.loads(add.get("stats") or "{}")
-    lowest, highest = stats.get("minValues") or {}, stats.get("maxValues") or {}
+    lowest, highest = bounds_of(add, "minValues"), bounds_of(add, "maxValues")
     for name, values in keys.items():
         if not len(values):
             return False

@@ -9,7 +9,6 @@ file whose rows were not looked at yet is a conflict.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -22,7 +21,7 @@ from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
 from safewrite.delta.data.spans import spans
 from safewrite.delta.log import indexing
-from safewrite.delta.log.actions import Action, Commit, FileKey, rows_of
+from safewrite.delta.log.actions import Action, Commit, FileKey, rows_of, stats_of
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.staging import StagedFile, recheck, stage
@@ -295,9 +294,9 @@ def read_rows(body: bytes, add: Action, state: Snapshot) -> tuple[Prepared, pq.F
         table = file.read()
     except (pa.ArrowException, OSError) as error:
         raise damaged(add["path"], str(error)) from error
-    said = json.loads(add.get("stats") or "{}").get("numRecords")
-    if said is not None and said != table.num_rows:
-        raise damaged(add["path"], f"it holds {table.num_rows} rows, not {said}")
+    said, count = stats_of(add).get("numRecords"), table.num_rows
+    if isinstance(said, int) and said != count:
+        raise damaged(add["path"], f"it holds {count} rows, not {said}")
     # Columns that were added to the table later are missing in the file and read as NULL.
     table = table.select([name for name in schema.names if name in table.column_names])
     for at, name in enumerate(table.column_names):
@@ -309,7 +308,7 @@ def read_rows(body: bytes, add: Action, state: Snapshot) -> tuple[Prepared, pq.F
             # The column was a date when the file was written (typeWidening), which is its midnight now.
             table = table.set_column(at, name, table.column(at).cast(wanted))
     if not table.column_names:
-        table = pa.table({schema.names[0]: pa.nulls(said or 0, schema.types[0])})
+        table = pa.table({schema.names[0]: pa.nulls(count, schema.types[0])})
     return prepare(table, schema, schema_mode="merge", named=False), file.metadata
 
 
