@@ -199,7 +199,9 @@ def test_every_fault_at_a_commit_fails_it_and_is_performed_only_if_it_says_so(
     assert lab.commits.counts() == expected
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.long if kind != "rest" else ()) for kind in KINDS]
+)
 def test_a_commit_is_delayed_or_comes_late(
     catalog_lab: Callable[[CatalogKind], CatalogLab], kind: CatalogKind
 ) -> None:

@@ -211,7 +211,13 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=fault.name, marks=pytest.mark.long if at % 2 else ())
+        for at, fault in enumerate(FAULTS)
+    ],
+)
 def test_a_fault_that_is_put_back_is_found(fault: Fault, monkeypatch: Patch) -> None:
     logging.getLogger("pyiceberg").setLevel(logging.CRITICAL)
     fault.put_back(monkeypatch)
