@@ -101,6 +101,7 @@ def test_members_are_held_against_one_append_of_the_same_rows() -> None:
     assert len(scenario.aims) == 8  # two arbiters, two forms, two peers
 
 
+@pytest.mark.long
 def test_a_long_log_made_of_copies_reads_as_a_table_and_takes_appends(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 

@@ -34,6 +34,7 @@ FEWER = {
     "fleet": 0,
     "old-locks": 0,
     "changes-lease": 0,
+    "lease": 0,
     "locks": 1,
     "engine-lease": 0,
     "iceberg-expire-cut": 0,
