@@ -210,8 +210,9 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
     # --- steps of a write -------------------------------------------------------------------------
     def _planned_on(self, operation: Operation, data: Any) -> TableVersion:
         needs_table = operation.verb in {"delete", "apply_changes"}
-        head = self._fresh_head() if needs_table else self._fresh_head(data)
-        return self._refresh() if operation.positions else head
+        if operation.positions and self._cached.head is not None:
+            return self._refresh()  # an older version may have positions of before
+        return self._fresh_head() if needs_table else self._fresh_head(data)
 
     def _fresh_head(self, *of: Any) -> TableVersion:
         """The table version of a moment ago; a missing table is created for the data ``of`` a write if it may be."""

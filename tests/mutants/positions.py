@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.killers import Mutant, alone
 
 POSITIONS = alone("test_positions.py")
+OWN_PROPERTIES = alone("iceberg/test_own_properties.py")
 TWO_JOBS = "test_of_two_jobs_with_one_source_the_second_commits_nothing"
 
 POSITION_MUTANTS = (
@@ -49,5 +50,18 @@ POSITION_MUTANTS = (
         (('    return f"{_POSITION}{table_id}:{name}"\n', '    return f"{_POSITION}{name}"\n'),),
         POSITIONS,
         "test_a_delta_table_that_replaced_another_has_none_of_its_positions",
+    ),
+    Mutant(
+        "positions-copied",
+        "the table's id in what a property tells",
+        "iceberg/own_properties.py",
+        (
+            (
+                "        return read(fields) if fields.get(TABLE, head.table_id) == head.table_id else None\n",
+                "        return read(fields)\n",
+            ),
+        ),
+        OWN_PROPERTIES,
+        "test_a_source_was_taken_nowhere_in_a_clone",
     ),
 )

@@ -28,12 +28,13 @@ from safewrite.frames.where import parse
 from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.data.datafiles import StagedFile
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.own_properties import is_own
 from safewrite.iceberg.spark import files
 from safewrite.iceberg.spark.files import SparkIceberg
 from safewrite.iceberg.write.overwrite import named_replace
 from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.staging import Staging
-from safewrite.iceberg.write.summary import TXN_PROPERTY, carries
+from safewrite.iceberg.write.summary import carries
 from safewrite.iceberg.write.write import WritePlan
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
@@ -182,7 +183,7 @@ def _alike(seen: TableVersion, head: TableVersion) -> bool:
 
 
 def _settings(head: TableVersion) -> dict[str, str]:
-    return {name: value for name, value in head.properties.items() if not name.startswith(TXN_PROPERTY)}
+    return {name: value for name, value in head.properties.items() if not is_own(name)}
 
 
 def check_session(session: SparkSession, head: TableVersion) -> None:

@@ -110,7 +110,7 @@ class AppendPlan:
     def check_positions(self, head: TableVersion) -> None:
         """Refuse to move positions that are elsewhere in a table version."""
         if self.positions:
-            must_stand(told.positions_of(head), self.positions, self.write.key)
+            must_stand(told.positions_of(head, self.positions), self.positions, self.write.key)
 
     def without(self, known: Container[str], write_id: str) -> None:
         """Go on without the members of these keys, as another snapshot with other files."""
@@ -221,16 +221,16 @@ class AppendPlan:
             properties={**self.properties, **self.write.summary(), **told.summary(self.positions)},
             now_ms=now_ms,
         )
-        requirements, updates = snapshot_updates(head, made, self._table_properties(), self.branch)
+        requirements, updates = snapshot_updates(head, made, self._table_properties(head), self.branch)
         if self.evolution:
             requirements = (*requirements, *self.evolution.requirements)
             updates = (*self.evolution.updates, *updates)
         return CommitRequest(head, (self.snapshot_id,), requirements, updates, (location,))
 
-    def _table_properties(self) -> dict[str, str]:
+    def _table_properties(self, head: TableVersion) -> dict[str, str]:
         """Properties of the table, set in the same commit."""
-        moved = told.table_properties(self.positions, self.snapshot_id)
-        return self.write.table_properties(self.snapshot_id) | moved
+        moved = told.table_properties(self.positions, head.table_id, self.snapshot_id)
+        return self.write.table_properties(head.table_id, self.snapshot_id) | moved
 
     def new_location(self, head: TableVersion, name: str) -> str:
         """The location of a new file of the table's metadata."""

@@ -29,6 +29,7 @@ from safewrite.frames.replace_where import EVERYTHING
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.own_properties import MEMORY, MEMORY_OF, memory_of
 from safewrite.iceberg.write import puffin
 from safewrite.iceberg.write.expressions import may_match
 from safewrite.iceberg.write.overwrite import ReplacePlan, refuse_misread, unplanned
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
     from safewrite.iceberg.catalog.commit_request import CommitRequest
 
-MEMORY = "safewrite.changes.memory"
-"""The table property that names the file of what is remembered."""
 TAG = "safewrite-changes"
 """The tag that keeps the snapshot whose statistics that file is."""
 BLOB = "safewrite-changes-v1"
@@ -272,7 +271,7 @@ class ApplyPlan(ReplacePlan):
         self, head: TableVersion, spec: Spec, schema: pa.Schema
     ) -> Generator[Effect, Outcome, Memory]:
         nothing = Memory.empty(spec.keys, spec.sequence_by, schema)
-        location = head.properties.get(MEMORY)
+        location = memory_of(head)
         if location is None:
             return nothing
         if self._known is not None and self._known[0] == location:
@@ -295,7 +294,7 @@ class ApplyPlan(ReplacePlan):
         self, head: TableVersion, before: Memory, after: Memory
     ) -> Generator[Effect, Outcome, None]:
         self._memory = None
-        if MEMORY in head.properties and after.says_the_same(before):
+        if memory_of(head) is not None and after.says_the_same(before):
             return
         sequence = table_of(head).metadata.next_sequence_number()
         self._memory = puffin.encoded(after.encode(), BLOB, self.snapshot_id, sequence)
@@ -330,7 +329,7 @@ class ApplyPlan(ReplacePlan):
             "max-ref-age-ms": FOREVER_MS,
         }
         more = (
-            SetPropertiesUpdate(updates={MEMORY: self._memory_location}),
+            SetPropertiesUpdate(updates={MEMORY: self._memory_location, MEMORY_OF: head.table_id}),
             SetSnapshotRefUpdate.model_validate(tag),
             SetStatisticsUpdate.model_validate({"statistics": statistics}),
         )

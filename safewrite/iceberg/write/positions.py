@@ -7,24 +7,24 @@ one, the summaries of the branch tell where the position was before.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
+from safewrite.iceberg.own_properties import POSITION, TABLE, told
 from safewrite.protocol.positions import Known, Moves
 
 if TYPE_CHECKING:
     from safewrite.protocol.iceberg.head import TableVersion
 
-POSITION = "safewrite.position."
-"""The property of a source, ``{"at": position, "snapshot": id}``."""
 POSITIONS = "safewrite.positions"
 """Of a snapshot's summary: where it took the sources of its rows, as JSON."""
 
 
-def table_properties(moves: Moves, snapshot_id: int) -> dict[str, str]:
-    """Properties of the table, set in the same commit."""
+def table_properties(moves: Moves, table_id: str, snapshot_id: int) -> dict[str, str]:
+    """Properties of the table, set in the same commit: of each source ``{"at": position, "snapshot": id, "table": id}``."""
     return {
-        POSITION + name: json.dumps({"at": move.end, "snapshot": snapshot_id}) for name, move in moves.items()
+        POSITION + name: json.dumps({"at": move.end, "snapshot": snapshot_id, TABLE: table_id})
+        for name, move in moves.items()
     }
 
 
@@ -34,18 +34,26 @@ def summary(moves: Moves) -> dict[str, str]:
     return {POSITIONS: json.dumps(ends, ensure_ascii=False)} if ends else {}
 
 
-def positions_of(head: TableVersion) -> Known:
-    """The positions of a table by name; None where a roll-back took away what tells one."""
+def positions_of(head: TableVersion, names: Collection[str] | None = None) -> Known:
+    """The positions of a table by name (None: all of them); None where a roll-back took away what tells one."""
+    if names is None:
+        own = [name for name in head.properties if name.startswith(POSITION)]
+        names = [name.removeprefix(POSITION) for name in own]
     found: dict[str, int | None] = {}
-    for name, text in head.properties.items():
-        if name.startswith(POSITION):
-            said = json.loads(text)
-            source, snapshot_id = name.removeprefix(POSITION), int(said["snapshot"])
-            if snapshot_id not in head.parents or head.is_current(snapshot_id):
-                found[source] = int(said["at"])
-            else:
-                found |= _before(head, source)
+    for name in names:
+        position = told(head, POSITION + name, _position)
+        if position is None:
+            continue
+        at, snapshot_id = position
+        if snapshot_id not in head.parents or head.is_current(snapshot_id):
+            found[name] = at
+        else:
+            found |= _before(head, name)
     return found
+
+
+def _position(fields: Mapping[str, Any]) -> tuple[int, int]:
+    return int(fields["at"]), int(fields["snapshot"])
 
 
 def _before(head: TableVersion, source: str) -> Mapping[str, int | None]:

@@ -59,7 +59,7 @@ def _may_land(key: str) -> CommitUnknownError:
 def batch_under(key: str, head: TableVersion) -> Resolved | None:
     """The batch that a stream's key names, where it is the app's last: the table's properties tell it."""
     app_id, _, version = key.rpartition("/")
-    last = names.last_batch(head.properties, app_id) if app_id else None
+    last = names.last_batch(head, app_id) if app_id else None
     if last is None or str(last.version) != version or not stands(last.snapshot_id, head):
         return None
     return Resolved(last.snapshot_id, last.fingerprint, last.rows, 0)

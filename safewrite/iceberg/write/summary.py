@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from safewrite.errors import ReplayMismatchError
+from safewrite.iceberg.own_properties import BATCH, TABLE, told
 from safewrite.iceberg.write import members
 from safewrite.iceberg.write.members import CHANGES, FILES, FINGERPRINT, KEY, ROWS, TXN, VOLATILE
 from safewrite.protocol import keys
@@ -17,8 +18,6 @@ from safewrite.protocol.members import Met
 from safewrite.version import __version__
 
 ENGINE = "safewrite.version"
-TXN_PROPERTY = "safewrite.txn."
-"""Prefix of the table property that carries an app's last batch, past any expiry of snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Write:
         """What the header of the snapshot's manifest list says."""
         return members.header(self.each)
 
-    def table_properties(self, snapshot_id: int) -> dict[str, str]:
+    def table_properties(self, table_id: str, snapshot_id: int) -> dict[str, str]:
         """Properties of the table, set in the same commit."""
         batches = {}
         for write in self.each:
@@ -92,8 +91,9 @@ class Write:
                     "fingerprint": write.fingerprint,
                     "snapshot": snapshot_id,
                     "rows": write.rows,
+                    TABLE: table_id,
                 }
-                batches[TXN_PROPERTY + app_id] = json.dumps(batch)
+                batches[BATCH + app_id] = json.dumps(batch)
         return batches
 
 
@@ -107,12 +107,12 @@ class Batch:
     rows: int
 
 
-def last_batch(properties: Mapping[str, str], app_id: str) -> Batch | None:
+def last_batch(head: TableVersion, app_id: str) -> Batch | None:
     """The app's last batch, if it has one."""
-    text = properties.get(TXN_PROPERTY + app_id)
-    if text is None:
-        return None
-    fields = json.loads(text)
+    return told(head, BATCH + app_id, _batch)
+
+
+def _batch(fields: Mapping[str, Any]) -> Batch:
     return Batch(
         int(fields["version"]), str(fields["fingerprint"]), int(fields["snapshot"]), int(fields["rows"])
     )
@@ -156,14 +156,14 @@ def carries(head: TableVersion, name: Identity) -> bool:
     if name.txn is None:
         return name.key is not None and bool(members.carried(head, (name.key,)))
     app_id, version = name.txn
-    last = last_batch(head.properties, app_id)
+    last = last_batch(head, app_id)
     seems_later = last is not None and last.version >= version
     return seems_later or bool(members.carried(head, (keys.of_batch(*name.txn),)))
 
 
 def _find_batch(head: TableVersion, write: Write, app_id: str, version: int) -> Met | None:
     """What the table's properties say of a batch whose snapshot is not in the metadata."""
-    last = last_batch(head.properties, app_id)
+    last = last_batch(head, app_id)
     if last is None or last.version < version:
         return None
     if last.version > version:
