@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 Op = Literal["=", "!=", "<", "<=", ">", ">="]
 Truth = bool | None
 BOTH: frozenset[Truth] = frozenset({True, False})
@@ -37,6 +40,19 @@ class Span:
     def may_be(self, value: Any) -> bool:
         """Whether a value may be among them."""
         return not self.is_empty and True in self._compared("=", value)
+
+    def may_hold_any(self, values: pa.Array[Any]) -> bool:
+        """Whether one of many values of the column's type may be among them."""
+        if self.is_empty:
+            return False
+        inside = pa.repeat(True, len(values))
+        if self.low is not None:
+            inside = pc.and_(inside, pc.greater_equal(values, self.low))
+        if self.high is not None:
+            whole = not isinstance(self.high, str)
+            cut = values if whole else pc.utf8_slice_codeunits(values, 0, len(self.high))
+            inside = pc.and_(inside, pc.less_equal(cut, self.high))
+        return bool(pc.any(inside).as_py())
 
     def _compared(self, op: Op, value: Any) -> frozenset[Truth]:
         below, at_low = self._against_low(value)

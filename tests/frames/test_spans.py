@@ -94,3 +94,20 @@ def test_a_file_is_left_out_where_its_bounds_say_so(predicate: Predicate, may: b
 def test_an_open_end_leaves_nothing_out() -> None:
     assert True in possible(Compare("c", ">", 10**9), {"c": Span(low=1)})
     assert True not in possible(Compare("c", "<", 1), {"c": Span(low=1)})
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_bounds_that_may_hold_one_of_many_values_are_those_that_may_hold_it_alone(name: str) -> None:
+    kind, values = KINDS[name]
+
+    @given(
+        st.lists(values | st.none(), min_size=1, max_size=4),
+        st.lists(values, min_size=1, max_size=3),
+        st.none() | st.integers(1, 3),
+    )
+    def check(column: list[Any], wanted: list[Any], cut: int | None) -> None:
+        span = span_of(column, cut)
+        assert span.may_hold_any(pa.array(wanted, kind)) is any(map(span.may_be, wanted))
+        assert span.may_hold_any(pa.array(wanted, kind)) or not set(column) & set(wanted)
+
+    check()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from safewrite.delta.log.actions import Action, bounds_of, stats_of
+from safewrite.delta.log.actions import Action, stats_of
 from safewrite.frames.spans import Span
 
 _CUT = dt.timedelta(milliseconds=1)
@@ -17,8 +17,9 @@ _CUT = dt.timedelta(milliseconds=1)
 
 def spans(add: Action, schema: pa.Schema, names: Collection[str]) -> dict[str, Span]:
     """The bounds of these columns, where the file has any that every engine understands alike."""
-    lowest, highest, nulls = (bounds_of(add, name) for name in ("minValues", "maxValues", "nullCount"))
-    rows = stats_of(add).get("numRecords")
+    stats = stats_of(add)
+    rows = stats.get("numRecords")
+    lowest, highest, nulls = (_each(stats, what) for what in ("minValues", "maxValues", "nullCount"))
     found: dict[str, Span] = {}
     for name in names:
         if name not in schema.names:
@@ -35,11 +36,16 @@ def spans(add: Action, schema: pa.Schema, names: Collection[str]) -> dict[str, S
     return found
 
 
+def _each(stats: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    found = stats.get(what)
+    return found if isinstance(found, dict) else {}
+
+
 def _value(bound: Any, kind: pa.DataType) -> Any:
     """A bound as a value of its column; None where it is not there, or of a kind whose order engines spell in their own ways."""
     try:
         if pa.types.is_integer(kind):
-            return bound if type(bound) is int else None
+            return bound if type(bound) is int and -(2**63) <= bound < 2**63 else None
         if not isinstance(bound, str):
             return None
         if pa.types.is_string(kind):

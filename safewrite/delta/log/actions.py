@@ -107,12 +107,6 @@ def stats_of(file: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def bounds_of(file: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What the statistics say of each column under ``minValues``, ``maxValues`` or ``nullCount``."""
-    found = stats_of(file).get(name)
-    return found if isinstance(found, dict) else {}
-
-
 def rows_of(file: Mapping[str, Any]) -> int | None:
     """Rows of an ``add`` or ``remove`` by its statistics, deleted ones subtracted; None where there are none."""
     try:

@@ -24,7 +24,8 @@ from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes, Spec, check_late, loose
 from safewrite.changes.touched import Touched, wanted
-from safewrite.delta.log.actions import Action, Commit, FileKey, bounds_of
+from safewrite.delta.data.spans import spans
+from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.write.overwrite import (
@@ -323,7 +324,7 @@ def may_hold(
     add: Action, keys: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema
 ) -> bool:
     """Whether a file may have a row with a key of the batch, as its partition and its statistics tell."""
-    lowest, highest = bounds_of(add, "minValues"), bounds_of(add, "maxValues")
+    bounds = spans(add, schema, keys)
     for name, values in keys.items():
         if not len(values):
             return False
@@ -331,18 +332,6 @@ def may_hold(
             here = partition_value((add.get("partitionValues") or {}).get(name), schema.field(name))
             if here is None or not pc.is_in(pa.scalar(here, values.type), value_set=values).as_py():
                 return False
-        elif name in lowest and name in highest and not _between(values, lowest[name], highest[name]):
+        elif name in bounds and not bounds[name].may_hold_any(values):
             return False
     return True
-
-
-def _between(values: pa.Array, low: Any, high: Any) -> bool:
-    """Whether a value lies in the bounds of a file; a long text's bounds are cut off, so they compare by their length."""
-    if pa.types.is_integer(values.type) and isinstance(low, int) and isinstance(high, int):
-        ends = values, values
-    elif pa.types.is_string(values.type) and isinstance(low, str) and isinstance(high, str):
-        ends = values, pc.utf8_slice_codeunits(values, 0, len(high))
-    else:
-        return True
-    inside = pc.and_(pc.greater_equal(ends[0], low), pc.less_equal(ends[1], high))
-    return bool(pc.any(inside).as_py())

@@ -145,10 +145,10 @@ class OverwriteTransaction(Transaction):
                 continue
             constants = self.constants(add)
             outcomes = possible(self.predicate, constants)
-            if True not in outcomes or True not in possible(self.predicate, self._bounds(add) | constants):
-                self.verdicts[key] = Verdict.KEEP
-            elif outcomes == {True}:
+            if outcomes == {True}:
                 self.verdicts[key] = Verdict.REMOVE
+            elif True not in outcomes or True not in possible(self.predicate, self._bounds(add) | constants):
+                self.verdicts[key] = Verdict.KEEP
             else:
                 open_files.append(key)
         return open_files
