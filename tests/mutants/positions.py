@@ -36,8 +36,8 @@ POSITION_MUTANTS = (
         "iceberg/write/positions.py",
         (
             (
-                "            if snapshot_id not in head.parents or head.is_current(snapshot_id):\n",
-                "            if True:\n",
+                "        if snapshot_id not in head.parents or head.is_current(snapshot_id):\n",
+                "        if True:\n",
             ),
         ),
         POSITIONS,
