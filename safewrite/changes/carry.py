@@ -13,9 +13,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from safewrite.changes.decide import Batch, Decision, Known, Op, decide, refused
-from safewrite.changes.positions import Flags, Numbers, compared, groups, in_order, starts_anew
+from safewrite.changes.positions import (
+    Flags,
+    Numbers,
+    among,
+    compared,
+    groups,
+    in_order,
+    starts_anew,
+    values_of,
+)
 
 COLUMN = "safewrite.column"
 """Names, in what is remembered, the column whose value came from an older change."""
@@ -52,14 +62,15 @@ def settle(batch: Batch, known: Known) -> Settled:
     """
     if not known.carried.column_names:
         known = replace(known, carried=nothing_carried(batch.keys, batch.sequence_by, known.rows.schema))
-    origins = {name: _Origins(name, batch, known) for name in _columns(batch, known)}
+    near, others = _near(batch, known)
+    origins = {name: _Origins(name, batch, near) for name in _columns(batch, near)}
     full = batch.table
     for name, origin in origins.items():
         full = full.set_column(full.schema.get_field_index(name), full.schema.field(name), origin.filled())
     decision = decide(replace(batch, table=full), known)
     rows = full.take(pa.array(decision.upserts, pa.int64()))
     if not origins:
-        return Settled(decision, rows, _untouched(batch, known, decision))
+        return Settled(decision, rows, pa.concat_tables([others, _untouched(batch, near, decision)]))
     for origin in origins.values():
         origin.check_known(decision)
     mended = np.unique(np.concatenate([origin.mended(decision) for origin in origins.values()]))
@@ -70,7 +81,7 @@ def settle(batch: Batch, known: Known) -> Settled:
         updated=decision.counts.updated + len(mended),
     )
     dropped = np.sort(np.concatenate([decision.dropped, mended]))
-    entries = [_untouched(batch, known, replace(decision, dropped=dropped))]
+    entries = [others, _untouched(batch, near, replace(decision, dropped=dropped))]
     entries += [origin.remembered(decision, mended) for origin in origins.values()]
     return Settled(
         replace(decision, counts=counts, dropped=dropped),
@@ -80,10 +91,26 @@ def settle(batch: Batch, known: Known) -> Settled:
     )
 
 
+def _near(batch: Batch, known: Known) -> tuple[Known, pa.Table]:
+    """What is known that this batch may concern, and the carried values that it does not: those are not to be sorted."""
+    carried, stones = known.carried, known.tombstones
+    if not carried.num_rows and not batch.absent:
+        return known, carried
+    keys = [batch.table.select(batch.keys), known.rows.select(batch.keys)]
+    wanted = values_of(pa.concat_tables(keys, promote_options="permissive"), batch.keys)
+    is_near = among(carried, wanted)
+    near = replace(
+        known,
+        carried=carried.filter(pa.array(is_near)),
+        tombstones=stones.filter(pa.array(among(stones, wanted))),
+    )
+    return near, carried.filter(pa.array(~is_near))
+
+
 def _columns(batch: Batch, known: Known) -> Iterator[str]:
     """Columns that a change lacks, or that a row with a key of the batch carries on."""
     ours = _entries(known.rows.select(batch.keys), known.carried.select(batch.keys))
-    carried = set(known.carried.column(COLUMN).take(pa.array(ours)).to_pylist()) if len(ours) else set()
+    carried = set(pc.unique(known.carried.column(COLUMN).take(pa.array(ours))).to_pylist())
     for name in batch.table.column_names:
         if name in carried or (name in batch.absent and batch.absent[name].any()):
             yield name
@@ -126,8 +153,7 @@ class _Origins:
         self.absent = batch.absent.get(name, np.zeros(batch.table.num_rows, np.bool_))
         self.values = pa.concat_tables([known.rows.select([name]), batch.table.select([name])]).column(0)
         self.count = known.rows.num_rows
-        named = [one == name for one in known.carried.column(COLUMN).to_pylist()]
-        own = known.carried.filter(pa.array(named, pa.bool_()))
+        own = known.carried.filter(pc.field(COLUMN) == name)
         self.sequence = self._sequences(own)
         rows, changes = self._filled_forward()
         self.of_rows = np.where(self.carries & (rows >= 0), rows, np.arange(self.count))

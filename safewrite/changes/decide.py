@@ -21,11 +21,13 @@ from safewrite.changes.positions import (
     Flags,
     Numbers,
     Position,
+    among,
     compared,
     in_order,
     later,
     position_of,
     starts_anew,
+    values_of,
 )
 from safewrite.errors import InternalError, InvalidInputError
 from safewrite.frames.fingerprint import row_hashes
@@ -175,11 +177,13 @@ class _Decider:
         self.status = np.full(batch.table.num_rows, Status.SUPERSEDED, np.int8)
         self.floor, self.cut = self._truncated()
         keyed = np.flatnonzero(batch.ops != Op.TRUNCATE)
-        parts = [known.tombstones, known.rows, batch.table.take(pa.array(keyed))]
+        self.stones = self._stones(has_truncates=len(keyed) < batch.table.num_rows)
+        stones = known.tombstones.take(pa.array(self.stones))
+        parts = [stones, known.rows, batch.table.take(pa.array(keyed))]
         counts = [part.num_rows for part in parts]
         whole = pa.concat_tables([part.select(self.names) for part in parts]).combine_chunks()
         kind = np.repeat(np.array([_TOMBSTONE, _ROW, _CHANGE], np.int8), counts)
-        place = np.concatenate([np.arange(counts[0]), np.arange(counts[1]), keyed])
+        place = np.concatenate([self.stones, np.arange(counts[1]), keyed])
         order = in_order(whole, self.names, kind, place)
         self.entries = whole.take(pa.array(order))
         self.kind, self.place = kind[order], place[order]
@@ -187,6 +191,13 @@ class _Decider:
         self.op = np.full(len(order), Op.UPSERT, np.int8)
         self.op[self.is_change] = batch.ops[self.place[self.is_change]]
         self._mark()
+
+    def _stones(self, *, has_truncates: bool) -> Numbers:
+        """The tombstones that this batch may concern: a table remembers many more, which are not to be sorted each time."""
+        stones = self.known.tombstones
+        if has_truncates:
+            return np.arange(stones.num_rows)
+        return np.flatnonzero(among(stones, values_of(self.batch.table, self.batch.keys)))
 
     # --- the floor ------------------------------------------------------------------------------------
     def _truncated(self) -> tuple[Position | None, int]:
@@ -369,7 +380,10 @@ class _Decider:
         kept = self.stands & (self.kind == _TOMBSTONE)
         if len(self.group):
             kept &= ~wins[self.group]
-        return np.sort(self.place[kept])
+        stays = np.ones(self.known.tombstones.num_rows, np.bool_)
+        stays[self.stones] = False
+        stays[self.place[kept]] = True
+        return np.flatnonzero(stays)
 
     def _counts(self) -> Counts:
         told = np.bincount(self.status, minlength=len(Status))

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from safewrite.changes.carry import COLUMN, Settled, nothing_carried
 from safewrite.changes.decide import Batch
-from safewrite.changes.positions import Position, later, position_of
+from safewrite.changes.positions import Position, in_order, later, position_of
 from safewrite.errors import InvalidInputError, Kind, StorageError, WouldAlterError
 from safewrite.frames.conform import conform
 
@@ -86,10 +86,11 @@ class Memory:
         if not old.any():
             return self
         gone = self.tombstones.filter(pa.array(old))
-        columns = [gone.column(name) for name in self.sequence_by]
-        last = max(position_of(columns, row) for row in range(gone.num_rows))
+        places = np.arange(gone.num_rows)
+        last = in_order(gone, self.sequence_by, places, places)[-1]
+        newest = position_of([gone.column(name) for name in self.sequence_by], int(last))
         left = self.tombstones.filter(pa.array(~old))
-        return replace(self, tombstones=left, forgotten=later(self.forgotten, last))
+        return replace(self, tombstones=left, forgotten=later(self.forgotten, newest))
 
     def says_the_same(self, other: Memory) -> bool:
         """Whether nothing that must be remembered differs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -55,6 +55,23 @@ def groups(keys: pa.Table) -> Numbers:
     if rows:
         ids[order] = np.cumsum(starts_anew(keys.take(pa.array(order)).columns)) - 1
     return ids
+
+
+def values_of(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
+    """The values that each of some columns has."""
+    return {name: pc.drop_null(pc.unique(table.column(name))) for name in names}
+
+
+def among(table: pa.Table, values: Mapping[str, pa.Array]) -> Flags:
+    """Which rows have such values in each of these columns: those with the same keys, and few others.
+
+    It looks at each row once; :func:`groups` sorts them.
+    """
+    found = np.ones(table.num_rows, np.bool_)
+    for name, wanted in values.items():
+        column = table.column(name)
+        found &= _flags(pc.is_in(column, value_set=wanted.cast(column.type)))
+    return found
 
 
 def compared(columns: Sequence[pa.ChunkedArray], position: Position) -> npt.NDArray[np.int8]:

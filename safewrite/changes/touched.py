@@ -8,11 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.changes.decide import Batch, Decision, Known
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Flags, Numbers, compared
+from safewrite.changes.positions import Flags, Numbers, among, compared, values_of
 from safewrite.changes.reading import loose
 from safewrite.frames.prepare import KEPT_BYTES
 
@@ -21,7 +20,7 @@ FileT = TypeVar("FileT", bound=Hashable)
 
 def wanted(batch: Batch) -> dict[str, pa.Array]:
     """The values that each key column has in a batch."""
-    return {name: pc.drop_null(pc.unique(batch.table.column(name))) for name in batch.keys}
+    return values_of(batch.table, batch.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +47,26 @@ class Touched(Generic[FileT]):
         self._numbers = np.zeros(0, np.int64)
         self._goes: dict[FileT, list[int]] = {}
         self._cut: tuple[Any, ...] | None = None
-        self._kept: dict[FileT, Any] = {}
-        self._left_bytes = KEPT_BYTES
+        self._kept: dict[FileT, tuple[Any, int]] = {}
 
     def unseen(self, files: Collection[FileT]) -> list[FileT]:
         """Begin a plan on these files: those that were not looked through yet; what is known of others is forgotten."""
         self._found = {file: hits for file, hits in self._found.items() if file in files}
+        self._kept = {file: kept for file, kept in self._kept.items() if file in files}
         self._goes, self._cut = {}, None
         return [file for file in files if file not in self._found]
 
     def look(self, file: FileT, table: pa.Table, read: object) -> None:
         """Note the rows of a file that have keys of the batch; ``read`` is what :meth:`kept` gives back."""
-        hits = np.ones(table.num_rows, np.bool_)
-        for name, values in self._wanted.items():
-            column = table.column(name)
-            hits &= np.asarray(pc.is_in(column, value_set=values.cast(column.type)).to_numpy(), np.bool_)
-        rows = np.flatnonzero(hits)
+        rows = np.flatnonzero(among(table, self._wanted))
         self._found[file] = _Hits(table.take(pa.array(rows)), rows)
-        if len(rows) and table.nbytes <= self._left_bytes:
-            self._left_bytes -= table.nbytes
-            self._kept[file] = read
+        if len(rows) and sum(size for _, size in self._kept.values()) + table.nbytes <= KEPT_BYTES:
+            self._kept[file] = (read, table.nbytes)
 
     def kept(self, file: FileT) -> Any:
         """What was read of a file, once; None if it has to be read again."""
-        return self._kept.pop(file, None)
+        read, _ = self._kept.pop(file, (None, 0))
+        return read
 
     def known(self, memory: Memory) -> Known:
         """What the table holds and remembers of the keys."""

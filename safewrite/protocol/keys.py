@@ -32,8 +32,10 @@ from safewrite.texts import shown
 log = logging.getLogger("safewrite")
 
 KEY_LENGTH_MAX = 1024
-RESERVED = "safewrite:"
-"""The beginning of the app ids under which a table keeps its record of a stream's last batch."""
+MEMORY_APP = "safewrite.changes"
+"""The app whose version in a Delta table names the file of what is remembered of deleted keys."""
+RESERVED = ("safewrite:", MEMORY_APP)
+"""Beginnings of the app ids under which a table keeps records of its own: of a stream's last batch, of positions, of keys."""
 OFFSETS = "offsets1"
 """The kind of fingerprint that names a stream's batch by its source offsets."""
 _GENERATED = re.compile(r"sw~(\d+)~[0-9a-f-]{36}")
@@ -88,8 +90,8 @@ def check_txn(txn: object) -> tuple[str, int]:
 def _unreserved(app_id: str) -> str:
     if app_id.startswith(RESERVED):
         raise InvalidInputError(
-            f"App ids that begin with {RESERVED!r} are safewrite's own: {shown(app_id)}. Nothing was written. Name the "
-            "stream otherwise."
+            f"App ids that begin with {' or '.join(map(repr, RESERVED))} are safewrite's own: {shown(app_id)}. Nothing was "
+            "written. Name the stream otherwise."
         )
     return app_id
 

@@ -42,13 +42,14 @@ from safewrite.frames.predicate import partition_value
 from safewrite.protocol import staging
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
+from safewrite.protocol.keys import MEMORY_APP
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from safewrite.delta.data.datafiles import DataFile
 
-APP_ID = "safewrite.changes"
+APP_ID = MEMORY_APP
 """App id of the ``txn`` whose version names the file that remembers deleted keys."""
 _FOLDER = "_safewrite/changes"
 READ_BYTES = 32 * 2**20
