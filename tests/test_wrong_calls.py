@@ -164,7 +164,11 @@ CALLS: dict[str, tuple[Call, type[sw.SafewriteError], str]] = {
     "a version below 0": (lambda t: t.append([row()], txn=("a", -1)), sw.InvalidInputError, "from 0"),
     "a version as text": (lambda t: t.append([row()], txn=("a", "1")), sw.InvalidInputError, "from 0"),
     "a reserved app id": (lambda t: t.append([row()], txn=("safewrite:x", 1)), sw.InvalidInputError, "own"),
-    "the memory's app id": (lambda t: t.append([row()], txn=("safewrite.changes", 1)), sw.InvalidInputError, "own"),
+    "the memory's app id": (
+        lambda t: t.append([row()], txn=("safewrite.changes", 1)),
+        sw.InvalidInputError,
+        "own",
+    ),
     "an unknown mode": (lambda t: t.append([row()], schema_mode="overwrite"), sw.InvalidInputError, "merge"),
     "other rows": (lambda t: t.append([row(id=7)], key="first"), sw.ReplayMismatchError, "load time"),
     "another condition": (

@@ -18,6 +18,16 @@ class Op(StrEnum):
     TRUNCATE = "t"
 
 
+class Beginning(StrEnum):
+    """What an event of PostgreSQL is that came before the connector saw a commit.
+
+    Such a change does not tell that it committed after the snapshot before it, whose rows may have a higher LSN.
+    """
+
+    SNAPSHOT_ROW = "snapshot row"
+    CHANGE = "change"
+
+
 class Unavailable:
     """The type of ``UNAVAILABLE``: a value that the source left out because it did not change."""
 
@@ -76,6 +86,7 @@ class Change:
     moved: Mapping[str, Any] | None = None
     unordered: str | None = None
     """Why the source's position does not order it; ``position`` is Kafka's offset alone then."""
+    beginning: Beginning | None = None
 
 
 @dataclass(frozen=True, slots=True)

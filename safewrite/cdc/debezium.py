@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from safewrite.cdc.change import UNAVAILABLE, Change, Ignored, Op, Record, SourceTable, UndecodableError
 from safewrite.cdc.logical import Column, Placeholder, row_of
-from safewrite.cdc.sequence import of_debezium, or_none, with_offset
+from safewrite.cdc.sequence import beginning_of, of_debezium, or_none, with_offset
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers by which the delete and the insert of a changed key name each other."""
@@ -87,6 +87,7 @@ class Debezium:
             source_time_ms=_milliseconds(source.get("ts_ms"), event.get("ts_ms")),
             schema_version=shape.version,
             unordered=unordered,
+            beginning=None if unordered else beginning_of(source),
         )
         return self._checked(change)
 

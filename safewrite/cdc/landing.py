@@ -17,6 +17,7 @@ import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.batch import Batch, Ranges, key_of, moves, remaining
+from safewrite.cdc.beginnings import Snapshots
 from safewrite.cdc.change import Change, DeadLetter
 from safewrite.cdc.config import Config, from_environment
 from safewrite.cdc.decoding import Decoder
@@ -47,6 +48,7 @@ class Share:
     changes: Sequence[Change] = ()
     keys: tuple[str, ...] = ()
     positions: dict[str, int] = field(default_factory=dict)
+    snapshots: Snapshots | None = None
     dead: list[DeadLetter] = field(default_factory=list)
 
 
@@ -112,6 +114,8 @@ class Landing:
             new = list(changes)  # the same share in an attempt before: what was split or dead is told again
         if not new:
             return share
+        share.snapshots = Snapshots.of(batch.ranges, self.config.job, table.epoch, positions)
+        new = share.snapshots.ordered(new)
         recorded = keys_of(found)
         if recorded is not None and table.primary_key is not None and recorded != tuple(table.primary_key):
             raise sw.InvalidInputError(
@@ -240,7 +244,8 @@ class Landing:
 
     def _applied(self, share: Share, found: sw.Table, frame: Frame, ranges: Ranges) -> sw.Receipt:
         table = share.table
-        moved = moves(ranges, self.config.job, share.positions)
+        assert share.snapshots is not None
+        moved = moves(ranges, self.config.job, share.positions) | share.snapshots.moves()
         name, newest = f"{self.config.job}/{SOURCE_TIME}", share.line.source_time_ms
         known = share.positions.get(name)
         if newest is not None and newest > (known or 0):

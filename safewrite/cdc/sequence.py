@@ -4,17 +4,21 @@ The parts of a position are padded numbers, the most significant first.  Kafka's
 tie-breaker between changes that the source does not tell apart; it means something within one partition only, and
 that is where all changes of a key are.
 
+A transaction counts where it commits, not where it changes a row: one that was under way when a snapshot was taken changed
+its rows before the snapshot and is not in it.
+
 Sources of the rules: the ``source`` blocks in Debezium's documentation of each connector; AWS DMS,
 "IncludeTransactionDetails" of the Kafka endpoint settings.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from safewrite.cdc.change import UndecodableError
+from safewrite.cdc.change import Beginning, UndecodableError
 
 _OFFSET_WIDTH = 20
 LOWEST = ""
@@ -81,10 +85,37 @@ def of_dms(metadata: Mapping[str, Any]) -> str:
 
 
 def _postgresql(source: Mapping[str, Any], transaction: Mapping[str, Any]) -> str:
-    # One row's changes wait for each other, so the LSN orders those of a key, though transactions interleave.
-    return _padded(source.get("lsn"), 20, "lsn") + _padded(
-        transaction.get("total_order") or 0, 10, "total_order"
-    )
+    # Events come in the order of commits, and each tells the commit before its own transaction's: no row of a snapshot that
+    # came earlier lies behind that.  Within one row the LSN orders, for its changes wait for each other.
+    lsn = _padded(source.get("lsn"), 20, "lsn")
+    committed = max(lsn, _last_commit(source) or "")
+    rank = _SNAPSHOT_ROW if _is_of_snapshot(source) else _CHANGE
+    return committed + rank + lsn + _padded(transaction.get("total_order") or 0, 10, "total_order")
+
+
+_SNAPSHOT_ROW, _CHANGE = "0", "1"
+
+
+def _last_commit(source: Mapping[str, Any]) -> str | None:
+    """The LSN of the last commit that the connector saw before an event; None before the first, and in old versions."""
+    try:
+        committed = json.loads(source.get("sequence") or "[null]")[0]
+    except (ValueError, TypeError, LookupError) as error:
+        raise UndecodableError(
+            f"the event's sequence {source.get('sequence')!r} is none of PostgreSQL's"
+        ) from error
+    return None if committed is None else _padded(committed, 20, "sequence")
+
+
+def _is_of_snapshot(source: Mapping[str, Any]) -> bool:
+    return source.get("snapshot") not in {None, False, "false"}
+
+
+def beginning_of(source: Mapping[str, Any]) -> Beginning | None:
+    """Where an event stands at the beginning of a stream; None for all others."""
+    if source.get("connector") != "postgresql" or _last_commit(source) is not None:
+        return None
+    return Beginning.SNAPSHOT_ROW if _is_of_snapshot(source) else Beginning.CHANGE
 
 
 def _mysql(source: Mapping[str, Any], _: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import uuid
@@ -13,9 +14,10 @@ import pytest
 
 import safewrite as sw
 from bench.servers.servers import Ministack, create_lock_table
+from safewrite.cdc.change import Record
 from safewrite.cdc.landing import Landing, Share
 from safewrite.errors import Kind
-from tests.cdc.events import record
+from tests.cdc.events import event, postgres, record
 from tests.cdc.lakes import Job, Source, change, cut
 from tests.sampling import some
 
@@ -266,3 +268,63 @@ def test_tables_on_s3_with_a_lock_table(tmp_path: Path, ministack: Ministack) ->
     for number, records in enumerate(cut(source.run(40), 15)):
         job.land(*records, number=number)
     equal(job, source)
+
+
+def snapshot_row(key: int, name: str, *, lsn: int, offset: int) -> Record:
+    source = postgres(lsn, "a", sequence=f'[null,"{lsn}"]', snapshot="true")
+    return record(event("r", {"id": key, "name": name}, source=source), {"id": key}, offset=offset)
+
+
+def committed_later(
+    op: str, key: int, name: str | None, *, lsn: int, offset: int, before: int | None = None
+) -> Record:
+    """A change of a transaction that began before the snapshot; ``before`` is the commit that the connector saw last."""
+    source = postgres(lsn, "a", sequence=f'[{"null" if before is None else json.dumps(str(before))},"{lsn}"]')
+    return record(event(op, name and {"id": key, "name": name}, source=source), {"id": key}, offset=offset)
+
+
+@pytest.mark.parametrize("size", [1, 2, 10], ids=lambda size: f"batches of {size}")
+def test_what_was_under_way_when_a_snapshot_was_taken_is_newer_than_its_rows(job: Job, size: int) -> None:
+    records = [
+        *(snapshot_row(key, "old", lsn=150, offset=key) for key in range(4)),
+        committed_later("u", 0, "new", lsn=90, offset=4),
+        committed_later("d", 1, None, lsn=95, offset=5),
+        committed_later("u", 2, "newer", lsn=99, offset=6),
+        committed_later("u", 2, "newest", lsn=140, offset=7, before=160),
+        committed_later("u", 3, "last", lsn=170, offset=8, before=160),
+    ]
+    for number, cut_ in enumerate(cut(records, size)):
+        job.landing().land(job.batch(cut_, number))
+    assert {key: row["name"] for key, row in job.rows("a").items()} == {0: "new", 2: "newest", 3: "last"}
+    assert job.verdict().faults == ()
+
+
+def test_a_change_from_before_a_snapshot_does_not_come_back_after_a_restart_of_the_source(job: Job) -> None:
+    """Its transaction told the commit before it, so it is where it was."""
+    landing = job.landing()
+    landing.land(
+        job.batch(
+            [
+                committed_later("c", 0, "first", lsn=90, offset=0, before=80),
+                snapshot_row(0, "second", lsn=150, offset=1),
+            ],
+            0,
+        )
+    )
+    landing.land(job.batch([committed_later("c", 0, "first", lsn=90, offset=2, before=80)], 1))
+    assert job.rows("a")[0]["name"] == "second"
+
+
+def test_an_epoch_of_the_source_knows_no_snapshot_of_the_one_before(job: Job) -> None:
+    job.landing().land(job.batch([snapshot_row(0, "old", lsn=150, offset=0)], 0))
+    anew = Job(job.folder, [{"table": "a", "epoch": 1}], job.form).landing()
+    anew.land(
+        job.batch(
+            [
+                committed_later("u", 0, "first", lsn=10, offset=1),
+                committed_later("u", 0, "second", lsn=20, offset=2, before=15),
+            ],
+            1,
+        )
+    )
+    assert job.rows("a")[0]["name"] == "second"
