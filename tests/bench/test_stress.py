@@ -38,6 +38,8 @@ from safewrite.testing.checker import Judgement, Read, check, judge
 from safewrite.testing.history import COLUMNS, Row, Write, make_rows
 from tests.bench.runs import ROOT, arm, stress
 
+pytestmark = pytest.mark.xdist_group("stress")  # one worker makes the run that these tests look at
+
 STEPS = {
     "key": ("ledger.intend", "stage.put_data", "commit.put_commit", "ledger.commit"),
     "txn": ("stage.put_data", "commit.put_commit"),

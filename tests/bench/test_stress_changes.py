@@ -23,6 +23,8 @@ from safewrite.testing.faults import FaultKind, Request, Step, classify
 from tests.bench.runs import arm, mutant, stress
 from tests.mutants.changes import CHANGE_MUTANTS
 
+pytestmark = pytest.mark.xdist_group("stress-changes")  # one worker makes the run that these tests look at
+
 PLAN = LogPlan(changes=600, keys=40, batch=12)
 LSN = COLUMNS.index("lsn")
 SMALL = ("--seed", "5", "--writers", "4", "--changes", "160", "--pause-s", "1", "--limit-s", "120")

@@ -14,6 +14,8 @@ from bench.stress.plans import iceberg_arms
 from tests.bench import test_stress_spark
 from tests.bench.runs import arm, mutant, stress
 
+pytestmark = pytest.mark.xdist_group("stress-iceberg")  # one worker makes the run that these tests look at
+
 KINDS: tuple[CatalogKind, ...] = get_args(CatalogKind)
 EACH = [pytest.param(kind, marks=() if kind == "sql" else pytest.mark.long) for kind in KINDS]
 NAIVE = {"rest": "last-attempt-rest", "glue": "last-attempt-glue", "sql": "pyiceberg-sql"}

@@ -17,6 +17,8 @@ from bench.stress.writers import lambda_common, lambda_fleet
 from safewrite.testing.history import make_rows
 from tests.bench.runs import arm, mutant, stress
 
+pytestmark = pytest.mark.xdist_group("stress-lambda")  # one worker makes the run that these tests look at
+
 SMALL = (
     "--seed", "11", "--lambda", "4", "--appends", "15", "--rows", "20", "--pause-s", "1", "--no-spark-reader",
     "--steps", "commit.put_commit,ledger.commit,caller.record_ack",
