@@ -237,11 +237,10 @@ class _Decider:
     # --- keys -----------------------------------------------------------------------------------------
     def _mark(self) -> None:
         """Find where keys and positions begin, and the last known entry and the last change of each key."""
-        rows = len(self.kind)
         keys = [self.entries.column(name) for name in self.batch.keys]
         sequence = [self.entries.column(name) for name in self.batch.sequence_by]
-        new_key = starts_anew(keys) if rows else np.ones(0, np.bool_)
-        new_position = new_key | starts_anew(sequence) if rows else new_key
+        new_key = starts_anew(keys)
+        new_position = new_key | starts_anew(sequence)
         self.starts = np.flatnonzero(new_key)
         self.group = np.cumsum(new_key) - 1
         self.position = np.cumsum(new_position) - 1

@@ -88,11 +88,9 @@ def compared(columns: Sequence[pa.ChunkedArray], position: Position) -> npt.NDAr
     return result
 
 
-def later(left: Position | None, right: Position | None) -> Position | None:
-    """The later of two positions."""
-    if left is None or right is None:
-        return right if left is None else left
-    return max(left, right)
+def later(left: Position | None, right: Position) -> Position:
+    """The later of two positions; None comes before all."""
+    return right if left is None else max(left, right)
 
 
 def position_of(columns: Sequence[pa.ChunkedArray], row: int) -> Position:

@@ -12,6 +12,7 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import summary
 from safewrite.iceberg.write.members import (
     MEMBER_KEYS,
+    REMOVED_ROWS,
     ROWS,
     Entry,
     entries,
@@ -116,12 +117,26 @@ def _rows(snapshot: Snapshot, properties: Mapping[str, str]) -> tuple[int | None
     if _operation(snapshot) == "replace":
         return 0, 0  # files are arranged in another way, and hold the same rows
     added, removed = _counted(properties, "added-records"), _counted(properties, "deleted-records")
+    if REMOVED_ROWS in properties and is_ours(properties):
+        return count(properties.get(ROWS)), count(properties[REMOVED_ROWS])
+    if removed and _had_deletes(properties):
+        return count(properties.get(ROWS)) if is_ours(
+            properties
+        ) else added, None  # some of the rows of those files were gone before
     if any(count(properties.get(f"added-{name}")) for name in _DELETES):
         removed = _by_delete_files(properties, removed)
     if is_ours(properties) and added is not None and removed is not None:
         written = count(properties.get(ROWS)) or 0
         return written, removed - (added - written)
     return added, removed
+
+
+def _had_deletes(properties: Mapping[str, str]) -> bool:
+    """Whether the snapshot before had delete files."""
+    total, new, gone = (
+        count(properties.get(f"{kind}-delete-files")) or 0 for kind in ("total", "added", "removed")
+    )
+    return total - new + gone > 0
 
 
 def _counted(properties: Mapping[str, str], name: str) -> int | None:

@@ -137,3 +137,26 @@ def test_any_log_in_any_split_gives_the_table_of_the_oracle(tmp_path_factory: py
             assert lake.rows() == oracle.rows
 
     check()
+
+
+def test_the_history_counts_rows_that_were_there_and_not_those_that_were_marked_before(
+    tmp_path: Path,
+) -> None:
+    lake = Marked(tmp_path)
+    apply(lake.open(), MANY)
+    apply(lake.open(), [down((2, 0), (number, "x")) for number in range(10)])
+    table = lake.open()
+    receipt = table.delete("a = 20", key="delete")
+    assert receipt.removed_rows == 1
+    rows = [(one.rows_added, one.rows_removed) for one in table.refresh().history()]
+    assert rows == [(0, 1), (0, 10), (50, 0)]
+    assert len(lake.rows()) == 39
+
+
+def test_the_history_does_not_count_what_others_rewrote_of_files_with_marked_rows(tmp_path: Path) -> None:
+    lake = Marked(tmp_path)
+    apply(lake.open(), MANY)
+    apply(lake.open(), [down((2, 0), (number, "x")) for number in range(10)])
+    lake._catalog.load_table("db.t").delete("a = 20")
+    assert lake.open().history()[0].rows_removed is None
+    assert len(lake.rows()) == 39

@@ -64,6 +64,17 @@ PROPERTIES = "order_chunks or another_value or every_kind_of_frame or parses_bac
 FINGERPRINT = tuple(
     quick("frames/test_fingerprint.py").only(names) for names in (f"not ({PROPERTIES})", PROPERTIES)
 )
+CHANGES = (
+    quick("changes/test_decide.py", "changes/test_reading.py"),
+    quick("changes/test_unchanged.py"),
+    quick("changes/test_tables.py"),
+    quick("changes/test_outside.py", "changes/test_merge_on_read.py"),
+)
+EVENTS = (
+    quick("cdc/test_sequence.py", "cdc/test_debezium.py", "cdc/test_avro.py", "cdc/test_dms.py"),
+    quick("cdc/test_schemas.py"),
+    quick("cdc/test_landing.py").only("not s3"),
+)
 PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
     ("protocol/iceberg", (OWN, *ICEBERG)),
     ("protocol/delta", (OWN, *DELTA)),
@@ -75,6 +86,11 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
     ),
     ("iceberg/write/append.py", (quick("iceberg/test_protocol.py"),)),
     ("iceberg/catalog/commit_request.py", (quick("iceberg/test_protocol.py"),)),
+    ("changes", CHANGES),
+    *(
+        (f"cdc/{name}.py", EVENTS)
+        for name in ("sequence", "beginnings", "debezium", "dms", "avro", "logical", "values")
+    ),
     ("stores/memory.py", (*DELTA[:1], HISTORIES)),
     ("stores/dynamodb.py", DELTA[:1]),
     ("stores/s3.py", DELTA[:1]),

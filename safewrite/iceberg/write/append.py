@@ -80,6 +80,10 @@ class AppendPlan:
         """How many rows the snapshot removes."""
         return 0
 
+    def removals(self) -> dict[str, str]:
+        """What the snapshot says of rows that it removes."""
+        return {}
+
     def examine(self, head: TableVersion) -> int | None:
         """The snapshot that carries this write already; see ``safewrite.protocol.iceberg.commit.Plan``.
 
@@ -218,7 +222,12 @@ class AppendPlan:
             added=self.counted,
             removed=self.removed,
             list_location=location,
-            properties={**self.properties, **self.write.summary(), **told.summary(self.positions)},
+            properties={
+                **self.properties,
+                **self.write.summary(),
+                **self.removals(),
+                **told.summary(self.positions),
+            },
             now_ms=now_ms,
         )
         requirements, updates = snapshot_updates(head, made, self._table_properties(head), self.branch)

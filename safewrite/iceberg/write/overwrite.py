@@ -25,6 +25,7 @@ from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.expressions import may_match
+from safewrite.iceberg.write.members import REMOVED_ROWS
 from safewrite.iceberg.write.pruning import Pruning
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
@@ -96,6 +97,11 @@ class ReplacePlan(AppendPlan):
         """How many rows the snapshot removes; None where nobody counted them."""
         counts = [count for count in self._counts if count is not None]
         return sum(counts) if len(counts) == len(self._counts) else None
+
+    def removals(self) -> dict[str, str]:
+        """What the snapshot says of rows that it removes."""
+        removed = self.removed_rows()
+        return {} if removed is None else {REMOVED_ROWS: str(removed)}
 
     # --- what goes ------------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
