@@ -65,7 +65,7 @@ FINGERPRINT = tuple(
     quick("frames/test_fingerprint.py").only(names) for names in (f"not ({PROPERTIES})", PROPERTIES)
 )
 CHANGES = (
-    quick("changes/test_decide.py", "changes/test_reading.py"),
+    quick("changes/test_decide.py", "changes/test_positions.py", "changes/test_reading.py"),
     quick("changes/test_unchanged.py"),
     quick("changes/test_tables.py"),
     quick("changes/test_outside.py", "changes/test_merge_on_read.py"),
