@@ -44,6 +44,15 @@ RISING: dict[str, list[tuple[dict[str, Any], dict[str, Any] | None]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(("snapshot", "is_of_snapshot"), [("true", True), ("last", True), ("incremental", True), (True, True),
+                                                          ("false", False), (False, False), (None, False)])  # fmt: skip
+def test_a_row_of_a_snapshot_comes_before_a_change_of_its_position(
+    snapshot: Any, is_of_snapshot: bool
+) -> None:
+    source = {"connector": "postgresql", "lsn": 7}
+    assert (of_debezium({**source, "snapshot": snapshot}, None) < of_debezium(source, None)) is is_of_snapshot
+
+
 @pytest.mark.parametrize("connector", RISING)
 def test_positions_of_a_connector_rise_as_texts(connector: str) -> None:
     texts = [

@@ -71,7 +71,13 @@ CHANGES = (
     quick("changes/test_outside.py", "changes/test_merge_on_read.py"),
 )
 EVENTS = (
-    quick("cdc/test_sequence.py", "cdc/test_debezium.py", "cdc/test_avro.py", "cdc/test_dms.py"),
+    quick(
+        "cdc/test_sequence.py",
+        "cdc/test_debezium.py",
+        "cdc/test_avro.py",
+        "cdc/test_dms.py",
+        "cdc/test_values.py",
+    ),
     quick("cdc/test_schemas.py"),
     quick("cdc/test_landing.py").only("not s3"),
 )

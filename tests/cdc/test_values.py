@@ -1,0 +1,65 @@
+"""Values that the configuration says how to read are read exactly, or refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from safewrite.cdc.change import UndecodableError
+from safewrite.cdc.values import as_decimal, as_time
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.1, "0.1"),
+        ("0.10", "0.10"),
+        (7, "7"),
+        (Decimal("-1.25"), "-1.25"),
+        (1e3, "1000.0"),
+        ("1E+2", "1E+2"),
+    ],
+    ids=str,
+)
+def test_a_decimal_is_what_was_written(value: Any, expected: str) -> None:
+    """A binary number stands for the shortest text that reads back as it."""
+    assert str(as_decimal(value, 10, 2)) == expected
+
+
+@pytest.mark.parametrize(
+    "value", [True, None, "one", "", "NaN", float("inf"), "0.123", 0.123, 123456789], ids=str
+)
+def test_what_is_no_decimal_of_that_scale_is_refused(value: Any) -> None:
+    with pytest.raises((UndecodableError, pa.ArrowInvalid)):
+        as_decimal(value, 10, 2)
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (1_714_000_000, "epoch_s"), ("1714000000000", "epoch_ms"), (1_714_000_000_000_000, "epoch_us"),
+        ("2024-04-24T23:06:40Z", "iso8601"), ("2024-04-24 23:06:40", "iso8601"), ("2024-04-25T01:06:40+02:00", "iso8601"),
+        ("24.04.2024 23:06:40", "%d.%m.%Y %H:%M:%S"), ("25.04.2024 01:06:40 +0200", "%d.%m.%Y %H:%M:%S %z"),
+    ],
+)  # fmt: skip
+def test_a_time_is_a_moment_in_utc(value: Any, form: str) -> None:
+    assert as_time(value, form) == datetime(2024, 4, 24, 23, 6, 40, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (True, "epoch_s"),
+        (1.5, "epoch_s"),
+        (5, "iso8601"),
+        ("soon", "iso8601"),
+        ("2024-04-24T23:06:40.1234567Z", "iso8601"),
+    ],
+)
+def test_what_is_no_time_of_a_form_is_refused(value: Any, form: str) -> None:
+    with pytest.raises(UndecodableError):
+        as_time(value, form)
