@@ -145,7 +145,7 @@ TABLES = (
             "at": _often(_moment),
             "kind": _often(_text),
             "payload": _often(_json),
-            "took": _often(lambda draw: timedelta(seconds=draw.randrange(86_400), microseconds=draw.randrange(10**6))),
+            "took": _often(lambda draw: timedelta(seconds=draw.randrange(86_400))),
             "weight": _often(lambda draw: Decimal(draw.randrange(-(10**15), 10**15)).scaleb(-draw.randrange(12))),
         },
         (10**15,),
@@ -255,9 +255,7 @@ class Workload:
     @property
     def changes(self) -> int:
         """Changes of rows so far, truncates counted as one."""
-        return sum(
-            self.told[name] for name in ("inserts", "updates", "deletes", "key changes", "truncates")
-        )
+        return sum(self.told[name] for name in ("inserts", "updates", "deletes", "key changes", "truncates"))
 
     def close(self) -> None:
         for session in self._sessions:
@@ -297,9 +295,9 @@ class Workload:
     def _update(self, session: _Session, table: SourceTable, key: Key) -> None:
         values = self._values[table.name]
         # Large columns are mostly left alone.
-        names = [
-            name for name in values if self._draw.random() < (0.15 if name in table.toast else 0.5)
-        ] or [next(name for name in values if name not in table.toast)]
+        names = [name for name in values if self._draw.random() < (0.15 if name in table.toast else 0.5)] or [
+            next(name for name in values if name not in table.toast)
+        ]
         sets = ", ".join(f"{name} = %s" for name in names)
         row = [values[name](self._draw) for name in names]
         self._do(session, f"UPDATE {table.name} SET {sets} WHERE {_where(table)}", [*row, *key])
@@ -329,7 +327,7 @@ class Workload:
             self._end(session, commit=True)
             self._values[table][column] = make
             self.told["ddl"] += 1
-        if self._draw.random() < 0.004:
+        if self._draw.random() < 0.02:
             name = self._draw.choice([one.name for one in TABLES if one.truncated])
             self._do(session, f"TRUNCATE {name}", ())
             for one in self._sessions:

@@ -84,7 +84,9 @@ class Debezium(JvmServer):
         files = []
         for name, settings in (("worker", worker), ("connector", self._connector)):
             file = self.run_dir / f"connect-{name}.properties"
-            file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            file.write_text(
+                "".join(f"{key}={value}\n".replace("\\", "\\\\") for key, value in settings.items())
+            )
             files.append(str(file))
         for_java = ["-Xmx512m", "-Djava.net.preferIPv4Stack=true"]
         return [*for_java, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"], files

@@ -88,9 +88,9 @@ class Debezium:
             schema_version=shape.version,
             unordered=unordered,
         )
-        return self._checked(change)
+        return self._checked(change, key)
 
-    def _checked(self, change: Change) -> list[Change]:
+    def _checked(self, change: Change, key: Part | None) -> list[Change]:
         if change.op is Op.TRUNCATE:
             return [replace(change, keys=None)]
         if change.op is Op.UPSERT and change.after is None:
@@ -98,8 +98,19 @@ class Debezium:
         if change.keys is None and change.op is Op.DELETE and change.before is None:
             raise UndecodableError("the event names no row: it has neither a key nor a row before the change")
         header = NEW_KEY if change.op is Op.DELETE else OLD_KEY
-        moved = _header(change.record, header)
+        moved = self._moved(_header(change.record, header), key)
         return [change if moved is None else replace(change, moved=moved)]
+
+    def _moved(self, moved: dict[str, Any] | None, key: Part | None) -> dict[str, Any] | None:
+        """The key of a header, read as the record's own key is; None if it cannot be."""
+        try:
+            return (
+                None
+                if moved is None
+                else self._key(Part(moved, key.schema, key.version) if key else Part(moved))
+            )
+        except UndecodableError:
+            return None
 
     # --- rows and keys ----------------------------------------------------------------------------
     def _key(self, key: Part | None) -> dict[str, Any] | None:
