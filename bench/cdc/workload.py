@@ -327,7 +327,7 @@ class Workload:
             self._end(session, commit=True)
             self._values[table][column] = make
             self.told["ddl"] += 1
-        if self._draw.random() < 0.02:
+        if self._draw.random() < 0.01:
             name = self._draw.choice([one.name for one in TABLES if one.truncated])
             self._do(session, f"TRUNCATE {name}", ())
             for one in self._sessions:
