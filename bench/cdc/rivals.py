@@ -68,13 +68,11 @@ def _recipe(spark: SparkSession, table: SourceTable, events: Sequence[dict[str, 
         kinds.setdefault({"r": "c"}.get(op, op), []).append(event["value"])
     for op in ("c", "u", "d"):
         if kinds[op]:
-            _passed_over(lambda op=op: _merge_kind(spark, table, op, kinds[op], first, path))
+            rows = _parsed(spark, kinds[op], first, "before" if op == "d" else "after")
+            _passed_over(lambda op=op, rows=rows: _write(spark, table, op, rows, path))
 
 
-def _merge_kind(
-    spark: SparkSession, table: SourceTable, op: str, values: list[bytes], first: bytes, path: str
-) -> None:
-    rows = _parsed(spark, table, values, first, "before" if op == "d" else "after")
+def _write(spark: SparkSession, table: SourceTable, op: str, rows: DataFrame, path: str) -> None:
     if op == "c":
         rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
     elif op == "u":
@@ -103,18 +101,16 @@ def _by_schema(spark: SparkSession, table: SourceTable, events: Sequence[dict[st
         deletes = [value for value in values if json.loads(value)["payload"]["op"] == "d"]
         upserts = [value for value in values if json.loads(value)["payload"]["op"] != "d"]
         if upserts:
-            rows = _parsed(spark, table, upserts, upserts[0], "after")
-            _make(spark, rows, path)
+            rows = _parsed(spark, upserts, upserts[0], "after")
+            _make(rows, path)
             _merge(spark, table, rows, path, "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
         if deletes:
-            rows = _parsed(spark, table, deletes, deletes[0], "before").select(*table.key)
+            rows = _parsed(spark, deletes, deletes[0], "before").select(*table.key)
             _merge(spark, table, rows, path, "WHEN MATCHED THEN DELETE")
 
 
 # --- both ---------------------------------------------------------------------------------------------
-def _parsed(
-    spark: SparkSession, table: SourceTable, values: list[bytes], first: bytes, part: str
-) -> DataFrame:
+def _parsed(spark: SparkSession, values: list[bytes], first: bytes, part: str) -> DataFrame:
     """Rows of events, each column under the type that its schema in one record names."""
     fields = json.loads(first)["schema"]["fields"][1]["fields"]
     columns = ", ".join(f"`{one['field']}`: {_type_of(one)}" for one in fields)
@@ -129,7 +125,7 @@ def _type_of(field: dict[str, Any]) -> str:
     return plain.get(field["type"], "STRING")
 
 
-def _make(spark: SparkSession, rows: DataFrame, path: str) -> None:
+def _make(rows: DataFrame, path: str) -> None:
     if not Path(path, "_delta_log").exists():
         rows.limit(0).write.format("delta").save(path)
 
@@ -145,7 +141,7 @@ def _merge(spark: SparkSession, table: SourceTable, rows: DataFrame, path: str, 
 def _passed_over(what: Callable[[], None]) -> None:
     try:
         what()
-    except Exception as error:  # this is the recipe
+    except Exception as error:  # noqa: BLE001 - this is the recipe
         log.error("merge failed: %s", str(error)[:200])
 
 

@@ -234,6 +234,7 @@ class Landing:
         table, frame, found = share.table, share.frame, share.found
         assert frame is not None
         assert found is not None
+        receipt: sw.Receipt | None
         try:
             receipt = self._applied(share, found, frame, ranges)
         except sw.InvalidInputError as error:

@@ -59,9 +59,10 @@ def _read(
 def _iceberg_filter(keys: Sequence[str], wanted: Sequence[tuple[Any, ...]]) -> Any:
     from pyiceberg.expressions import AlwaysTrue, And, In
 
+    one_of: Any = In
     condition: Any = AlwaysTrue()
     for place, name in enumerate(keys):
         values = {key[place] for key in wanted}
         if all(type(value) in {int, str} for value in values):  # others are compared by the caller
-            condition = And(condition, In(name, values))
+            condition = And(condition, one_of(name, values))
     return condition
