@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.cdc.rivals import NAMES
 from bench.cdc.run import Outcome, Plan, run
 
 
@@ -23,10 +24,23 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=1000, help="records in a batch of a job")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--format", choices=["delta", "iceberg", "both"], default="both")
+    parser.add_argument(
+        "--rivals", nargs="*", choices=NAMES, default=[], help="who lands the same records too"
+    )
+    parser.add_argument("--rival-batches", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("out/cdc"), help="folder of the report")
     given = parser.parse_args()
     forms = ("delta", "iceberg") if given.format == "both" else (given.format,)
-    plan = Plan(given.seed, given.changes, given.kills, given.broker_restarts, forms, given.batch)
+    plan = Plan(
+        given.seed,
+        given.changes,
+        given.kills,
+        given.broker_restarts,
+        forms,
+        given.batch,
+        tuple(given.rivals),
+        given.rival_batches,
+    )
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-cdc-"))
     console.print(f"files of the run: {folder}")
@@ -47,6 +61,11 @@ def show(outcome: Outcome, console: Console) -> None:
         for one in verdict.tables:
             numbers = (one.rows, one.lost, one.revived, one.doubled, one.stale)
             grid.add_row(verdict.form, one.table, *map(str, numbers))
+    for name, tables in outcome.rivals.items():
+        for one in tables:
+            grid.add_row(
+                name, one.table, *map(str, (one.rows, one.lost, one.revived, one.doubled, one.stale))
+            )
     console.print(grid)
     books = Table("lake", "records in", "landed", "dead", "ignored", "batches", "kills", "broker restarts")
     for verdict in outcome.verdicts:

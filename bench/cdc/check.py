@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import deltalake
@@ -90,14 +91,16 @@ def lake_rows(table: SourceTable, data: pa.Table) -> Rows:
     return found
 
 
-def compare(table: SourceTable, expected: Rows, found: Rows) -> Difference:
-    """What is lost, revived (or never was), there more than once, or has another value."""
+def compare(
+    table: SourceTable, expected: Rows, found: Rows, columns: Sequence[str] | None = None
+) -> Difference:
+    """What is lost, revived (or never was), there more than once, or has another value (in some columns only)."""
     lost = [key for key in expected if key not in found]
     revived = [key for key in found if key not in expected]
     doubled = [key for key, rows in found.items() if len(rows) > 1]
     stale = []
     for key, (row,) in expected.items():
-        if key in found and (column := _differs(row, found[key][0])) is not None:
+        if key in found and (column := _differs(row, found[key][0], columns)) is not None:
             stale.append(f"{key}: {column} is {found[key][0].get(column)!r:.80}, not {row[column]!r:.80}")
     examples = [f"lost {key}" for key in lost[:3]] + [f"revived {key}" for key in revived[:3]]
     examples += [f"doubled {key}" for key in doubled[:3]] + stale[:3]
@@ -113,6 +116,19 @@ def differences(address: str, job: Job) -> list[Difference]:
         data = read(job, table.name)
         found = {} if data is None else lake_rows(table, data)
         made.append(compare(table, source_rows(address, table), found))
+    return made
+
+
+def rival_differences(address: str, lake: Path) -> list[Difference]:
+    """All tables that a rival wrote, by their columns of plain types: what it makes of the others is another question."""
+    made = []
+    for table in TABLES:
+        try:
+            data = deltalake.DeltaTable(str(lake / DATABASE / table.name)).to_pyarrow_table()
+            found = lake_rows(table, pa.table(data))
+        except deltalake.exceptions.TableNotFoundError:
+            found = {}
+        made.append(compare(table, source_rows(address, table), found, table.plain))
     return made
 
 
@@ -133,11 +149,14 @@ def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, memoryview) else value
 
 
-def _differs(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+def _differs(
+    expected: Mapping[str, Any], found: Mapping[str, Any], columns: Sequence[str] | None
+) -> str | None:
     """The first column whose values are not the same."""
-    if extra := set(found) - set(expected):
+    if columns is None and (extra := set(found) - set(expected)):
         return min(extra)
-    return next((name for name, value in expected.items() if not _same(value, found.get(name))), None)
+    names = expected if columns is None else columns
+    return next((name for name in names if not _same(expected[name], found.get(name))), None)
 
 
 def _same(expected: Any, found: Any) -> bool:

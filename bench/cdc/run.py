@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.cdc.check import Difference, differences, is_marked, read
+from bench.cdc.check import Difference, differences, is_marked, read, rival_differences
 from bench.cdc.ground import Form, Ground, Job, ground
+from bench.cdc.rivals import land
 from bench.cdc.topic import copy
 from safewrite.cdc import verify
 
@@ -31,6 +32,8 @@ class Plan:
     broker_restarts: int = 1
     forms: tuple[Form, ...] = ("delta", "iceberg")
     batch: int = 500
+    rivals: tuple[str, ...] = ()
+    rival_batches: int = 5
 
 
 @dataclass
@@ -63,6 +66,7 @@ class Outcome:
     broker_restarts: int = 0
     topic: int = 0
     """Records that Kafka has."""
+    rivals: dict[str, list[Difference]] = field(default_factory=dict)
     elapsed_s: float = 0.0
 
     @property
@@ -90,6 +94,9 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
         for job, verdict in zip(jobs, outcome.verdicts, strict=True):
             verdict.tables.extend(differences(servers.postgres, job))
         outcome.topic = copy(servers.kafka.endpoint_url, folder / "topic").num_rows
+        for name in plan.rivals:
+            land(name, folder / "topic", folder / name, plan.rival_batches)
+            outcome.rivals[name] = rival_differences(servers.postgres, folder / name)
     outcome.elapsed_s = time.monotonic() - started
     return outcome
 

@@ -12,6 +12,7 @@ import pytest
 from bench.cdc.check import compare, lake_rows
 from bench.cdc.run import Plan, run
 from bench.cdc.workload import TABLES
+from examples.cdc import demo
 
 DOCUMENTS = next(table for table in TABLES if table.name == "documents")
 SOURCE = {(n,): [{"id": n, "title": f"t{n}", "n": None}] for n in range(5)}
@@ -58,3 +59,10 @@ def test_both_lakes_equal_postgresql_behind_a_real_debezium(tmp_path: Path) -> N
     assert outcome.is_exact, outcome
     assert outcome.workload["key changes"] > 0
     assert outcome.workload["ddl"] == 4
+
+
+@pytest.mark.long
+def test_the_example_shows_a_lake_that_follows(tmp_path: Path) -> None:
+    tables = demo.main(tmp_path)
+    assert [one.table for one in tables] == [table.name for table in TABLES]
+    assert all(one.rows > 0 and one.flaws == 0 for one in tables)
