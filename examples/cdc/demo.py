@@ -41,10 +41,12 @@ def main(folder: Path) -> list[Difference]:
 def followed(address: str, job: Job, wait_s: float = 300.0) -> list[Difference]:
     """Wait until all tables of the lake equal PostgreSQL's, and how they do."""
     deadline = time.monotonic() + wait_s
-    while any(one.flaws for one in (found := differences(address, job))):
+    found = differences(address, job)
+    while any(one.flaws for one in found):
         if job.ended is not None or time.monotonic() > deadline:
             raise RuntimeError(f"the lake does not follow: {found}; see {job.log}")
         time.sleep(1.0)
+        found = differences(address, job)
     return found
 
 

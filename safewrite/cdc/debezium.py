@@ -43,6 +43,7 @@ class Part:
 
 _YEAR_9999_MS = 253_402_300_800_000
 NO_SHAPE = Shape({}, {})
+_SAME_MAX = 1000
 
 
 class Debezium:
@@ -51,6 +52,8 @@ class Debezium:
     def __init__(self, placeholder: Placeholder) -> None:
         self._placeholder = placeholder
         self._shapes: dict[str, Shape] = {}
+        self._same: dict[int, tuple[Mapping[str, Any], Shape]] = {}
+        """The shape of a schema that is the same object as before; it is kept, so that no other gets its id."""
 
     def changes(self, record: Record, key: Part | None, value: Part | None) -> Sequence[Change] | Ignored:
         """What a record says.
@@ -149,6 +152,15 @@ class Debezium:
         return self._columns(row, value.version)
 
     def _columns(self, schema: Mapping[str, Any], version: str | None) -> Shape:
+        same = self._same.get(id(schema))
+        if same is not None and same[0] is schema:
+            return same[1]
+        if len(self._same) > _SAME_MAX:
+            self._same.clear()
+        self._same[id(schema)] = (schema, self._shape_of(schema, version))
+        return self._same[id(schema)][1]
+
+    def _shape_of(self, schema: Mapping[str, Any], version: str | None) -> Shape:
         known = version if version is not None else json.dumps(schema, sort_keys=True, separators=(",", ":"))
         known = f"{schema.get('name')}:{known}"
         if known not in self._shapes:
