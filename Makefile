@@ -131,6 +131,10 @@ bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTO
 cdc: install jars $(JARS)/connect/.copied ## PostgreSQL's changes through Debezium and Kafka to Delta and Iceberg, drivers killed, rivals on the same records; needs Java 17, Maven and PostgreSQL (CDC_ARGS="--changes 100000 --kills 10")
 	@$(PY) -W ignore -m bench.cdc $(CDC_ARGS)
 
+.PHONY: bench-cdc
+bench-cdc: install ## What the change data job costs without Kafka and Spark: rows a second of CPU, idle tables, later batches (BENCH_ARGS)
+	@$(PY) -W ignore -m bench.cdc.throughput $(BENCH_ARGS)
+
 .PHONY: build
 build: install $(LOGSTORE) ## Wheel and source distribution in dist/; needs Java 17 and Maven for the jar in the wheel
 	@$(UV) build --python $(PY) --no-build-isolation --quiet

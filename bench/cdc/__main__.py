@@ -79,6 +79,8 @@ def show(outcome: Outcome, console: Console) -> None:
         )
         books.add_row(verdict.form, *map(str, numbers), str(outcome.broker_restarts))
     console.print(books)
+    for name, why in outcome.stopped.items():
+        console.print(f"{name} stopped: {why}", style="red", markup=False)
     for verdict in outcome.verdicts:
         for text in (*verdict.faults, *(example for one in verdict.tables for example in one.examples)):
             console.print(f"{verdict.form}: {text}", style="red", markup=False)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 NAMES = ("recipe", "by-schema")
 _TARGET = "delta.`{}`"
+_TIMEOUT_S = 3600.0
 
 
 def batches(records: pa.Table, count: int) -> Iterator[dict[str, list[dict[str, Any]]]]:
@@ -160,17 +161,19 @@ def _session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def land(name: str, topic: Path, folder: Path, count: int) -> None:
-    """Run a rival in a process of its own."""
+def land(name: str, topic: Path, folder: Path, count: int) -> str | None:
+    """Run a rival in a process of its own; why it stopped before the end, if it did."""
     command = [sys.executable, "-m", "bench.cdc.rivals", name, str(topic), str(folder), str(count)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     log_path = folder.with_suffix(".log")
     with log_path.open("wb") as out:
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, stdout=out, stderr=out, check=False, timeout=3600
+            command, cwd=ROOT, env=environment, stdout=out, stderr=out, check=False, timeout=_TIMEOUT_S
         )
-    if done.returncode != 0:
-        raise RuntimeError(f"the rival {name} failed:\n{log_path.read_text(errors='replace')[-3000:]}")
+    if done.returncode == 0:
+        return None
+    told = [line for line in log_path.read_text(errors="replace").splitlines() if "Exception" in line]
+    return told[-1][:300] if told else f"exit code {done.returncode}; see {log_path}"
 
 
 if __name__ == "__main__":

@@ -67,6 +67,8 @@ class Outcome:
     topic: int = 0
     """Records that Kafka has."""
     rivals: dict[str, list[Difference]] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    """Rivals that failed before the end, and why."""
     elapsed_s: float = 0.0
 
     @property
@@ -95,7 +97,8 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
             verdict.tables.extend(differences(servers.postgres, job))
         outcome.topic = copy(servers.kafka.endpoint_url, folder / "topic").num_rows
         for name in plan.rivals:
-            land(name, folder / "topic", folder / name, plan.rival_batches)
+            if (stopped := land(name, folder / "topic", folder / name, plan.rival_batches)) is not None:
+                outcome.stopped[name] = stopped
             outcome.rivals[name] = rival_differences(servers.postgres, folder / name)
     outcome.elapsed_s = time.monotonic() - started
     return outcome
