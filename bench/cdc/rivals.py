@@ -155,6 +155,10 @@ def _session() -> SparkSession:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.default.parallelism": "1",
+        # Interpreted: to compile each of many small queries takes longer than to run it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     for key, value in {**SMALL_SPARK, **delta}.items():
         builder = builder.config(key, value)
