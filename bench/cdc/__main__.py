@@ -63,8 +63,9 @@ def show(outcome: Outcome, console: Console) -> None:
             grid.add_row(verdict.form, one.table, *map(str, numbers))
     for name, tables in outcome.rivals.items():
         for one in tables:
+            title = f"{name} (stopped)" if name in outcome.stopped else name
             grid.add_row(
-                name, one.table, *map(str, (one.rows, one.lost, one.revived, one.doubled, one.stale))
+                title, one.table, *map(str, (one.rows, one.lost, one.revived, one.doubled, one.stale))
             )
     console.print(grid)
     books = Table("lake", "records in", "landed", "dead", "ignored", "batches", "kills", "broker restarts")
