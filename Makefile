@@ -33,6 +33,7 @@ MODEL_ARGS ?= --long
 MUTANTS_ARGS ?=
 BENCH_ARGS ?=
 CROSSCHECK_ARGS ?=
+CDC_ARGS ?= --rivals recipe by-schema
 LAYER_ARGS ?=
 
 .PHONY: help
@@ -99,7 +100,7 @@ crosscheck: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTOR
 	@$(PY) -W ignore -m bench.crosscheck $(CROSSCHECK_ARGS)
 
 .PHONY: test-long
-test-long: install arms .envs/cfn-lint/.installed jars ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
+test-long: install arms .envs/cfn-lint/.installed jars $(JARS)/connect/.copied ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
 	@$(PY) -m pytest $(PYTEST_ARGS) -m long
 
 .PHONY: stress
@@ -125,6 +126,14 @@ bench: install arms ## Latency and throughput side by side with deltalake, or Py
 .PHONY: bench-spark
 bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Appends of Spark through safewrite, against the same without it; needs Java 17 and Maven (BENCH_ARGS)
 	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
+
+.PHONY: cdc
+cdc: install jars $(JARS)/connect/.copied ## PostgreSQL's changes through Debezium and Kafka to Delta and Iceberg, drivers killed, rivals on the same records; needs Java 17, Maven and PostgreSQL (CDC_ARGS="--changes 100000 --kills 10")
+	@$(PY) -W ignore -m bench.cdc $(CDC_ARGS)
+
+.PHONY: bench-cdc
+bench-cdc: install ## What the change data job costs without Kafka and Spark: rows a second of CPU, idle tables, later batches (BENCH_ARGS)
+	@$(PY) -W ignore -m bench.cdc.throughput $(BENCH_ARGS)
 
 .PHONY: build
 build: install $(LOGSTORE) ## Wheel and source distribution in dist/; needs Java 17 and Maven for the jar in the wheel
@@ -198,6 +207,9 @@ $(JARS)/iceberg-rest/.copied: bench/java/iceberg-rest/pom.xml | check-java
 	$(copy-jars)
 
 $(JARS)/kafka/.copied: bench/java/kafka/pom.xml | check-java
+	$(copy-jars)
+
+$(JARS)/connect/.copied: bench/java/connect/pom.xml | check-java
 	$(copy-jars)
 
 # Part of the wheel.

@@ -39,8 +39,15 @@ class Postgres(Server):
     name = "postgres"
     services = frozenset({"postgres"})
 
-    def __init__(self, run_dir: Path | str, *, start_timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        run_dir: Path | str,
+        *,
+        settings: Mapping[str, str] | None = None,
+        start_timeout_s: float = 60.0,
+    ) -> None:
         super().__init__(run_dir, start_timeout_s=start_timeout_s)
+        self._settings = dict(settings or {})
         self._data: Path | None = None
 
     @property
@@ -88,6 +95,7 @@ class Postgres(Server):
             "unix_socket_directories": "",
             "max_connections": "200",
             "fsync": "off",
+            **self._settings,
         }
         command = [*as_user, str(programs / "postgres"), "-D", str(self._data)]
         for name, value in settings.items():

@@ -45,7 +45,7 @@ class Kafka(JvmServer):
     def _settings(self) -> Path:
         """The file of settings, next to a formatted log folder."""
         logs = self.run_dir / f"kafka-{self.port}"
-        logs.mkdir()
+        logs.mkdir(exist_ok=True)
         # The content that Kafka's own tool writes, which would start another Java.
         logs.joinpath("meta.properties").write_text(f"version=1\ncluster.id={CLUSTER_ID}\nnode.id=1\n")
         controller = f"127.0.0.1:{free_port()}"

@@ -178,6 +178,7 @@ class Server(ABC):
         self.port = 0
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
+        self._launched: tuple[list[str], dict[str, str]] = ([], {})
 
     @abstractmethod
     def _command(self) -> tuple[list[str], dict[str, str]]:
@@ -209,9 +210,8 @@ class Server(ABC):
         self.run_dir.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, _START_ATTEMPTS + 1):
             self.port = free_port()
-            command, variables = self._command()
-            with self.log_path.open("ab") as log:
-                self._process = spawn(command, log, env={**os.environ, **variables}, cwd=self.run_dir)
+            self._launched = self._command()
+            self._launch()
             atexit.register(self.stop)
             if self._wait_until_it_answers():
                 return self
@@ -219,6 +219,19 @@ class Server(ABC):
             if attempt < _START_ATTEMPTS:
                 time.sleep(0.2)
         raise ServerError(f"{self.name} did not start; its log is {self.log_path}")
+
+    def restart(self) -> None:
+        """End the server and start it again at the same address, with what it had stored."""
+        assert self._process is not None
+        end(self._process)
+        self._launch()
+        if not self._wait_until_it_answers():
+            raise ServerError(f"{self.name} did not start again; its log is {self.log_path}")
+
+    def _launch(self) -> None:
+        command, variables = self._launched
+        with self.log_path.open("ab") as log:
+            self._process = spawn(command, log, env={**os.environ, **variables}, cwd=self.run_dir)
 
     def stop(self) -> None:
         """End the server; stopping twice is no error."""

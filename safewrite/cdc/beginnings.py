@@ -44,7 +44,8 @@ class Snapshots:
         if change.beginning is Beginning.SNAPSHOT_ROW:
             self.found[name] = max(taken_at, at)
         elif at < taken_at:
-            return replace(change, position=f"{taken_at:0{_DIGITS}d}{change.position[_DIGITS:]}")
+            position = f"{taken_at:0{_DIGITS}d}{change.position[_DIGITS:]}"
+            return replace(change, position=position, told=change.position)
         return change
 
     def moves(self) -> dict[str, tuple[int | None, int]]:

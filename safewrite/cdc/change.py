@@ -87,6 +87,8 @@ class Change:
     unordered: str | None = None
     """Why the source's position does not order it; ``position`` is Kafka's offset alone then."""
     beginning: Beginning | None = None
+    told: str | None = None
+    """The position that the source told, where ``position`` is a later one (``safewrite.cdc.beginnings``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +44,10 @@ class Part:
 
 _YEAR_9999_MS = 253_402_300_800_000
 NO_SHAPE = Shape({}, {})
+_SAME_MAX = 1000
+_NUMBERS = frozenset({int, float, bool, Decimal})
+"""Types of values that stand in for no other."""
+_UNREADABLE = (UndecodableError, OverflowError, ValueError, TypeError, KeyError, AttributeError)
 
 
 class Debezium:
@@ -51,6 +56,8 @@ class Debezium:
     def __init__(self, placeholder: Placeholder) -> None:
         self._placeholder = placeholder
         self._shapes: dict[str, Shape] = {}
+        self._same: dict[int, tuple[Mapping[str, Any], Shape]] = {}
+        """The shape of a schema that is the same object as before; it is kept, so that no other gets its id."""
 
     def changes(self, record: Record, key: Part | None, value: Part | None) -> Sequence[Change] | Ignored:
         """What a record says.
@@ -89,9 +96,9 @@ class Debezium:
             unordered=unordered,
             beginning=None if unordered else beginning_of(source),
         )
-        return self._checked(change)
+        return self._checked(change, key)
 
-    def _checked(self, change: Change) -> list[Change]:
+    def _checked(self, change: Change, key: Part | None) -> list[Change]:
         if change.op is Op.TRUNCATE:
             return [replace(change, keys=None)]
         if change.op is Op.UPSERT and change.after is None:
@@ -99,8 +106,19 @@ class Debezium:
         if change.keys is None and change.op is Op.DELETE and change.before is None:
             raise UndecodableError("the event names no row: it has neither a key nor a row before the change")
         header = NEW_KEY if change.op is Op.DELETE else OLD_KEY
-        moved = _header(change.record, header)
+        moved = self._moved(_header(change.record, header), key)
         return [change if moved is None else replace(change, moved=moved)]
+
+    def _moved(self, moved: dict[str, Any] | None, key: Part | None) -> dict[str, Any] | None:
+        """The key of a header, read as the record's own key is; None if it cannot be."""
+        try:
+            return (
+                None
+                if moved is None
+                else self._key(Part(moved, key.schema, key.version) if key else Part(moved))
+            )
+        except UndecodableError:
+            return None
 
     # --- rows and keys ----------------------------------------------------------------------------
     def _key(self, key: Part | None) -> dict[str, Any] | None:
@@ -121,24 +139,50 @@ class Debezium:
         if not isinstance(row, dict):
             raise UndecodableError(f"a row is no struct but {type(row).__name__}")
         stands_in, columns = self._placeholder.stands_in, shape.columns
-        return {
-            str(name): UNAVAILABLE
-            if stands_in(value)
-            else (None if value is None else _converted(name, value, columns.get(name)))
-            for name, value in row.items()
-        }
+        found: dict[str, Any] = {}
+        name = ""
+        try:
+            for name, value in row.items():
+                if value is None:
+                    found[name] = None
+                elif type(value) not in _NUMBERS and stands_in(value):
+                    found[name] = UNAVAILABLE
+                else:
+                    column = columns.get(name)
+                    found[name] = value if column is None else column.read(value)
+        except _UNREADABLE as error:
+            raise _refused(name, row[name], columns.get(name), error) from error
+        return found
 
     # --- schemas ----------------------------------------------------------------------------------
     def _shape(self, value: Part) -> Shape:
-        if value.schema is None:
+        schema = value.schema
+        if schema is None:
             return NO_SHAPE
-        fields = {str(one.get("field")): one for one in value.schema.get("fields") or ()}
+        return self._once(schema, lambda: self._shape_of_row(schema, value.version))
+
+    def _shape_of_row(self, schema: Mapping[str, Any], version: str | None) -> Shape:
+        fields = {str(one.get("field")): one for one in schema.get("fields") or ()}
         row = fields.get("after") or fields.get("before")
         if row is None:
             raise UndecodableError("the schema has neither before nor after")
-        return self._columns(row, value.version)
+        return self._columns(row, version)
 
     def _columns(self, schema: Mapping[str, Any], version: str | None) -> Shape:
+        return self._once(schema, lambda: self._shape_of(schema, version))
+
+    def _once(self, schema: Mapping[str, Any], make: Callable[[], Shape]) -> Shape:
+        """What is made of a schema, once for each object: a batch has few of them, and many records."""
+        same = self._same.get(id(schema))
+        if same is not None and same[0] is schema:
+            return same[1]
+        if len(self._same) > _SAME_MAX:
+            self._same.clear()
+        made = make()
+        self._same[id(schema)] = (schema, made)
+        return made
+
+    def _shape_of(self, schema: Mapping[str, Any], version: str | None) -> Shape:
         known = version if version is not None else json.dumps(schema, sort_keys=True, separators=(",", ":"))
         known = f"{schema.get('name')}:{known}"
         if known not in self._shapes:
@@ -153,10 +197,14 @@ def _converted(name: str, value: Any, column: Column | None) -> Any:
         return value
     try:
         return column.read(value)
-    except UndecodableError as error:
-        raise UndecodableError(f"column {name!r}: {error}") from error
-    except (OverflowError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UndecodableError(f"column {name!r}: {value!r} is no {column.type} ({error})") from error
+    except _UNREADABLE as error:
+        raise _refused(name, value, column, error) from error
+
+
+def _refused(name: str, value: Any, column: Column | None, error: Exception) -> UndecodableError:
+    if isinstance(error, UndecodableError) or column is None:
+        return UndecodableError(f"column {name!r}: {error}")
+    return UndecodableError(f"column {name!r}: {value!r} is no {column.type} ({error})")
 
 
 def _table_of(source: Mapping[str, Any]) -> SourceTable:

@@ -47,6 +47,7 @@ class Decoder:
         self._avro = None if schema_of is None else Avro(schema_of)
         self._debezium = Debezium(Placeholder(placeholder))
         self._dms = Dms(before_image=before_image)
+        self._keys, self._values = Parts(), Parts()
 
     def decode(self, records: Iterable[Record]) -> Decoded:
         """Decode all records.
@@ -87,7 +88,7 @@ class Decoder:
             if self._avro is None:
                 raise UndecodableError("no schema registry is configured")
             return self._debezium.changes(record, self._avro.part(record.key), self._avro.part(record.value))
-        return self._debezium.changes(record, _part(record.key), _part(record.value))
+        return self._debezium.changes(record, self._keys.part(record.key), self._values.part(record.value))
 
 
 def _json(data: bytes | None) -> Any:
@@ -100,14 +101,58 @@ def _json(data: bytes | None) -> Any:
         raise UndecodableError(f"the bytes are not JSON ({error})") from error
 
 
-def _part(data: bytes | None) -> Part | None:
-    """A key or value of Connect's JSON converter, with its schema around it or without."""
-    content = _json(data)
-    if content is None:
-        return None
-    if isinstance(content, dict) and set(content) == {"schema", "payload"}:
+_FIRST, _THEN = '{"schema":', ',"payload":'
+_SCHEMAS_MAX = 256
+
+
+class Parts:
+    """Reads keys and values of Connect's JSON converter, with their schemas around them or without.
+
+    The schema is most of a record, and the same in almost all of a topic: its bytes are compared, and read once.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[tuple[bytes, dict[str, Any]]] = []
+        """What precedes a payload, and the schema in it; the one that was met last is first."""
+
+    def part(self, data: bytes | None) -> Part | None:
+        """The payload and its schema; None where there is no payload."""
+        if data is None:
+            return None
+        for place, (before, schema) in enumerate(self._known):
+            if data.startswith(before) and data.endswith(b"}"):
+                try:
+                    payload = json.loads(data[len(before) : -1], parse_float=Decimal)
+                except ValueError:
+                    break  # more than a payload comes after the schema
+                if place:
+                    self._known.insert(0, self._known.pop(place))
+                return None if payload is None else Part(payload, schema)
+        return self._whole(data)
+
+    def _whole(self, data: bytes) -> Part | None:
+        content = _json(data)
+        if content is None:
+            return None
+        if not isinstance(content, dict) or set(content) != {"schema", "payload"}:
+            return Part(content)
         schema = content["schema"]
         if schema is not None and not isinstance(schema, dict):
             raise UndecodableError("the schema around the payload is no schema")
+        if schema is not None:
+            self._learn(data, schema)
         return None if content["payload"] is None else Part(content["payload"], schema)
-    return Part(content)
+
+    def _learn(self, data: bytes, schema: dict[str, Any]) -> None:
+        text = data.decode("utf-8", "replace")
+        if not text.startswith(_FIRST + "{"):  # written by another converter, with spaces or in another order
+            return
+        _, end = _WHOLE.raw_decode(text, len(_FIRST))
+        if text.startswith(_THEN, end):
+            before = text[: end + len(_THEN)].encode()
+            if data.startswith(before):  # not where a character was replaced
+                self._known.insert(0, (before, schema))
+                del self._known[_SCHEMAS_MAX:]
+
+
+_WHOLE = json.JSONDecoder()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -25,7 +25,9 @@ from safewrite.cdc.dms import BEFORE_IMAGE
 from safewrite.cdc.frames import LACKS, OP, Frame, frame_of
 from safewrite.cdc.lake import Lake, keys_of
 from safewrite.cdc.ledger import Books, Line, listed
+from safewrite.cdc.left_out import LeftOut
 from safewrite.cdc.logical import UNAVAILABLE_TEXT
+from safewrite.cdc.reading import rows_with
 from safewrite.cdc.registry import Registry
 from safewrite.cdc.routing import Router
 from safewrite.cdc.rows import Rows, rows_of
@@ -46,7 +48,9 @@ class Share:
     found: sw.Table | None
     frame: Frame | None = None
     changes: Sequence[Change] = ()
-    keys: tuple[str, ...] = ()
+    made: Rows = field(default_factory=Rows)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Columns that the table cannot have, and why."""
     positions: dict[str, int] = field(default_factory=dict)
     snapshots: Snapshots | None = None
     dead: list[DeadLetter] = field(default_factory=list)
@@ -123,7 +127,9 @@ class Landing:
                 f"{table.primary_key}. Nothing of the batch was committed. Correct primary_key, or land in a table of another name."
             )
         made = rows_of(table, new, recorded)
-        share.keys, share.changes = made.keys, new
+        share.made, share.changes = made, new
+        if any(row.other is not None for row in made.rows):
+            self._left_out(share).follow_keys(again=counts is not None)
         frame = self._fitted(share, made)
         share.dead = [*made.dead, *frame.dead]
         line.dead += len({id(letter.record) for letter in share.dead})
@@ -146,6 +152,17 @@ class Landing:
             if not _knows_job(positions, self.config.job):
                 line.begins_at = line.offsets
         return share
+
+    def _left_out(self, share: Share) -> LeftOut:
+        """Looks for the values that the rows of a share lack."""
+        found, made, options = share.found, share.made, self.config.storage_options
+        columns = dict.fromkeys(() if found is None else found.schema.names)
+        columns |= dict.fromkeys(made.types) | dict.fromkeys(name for row in made.rows for name in row.values)
+
+        def read(wanted: Sequence[tuple[object, ...]]) -> list[dict[str, object]]:
+            return [] if found is None else rows_with(found, made.keys, wanted, options)
+
+        return LeftOut(share.table, made, columns, read)
 
     def _fitted(self, share: Share, made: Rows) -> Frame:
         """The frame of rows, once the table has the columns that they bring; what it cannot have are dead letters."""
@@ -170,7 +187,7 @@ class Landing:
                         found = self._with_columns(table, made.keys, found, [field])
                 except (sw.InvalidInputError, sw.WouldAlterError) as error:
                     refused[field.name] = str(error)
-            share.found = found
+            share.found, share.refused = found, refused
             return frame_of(table, made, found.schema, refused)
 
     def _with_columns(
@@ -221,26 +238,47 @@ class Landing:
         table, frame, found = share.table, share.frame, share.found
         assert frame is not None
         assert found is not None
+        receipt: sw.Receipt | None
         try:
             receipt = self._applied(share, found, frame, ranges)
         except sw.InvalidInputError as error:
             if not frame.lacking or table.dead_letters == "fail":
                 raise
-            # A value that the source left out may be in no place at all: then such rows land if the batch itself has it.
-            log.warning(
-                "table %s: rows that lack values are dead letters in this batch: %s", table.name, error
-            )
-            made = rows_of(table, share.changes, share.keys, carry=False)
-            frame = frame_of(table, made, found.schema)
-            letters = [*made.dead, *frame.dead]
-            self.books.write_letters(letters, ranges)
-            share.line.dead = len({id(letter.record) for letter in letters})
-            share.line.split = frame.data.num_rows - frame.changes
-            if not frame.data.num_rows:
-                return
-            receipt = self._applied(share, found, frame, ranges)
+            log.warning("table %s: rows that lack values nobody has are dead letters: %s", table.name, error)
+            receipt = self._applied_without_unknown(share, found, ranges)
+        if receipt is None:
+            return
         share.line.count(receipt.changes or {})
         share.line.version = receipt.version
+
+    def _applied_without_unknown(self, share: Share, found: sw.Table, ranges: Ranges) -> sw.Receipt | None:
+        """The receipt of a share without the rows that lack a value which nobody has; None if none is left."""
+        table, made = share.table, share.made
+        if table.sequence == "source":
+            unknown = self._left_out(share).unknown()
+            lost = {id(letter.record) for letter in unknown}
+            made.rows = [row for row in made.rows if id(row.change.record) not in lost]
+            made.dead += [replace(letter, table=table.name) for letter in unknown]
+            frame = self._with_letters(share, made, found, ranges)
+            try:
+                return self._applied(share, found, frame, ranges) if frame.data.num_rows else None
+            except sw.InvalidInputError as error:
+                if not frame.lacking:
+                    raise
+                log.warning("table %s: all rows that lack values are dead letters: %s", table.name, error)
+        # Columns of the rows order the changes: then such rows land if the batch itself has their values.
+        made = rows_of(table, share.changes, made.keys, carry=False)
+        frame = self._with_letters(share, made, found, ranges)
+        return self._applied(share, found, frame, ranges) if frame.data.num_rows else None
+
+    def _with_letters(self, share: Share, made: Rows, found: sw.Table, ranges: Ranges) -> Frame:
+        """The frame of rows, once the letters of the others are kept."""
+        frame = frame_of(share.table, made, found.schema, share.refused)
+        letters = [*made.dead, *frame.dead]
+        self.books.write_letters(letters, ranges)
+        share.line.dead = len({id(letter.record) for letter in letters})
+        share.line.split = frame.data.num_rows - frame.changes
+        return frame
 
     def _applied(self, share: Share, found: sw.Table, frame: Frame, ranges: Ranges) -> sw.Receipt:
         table = share.table
@@ -255,7 +293,7 @@ class Landing:
         again = known is not None and newest is not None and newest <= known
         return found.apply_changes(
             frame.data,
-            keys=list(share.keys),
+            keys=list(share.made.keys),
             sequence_by=[EPOCH, *(table.precombine_key or ()), SEQUENCE],
             delete_when=[(OP, "=", "d")],
             truncate_when=[(OP, "=", "t")],

@@ -22,13 +22,15 @@ _INSTANT = pa.timestamp("us", tz="UTC")
 class Row:
     """One row of a frame of changes; a change of a key makes two.
 
-    ``lacks`` names the columns whose values the source left out.
+    ``lacks`` names the columns whose values the source left out.  ``other`` is the key of the other half of a change of
+    a key that came as a delete and an insert.
     """
 
     op: Op
     values: dict[str, Any]
     change: Change
     lacks: tuple[str, ...] = ()
+    other: tuple[Any, ...] | None = None
 
 
 @dataclass
@@ -120,14 +122,15 @@ class _Maker:
         at = tuple(key.values())
         if change.op is Op.DELETE:
             self._known.pop(at, None)
-            return [Row(Op.DELETE, order | self._ordering(before or {}) | key, change)]
+            values = order | self._ordering(before or {}) | key
+            return [Row(Op.DELETE, values, change, other=self._other_key(change))]
         whole = {**(after or {}), **key}
         lacks = tuple(name for name, value in whole.items() if value is UNAVAILABLE) if self._carry else ()
         if lacks:
             whole |= dict.fromkeys(lacks)
         elif not self._carry:
             whole = self._filled(change, at, whole)
-        row = Row(Op.UPSERT, order | whole, change, lacks)
+        row = Row(Op.UPSERT, order | whole, change, lacks, self._other_key(change))
         self._ordering(whole)
         old = self._old_key(before, key)
         if old is None:
@@ -203,6 +206,14 @@ class _Maker:
             return None
         self._known.pop(tuple(old.values()), None)
         return old
+
+    def _other_key(self, change: Change) -> tuple[Any, ...] | None:
+        """The key of the other half of a change of a key, where its header has all of it."""
+        moved = self._named(change.moved)
+        if not moved or self._table.sequence != "source":
+            return None
+        key = tuple(moved.get(name) for name in self._made.keys)
+        return None if None in key else key
 
     def _ordering(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The values of the columns that order changes, besides the position."""

@@ -49,8 +49,9 @@ class LocalObjects:
         found = []
         try:
             for folder, _, names in os.walk(top, onerror=_raise):
+                inside = Path(folder).relative_to(self.folder).as_posix()
                 for name in names:
-                    path = (Path(folder) / name).relative_to(self.folder).as_posix()
+                    path = name if inside == "." else f"{inside}/{name}"
                     if path.startswith(prefix) and path > start_after:
                         with contextlib.suppress(FileNotFoundError):  # removed while we looked
                             status = (self.folder / path).stat()

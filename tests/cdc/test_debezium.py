@@ -209,3 +209,26 @@ def test_an_event_without_a_position_says_why() -> None:
     for source in (postgres(None), {"connector": "db2", "table": "t"}):
         (change,) = decoded(record(event("c", {"id": 1}, source=source), {"id": 1})).changes
         assert change.unordered
+
+
+def test_a_schema_that_was_read_before_is_read_by_its_bytes() -> None:
+    """And what is no payload behind such bytes is still judged whole."""
+
+    def coded(payload: object, fields: list[dict[str, Any]] = CUSTOMER) -> bytes:
+        return json.dumps(with_schema(payload, fields), separators=(",", ":")).encode()
+
+    known = coded(event("c", {"id": 1, "name": "Zoë"}))
+    wider = [*CUSTOMER, {"type": "int64", "optional": True, "field": "n"}]
+    twice = known[:-1] + b',"payload":' + json.dumps(event("c", {"id": 5, "name": "x"})).encode() + b"}"
+    given = [
+        known, coded(event("c", {"id": 2, "name": None})), coded(event("c", {"id": 3, "name": "", "n": 7}), wider),
+        coded(event("c", {"id": 4, "name": "again"})), known[:-1] + b',"more":1}', known[:-1], known + b"}", twice,
+    ]  # fmt: skip
+    found = decoded(*(record(value, {"id": 1}, offset=place) for place, value in enumerate(given)))
+    rows = {change.record.offset: change.after for change in found.changes}
+    assert rows == {
+        0: {"id": 1, "name": "Zoë"}, 1: {"id": 2, "name": None}, 2: {"id": 3, "name": "", "n": 7}, 3: {"id": 4, "name": "again"},
+        7: {"id": 5, "name": "x"},
+    }  # fmt: skip
+    assert [str(one.types.get("n")) for one in found.changes[:4]] == ["None", "None", "int64", "None"]
+    assert [letter.record.offset for letter in found.dead] == [4, 5, 6]

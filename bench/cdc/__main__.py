@@ -1,0 +1,91 @@
+"""The command: ``python -m bench.cdc --changes 100000 --kills 10``; its exit code is 1 if a row differs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.cdc.rivals import NAMES
+from bench.cdc.run import Outcome, Plan, run
+
+
+def main() -> int:
+    """Run, print the report, and say by the exit code whether both lakes equal PostgreSQL."""
+    parser = argparse.ArgumentParser(prog="python -m bench.cdc", description=__doc__)
+    parser.add_argument("--changes", type=int, default=5000, help="changes of rows in PostgreSQL")
+    parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each job's driver")
+    parser.add_argument("--broker-restarts", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=1000, help="records in a batch of a job")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--format", choices=["delta", "iceberg", "both"], default="both")
+    parser.add_argument(
+        "--rivals", nargs="*", choices=NAMES, default=[], help="who lands the same records too"
+    )
+    parser.add_argument("--rival-batches", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("out/cdc"), help="folder of the report")
+    given = parser.parse_args()
+    forms = ("delta", "iceberg") if given.format == "both" else (given.format,)
+    plan = Plan(
+        given.seed,
+        given.changes,
+        given.kills,
+        given.broker_restarts,
+        forms,
+        given.batch,
+        tuple(given.rivals),
+        given.rival_batches,
+    )
+    console = Console()
+    folder = Path(tempfile.mkdtemp(prefix="safewrite-cdc-"))
+    console.print(f"files of the run: {folder}")
+    outcome = run(plan, folder, console.print)
+    given.out.mkdir(parents=True, exist_ok=True)
+    (given.out / "report.json").write_text(json.dumps(outcome.to_dict(), indent=1))
+    show(outcome, console)
+    return 0 if outcome.is_exact else 1
+
+
+def show(outcome: Outcome, console: Console) -> None:
+    """The report as tables."""
+    told = ", ".join(f"{number} {what}" for what, number in outcome.workload.items())
+    console.print(f"{outcome.changes} changes ({told}) in {outcome.elapsed_s:.0f} s")
+    console.print(f"{outcome.topic} records in Kafka")
+    grid = Table("lake", "table", "rows", "lost", "revived", "doubled", "stale")
+    for verdict in outcome.verdicts:
+        for one in verdict.tables:
+            numbers = (one.rows, one.lost, one.revived, one.doubled, one.stale)
+            grid.add_row(verdict.form, one.table, *map(str, numbers))
+    for name, tables in outcome.rivals.items():
+        for one in tables:
+            title = f"{name} (stopped)" if name in outcome.stopped else name
+            grid.add_row(
+                title, one.table, *map(str, (one.rows, one.lost, one.revived, one.doubled, one.stale))
+            )
+    console.print(grid)
+    books = Table("lake", "records in", "landed", "dead", "ignored", "batches", "kills", "broker restarts")
+    for verdict in outcome.verdicts:
+        numbers = (
+            verdict.records,
+            verdict.landed,
+            verdict.dead,
+            verdict.ignored,
+            verdict.batches,
+            verdict.kills,
+        )
+        books.add_row(verdict.form, *map(str, numbers), str(outcome.broker_restarts))
+    console.print(books)
+    for name, why in outcome.stopped.items():
+        console.print(f"{name} stopped: {why}", style="red", markup=False)
+    for verdict in outcome.verdicts:
+        for text in (*verdict.faults, *(example for one in verdict.tables for example in one.examples)):
+            console.print(f"{verdict.form}: {text}", style="red", markup=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

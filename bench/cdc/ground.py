@@ -1,0 +1,179 @@
+"""Starts PostgreSQL, Kafka and Debezium with the workload's tables, and runs jobs as processes that can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import psycopg2
+
+from bench.cdc.workload import TABLES, Workload
+from bench.servers.catalogs import Postgres
+from bench.servers.connect import Debezium
+from bench.servers.kafka import Kafka
+from bench.servers.servers import spawn
+
+ROOT = Path(__file__).parents[2]
+JARS = Path(os.environ.get("SAFEWRITE_JARS", ROOT / "jars")).resolve() / "spark"
+PREFIX = "shop"
+PATTERN = rf"{PREFIX}\.public\..*"
+DATABASE = "lake"
+SMALL_SPARK = {
+    "spark.master": "local[1]",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.session.timeZone": "UTC",
+}
+Form = Literal["delta", "iceberg"]
+
+
+@dataclass
+class Ground:
+    """The servers, and the workload whose tables they capture."""
+
+    folder: Path
+    kafka: Kafka
+    debezium: Debezium
+    postgres: str
+    workload: Workload
+
+
+@contextmanager
+def ground(folder: Path, seed: int) -> Iterator[Ground]:
+    """All servers, the tables created and captured."""
+    with ExitStack() as stack:
+        postgres = stack.enter_context(Postgres(folder, settings={"wal_level": "logical"}))
+        kafka = stack.enter_context(Kafka(folder))
+        address = f"{postgres.endpoint_url}/postgres"
+        workload = Workload(address, seed)
+        stack.callback(workload.close)
+        workload.create()
+        debezium = Debezium(
+            folder,
+            postgres=address,
+            kafka=kafka.endpoint_url,
+            prefix=PREFIX,
+            tables=[f"public.{table.name}" for table in TABLES],
+            settings={
+                # Both halves of a changed key in one partition: the insert needs large values that the delete's row has.
+                "topic.creation.groups": "large",
+                "topic.creation.large.include": "|".join(
+                    rf"{PREFIX}\.public\.{table.name}" for table in TABLES if table.toast
+                ),
+                "topic.creation.large.partitions": "1",
+                "topic.creation.large.replication.factor": "1",
+            },
+        )
+        stack.enter_context(debezium)
+        _wait_until_it_streams(address)
+        yield Ground(folder, kafka, debezium, address, workload)
+
+
+def _wait_until_it_streams(address: str) -> None:
+    """Wait for the end of the snapshot; the connector runs long before."""
+    deadline = time.monotonic() + 120.0
+    with closing(psycopg2.connect(address)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            while time.monotonic() < deadline:
+                cursor.execute("SELECT count(*) FROM pg_replication_slots WHERE active")
+                if cursor.fetchone() == (1,):
+                    return
+                time.sleep(0.1)
+    raise RuntimeError("Debezium does not stream")
+
+
+@dataclass
+class Job:
+    """One job of all tables in one format: its configuration, and a driver at a time."""
+
+    folder: Path
+    form: Form
+    servers: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    batch: int = 1000
+    _driver: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def lake(self) -> Path:
+        return self.folder / f"lake-{self.form}"
+
+    @property
+    def catalog(self) -> dict[str, str]:
+        """PyIceberg's properties of the catalog."""
+        uri = f"sqlite:///{self.folder}/catalog.db"
+        return {"name": "local", "type": "sql", "uri": uri, "warehouse": f"file://{self.lake}"}
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"driver-{self.form}.log"
+
+    def write_config(self) -> Path:
+        """The file of the configuration."""
+        self.lake.mkdir(exist_ok=True)
+        place = {"warehouse": str(self.lake)} if self.form == "delta" else {"catalog": self.catalog}
+        config = {
+            "job": f"shop-{self.form}",
+            "kafka": {
+                "servers": self.servers,
+                "pattern": PATTERN,
+                "max_offsets_per_trigger": self.batch,
+                # A topic that Debezium has just made is seen at once.
+                "options": {"kafka.metadata.max.age.ms": "1000"},
+            },
+            "envelope": "debezium-json",
+            "checkpoint": str(self.folder / f"checkpoint-{self.form}"),
+            "trigger": {"interval_s": 0.2},
+            "job_tables": {"format": self.form},
+            "tables": [
+                {"database": DATABASE, "table": one.name, "source": f"public.{one.name}", "format": self.form}
+                for one in TABLES
+            ],
+            **place,
+            **self.settings,
+        }
+        file = self.folder / f"job-{self.form}.json"
+        file.write_text(json.dumps(config, indent=1))
+        return file
+
+    def start(self) -> None:
+        """A driver by the command line; call it from a thread that outlives it."""
+        settings = [f"--conf={name}={value}" for name, value in SMALL_SPARK.items()]
+        code = "from safewrite.cli import main; main()"
+        command = [sys.executable, "-c", code, "--log-level", "info", "cdc", "run"]
+        command += ["--config", str(self.write_config()), "--jars", str(JARS), *settings]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with self.log.open("ab") as log:
+            self._driver = spawn(command, log, env=environment, cwd=self.folder, own_group=True)
+
+    @property
+    def ended(self) -> int | None:
+        """The exit code of a driver that ended by itself."""
+        return None if self._driver is None else self._driver.poll()
+
+    def kill(self) -> None:
+        """SIGKILL to the driver and its Java, which lead a group of their own."""
+        if self._driver is not None:
+            if self._driver.poll() is None:
+                os.killpg(self._driver.pid, signal.SIGKILL)
+            self._driver.wait()
+            self._driver = None
+
+    @property
+    def files(self) -> int:
+        """How many files the lake has: it grows with each commit."""
+        return sum(1 for _ in self.lake.rglob("*.*")) if self.lake.exists() else 0

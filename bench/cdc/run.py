@@ -1,0 +1,208 @@
+"""Runs the workload while jobs land it, kills their drivers, restarts the broker, and judges what is there at the end."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bench.cdc.check import Difference, differences, is_marked, read, rival_differences
+from bench.cdc.ground import Form, Ground, Job, ground
+from bench.cdc.rivals import land
+from bench.cdc.topic import copy
+from safewrite.cdc import verify
+
+_STUCK_S = 600.0
+"""A job that lands nothing for so long has failed."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does; one seed gives one workload."""
+
+    seed: int = 1
+    changes: int = 2000
+    kills: int = 2
+    broker_restarts: int = 1
+    forms: tuple[Form, ...] = ("delta", "iceberg")
+    batch: int = 500
+    rivals: tuple[str, ...] = ()
+    rival_batches: int = 5
+
+
+@dataclass
+class Verdict:
+    """What became of one job."""
+
+    form: Form
+    tables: list[Difference]
+    records: int
+    landed: int
+    dead: int
+    ignored: int
+    faults: tuple[str, ...]
+    kills: int
+    batches: int
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.faults and self.dead == 0 and all(one.flaws == 0 for one in self.tables)
+
+
+@dataclass
+class Outcome:
+    """A whole run."""
+
+    plan: Plan
+    workload: dict[str, int]
+    changes: int
+    verdicts: list[Verdict] = field(default_factory=list)
+    broker_restarts: int = 0
+    topic: int = 0
+    """Records that Kafka has."""
+    rivals: dict[str, list[Difference]] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    """Rivals that failed before the end, and why."""
+    elapsed_s: float = 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        counted = all(
+            one.records == self.topic == one.landed + one.dead + one.ignored for one in self.verdicts
+        )
+        return bool(self.verdicts) and counted and all(one.is_exact for one in self.verdicts)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
+    """Run a plan in a folder."""
+    started = time.monotonic()
+    with ground(folder, plan.seed) as servers:
+        say(f"PostgreSQL, Kafka and Debezium run; {plan.changes} changes, seed {plan.seed}")
+        jobs = [Job(folder, form, servers.kafka.endpoint_url, batch=plan.batch) for form in plan.forms]
+        try:
+            outcome = _under_faults(plan, servers, jobs, say)
+        finally:
+            for job in jobs:
+                job.kill()
+        for job, verdict in zip(jobs, outcome.verdicts, strict=True):
+            verdict.tables.extend(differences(servers.postgres, job))
+        outcome.topic = copy(servers.kafka.endpoint_url, folder / "topic").num_rows
+        for name in plan.rivals:
+            if (stopped := land(name, folder / "topic", folder / name, plan.rival_batches)) is not None:
+                outcome.stopped[name] = stopped
+            outcome.rivals[name] = rival_differences(servers.postgres, folder / name)
+    outcome.elapsed_s = time.monotonic() - started
+    return outcome
+
+
+def _under_faults(plan: Plan, servers: Ground, jobs: Sequence[Job], say: Any) -> Outcome:
+    draw = random.Random(plan.seed)
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        parts = max(1, plan.kills)
+        try:
+            for part in range(parts):
+                share = plan.changes * (part + 1) // parts - plan.changes * part // parts
+                servers.workload.run(share, plan.changes, plan.changes * part // parts)
+                reached[part].wait()
+            servers.workload.mark()
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    reached = [threading.Event() for _ in range(max(1, plan.kills))]
+    worker = threading.Thread(target=work, name="workload")
+    worker.start()
+    restarts = 0
+    for kill in range(plan.kills):
+        for job in jobs:
+            before = job.files
+            job.start()
+            _wait(lambda job=job, before=before: job.files > before or not worker.is_alive(), job, failed)
+        if kill in _chosen(plan):
+            servers.kafka.restart()
+            restarts += 1
+            say(f"the broker was restarted ({restarts})")
+        reached[kill].set()
+        for job in jobs:
+            time.sleep(draw.uniform(0.0, 3.0))
+            job.kill()
+        say(f"both drivers were killed ({kill + 1})")
+    for event in reached:
+        event.set()
+    for job in jobs:
+        job.start()
+    worker.join()
+    if failed:
+        raise failed[0]
+    outcome = Outcome(plan, servers.workload.told, servers.workload.changes, broker_restarts=restarts)
+    for job in jobs:
+        _wait(lambda job=job: is_marked(job), job, failed)
+        _wait(lambda job=job: _is_closed(job), job, failed)
+        job.kill()
+        outcome.verdicts.append(_books(job, plan.kills))
+    return outcome
+
+
+def _chosen(plan: Plan) -> set[int]:
+    """The kills before which the broker is restarted."""
+    return {
+        plan.kills * (2 * number + 1) // (2 * plan.broker_restarts) for number in range(plan.broker_restarts)
+    }
+
+
+def _wait(done: Any, job: Job, failed: Sequence[BaseException]) -> None:
+    deadline, files = time.monotonic() + _STUCK_S, job.files
+    while not done():
+        if failed:
+            raise failed[0]
+        if job.ended is not None:
+            tail = job.log.read_text(errors="replace")[-3000:]
+            raise RuntimeError(f"the driver of {job.form} ended by itself with {job.ended}:\n{tail}")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the job of {job.form} is stuck; see {job.log}")
+        time.sleep(0.3)
+        if job.files > files:
+            deadline, files = time.monotonic() + _STUCK_S, job.files
+
+
+def _is_closed(job: Job) -> bool:
+    """Whether the ledger has a line for all that landed: its last batch came after the tables'."""
+    before = read(job, f"shop-{job.form}_ledger", "cdc")
+    time.sleep(2.0)
+    after = read(job, f"shop-{job.form}_ledger", "cdc")
+    return before is not None and after is not None and before.num_rows == after.num_rows
+
+
+def _books(job: Job, kills: int) -> Verdict:
+    """The sums of a job's ledger."""
+    name = f"shop-{job.form}"
+    ledger = read(job, f"{name}_ledger", "cdc")
+    letters = read(job, f"{name}_dead_letters", "cdc")
+    told = verify(name, ledger if ledger is not None else pa.table({}), letters)
+
+    def total(what: str) -> int:
+        return sum(account.totals[what] for account in told.accounts)
+
+    landed = total("changes") - total("split") + total("earlier")
+    return Verdict(
+        job.form,
+        [],
+        total("records"),
+        landed,
+        total("dead"),
+        total("ignored"),
+        told.faults,
+        kills,
+        told.batches,
+    )

@@ -1,0 +1,158 @@
+"""Measures the job's own work: ``python -m bench.cdc.throughput``; rows by second of CPU, and what idle tables cost.
+
+Batches go to the job's ``Landing`` without Kafka and Spark, on local Delta tables.  CPU seconds of the process are counted,
+all threads, so a busy machine tells nearly the same as an idle one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from safewrite.cdc.batch import Batch
+from safewrite.cdc.change import Record
+from safewrite.cdc.config import load
+from safewrite.cdc.landing import Landing
+
+_FIELDS = [
+    {"type": "int64", "optional": False, "field": "id"},
+    {"type": "string", "optional": True, "field": "name"},
+    {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp", "field": "at"},
+    {"type": "double", "optional": True, "field": "price"},
+    {"type": "int32", "optional": True, "field": "quantity"},
+    {"type": "string", "optional": True, "field": "note"},
+]
+
+
+@dataclass
+class Events:
+    """Events as Debezium's connector for PostgreSQL writes them in JSON, each with its schema."""
+
+    tables: int = 1
+    offset: int = 0
+
+    def batch(self, number: int, ids: Iterable[int], op: Callable[[int], str], table: int = 0) -> Batch:
+        """One event for each id."""
+        records = []
+        for key in ids:
+            self.offset += 1
+            records.append(_record(f"t{table}", key, op(key), self.offset))
+        return Batch.of_records(number, records, {"topic": "id-1"})
+
+
+def landing(folder: Path, tables: int = 1) -> Landing:
+    """A job of so many tables."""
+    given = {
+        "job": "bench",
+        "kafka": {"servers": "none", "topics": ["topic"]},
+        "envelope": "debezium-json",
+        "checkpoint": "none",
+        "warehouse": str(folder),
+        "tables": [{"database": "db", "table": f"t{number}"} for number in range(tables)],
+    }
+    return Landing(load(given))
+
+
+def append_only(rows: int, size: int) -> float:
+    """Rows for a second of CPU, of inserts of new keys."""
+    with tempfile.TemporaryDirectory() as folder:
+        job, events = landing(Path(folder)), Events()
+        job.land(events.batch(0, range(10), lambda _: "c"))
+        batches = [
+            events.batch(1 + place, range(10 + start, 10 + start + size), lambda _: "c")
+            for place, start in enumerate(range(0, rows, size))
+        ]
+        return rows / _cpu_s(lambda: [job.land(batch) for batch in batches])
+
+
+def half_updates(rows: int, size: int) -> float:
+    """Rows for a second of CPU, of batches of which every other row is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        job, events = landing(Path(folder)), Events()
+        job.land(events.batch(0, range(size), lambda _: "c"))
+        batches = []
+        for place, start in enumerate(range(0, rows, size)):
+            first = start + size // 2
+            batches.append(
+                events.batch(1 + place, range(first, first + size), lambda key, end=start + size: "u" if key < end else "c")
+            )  # fmt: skip
+        return rows / _cpu_s(lambda: [job.land(batch) for batch in batches])
+
+
+def idle_table_ms(tables: int, rounds: int) -> float:
+    """Milliseconds of CPU that a table without changes adds to a batch."""
+    costs = []
+    for count in (1, tables):
+        with tempfile.TemporaryDirectory() as folder:
+            job, events = landing(Path(folder), count), Events()
+            for table in range(count):
+                job.land(events.batch(0, range(10), lambda _: "c", table))
+            batches = [
+                events.batch(1 + n, range(100 * n, 100 * n + 100), lambda _: "c") for n in range(rounds)
+            ]
+            costs.append(_cpu_s(lambda job=job, batches=batches: [job.land(one) for one in batches]))
+    return (costs[1] - costs[0]) / rounds / (tables - 1) * 1000
+
+
+def growth(batches: int, size: int) -> tuple[float, float]:
+    """Milliseconds of CPU of a batch: the median of the first tenth, and of the last."""
+    with tempfile.TemporaryDirectory() as folder:
+        job, events = landing(Path(folder)), Events()
+        costs = []
+        for number in range(batches):
+            batch = events.batch(number, range(size * number, size * (number + 1)), lambda _: "c")
+            costs.append(_cpu_s(lambda batch=batch: job.land(batch)) * 1000)
+        tenth = max(1, batches // 10)
+        return statistics.median(costs[1 : 1 + tenth]), statistics.median(costs[-tenth:])
+
+
+def _record(table: str, key: int, op: str, offset: int) -> Record:
+    row: dict[str, Any] = {
+        "id": key, "name": f"name {key}", "at": 1_700_000_000_000_000 + key, "price": key / 7, "quantity": key % 100,
+        "note": None if key % 3 else "n" * 20,
+    }  # fmt: skip
+    source = {"connector": "postgresql", "db": "d", "schema": "public", "table": table, "lsn": offset, "txId": offset, "ts_ms": 1_700_000_000_000}  # fmt: skip
+    struct = {"type": "struct", "fields": _FIELDS, "optional": True, "name": f"pg.public.{table}.Value"}
+    schema = {"type": "struct", "fields": [{**struct, "field": "before"}, {**struct, "field": "after"}]}
+    payload = {"before": None, "after": row, "source": source, "op": op, "ts_ms": 1_700_000_000_000}
+    named = {"schema": {"type": "struct", "fields": _FIELDS[:1]}, "payload": {"id": key}}
+    value = json.dumps({"schema": schema, "payload": payload}, separators=(",", ":")).encode()
+    return Record("topic", 0, offset, json.dumps(named, separators=(",", ":")).encode(), value)
+
+
+def _cpu_s(what: Callable[[], object]) -> float:
+    started = time.process_time()
+    what()
+    return time.process_time() - started
+
+
+def main() -> None:
+    """Print one row for each figure."""
+    parser = argparse.ArgumentParser(prog="python -m bench.cdc.throughput", description=__doc__)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--size", type=int, default=20_000, help="rows in a batch")
+    parser.add_argument(
+        "--batches", type=int, default=200, help="batches of 100 rows, to see what a batch costs later"
+    )
+    given = parser.parse_args()
+    grid = Table("what", "figure", "unit")
+    grid.add_row("append-only", f"{append_only(given.rows, given.size):,.0f}", "rows/s of CPU")
+    grid.add_row("half updates", f"{half_updates(given.rows, given.size):,.0f}", "rows/s of CPU")
+    grid.add_row("an idle table, of 50", f"{idle_table_ms(50, 20):.2f}", "ms of CPU for a batch")
+    early, late = growth(given.batches, 100)
+    grid.add_row(f"a batch of 100 rows, of {given.batches}", f"{early:.0f}, then {late:.0f}", "ms of CPU")
+    Console().print(grid)
+
+
+if __name__ == "__main__":
+    main()

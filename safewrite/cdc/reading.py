@@ -1,0 +1,68 @@
+"""Reads rows of a job's tables by their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import safewrite as sw
+
+
+def rows_with(
+    found: sw.Table, keys: Sequence[str], wanted: Sequence[tuple[Any, ...]], options: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """The rows of a table, as it was loaded last, that have one of these keys.
+
+    Raises:
+        MissingExtraError: nothing is installed that reads a Delta table.
+        StorageError: the table cannot be read.
+    """
+    try:
+        data = _read(found, keys, wanted, options)
+    except sw.SafewriteError:
+        raise
+    except Exception as error:  # of whatever library reads it
+        raise sw.StorageError(
+            f"Rows of {found.uri} cannot be read, and changes lack values that only they have ({error}). Nothing of the batch was "
+            "committed; it is read again. See whether the table can be read."
+        ) from error
+    some = set(wanted)
+    return [row for row in data.to_pylist() if tuple(row[name] for name in keys) in some]
+
+
+def _read(
+    found: sw.Table, keys: Sequence[str], wanted: Sequence[tuple[Any, ...]], options: Mapping[str, str]
+) -> pa.Table:
+    """Rows whose key columns each have one of the values wanted: those with the keys, and maybe others."""
+    iceberg: Any = getattr(found, "iceberg", None)
+    if iceberg is not None:
+        return iceberg.scan(row_filter=_iceberg_filter(keys, wanted)).to_arrow()
+    try:
+        import deltalake
+    except ModuleNotFoundError as error:
+        raise sw.MissingExtraError(
+            "Changes lack values that only rows of a Delta table have, and deltalake, which reads them, is not installed. Nothing "
+            "of the batch was committed. Install it: pip install 'safewrite-lake[cdc]'."
+        ) from error
+    condition = None
+    for place, name in enumerate(keys):
+        values = pa.array([key[place] for key in wanted], found.schema.field(name).type)
+        one = pc.field(name).isin(values)
+        condition = one if condition is None else condition & one
+    table = deltalake.DeltaTable(found.uri, version=found.version, storage_options=dict(options) or None)
+    return pa.table(table.to_pyarrow_dataset().to_table(filter=condition))
+
+
+def _iceberg_filter(keys: Sequence[str], wanted: Sequence[tuple[Any, ...]]) -> Any:
+    from pyiceberg.expressions import AlwaysTrue, And, In
+
+    one_of: Any = In
+    condition: Any = AlwaysTrue()
+    for place, name in enumerate(keys):
+        values = {key[place] for key in wanted}
+        if all(type(value) in {int, str} for value in values):  # others are compared by the caller
+            condition = And(condition, one_of(name, values))
+    return condition
