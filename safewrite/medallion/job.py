@@ -114,12 +114,17 @@ class Places:
     def put_aside(self, name: str, stage: str, batches: Sequence[tuple[str, pa.Table]]) -> int:
         """Commit bad records, each batch under a key of its own; says how many.
 
+        Rules may change between a crash and the next run: other records, or other reasons, are another batch.
+
         Raises:
             SafewriteError: they are not there, or nobody knows.
         """
         if not batches:
             return 0
-        members = [(short_key(f"{self.config.job}/{name}/{stage}/{key}"), rows) for key, rows in batches]
+        members = [
+            (short_key(f"{self.config.job}/{name}/{stage}/{key}/{_digest(rows)}"), rows)
+            for key, rows in batches
+        ]
         for answer in self.quarantine.append_many(members):
             if isinstance(answer, SafewriteError):
                 raise answer
@@ -215,6 +220,11 @@ def quarantine_rows(name: str, stage: str, file: str, tag: str, bad: Sequence[Ba
         "line": [one.line for one in bad], "reason": [one.reason for one in bad], "text": [one.text for one in bad],
     }  # fmt: skip
     return pa.table(dict(values), schema=QUARANTINE)
+
+
+def _digest(rows: pa.Table) -> str:
+    told = repr([rows[name].to_pylist() for name in ("line", "reason")])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def short_key(text: str) -> str:

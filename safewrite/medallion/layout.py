@@ -44,14 +44,16 @@ class Found:
 
 
 def sort_out(files: Iterable[RawFile], config: Config) -> Found:
-    """Give each file to its table; names that begin with a dot or underscore are other tools' notes."""
+    """Give each file to its table; other names that begin with a dot or underscore are other tools' notes."""
     found = Found({name: [] for name in config.tables})
-    mixed_folder = config.raw.mixed_folder
+    mixed = (config.raw.mixed_folder or "").strip("/") + "/"
     for raw in files:
         parts = raw.path.split("/")
-        if any(part.startswith((".", "_")) for part in parts):
+        in_mixed = mixed != "/" and raw.path.startswith(mixed)
+        is_of_table = len(parts) > 2 and f"{parts[0]}.{parts[1]}" in found.tables
+        named = raw.path.removeprefix(mixed).split("/") if in_mixed else parts[2:] if is_of_table else parts
+        if any(part.startswith((".", "_")) for part in named):
             continue
-        in_mixed = mixed_folder is not None and raw.path.startswith(mixed_folder.strip("/") + "/")
         source = _source(raw, is_mixed=in_mixed)
         if source is None or (source.is_load and in_mixed):
             found.unknown.append(raw)
