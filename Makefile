@@ -33,6 +33,7 @@ MODEL_ARGS ?= --long
 MUTANTS_ARGS ?=
 BENCH_ARGS ?=
 CROSSCHECK_ARGS ?=
+MEDALLION_ARGS ?=
 LAYER_ARGS ?=
 
 .PHONY: help
@@ -125,6 +126,10 @@ bench: install arms ## Latency and throughput side by side with deltalake, or Py
 .PHONY: bench-spark
 bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Appends of Spark through safewrite, against the same without it; needs Java 17 and Maven (BENCH_ARGS)
 	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
+
+.PHONY: truth-medallion
+truth-medallion: install ## Silver of 80 tables against the truth of their source, the job killed again and again, and the recipe that people copy (MEDALLION_ARGS="--tables 8 --files 300")
+	@$(PY) -W ignore -m bench.medallion $(MEDALLION_ARGS)
 
 .PHONY: build
 build: install $(LOGSTORE) ## Wheel and source distribution in dist/; needs Java 17 and Maven for the jar in the wheel
