@@ -65,6 +65,8 @@ class Files(_Model):
     """The prefix of columns with the values before an update, such as ``BI_``."""
     ignore: list[Text] = []
     """Columns of the files that bronze does not keep."""
+    optional: list[Text] = []
+    """Columns that a file may lack: those from before the source had them, or since it has them no longer; NULL then."""
     null_value: str | None = None
     """CSV: the unquoted text that stands for NULL; DMS writes NULL unless CsvNullValue says otherwise."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
@@ -84,6 +86,10 @@ class Files(_Model):
             raise ValueError("header: true or false is needed for CSV")
         if self.header == (self.order is not None):
             raise ValueError("order: needed where CSV has no header, and of no use where it has one")
+        if self.optional and not self.header:
+            raise ValueError(
+                "optional: only where files name their columns; without a header let DMS write one (AddColumnName)"
+            )
         if self.order is not None:
             self._check_order(self.order)
         return self
@@ -146,6 +152,9 @@ class TableConfig(_Model):
             lacking = [key for key in self.keys if key not in self.columns]
             if lacking:
                 raise ValueError(f"keys: {lacking} are not among columns")
+            unfit = sorted(name for name in self.files.optional if name not in names or name in self.keys)
+            if unfit:
+                raise ValueError(f"files.optional: {unfit} are not among columns, or are keys")
             named = {*self.quality.not_null, *self.quality.ranges, *self.quality.null_share_max}
             unknown = sorted(named - set(names))
             if unknown:

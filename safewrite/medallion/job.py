@@ -23,6 +23,7 @@ from safewrite.errors import (
 from safewrite.medallion.config import BRONZE_COLUMNS, SEQUENCE, Config, TableConfig
 from safewrite.medallion.declared import arrow_type
 from safewrite.medallion.delta_lineage import DeltaLineage, head_mark
+from safewrite.medallion.fitting import fit
 from safewrite.medallion.iceberg_lineage import IcebergLineage
 from safewrite.medallion.lineage import Lineage
 from safewrite.medallion.records import BadRecord
@@ -161,13 +162,16 @@ class TableJob:
     def bronze(self) -> sw.Table:
         """Every change.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
         wanted = bronze_schema(self.config, self.columns)
-        return _fitting(self.places.open(self.config.bronze, self.config.format, wanted), wanted, self.name)
+        return self._fit(self.places.open(self.config.bronze, self.config.format, wanted), wanted)
 
     @cached_property
     def silver(self) -> sw.Table:
         """The current state.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
         wanted = self.silver_schema
-        return _fitting(self.places.open(self.config.silver, self.config.format, wanted), wanted, self.name)
+        return self._fit(self.places.open(self.config.silver, self.config.format, wanted), wanted)
+
+    def _fit(self, table: sw.Table, wanted: pa.Schema) -> sw.Table:
+        return fit(table, wanted, self.name, read_only=self.places.read_only)
 
     @property
     def silver_schema(self) -> pa.Schema:
@@ -200,16 +204,6 @@ def _metadata_location(catalog: Any, address: str) -> str:
     database, _, name = address.rpartition(".")
     found = glue.get_table(DatabaseName=database, Name=name)["Table"]
     return str(found.get("Parameters", {}).get("metadata_location"))
-
-
-def _fitting(table: sw.Table, wanted: pa.Schema, name: str) -> sw.Table:
-    lacking = sorted(set(wanted.names) - set(table.schema.names))
-    if lacking:
-        raise InvalidInputError(
-            f"{table.uri} of {name} lacks the columns {lacking}. Nothing was written. Add them to the table, or take them "
-            "out of columns."
-        )
-    return table
 
 
 def quarantine_rows(name: str, stage: str, file: str, tag: str, bad: Sequence[BadRecord]) -> pa.Table:
