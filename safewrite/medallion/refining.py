@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from safewrite.errors import InternalError
 from safewrite.medallion.config import SEQUENCE
 from safewrite.medallion.job import TableJob, quarantine_rows, short_key
 from safewrite.medallion.lineage import BronzeCommit, DataFile
-from safewrite.medallion.quality import faults
+from safewrite.medallion.quality import check_result, faults
 from safewrite.medallion.records import BadRecord
 from safewrite.medallion.rows import OLD
 
@@ -125,6 +126,7 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
         delete_when=_DELETE,
         truncate_when=_TRUNCATE,
         all_late="count",
+        check=partial(check_result, rules=job.config.quality.result, name=job.name),
         key=key,
         properties={"medallion.rows": str(rows.num_rows), "medallion.split": str(split + truncates)},
         positions=moved,
