@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,8 +47,10 @@ QUARANTINE = pa.schema(
 class Places:
     """The addresses and connections that all tables of a job share; ``read_only``: no table is made."""
 
-    def __init__(self, config: Config, *, read_only: bool = False) -> None:
-        self.config, self.read_only = config, read_only
+    def __init__(
+        self, config: Config, *, read_only: bool = False, on_event: Callable[[sw.Event], object] | None = None
+    ) -> None:
+        self.config, self.read_only, self.on_event = config, read_only, on_event
         self.raw: Storage = storage(config.raw.location, config.storage_options)
         self.state: Storage = storage(config.state, config.storage_options)
         self._lock = threading.Lock()
@@ -60,6 +62,8 @@ class Places:
         """How ``safewrite.open`` reaches a table."""
         config = self.config
         shared: dict[str, Any] = {"storage_options": dict(config.storage_options) or None}
+        if self.on_event is not None:
+            shared["on_event"] = self.on_event
         if config.lock_table is not None:
             shared["lock_table"] = config.lock_table
         if table_format == "iceberg":

@@ -70,6 +70,31 @@ def sort_out(files: Iterable[RawFile], config: Config) -> Found:
     return found
 
 
+def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
+    """The tables that new files belong to; None where one may be of any table, or of none that is configured.
+
+    Files that are not below ``raw.location`` are no news.
+    """
+    root = _plain(config.raw.location)
+    found = set()
+    for address in addresses:
+        path = _plain(address)
+        if not path.startswith(f"{root}/"):
+            continue
+        parts = path.removeprefix(f"{root}/").split("/")
+        name = ".".join(parts[:2])
+        if len(parts) > 2 and name in config.tables:
+            found.add(name)
+        elif len(parts) < 3 or name not in config.ignored_tables:
+            return None
+    return found
+
+
+def _plain(address: str) -> str:
+    """An address without what may be spelled in two ways."""
+    return re.sub(r"^s3[an]?://", "s3://", address).rstrip("/")
+
+
 def _source(raw: RawFile, *, is_mixed: bool) -> SourceFile | None:
     suffix = _SUFFIX.search(raw.name)
     if suffix is None:
