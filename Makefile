@@ -57,7 +57,7 @@ lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes ne
 		-o requirements/dev.txt
 	@$(LOCK) --python-platform x86_64-manylinux2014 --only-binary :all: \
 		requirements/lambda-layer.in -o requirements/lambda-layer.txt
-	@for arm in $(ARMS) cfn-lint spark-3.5 pyiceberg-tests; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
+	@for arm in $(ARMS) cfn-lint spark-3.5 pyiceberg-tests airflow; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
 .PHONY: lint
 lint: install ## ruff (rules and format) and codespell
@@ -100,7 +100,7 @@ crosscheck: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTOR
 	@$(PY) -W ignore -m bench.crosscheck $(CROSSCHECK_ARGS)
 
 .PHONY: test-long
-test-long: install arms .envs/cfn-lint/.installed jars ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
+test-long: install arms .envs/cfn-lint/.installed .envs/airflow/.installed jars ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
 	@$(PY) -m pytest $(PYTEST_ARGS) -m long
 
 .PHONY: stress
