@@ -131,6 +131,10 @@ bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTO
 truth-medallion: install ## Silver of 80 tables against the truth of their source, the job killed again and again, and the recipe that people copy (MEDALLION_ARGS="--tables 8 --files 300")
 	@$(PY) -W ignore -m bench.medallion $(MEDALLION_ARGS)
 
+.PHONY: bench-medallion
+bench-medallion: install ## Medallion jobs against plain code without guarantees, and what a table without news costs (MEDALLION_ARGS="--tables 5")
+	@$(PY) -W ignore -m bench.medallion.speed $(MEDALLION_ARGS)
+
 .PHONY: build
 build: install $(LOGSTORE) ## Wheel and source distribution in dist/; needs Java 17 and Maven for the jar in the wheel
 	@$(UV) build --python $(PY) --no-build-isolation --quiet

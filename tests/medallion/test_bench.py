@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from bench.medallion.dms import ARROW, Row
+from bench.medallion.plain import read
 from bench.medallion.recipe import damage
+from bench.medallion.speed import Race, change_file
 from bench.medallion.truth import tell_story
 
 BRONZE = pa.schema([*ARROW, ("_op", pa.string()), ("_seq", pa.decimal128(38, 0)), ("_file", pa.string())])
@@ -49,3 +51,14 @@ def test_a_story_with_kills_ends_in_the_truth(table_format: str, mixed: bool, tm
     assert found.killed >= 3
     assert found.recipe is not None
     assert found.recipe.total > 0
+
+
+@pytest.mark.parametrize("table_format", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+def test_the_race_compares_what_does_the_same(table_format: str, tmp_path: Path) -> None:
+    race = Race(tmp_path, table_format, 1, 40)
+    for number in range(3):
+        _, _, rows = race.round(number)
+        assert rows == (8 if number else 40)
+    assert race.unlike() == []
+    race.plain.table("t0", read(change_file(tmp_path, race.draw, 99, 5, 40)))
+    assert race.unlike() == ["t0"]
