@@ -39,7 +39,7 @@ def alert(context: Any) -> None:
 
 @dag(
     dag_id="medallion",
-    schedule=timedelta(minutes=10),
+    schedule=os.environ.get("MEDALLION_SCHEDULE", "*/10 * * * *") or None,
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,

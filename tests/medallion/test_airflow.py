@@ -21,7 +21,7 @@ def airflow(job: Lab, folder: Path) -> Airflow:
     shutil.copy(DAG, folder / "dags")
     return Airflow(
         folder / "home", folder / "dags", SAFEWRITE_COMMAND=str(ROOT / ".venv" / "bin" / "safewrite"), PYTHONPATH=str(ROOT),
-        SAFEWRITE_MEDALLION_CONFIG=str(job.write_config()), MEDALLION_RETRIES="1", MEDALLION_RETRY_S="1",
+        SAFEWRITE_MEDALLION_CONFIG=str(job.write_config()), MEDALLION_RETRIES="1", MEDALLION_SCHEDULE="", MEDALLION_RETRY_S="1",
     )  # fmt: skip
 
 
