@@ -157,6 +157,8 @@ def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = Fa
             "quarantined",
             "silver took",
             "what became of them",
+            "files behind",
+            "lag, s",
             "seconds",
             "",
         )
@@ -170,6 +172,8 @@ def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = Fa
                 one.table,
                 *map(str, counts),
                 changes,
+                str(one.lag_files),
+                f"{one.lag_s:.0f}",
                 f"{one.elapsed_s:.2f}",
                 "" if one.ok else "[bold red]FAILED[/]",
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ import safewrite as sw
 from safewrite import metrics
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline
+from safewrite.medallion.page import render
 from tests.medallion.test_evolution import FORMATS, shop
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
@@ -59,8 +61,12 @@ def test_a_run_tells_what_came_and_what_is_left(table_format: str, tmp_path: Pat
     assert 0 < found["lag_s"] < HOUR_S
 
     put(job, 3, "Op,id,seq\nI,9,30\n", age_s=HOUR_S)  # lacks a column, and waits
-    found = run(job)[1]["shop.orders"]
+    done, told = run(job)
+    found = told["shop.orders"]
     assert (found["lag_files"], found["lag_s"] > HOUR_S) == (1, True)
+    page = render(done, dt.datetime.now(dt.UTC))
+    assert "files behind" in page
+    assert f"<td>1</td>\n    <td>?</td><td>{found['lag_s']:.0f}</td>" in page
 
 
 def test_a_line_of_the_log_has_the_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
