@@ -25,7 +25,8 @@ def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw
     if undeclared:
         raise InvalidInputError(
             f"{table.uri} of {name} has the columns {undeclared}, which are not declared, and rows would have NULL there. "
-            "Nothing was written. Declare them in columns; if files bring them no longer, name them in files.optional."
+            "Nothing was written. Declare them in columns; if files bring them no longer, name them in files.optional. Those that "
+            "begin with _old_ come from files.before_image."
         )
     lacking = [one for one in wanted if one.name not in have.names]
     unfit = [one.name for one in lacking if not one.nullable]
