@@ -45,6 +45,7 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
                     files=round(files * share), kills=max(1, round(kills * share)), seed=seed, tell=errors.print,
                 )
             )  # fmt: skip
+            errors.print(f"{each}: {verdicts[-1].wrong_tables} wrong tables, {len(verdicts[-1].flaws)} flaws")
     _show(console, verdicts)
     console.print(f"seed {seed}, {time.monotonic() - began_s:.0f} s")
     clean = not any(one.flaws or one.wrong_tables for one in verdicts)
