@@ -34,6 +34,7 @@ MUTANTS_ARGS ?=
 BENCH_ARGS ?=
 CROSSCHECK_ARGS ?=
 CDC_ARGS ?= --rivals recipe by-schema
+MEDALLION_ARGS ?=
 LAYER_ARGS ?=
 
 .PHONY: help
@@ -57,7 +58,7 @@ lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes ne
 		-o requirements/dev.txt
 	@$(LOCK) --python-platform x86_64-manylinux2014 --only-binary :all: \
 		requirements/lambda-layer.in -o requirements/lambda-layer.txt
-	@for arm in $(ARMS) cfn-lint spark-3.5 pyiceberg-tests; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
+	@for arm in $(ARMS) cfn-lint spark-3.5 pyiceberg-tests airflow; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
 .PHONY: lint
 lint: install ## ruff (rules and format) and codespell
@@ -100,7 +101,7 @@ crosscheck: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTOR
 	@$(PY) -W ignore -m bench.crosscheck $(CROSSCHECK_ARGS)
 
 .PHONY: test-long
-test-long: install arms .envs/cfn-lint/.installed jars $(JARS)/connect/.copied ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
+test-long: install arms .envs/cfn-lint/.installed .envs/airflow/.installed jars $(JARS)/connect/.copied ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
 	@$(PY) -m pytest $(PYTEST_ARGS) -m long
 
 .PHONY: stress
@@ -127,13 +128,21 @@ bench: install arms ## Latency and throughput side by side with deltalake, or Py
 bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTORE) ## Appends of Spark through safewrite, against the same without it; needs Java 17 and Maven (BENCH_ARGS)
 	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
 
-.PHONY: cdc
-cdc: install jars $(JARS)/connect/.copied ## PostgreSQL's changes through Debezium and Kafka to Delta and Iceberg, drivers killed, rivals on the same records; needs Java 17, Maven and PostgreSQL (CDC_ARGS="--changes 100000 --kills 10")
+.PHONY: truth-cdc
+truth-cdc: install jars $(JARS)/connect/.copied ## PostgreSQL's changes through Debezium and Kafka to Delta and Iceberg, drivers killed, rivals on the same records; needs Java 17, Maven and PostgreSQL (CDC_ARGS="--changes 100000 --kills 10")
 	@$(PY) -W ignore -m bench.cdc $(CDC_ARGS)
 
 .PHONY: bench-cdc
 bench-cdc: install ## What the change data job costs without Kafka and Spark: rows a second of CPU, idle tables, later batches (BENCH_ARGS)
 	@$(PY) -W ignore -m bench.cdc.throughput $(BENCH_ARGS)
+
+.PHONY: truth-medallion
+truth-medallion: install ## Silver of 80 tables against the truth of their source, the job killed again and again, and the recipe that people copy (MEDALLION_ARGS="--tables 8 --files 300")
+	@$(PY) -W ignore -m bench.medallion $(MEDALLION_ARGS)
+
+.PHONY: bench-medallion
+bench-medallion: install ## Medallion jobs against plain code without guarantees, and what a table without news costs (MEDALLION_ARGS="--tables 5")
+	@$(PY) -W ignore -m bench.medallion.speed $(MEDALLION_ARGS)
 
 .PHONY: build
 build: install $(LOGSTORE) ## Wheel and source distribution in dist/; needs Java 17 and Maven for the jar in the wheel

@@ -268,6 +268,7 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
         truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
         unchanged: str | None = None,
         all_late: Literal["error", "count"] = "error",
+        check: Callable[[Any, Mapping[str, int]], object] | None = None,
         key: Key = GENERATED,
         txn: Txn = GENERATED,
         properties: Mapping[str, str] | None = None,
@@ -288,6 +289,8 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
             unchanged: the name of a column of lists: for each upsert the columns whose values it does not bring, for its
                 source did not change them (PostgreSQL's TOAST).  They are carried on, which is not NULL.
             all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
+            check: is called before each try of the commit with the rows that it would write (an Arrow table, after all changes
+                of a key were decided) and its counts; what it raises stops the write.
             key, txn, properties, positions, timeout_s: as for :meth:`append`.
 
         Returns:
@@ -308,7 +311,7 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
             properties=check_properties(properties),
             positions=check_positions(positions),
             timeout_s=patience(timeout_s),
-            changes=declared(keys, sequence_by, delete_when, truncate_when, all_late, unchanged),
+            changes=declared(keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check),
         )
         return self._write(data, operation, identity(key, txn))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safewrite.aws_lambda.events import Record, records_of
+from safewrite.aws_lambda.events import Record, objects_of, records_of
 from safewrite.aws_lambda.writer import BatchWriter
 
-__all__ = ["BatchWriter", "Record", "records_of"]
+__all__ = ["BatchWriter", "Record", "objects_of", "records_of"]

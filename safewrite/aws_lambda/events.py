@@ -94,6 +94,31 @@ def records_of(event: Any) -> tuple[Record, ...]:
         ) from error
 
 
+def objects_of(event: Any) -> tuple[str, ...]:
+    """The addresses of objects (``s3://bucket/key``) that S3 tells of in an event, or in the body of a queue's message.
+
+    They may come through SQS, SNS or EventBridge.  Deletions are left out, and what is no event of S3.
+
+    Raises:
+        safewrite.InvalidInputError: as :func:`records_of`.
+    """
+    given = _json(event)
+    if _is_notification(given):
+        given = _json(given["Message"])
+    records = records_of(given) if isinstance(given, Mapping) else ()
+    return tuple(found for record in records if (found := _object_of(record)) is not None)
+
+
+def _object_of(record: Record) -> str | None:
+    if record.source == "s3":
+        created = "ObjectRemoved" not in str(record.raw.get("eventName", ""))
+        return f"s3://{record.bucket}/{record.object_key}" if created else None
+    if record.source == "eventbridge" and record.raw.get("detail-type") == "Object Created":
+        detail = record.raw["detail"]
+        return f"s3://{detail['bucket']['name']}/{detail['object']['key']}"
+    return None
+
+
 # --- records --------------------------------------------------------------------------------------------
 def _unwrapped(raw: Raw, source: Source, at: int) -> Iterator[Record]:
     match source:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.decide import Batch, Decision, Op
-from safewrite.errors import InvalidInputError
+from safewrite.changes.carry import Settled
+from safewrite.changes.decide import Batch, Op
+from safewrite.errors import InvalidInputError, SafewriteError
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import columns, truths
 from safewrite.frames.prepare import prepare
@@ -31,6 +32,8 @@ ROWS_TOLD = 5
 
 
 AllLate = Literal["error", "count"]
+Check = Callable[[pa.Table, Mapping[str, int]], object]
+"""Is called with the rows that a commit would write, and its counts; what it raises stops the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Spec:
     all_late: AllLate = "error"
     unchanged: str | None = None
     """The column that lists, for each change, the columns that it does not bring."""
+    check: Check | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ def declared(  # noqa: PLR0917 - the arguments of one verb, in its order
     truncate_when: Any = None,
     all_late: Any = "error",
     unchanged: Any = None,
+    check: Any = None,
 ) -> Spec:
     """Check what does not depend on the table.
 
@@ -77,8 +82,13 @@ def declared(  # noqa: PLR0917 - the arguments of one verb, in its order
             "unchanged= is the name of a column of lists, which name what a change does not bring, not "
             f"{shown(unchanged)}. Nothing was written."
         )
+    if check is not None and not callable(check):
+        raise InvalidInputError(
+            f"check= is a function of rows and counts, not {shown(check)}. Nothing was written."
+        )
     names = _names("keys", keys), _names("sequence_by", sequence_by)
-    spec = Spec(*names, delete_when, truncate_when, all_late, None if unchanged is None else plain(unchanged))
+    lacks = None if unchanged is None else plain(unchanged)
+    spec = Spec(*names, delete_when, truncate_when, all_late, lacks, check)
     both = sorted(set(spec.keys) & set(spec.sequence_by))
     if both:
         raise InvalidInputError(
@@ -119,20 +129,33 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
                 )
 
 
-def check_late(spec: Spec, decision: Decision) -> None:
-    """Refuse a batch of which every change is late, unless the caller counts on such.
+def check_result(spec: Spec, settled: Settled) -> None:
+    """Refuse a batch of which every change is late, unless the caller counts on such, and what the caller's check refuses.
 
     Raises:
-        InvalidInputError: it looks like a source that counts from the start again.
+        InvalidInputError: it looks like a source that counts from the start again, or the check raised something.
+        SafewriteError: the check raised it.
     """
-    late = decision.counts.late
-    if spec.all_late == "error" and late and late == decision.counts.changes:
+    counts = settled.decision.counts
+    late = counts.late
+    if spec.all_late == "error" and late and late == counts.changes:
         raise InvalidInputError(
             f"All {late} changes are older than what the table has of their keys, as after a source was set back (restored, "
             "failed over, read anew): then they are newer, and would be lost in silence. Nothing was written. If the source "
             "was set back, put a number that grows with each such event (an epoch) first in sequence_by=; if it only delivers "
             "late or out of order, pass all_late='count'."
         )
+    if spec.check is None:
+        return
+    try:
+        spec.check(settled.rows, counts.to_dict())
+    except SafewriteError:
+        raise
+    except Exception as error:
+        raise InvalidInputError(
+            f"check= refused what the commit would write: {type(error).__name__}: {error}. Nothing was written. Correct the "
+            "batch, or the check."
+        ) from error
 
 
 def loose(schema: pa.Schema) -> pa.Schema:

@@ -27,6 +27,16 @@ ConfigOption = Annotated[
 TableOption = Annotated[
     list[str] | None, typer.Option("--table", help="Only this table (schema.table); may be repeated.")
 ]
+EmfOption = Annotated[
+    bool,
+    typer.Option(
+        "--emf",
+        help="Print a line of CloudWatch's embedded metric format for each table and write, and no report.",
+    ),
+]
+NamespaceOption = Annotated[
+    str, typer.Option(envvar="SAFEWRITE_NAMESPACE", help="CloudWatch namespace of the metrics.")
+]
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page of the run to this file.")]
 
 
@@ -52,13 +62,15 @@ def run(
     config: ConfigOption,
     table: TableOption = None,
     html: HtmlOption = None,
+    emf: EmfOption = False,
+    namespace: NamespaceOption = "safewrite",
     output: OutputOption = None,
 ) -> None:
     """Land new files in bronze and bring silver to bronze's head.  Exits with 1 if a table failed."""
     screen = Screen(context, output)
     with screen.errors():
-        done = _pipeline(config).run(table)
-        _report(screen, done, html)
+        done = _pipeline(config, namespace if emf else None).run(table)
+        _report(screen, done, html, is_quiet=emf)
     raise typer.Exit(0 if done.ok else EXIT_LOST)
 
 
@@ -120,7 +132,7 @@ def verify(
     raise typer.Exit(0 if clean else EXIT_LOST)
 
 
-def _pipeline(config: Path) -> Pipeline:
+def _pipeline(config: Path, namespace: str | None = None) -> Pipeline:
     try:
         from safewrite.medallion.pipeline import Pipeline
     except ModuleNotFoundError as error:
@@ -128,10 +140,14 @@ def _pipeline(config: Path) -> Pipeline:
             f"This needs {error.name}, which is not installed. Nothing was written. Install it: "
             "pip install 'safewrite-lake[medallion]'"
         ) from error
-    return Pipeline(config)
+    if namespace is None:
+        return Pipeline(config)
+    from safewrite.metrics import emf
+
+    return Pipeline(config, on_event=emf(namespace=namespace))
 
 
-def _report(screen: Screen, done: Run, html: Path | None) -> None:
+def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = False) -> None:
     def text(console: Console) -> None:
         grid = grid_of(
             "table",
@@ -141,6 +157,8 @@ def _report(screen: Screen, done: Run, html: Path | None) -> None:
             "quarantined",
             "silver took",
             "what became of them",
+            "files behind",
+            "lag, s",
             "seconds",
             "",
         )
@@ -154,6 +172,8 @@ def _report(screen: Screen, done: Run, html: Path | None) -> None:
                 one.table,
                 *map(str, counts),
                 changes,
+                str(one.lag_files),
+                f"{one.lag_s:.0f}",
                 f"{one.elapsed_s:.2f}",
                 "" if one.ok else "[bold red]FAILED[/]",
             )
@@ -170,7 +190,8 @@ def _report(screen: Screen, done: Run, html: Path | None) -> None:
         for error in done.errors:
             console.print(f"[bold red]{plain(error)}[/]", highlight=False)
 
-    screen.show(done.to_dict(), text)
+    if not is_quiet:
+        screen.show(done.to_dict(), text)
     if html is not None:
         from safewrite.medallion.page import render
 

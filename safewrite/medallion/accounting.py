@@ -23,6 +23,10 @@ from safewrite.medallion.rows import OLD
 EXAMPLES_MAX = 5
 FileKey = tuple[str, str]
 """A path, and the tag of a content that it had."""
+Key = tuple[Any, ...]
+"""The values of a row's key columns."""
+_Last = tuple[tuple[Any, ...], list[str] | None]
+"""A change of a key: its place in the order, and its values; None for a deletion."""
 
 
 @dataclass
@@ -158,10 +162,15 @@ def _silver(
         if job.config.reload == "truncate"
         else rows["_epoch"][:0]
     )
-    wanted = _folded(rows, (keys, own), aside["silver"], first_epoch=pc.max(loads).as_py() or 1)
+    first_epoch = pc.max(loads).as_py() or 1
+    wanted, taken_later = _folded(rows, (keys, own), aside["silver"], first_epoch=first_epoch)
     have = {
         tuple(row[key] for key in keys): [_exact(row[column]) for column in own] for row in found.to_pylist()
     }
+    for key, states in taken_later.items():
+        if have.get(key) in states:
+            wanted.pop(key, None)
+            wanted |= {key: have[key]} if key in have else {}
     if len(have) < found.num_rows:
         audit.flaws.append(f"{found.num_rows - len(have)} rows of silver have a key that another row has")
     _tell(audit, "rows are missing in silver", sorted(map(str, wanted.keys() - have.keys())))
@@ -179,30 +188,38 @@ def _folded(
     aside: set[tuple[str, str, int]],
     *,
     first_epoch: int,
-) -> dict[tuple[Any, ...], list[str]]:
-    """What bronze says of each key, by keys and columns; rows of epochs before the first are gone."""
-    keys, own = columns
-    last: dict[tuple[Any, ...], tuple[Any, bool, list[str]]] = {}
+) -> tuple[dict[Key, list[str]], dict[Key, list[list[str] | None]]]:
+    """What bronze says of each key; rows of epochs before the first are gone.
 
-    def offer(key: tuple[Any, ...], place: Any, is_delete: bool, values: list[str]) -> None:
+    Beside it what keys may be instead: a replay under other rules takes rows that were put aside before.
+    """
+    keys, own = columns
+    last: dict[Key, _Last] = {}
+    later: dict[Key, list[_Last]] = {}
+
+    def offer(key: Key, one: _Last, *, is_aside: bool) -> None:
         known = last.get(key)
-        if known is None or known[0] <= place:
-            last[key] = (place, is_delete, values)
+        if is_aside:
+            later.setdefault(key, []).append(one)
+        elif known is None or known[0] <= one[0]:
+            last[key] = one
 
     for row in rows.to_pylist():
-        if (row["_file"], row["_tag"], row["_line"]) in aside:
-            continue
+        is_aside = (row["_file"], row["_tag"], row["_line"]) in aside
         place = tuple(row[name] for name in SEQUENCE)
         key = tuple(row[key] for key in keys)
         old = tuple(row[key] if row.get(OLD + key) is None else row[OLD + key] for key in keys)
         if row["_op"] == "U" and old != key:
-            offer(old, place, True, [])
-        offer(key, place, row["_op"] == "D", [_exact(row[name]) for name in own])
-    return {
-        key: values
-        for key, (place, is_delete, values) in last.items()
-        if not is_delete and place[0] >= first_epoch
+            offer(old, (place, None), is_aside=is_aside)
+        values = None if row["_op"] == "D" else [_exact(row[name]) for name in own]
+        offer(key, (place, values), is_aside=is_aside)
+    first = ((first_epoch,), None)
+    folded = {key: one[1] for key, one in last.items() if one[1] is not None and one[0] >= first[0]}
+    maybe = {
+        key: [one[1] for one in found if one[0] >= max(last.get(key, first)[0], first[0])]
+        for key, found in later.items()
     }
+    return folded, maybe
 
 
 def _exact(value: Any) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -65,6 +66,8 @@ class Files(_Model):
     """The prefix of columns with the values before an update, such as ``BI_``."""
     ignore: list[Text] = []
     """Columns of the files that bronze does not keep."""
+    optional: list[Text] = []
+    """Columns that a file may lack: those from before the source had them, or since it has them no longer; NULL then."""
     null_value: str | None = None
     """CSV: the unquoted text that stands for NULL; DMS writes NULL unless CsvNullValue says otherwise."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
@@ -84,6 +87,10 @@ class Files(_Model):
             raise ValueError("header: true or false is needed for CSV")
         if self.header == (self.order is not None):
             raise ValueError("order: needed where CSV has no header, and of no use where it has one")
+        if self.optional and not self.header:
+            raise ValueError(
+                "optional: only where files name their columns; without a header let DMS write one (AddColumnName)"
+            )
         if self.order is not None:
             self._check_order(self.order)
         return self
@@ -99,6 +106,40 @@ class Files(_Model):
             raise ValueError(f"order: {missing} are named as op, timestamp or change_seq, and are not in it")
 
 
+def _function(given: Any) -> Any:
+    """A function, or the one that ``package.module:function`` names."""
+    if not isinstance(given, str):
+        if not callable(given):
+            raise ValueError("it is neither a function nor the text 'package.module:function'")
+        return given
+    module, _, name = given.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{given!r} cannot be imported as package.module:function: {error}") from error
+    return found
+
+
+Function = Annotated[Callable[..., Any], BeforeValidator(_function)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Result(_Model):
+    """What the rows that a commit would write to silver must be like; else the table fails, and silver stays as it was."""
+
+    conditions: list[Text] = []
+    """SQL of a row."""
+    failed_share_max: Share = 0.0
+    """So large a share of the rows may break a condition."""
+    null_share_max: dict[Text, Share] = {}
+    deleted_max: Annotated[int, Field(ge=0)] | None = None
+    """So many rows may one commit delete."""
+    queries: list[Text] = []
+    """SQL that answers with true, over the table ``result``."""
+    functions: list[Function] = []
+    """Called with an Arrow table and the counts of the commit; a text says why not."""
+
+
 class Quality(_Model):
     """What a batch must be like before silver takes it."""
 
@@ -107,9 +148,12 @@ class Quality(_Model):
     """Lowest and highest value of a column; null for no bound."""
     conditions: list[Text] = []
     """SQL, as DuckDB reads it, such as ``price >= 0``: a row for which it is false is quarantined."""
-    null_share_max: dict[Text, Annotated[float, Field(ge=0, le=1)]] = {}
+    functions: list[Function] = []
+    """Called with an Arrow table of new rows; tells of each whether it is good."""
+    result: Result = Result()
+    null_share_max: dict[Text, Share] = {}
     """So large a share of a batch may have NULL in a column; beyond it the table fails."""
-    quarantined_share_max: Annotated[float, Field(ge=0, le=1)] = 0.1
+    quarantined_share_max: Share = 0.1
     """So large a share of a batch may be quarantined; beyond it the table fails and nothing is written."""
 
 
@@ -146,7 +190,16 @@ class TableConfig(_Model):
             lacking = [key for key in self.keys if key not in self.columns]
             if lacking:
                 raise ValueError(f"keys: {lacking} are not among columns")
-            named = {*self.quality.not_null, *self.quality.ranges, *self.quality.null_share_max}
+            unfit = sorted(name for name in self.files.optional if name not in names or name in self.keys)
+            if unfit:
+                raise ValueError(f"files.optional: {unfit} are not among columns, or are keys")
+            quality = self.quality
+            named = {
+                *quality.not_null,
+                *quality.ranges,
+                *quality.null_share_max,
+                *quality.result.null_share_max,
+            }
             unknown = sorted(named - set(names))
             if unknown:
                 raise ValueError(f"quality: {unknown} are not among columns")

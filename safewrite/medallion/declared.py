@@ -91,29 +91,34 @@ def _converter(kind: pa.DataType, *, texts: bool) -> Converter:
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Types of Parquet: what a safe cast alters in silence, or cannot tell, is refused."""
-    if pa.types.is_floating(kind) and not pa.types.is_floating(array.type):
-        back = array.cast(kind).cast(array.type)
-        if not back.equals(array):
-            raise ValueError("digits would be lost")
-    if pa.types.is_float32(kind) and pa.types.is_float64(array.type):
-        narrow = array.cast(kind)
-        same = pc.or_kleene(pc.equal(narrow.cast(array.type), array), pc.is_nan(array))
-        if not pc.all(pc.fill_null(same, True)).as_py():
-            raise ValueError("digits would be lost")
-        return narrow
-    if (
-        pa.types.is_timestamp(kind)
-        and pa.types.is_timestamp(array.type)
-        and array.type.tz is None
-        and kind.tz
-    ):
-        return array.cast(pa.timestamp("us")).cast(kind)  # DMS writes UTC without saying so
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+    """Types of Parquet: what a cast alters in silence, or gives another meaning, is refused."""
+    found = array.type
+    if pa.types.is_string(found) or pa.types.is_large_string(found):
         return array.cast(kind) if pa.types.is_string(kind) else _from_text(array.cast(pa.string()), kind)
-    if pa.types.is_string(kind) or pa.types.is_boolean(kind) or pa.types.is_boolean(array.type):
-        raise ValueError(f"a {array.type} is no {kind}")
-    return array.cast(kind)
+    if _family(found) != _family(kind):
+        raise ValueError(f"a {found} is no {kind}")
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(found) and found.tz is None and kind.tz:
+        return array.cast(pa.timestamp("us")).cast(kind)  # DMS writes UTC without saying so
+    values = array.cast(kind)
+    if _family(kind) == "time" or pa.types.is_floating(kind) or pa.types.is_floating(found):
+        _all(_same(values.cast(found), array), "digits would be lost")
+    return values
+
+
+def _same(back: pa.Array, array: pa.Array) -> pa.Array:
+    same = pc.equal(back, array)
+    return pc.or_kleene(same, pc.is_nan(array)) if pa.types.is_floating(array.type) else same
+
+
+def _family(kind: pa.DataType) -> str:
+    """What a value means: Arrow casts numbers to times, and times to days, without a word."""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return "time"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return "bytes"
+    return str(kind)
 
 
 def _from_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:

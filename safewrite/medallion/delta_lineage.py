@@ -73,14 +73,14 @@ class DeltaLineage(Lineage):
                 f"the log no longer has version {version}, which silver did not take: it was cleaned up"
             )
         actions = [json.loads(line) for line in content.decode().split("\n") if line.strip()]
-        said = next((one["commitInfo"].get("operation") for one in actions if "commitInfo" in one), None)
+        info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
         if any(one["remove"].get("dataChange", True) for one in actions if "remove" in one):
-            raise self.removed(version, str(said))
+            raise self.removed(version, str(info.get("operation")))
         for one in actions:
             if one.get("metaData", {}).get("id", self.table_id) != self.table_id:
                 raise self.gap(f"version {version} made another table of it")
         adds = [one["add"] for one in actions if "add" in one and one["add"].get("dataChange", True)]
-        return BronzeCommit(version, tuple(self._file(version, add) for add in adds))
+        return BronzeCommit(version, tuple(self._file(version, add) for add in adds), info.get("timestamp"))
 
     def _file(self, version: int, add: Mapping[str, Any]) -> DataFile:
         if add.get("deletionVector") or add.get("partitionValues"):

@@ -77,7 +77,7 @@ class IcebergLineage(Lineage):
             return BronzeCommit(snapshot.snapshot_id, ())
         if operation != "append" or deleted or int(counts.get("added-delete-files", 0)):
             raise self.removed(snapshot.snapshot_id, operation)
-        return BronzeCommit(snapshot.snapshot_id, tuple(self._added(snapshot)))
+        return BronzeCommit(snapshot.snapshot_id, tuple(self._added(snapshot)), snapshot.timestamp_ms)
 
     def _added(self, snapshot: Snapshot) -> list[DataFile]:
         from pyiceberg.manifest import ManifestEntryStatus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +23,7 @@ from safewrite.errors import (
 from safewrite.medallion.config import BRONZE_COLUMNS, SEQUENCE, Config, TableConfig
 from safewrite.medallion.declared import arrow_type
 from safewrite.medallion.delta_lineage import DeltaLineage, head_mark
+from safewrite.medallion.fitting import fit
 from safewrite.medallion.iceberg_lineage import IcebergLineage
 from safewrite.medallion.lineage import Lineage
 from safewrite.medallion.records import BadRecord
@@ -46,8 +47,10 @@ QUARANTINE = pa.schema(
 class Places:
     """The addresses and connections that all tables of a job share; ``read_only``: no table is made."""
 
-    def __init__(self, config: Config, *, read_only: bool = False) -> None:
-        self.config, self.read_only = config, read_only
+    def __init__(
+        self, config: Config, *, read_only: bool = False, on_event: Callable[[sw.Event], object] | None = None
+    ) -> None:
+        self.config, self.read_only, self.on_event = config, read_only, on_event
         self.raw: Storage = storage(config.raw.location, config.storage_options)
         self.state: Storage = storage(config.state, config.storage_options)
         self._lock = threading.Lock()
@@ -59,6 +62,8 @@ class Places:
         """How ``safewrite.open`` reaches a table."""
         config = self.config
         shared: dict[str, Any] = {"storage_options": dict(config.storage_options) or None}
+        if self.on_event is not None:
+            shared["on_event"] = self.on_event
         if config.lock_table is not None:
             shared["lock_table"] = config.lock_table
         if table_format == "iceberg":
@@ -114,12 +119,17 @@ class Places:
     def put_aside(self, name: str, stage: str, batches: Sequence[tuple[str, pa.Table]]) -> int:
         """Commit bad records, each batch under a key of its own; says how many.
 
+        Rules may change between a crash and the next run: other records, or other reasons, are another batch.
+
         Raises:
             SafewriteError: they are not there, or nobody knows.
         """
         if not batches:
             return 0
-        members = [(short_key(f"{self.config.job}/{name}/{stage}/{key}"), rows) for key, rows in batches]
+        members = [
+            (short_key(f"{self.config.job}/{name}/{stage}/{key}/{_digest(rows)}"), rows)
+            for key, rows in batches
+        ]
         for answer in self.quarantine.append_many(members):
             if isinstance(answer, SafewriteError):
                 raise answer
@@ -156,13 +166,16 @@ class TableJob:
     def bronze(self) -> sw.Table:
         """Every change.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
         wanted = bronze_schema(self.config, self.columns)
-        return _fitting(self.places.open(self.config.bronze, self.config.format, wanted), wanted, self.name)
+        return self._fit(self.places.open(self.config.bronze, self.config.format, wanted), wanted)
 
     @cached_property
     def silver(self) -> sw.Table:
         """The current state.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
         wanted = self.silver_schema
-        return _fitting(self.places.open(self.config.silver, self.config.format, wanted), wanted, self.name)
+        return self._fit(self.places.open(self.config.silver, self.config.format, wanted), wanted)
+
+    def _fit(self, table: sw.Table, wanted: pa.Schema) -> sw.Table:
+        return fit(table, wanted, self.name, read_only=self.places.read_only)
 
     @property
     def silver_schema(self) -> pa.Schema:
@@ -197,16 +210,6 @@ def _metadata_location(catalog: Any, address: str) -> str:
     return str(found.get("Parameters", {}).get("metadata_location"))
 
 
-def _fitting(table: sw.Table, wanted: pa.Schema, name: str) -> sw.Table:
-    lacking = sorted(set(wanted.names) - set(table.schema.names))
-    if lacking:
-        raise InvalidInputError(
-            f"{table.uri} of {name} lacks the columns {lacking}. Nothing was written. Add them to the table, or take them "
-            "out of columns."
-        )
-    return table
-
-
 def quarantine_rows(name: str, stage: str, file: str, tag: str, bad: Sequence[BadRecord]) -> pa.Table:
     """Bad records of one file as rows of the quarantine table."""
     count = len(bad)
@@ -215,6 +218,11 @@ def quarantine_rows(name: str, stage: str, file: str, tag: str, bad: Sequence[Ba
         "line": [one.line for one in bad], "reason": [one.reason for one in bad], "text": [one.text for one in bad],
     }  # fmt: skip
     return pa.table(dict(values), schema=QUARANTINE)
+
+
+def _digest(rows: pa.Table) -> str:
+    told = repr([rows[name].to_pylist() for name in ("line", "reason")])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def short_key(text: str) -> str:

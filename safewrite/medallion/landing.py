@@ -205,6 +205,11 @@ def records_of(job: TableJob, source: SourceFile, mixed: MixedFiles) -> tuple[Re
     # Unpacked already, and numbered as in the whole file.
     plain = replace(source, raw=replace(source.raw, path=source.path.removesuffix(".gz").removesuffix(".GZ")))
     found = split(plain, bytes(part.data), files, columns, beside)
+    if found.count != len(part.lines):
+        raise InvalidInputError(
+            f"{source.path} cannot be read: two readers find {found.count} and {len(part.lines)} records of {job.name} in it, "
+            "as where a quote stands within a value that is not in quotes. Nothing of it was written. Mend the file."
+        )
     numbers = numbered(part.lines)
     bad = [BadRecord(int(numbers[one.line - 1]), one.reason, one.text) for one in found.bad]
     return Records(found.rows, numbers[found.lines - 1], True, bad), whole.tag

@@ -44,14 +44,16 @@ class Found:
 
 
 def sort_out(files: Iterable[RawFile], config: Config) -> Found:
-    """Give each file to its table; names that begin with a dot or underscore are other tools' notes."""
+    """Give each file to its table; other names that begin with a dot or underscore are other tools' notes."""
     found = Found({name: [] for name in config.tables})
-    mixed_folder = config.raw.mixed_folder
+    mixed = (config.raw.mixed_folder or "").strip("/") + "/"
     for raw in files:
         parts = raw.path.split("/")
-        if any(part.startswith((".", "_")) for part in parts):
+        in_mixed = mixed != "/" and raw.path.startswith(mixed)
+        is_of_table = len(parts) > 2 and f"{parts[0]}.{parts[1]}" in found.tables
+        named = raw.path.removeprefix(mixed).split("/") if in_mixed else parts[2:] if is_of_table else parts
+        if any(part.startswith((".", "_")) for part in named):
             continue
-        in_mixed = mixed_folder is not None and raw.path.startswith(mixed_folder.strip("/") + "/")
         source = _source(raw, is_mixed=in_mixed)
         if source is None or (source.is_load and in_mixed):
             found.unknown.append(raw)
@@ -66,6 +68,31 @@ def sort_out(files: Iterable[RawFile], config: Config) -> Found:
     for sources in (*found.tables.values(), found.mixed):
         sources.sort(key=lambda source: source.order)
     return found
+
+
+def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
+    """The tables that new files belong to; None where one may be of any table, or of none that is configured.
+
+    Files that are not below ``raw.location`` are no news.
+    """
+    root = _plain(config.raw.location)
+    found = set()
+    for address in addresses:
+        path = _plain(address)
+        if not path.startswith(f"{root}/"):
+            continue
+        parts = path.removeprefix(f"{root}/").split("/")
+        name = ".".join(parts[:2])
+        if len(parts) > 2 and name in config.tables:
+            found.add(name)
+        elif len(parts) < 3 or name not in config.ignored_tables:
+            return None
+    return found
+
+
+def _plain(address: str) -> str:
+    """An address without what may be spelled in two ways."""
+    return re.sub(r"^s3[an]?://", "s3://", address).rstrip("/")
 
 
 def _source(raw: RawFile, *, is_mixed: bool) -> SourceFile | None:

@@ -31,6 +31,8 @@ class BronzeCommit:
 
     version: int
     files: tuple[DataFile, ...]
+    at_ms: int | None = None
+    """When it was made, as its writer says."""
 
 
 class Lineage(ABC):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import numpy as np
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.config import REST, Config
 from safewrite.medallion.layout import SourceFile
-from safewrite.medallion.records import TEXT_MAX, BadRecord, unpacked
+from safewrite.medallion.records import TEXT_MAX, BadRecord, any_length, unpacked
 from safewrite.medallion.storage import Storage
 
 FILES_KEPT = 64
@@ -113,7 +114,8 @@ def _first(record: bytes, delimiter: str, count: int) -> list[str]:
     text = record.decode("utf-8", "replace")
     if '"' not in text:
         return text.split(delimiter, count)[:count]
-    return next(csv.reader([text], delimiter=delimiter), [])[:count]
+    with any_length():
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])[:count]
 
 
 def numbered(lines: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

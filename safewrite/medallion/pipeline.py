@@ -14,8 +14,9 @@ from safewrite.errors import ConflictError, InvalidInputError, SafewriteError
 from safewrite.medallion.config import Config, load
 from safewrite.medallion.job import Places, TableJob, quarantine_rows
 from safewrite.medallion.landing import Landed, catch_up, is_news, known_state, land, land_lost
-from safewrite.medallion.layout import Found, SourceFile, sort_out
+from safewrite.medallion.layout import Found, SourceFile, sort_out, tables_of
 from safewrite.medallion.lineage import BronzeGapError
+from safewrite.medallion.metrics import OnEvent, note_lag, tell
 from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.records import BadRecord
 from safewrite.medallion.refining import Refined, refine
@@ -38,6 +39,12 @@ class TableRun:
     elapsed_s: float = 0.0
     error: str | None = None
     error_kind: str | None = None
+    lag_files: int = 0
+    """Raw files that are still to be landed."""
+    lag_commits: int | None = 0
+    """Commits of bronze that silver has yet to take; None if nobody knows."""
+    lag_s: float = 0.0
+    """Age of the oldest of these files and commits; 0 if there is none."""
 
     @property
     def ok(self) -> bool:
@@ -85,26 +92,45 @@ class Pipeline:
 
     Args:
         config: a path of a JSON file, what such a file holds, or a :class:`Config`.
+        on_event: is called with an event ``table_run`` for each table of a run, and with those of ``safewrite.open`` for the
+            writes to its tables; ``safewrite.metrics`` makes metrics of them.
 
     Raises:
         InvalidInputError: the configuration cannot be used; every wrong field is named.
     """
 
-    def __init__(self, config: str | Path | Mapping[str, Any] | Config) -> None:
+    def __init__(
+        self, config: str | Path | Mapping[str, Any] | Config, *, on_event: OnEvent | None = None
+    ) -> None:
         self.config = config if isinstance(config, Config) else load(config)
-        self.places = Places(self.config)
+        self.places = Places(self.config, on_event=on_event)
 
-    def run(self, tables: Iterable[str] | None = None) -> Run:
+    def run(self, tables: Iterable[str] | None = None, *, hints: Iterable[str] | None = None) -> Run:
         """Land new files in bronze and bring silver to bronze's head; one table's failure does not stop others.
 
         Args:
             tables: names of tables; None for all.
+            hints: addresses of new files, such as ``safewrite.aws_lambda.objects_of`` finds them in S3's events: only tables that
+                they belong to are looked at.  What there is to do is found by listing nevertheless; events may be lost, come
+                twice, or out of order, so run without hints now and then.
 
         Raises:
             InvalidInputError: a name is not configured.
             StorageError: the raw files cannot be listed.
         """
+        if hints is not None:
+            tables = self._hinted(tables, hints)
+            if tables == []:
+                return Run(self.config.job, [], 0.0, 0)
         return self._run(tables, self._table)
+
+    def _hinted(self, tables: Iterable[str] | None, hints: Iterable[str]) -> list[str] | None:
+        """Tables of new files, among those that are asked for; None where any table may be meant."""
+        wanted = None if tables is None else self.named(tables)
+        found = tables_of(hints, self.config)
+        if found is None:
+            return wanted
+        return [name for name in wanted or self.config.tables if name in found]
 
     def replay(self, tables: Iterable[str]) -> Run:
         """Apply all that bronze holds to silver, from whatever position; what silver knows already does no harm.
@@ -204,25 +230,36 @@ class Pipeline:
         self, job: TableJob, sources: list[SourceFile], mixed: MixedFiles, *, again: bool = False
     ) -> TableRun:
         run, started_s = TableRun(job.name), time.monotonic()
+        known: list[State] = []
         try:
-            self._work(job, sources, mixed, run, again=again)
+            self._work(job, (sources, mixed, known), run, again=again)
         except SafewriteError as error:
             run.error, run.error_kind = error.message, error.kind.value
             log.error("medallion: %s failed: %s", job.name, error.message)
         except Exception as error:
             run.error, run.error_kind = f"{type(error).__name__}: {error}", "internal"
             log.exception("medallion: %s failed", job.name)
+        note_lag(run, known[-1] if known else None, sources, job.__dict__.get("lineage"))
         run.elapsed_s = time.monotonic() - started_s
+        tell(run, self.places.on_event)
         return run
 
     def _work(
-        self, job: TableJob, sources: list[SourceFile], mixed: MixedFiles, run: TableRun, *, again: bool
+        self,
+        job: TableJob,
+        given: tuple[list[SourceFile], MixedFiles, list[State]],
+        run: TableRun,
+        *,
+        again: bool,
     ) -> None:
+        sources, mixed, known = given
         state = read_state(self.places.state, self._document(job.name))
+        known += [] if state is None else [state]
         if not again and not is_news(state, sources) and state is not None and self._heads_stand(job, state):
             run.news = False
             return
         state = known_state(job, state)
+        known.append(state)
         state.forget_all_but({source.path for source in sources})
         try:
             run.landed = land(job, state, sources, mixed, again=again)

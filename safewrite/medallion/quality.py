@@ -1,8 +1,9 @@
-"""Judges a batch before silver takes it: bad rows are told with a reason, a bad batch is refused."""
+"""Judges a batch before silver takes it, and what silver would become: bad rows are told, what is bad as a whole is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError, MissingExtraError
-from safewrite.medallion.config import Quality
+from safewrite.medallion.config import Quality, Result
 
 
 def faults(rows: pa.Table, quality: Quality, name: str) -> dict[int, str]:
@@ -51,29 +52,121 @@ def _rules(rows: pa.Table, quality: Quality, name: str) -> Iterator[tuple[str, n
         if pa.types.is_floating(rows[column].type):
             yield f"{column} is NaN", _true(pc.is_nan(rows[column]))
     if quality.conditions:
-        yield from _conditions(rows, quality.conditions, name)
+        yield from _conditions(rows, quality.conditions, name, "conditions")
+    for function in quality.functions:
+        yield f"refused by {function.__name__}", _refused_by(function, rows, name)
 
 
-def _conditions(
-    rows: pa.Table, conditions: list[str], name: str
-) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+def _refused_by(function: Any, rows: pa.Table, name: str) -> npt.NDArray[np.bool_]:
+    """What a check of the user says of each row: true is good."""
+    try:
+        good = (
+            pa.chunked_array([function(rows)], pa.bool_())
+            if rows.num_rows
+            else pa.chunked_array([], pa.bool_())
+        )
+    except Exception as error:
+        raise _no_rule(name, f"functions: {function.__name__}", error) from error
+    if len(good) != rows.num_rows:
+        raise _no_rule(
+            name,
+            f"functions: {function.__name__}",
+            f"it told of {len(good)} rows, and there are {rows.num_rows}",
+        )
+    return ~_true(good)
+
+
+def check_result(rows: pa.Table, counts: Mapping[str, int], rules: Result, name: str) -> None:
+    """Judge the rows that a commit would write to silver, and its counts, before it.
+
+    Raises:
+        InvalidInputError: a rule is broken, or cannot be applied.
+    """
+    bad = np.zeros(rows.num_rows, np.bool_)
+    reasons = []
+    for reason, found in (
+        _conditions(rows, rules.conditions, name, "result.conditions") if rules.conditions else ()
+    ):
+        if found.any():
+            reasons.append(f"{int(found.sum())} times {reason}")
+        bad |= found
+    if bad.sum() > rules.failed_share_max * rows.num_rows:
+        raise _refused_result(
+            name, f"{int(bad.sum())} of {rows.num_rows} rows break a rule ({'; '.join(reasons)}), and "
+            f"result.failed_share_max is {rules.failed_share_max}"
+        )  # fmt: skip
+    for column, share_max in rules.null_share_max.items():
+        nulls = rows[column].null_count
+        if nulls > share_max * rows.num_rows:
+            raise _refused_result(
+                name,
+                f"{nulls} of {rows.num_rows} rows have NULL in {column}, and result.null_share_max is {share_max}",
+            )
+    if rules.deleted_max is not None and counts["deleted"] > rules.deleted_max:
+        raise _refused_result(
+            name, f"{counts['deleted']} rows would be deleted, and result.deleted_max is {rules.deleted_max}"
+        )
+    for query in rules.queries:
+        if not _answer(query, rows, name):
+            raise _refused_result(name, f"not true: {query}")
+    for function in rules.functions:
+        try:
+            told = function(rows, dict(counts))
+        except Exception as error:
+            raise _no_rule(name, f"result.functions: {function.__name__}", error) from error
+        if told is not None:
+            raise _refused_result(name, f"{function.__name__} says: {told}")
+
+
+def _answer(query: str, rows: pa.Table, name: str) -> bool:
+    import duckdb
+
+    with _connected("result", rows) as connection:
+        try:
+            found = connection.execute(query).fetchall()
+        except duckdb.Error as error:
+            raise _no_rule(name, f"result.queries: {query!r}", error) from error
+    if len(found) != 1 or len(found[0]) != 1 or not isinstance(found[0][0], bool | None):
+        raise _no_rule(name, f"result.queries: {query!r}", "it does not answer with one true or false")
+    return found[0][0] is True
+
+
+def _refused_result(name: str, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"What silver of {name} would become is refused: {why}. Nothing was written to silver, which is as it was; bronze has "
+        "the rows. Mend the source, or change the table's quality settings, and run again."
+    )
+
+
+@contextmanager
+def _connected(view: str, rows: pa.Table) -> Iterator[Any]:
     try:
         import duckdb
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            "quality.conditions need DuckDB: pip install 'safewrite-lake[medallion]'. Nothing was written to silver."
+            "Rules in SQL need DuckDB: pip install 'safewrite-lake[medallion]'. Nothing was written to silver."
         ) from error
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        connection.register("batch", rows.append_column("_row", pa.array(np.arange(rows.num_rows))))
+        connection.register(view, rows)
         connection.execute("SET TimeZone = 'UTC'")  # else a time without a zone is the machine's own
         connection.execute("SET enable_external_access = false")
+        yield connection
+
+
+def _conditions(
+    rows: pa.Table, conditions: list[str], name: str, field: str
+) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+    numbered = rows.append_column("_row", pa.array(np.arange(rows.num_rows)))
+    with _connected("batch", numbered) as connection:
+        import duckdb
+
         for condition in conditions:
             # As a comment could swallow the bracket, the condition stands on a line of its own.
             query = f'SELECT "_row" FROM batch WHERE NOT CAST((\n{condition}\n) AS BOOLEAN)'
             try:
                 found = connection.execute(query).fetchnumpy()["_row"]
             except duckdb.Error as error:
-                raise _no_rule(name, f"conditions: {condition!r}", error) from error
+                raise _no_rule(name, f"{field}: {condition!r}", error) from error
             bad = np.zeros(rows.num_rows, np.bool_)
             bad[np.asarray(found, np.int64)] = True
             yield f"not true: {condition}", bad

@@ -162,7 +162,7 @@ def _count(source: SourceFile, data: bytes, files: Files) -> int:
         return data.count(b"\n") + (not data.endswith(b"\n"))
     texts = io.StringIO(data.decode("latin-1"), newline="")
     try:
-        with _any_length():
+        with any_length():
             return sum(1 for _ in csv.reader(texts, delimiter=_delimiter(files), strict=True))
     except csv.Error as error:
         raise _unreadable(source, f"a quote is not closed, or something follows it ({error})") from error
@@ -172,7 +172,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 @contextmanager
-def _any_length() -> Iterator[None]:
+def any_length() -> Iterator[None]:
     """The limit of a field's length is the process's own, and is put back."""
     with _ONE_AT_A_TIME:
         before = csv.field_size_limit(2**31 - 1)

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from safewrite.errors import InternalError
 from safewrite.medallion.config import SEQUENCE
 from safewrite.medallion.job import TableJob, quarantine_rows, short_key
 from safewrite.medallion.lineage import BronzeCommit, DataFile
-from safewrite.medallion.quality import faults
+from safewrite.medallion.quality import check_result, faults
 from safewrite.medallion.records import BadRecord
 from safewrite.medallion.rows import OLD
 
@@ -85,11 +86,13 @@ def _all(files: Sequence[DataFile], head: int) -> Iterator[_Step]:
 
 def _grouped(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
     group: list[DataFile] = []
+    rows = 0
     for file in files:
-        if group and sum(one.rows for one in group) + file.rows > ROWS_MAX:
+        if group and rows + file.rows > ROWS_MAX:
             yield group
-            group = []
+            group, rows = [], 0
         group.append(file)
+        rows += file.rows
     if group:
         yield group
 
@@ -97,13 +100,15 @@ def _grouped(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
 def _new(commits: Sequence[BronzeCommit], head: int) -> Iterator[_Step]:
     """Whole commits, in order; commits behind the last that only rearrange rows are passed with it."""
     pending: list[DataFile] = []
+    sizes = [sum(file.rows for file in commit.files) for commit in commits]
+    rows = 0
     for number, commit in enumerate(commits):
         pending += commit.files
-        following = commits[number + 1] if number + 1 < len(commits) else None
-        coming = sum(file.rows for file in following.files) if following else 0
-        if following is None or sum(file.rows for file in pending) + coming > ROWS_MAX:
-            yield _Step(tuple(pending), head if following is None else commit.version)
-            pending = []
+        rows += sizes[number]
+        is_last = number + 1 == len(commits)
+        if is_last or rows + sizes[number + 1] > ROWS_MAX:
+            yield _Step(tuple(pending), head if is_last else commit.version)
+            pending, rows = [], 0
 
 
 def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
@@ -121,6 +126,7 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
         delete_when=_DELETE,
         truncate_when=_TRUNCATE,
         all_late="count",
+        check=partial(check_result, rules=job.config.quality.result, name=job.name),
         key=key,
         properties={"medallion.rows": str(rows.num_rows), "medallion.split": str(split + truncates)},
         positions=moved,

@@ -99,6 +99,8 @@ def bronze_rows(
         one.name: _column(
             records, one.name, one.type, faults, forgiven=None if one.name in table.keys else needs_key_only
         )
+        if one.name in records.rows.column_names
+        else pa.chunked_array([pa.nulls(count, one.type)])
         for one in columns
     }
     if table.files.before_image:
@@ -152,12 +154,12 @@ def check_columns(
     allowed |= needed
     if files.before_image:
         allowed |= {files.before_image + name for name in columns.names}
-    missing, unknown = sorted(needed - set(found)), sorted(set(found) - allowed)
+    missing, unknown = sorted(needed - set(found) - set(files.optional)), sorted(set(found) - allowed)
     if missing or unknown:
         raise InvalidInputError(
             f"{source.path} has other columns than the table: missing {missing}, not known {unknown}. Nothing of it was "
             "written, and nothing of the files that came with it. Declare new columns in columns, or leave them out by "
-            "files.ignore; a file that lacks columns must be mended."
+            "files.ignore. Name columns that files may lack in files.optional, which means NULL; else mend the file."
         )
 
 

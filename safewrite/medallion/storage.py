@@ -89,7 +89,7 @@ class LocalStorage(Storage):
         if prefix and base.is_dir() and not (base / prefix).exists():
             return  # a table of which no file came yet
         try:
-            for folder, _, names in os.walk(base / prefix, onerror=_raise):
+            for folder, _, names in os.walk(base / prefix, onerror=_raise, followlinks=True):
                 for path in (Path(folder) / name for name in names):
                     if (found := _stat(path)) is not None:
                         mark = f"{found.st_size}-{found.st_mtime_ns}"

@@ -18,6 +18,8 @@ class Metric:
     instrument: str
     counts: str
     text: str
+    is_level: bool = False
+    """Whether a value says how things stand, so that a sum of values means nothing."""
 
 
 COMMIT_ATTEMPTS = Metric(
@@ -46,8 +48,21 @@ STUCK_ENTRIES = Metric(
     "StuckEntries", "Count", "safewrite.stuck_entries", "{entry}",
     "unfinished claims that are older than asked for; from `safewrite locks watch --emf`",
 )  # fmt: skip
+TABLE_RUN = {
+    "files": Metric("FilesLanded", "Count", "safewrite.medallion.files", "{file}", "raw files of a medallion job that came to bronze in a run"),
+    "rows": Metric("RowsLanded", "Count", "safewrite.medallion.rows", "{row}", "their rows in bronze"),
+    "quarantined": Metric("RowsQuarantined", "Count", "safewrite.medallion.quarantined", "{row}", "records and rows that a run put into quarantine"),
+    "applied": Metric("RowsApplied", "Count", "safewrite.medallion.applied", "{row}", "rows of bronze that silver took in a run"),
+    "failed": Metric("TableFailures", "Count", "safewrite.medallion.failures", "{run}", "1 if a run failed for the table, else 0"),
+    "elapsed_s": Metric("TableRunTime", "Seconds", "safewrite.medallion.time", "s", "time that a run took for the table"),
+    "lag_files": Metric("LagFiles", "Count", "safewrite.medallion.lag.files", "{file}", "raw files that a run left for the next one", is_level=True),
+    "lag_commits": Metric("LagCommits", "Count", "safewrite.medallion.lag.commits", "{commit}", "commits of bronze that silver has yet to take", is_level=True),
+    "lag_s": Metric("LagTime", "Seconds", "safewrite.medallion.lag.time", "s", "age of the oldest of these files and commits; 0 if there is none", is_level=True),
+}  # fmt: skip
+"""Of a medallion job's run over one table, by the detail of its event."""
 METRICS = (
     COMMIT_ATTEMPTS, COMMIT_CONFLICTS, COMMIT_FAILURES, ROWS_COMMITTED, COMMIT_LATENCY, TURN_WAIT, STUCK_ENTRIES,
+    *TABLE_RUN.values(),
 )  # fmt: skip
 
 
@@ -68,5 +83,11 @@ def measured(event: Event) -> dict[Metric, float]:
             return {COMMIT_FAILURES: 1}
         case "turn":
             return {TURN_WAIT: float(details["wait_s"])}
+        case "table_run":
+            return {
+                metric: float(details[name])
+                for name, metric in TABLE_RUN.items()
+                if details.get(name) is not None
+            }
         case _:
             return {}

@@ -13,7 +13,7 @@ from safewrite.texts import shown
 
 
 class Otel:
-    """A listener that records each event that has metrics: counters of counts, histograms of seconds."""
+    """A listener that records each event that has metrics: counters of counts, histograms of seconds and levels."""
 
     def __init__(self, meter: Any, attributes: Mapping[str, str], *, is_global: bool) -> None:
         self.attributes = attributes
@@ -22,7 +22,7 @@ class Otel:
             metric: meter.create_histogram(
                 metric.instrument, unit=metric.counts, description=metric.text
             ).record
-            if metric.unit == "Seconds"
+            if metric.unit == "Seconds" or metric.is_level
             else meter.create_counter(metric.instrument, unit=metric.counts, description=metric.text).add
             for metric in METRICS
             if metric is not STUCK_ENTRIES

@@ -34,7 +34,7 @@ from safewrite.texts import said, shown
 
 log = logging.getLogger("safewrite")
 
-Kind: TypeAlias = Literal["retry", "wait", "turn", "repair", "commit", "failed"]
+Kind: TypeAlias = Literal["retry", "wait", "turn", "repair", "commit", "failed", "table_run"]
 _DETAIL_MAX = 300
 
 
@@ -44,9 +44,9 @@ class Event:
 
     ``kind`` is ``"retry"`` (a request or a commit is tried again), ``"wait"`` (a turn in the queue of writers is waited
     for), ``"turn"`` (it came, after ``wait_s``), ``"repair"`` (another writer's unfinished commit was finished, or its
-    turn was passed over), ``"commit"`` (a write was acknowledged; details as in its receipt) or ``"failed"`` (a write
-    raised; ``error`` is the error's kind); more kinds may come.  ``table`` is the table's address or name, ``text`` a sentence, ``details`` its numbers by
-    name.
+    turn was passed over), ``"commit"`` (a write was acknowledged; details as in its receipt), ``"failed"`` (a write
+    raised; ``error`` is the error's kind) or ``"table_run"`` (a medallion job is done with a table for now); more kinds may
+    come.  ``table`` is the table's address or name, ``text`` a sentence, ``details`` its numbers by name.
     """
 
     kind: Kind

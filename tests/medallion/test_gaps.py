@@ -14,9 +14,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 import safewrite as sw
+from bench.medallion.lab import Lab, lab
 from safewrite.medallion import Pipeline
 from safewrite.medallion.lineage import BronzeGapError
-from tests.medallion.lab import Lab, lab
 
 NAME = "shop.t00"
 

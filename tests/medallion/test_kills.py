@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.medallion.dms import Dms, SourceTable
-from tests.medallion.lab import Lab, lab
-from tests.medallion.victim import POINTS
+from bench.medallion.dms import Dms, SourceTable
+from bench.medallion.lab import Lab, lab
+from bench.medallion.victim import POINTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
@@ -20,7 +20,7 @@ FORMATS = ("delta", "iceberg")
 
 
 def start(job: Lab, point: str, times: int) -> subprocess.Popen[str]:
-    given = [sys.executable, "-m", "tests.medallion.victim", str(job.write_config()), point, str(times)]
+    given = [sys.executable, "-m", "bench.medallion.victim", str(job.write_config()), point, str(times)]
     return subprocess.Popen(given, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 

@@ -11,11 +11,11 @@ import deltalake
 import pyarrow as pa
 import pytest
 
+from bench.medallion.dms import COLUMNS, Dms, same
+from bench.medallion.lab import lab
 from bench.servers.servers import Ministack
 from safewrite.medallion import Pipeline
 from safewrite.medallion.storage import storage
-from tests.medallion.dms import COLUMNS, Dms, same
-from tests.medallion.lab import lab
 from tests.servers import CatalogLab, PlannedProxy
 
 REQUESTS_MAX = 5

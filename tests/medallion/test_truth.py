@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.medallion.lab import Lab, lab
 from safewrite.medallion import Pipeline, Run
-from tests.medallion.lab import Lab, lab
 
 FORMATS = ("delta", "iceberg")
 

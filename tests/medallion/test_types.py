@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.declared import arrow_type, read
 
 COLUMNS = {
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64",
@@ -60,3 +63,43 @@ def test_every_type_is_taken_as_value_and_as_key(keys: list[str], table_format: 
     assert {n: row["Ünïcödé🦆"] for n, row in rows.items()} == {1: "new", 3: "x", 4: "x", 5: "x"}
     assert str(rows[1]["dec"]) == "1.000000000000000001"
     assert (str(rows[5]["f64"]), rows[5]["bin"], rows[5]["nothing"]) == ("-0.0", b"\x05", None)
+
+
+FIVE = dt.datetime.fromisoformat("2026-01-01T05:00")
+MIDNIGHT = dt.datetime.fromisoformat("2026-01-02")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (pa.array([FIVE], pa.timestamp("us")), "date"),
+        (pa.array([1]), "timestamp"),
+        (pa.array([1], pa.int32()), "date"),
+        (pa.array([FIVE], pa.timestamp("us")), "int64"),
+        (pa.array([dt.time(1)], pa.time64("us")), "int64"),
+        (pa.array([1.239]), "decimal(10,2)"),
+        (pa.array([1.5]), "int64"),
+        (pa.array([2**53 + 1]), "float64"),
+        (pa.array([True]), "int8"),
+        (pa.array([b"1"]), "string"),
+    ],
+)
+def test_a_value_of_parquet_keeps_its_digits_and_its_meaning(values: pa.Array, kind: str) -> None:
+    """Arrow's safe cast drops the time of a day, rounds floats to decimals, and takes numbers for times."""
+    found, bad = read(pa.chunked_array([values]), arrow_type(kind), texts=False)
+    assert (found.to_pylist(), bad.tolist()) == ([None], [True])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "wanted"),
+    [
+        (pa.array([1.25]), "decimal(10,2)", Decimal("1.25")),
+        (pa.array([dt.date(2026, 1, 2)]), "timestamp", MIDNIGHT),
+        (pa.array([7], pa.int16()), "float32", 7.0),
+        (pa.array([Decimal("3.00")]), "int64", 3),
+        (pa.array([MIDNIGHT], pa.timestamp("ns")), "date", dt.date(2026, 1, 2)),
+    ],
+)
+def test_a_value_of_parquet_that_fits_is_taken(values: pa.Array, kind: str, wanted: object) -> None:
+    found, bad = read(pa.chunked_array([values]), arrow_type(kind), texts=False)
+    assert (found.to_pylist(), bad.tolist()) == ([wanted], [False])

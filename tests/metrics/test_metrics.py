@@ -229,6 +229,11 @@ def test_a_meter_gets_counters_and_histograms(tmp_path: Any) -> None:
         "safewrite.commit.attempts": ("counter", "{attempt}"), "safewrite.commit.conflicts": ("counter", "{attempt}"),
         "safewrite.commit.failures": ("counter", "{write}"), "safewrite.rows.committed": ("counter", "{row}"),
         "safewrite.commit.latency": ("histogram", "s"), "safewrite.turn.wait": ("histogram", "s"),
+        "safewrite.medallion.files": ("counter", "{file}"), "safewrite.medallion.rows": ("counter", "{row}"),
+        "safewrite.medallion.quarantined": ("counter", "{row}"), "safewrite.medallion.applied": ("counter", "{row}"),
+        "safewrite.medallion.failures": ("counter", "{run}"), "safewrite.medallion.time": ("histogram", "s"),
+        "safewrite.medallion.lag.files": ("histogram", "{file}"), "safewrite.medallion.lag.commits": ("histogram", "{commit}"),
+        "safewrite.medallion.lag.time": ("histogram", "s"),
     }  # fmt: skip
     found = {name: (value, attributes) for name, value, attributes in meter.seen}
     named = {"service": "orders", "safewrite.table": table.uri, "safewrite.operation": "append"}

@@ -7,6 +7,12 @@ from tests.mutants.killers import Mutant, alone
 JOBS = alone("medallion/test_jobs.py")
 RECORDS = alone("medallion/test_records.py")
 GAPS = alone("medallion/test_gaps.py")
+RESULT = alone("medallion/test_result.py")
+RULES = alone("medallion/test_rules.py")
+EVOLUTION = alone("medallion/test_evolution.py")
+TYPES = alone("medallion/test_types.py")
+LAYOUT = alone("medallion/test_layout.py")
+CHECK = alone("changes/test_check.py")
 DELTA_GAP = "test_a_gap_of_a_delta_bronze_is_refused_and_replay_mends_it"
 ICEBERG_GAP = "test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it"
 LOAD = "test_a_full_load_never_beats_a_change_or_a_deletion"
@@ -97,5 +103,53 @@ MEDALLION_MUTANTS = (
          ("    count = _count(source, data, files)\n", "    count = 0\n")),
         RECORDS,
         "test_a_quote_that_swallows_records_is_refused",
+    ),
+    Mutant(
+        "medallion-result",
+        "the rules of what silver would become",
+        "medallion/refining.py",
+        (("        check=partial(check_result, rules=job.config.quality.result, name=job.name),\n", ""),),
+        RESULT,
+        "test_a_failed_result_of_one_table_stops_no_other",
+    ),
+    Mutant(
+        "apply-check",
+        "check= of apply_changes",
+        "changes/reading.py",
+        (("    if spec.check is None:\n", "    if True:\n"),),
+        CHECK,
+        "test_a_check_sees_the_rows_that_will_stand_and_stops_the_write",
+    ),
+    Mutant(
+        "medallion-missing-column",
+        "the look for columns that a file lacks",
+        "medallion/rows.py",
+        (("    missing, unknown = sorted(needed - set(found) - set(files.optional)), ", "    missing, unknown = [], "),),
+        EVOLUTION,
+        "test_a_column_that_went_is_never_null_in_silence",
+    ),
+    Mutant(
+        "medallion-quarantine-batch",
+        "the digest in the key of quarantined records",
+        "medallion/job.py",
+        (("/{stage}/{key}/{_digest(rows)}", "/{stage}/{key}"),),
+        RULES,
+        "test_rules_may_change_between_a_crash_and_the_next_run",
+    ),
+    Mutant(
+        "medallion-meaning-of-values",
+        "the look at what a value of Parquet means",
+        "medallion/declared.py",
+        (("    if _family(found) != _family(kind):\n", "    if False:\n"),),
+        TYPES,
+        "test_a_value_of_parquet_keeps_its_digits_and_its_meaning",
+    ),
+    Mutant(
+        "medallion-underscore",
+        "configured tables that begin with an underscore",
+        "medallion/layout.py",
+        (("parts[2:] if is_of_table else parts", "parts"),),
+        LAYOUT,
+        "test_a_configured_table_may_begin_with_an_underscore",
     ),
 )  # fmt: skip

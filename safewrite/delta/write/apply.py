@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from safewrite.changes.carry import Settled, settle
 from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
-from safewrite.changes.reading import Changes, Spec, check_late, loose
+from safewrite.changes.reading import Changes, Spec, check_result, loose
 from safewrite.changes.touched import Touched, wanted
 from safewrite.delta.data.spans import spans
 from safewrite.delta.log.actions import Action, Commit, FileKey
@@ -169,7 +169,7 @@ class ApplyTransaction(OverwriteTransaction):
         yield from self._look(touched)
         self.settled = settled = settle(self.changes.batch, touched.known(memory))
         decision = settled.decision
-        check_late(self.spec, decision)
+        check_result(self.spec, settled)
         touched.decided(decision, memory)
         yield from self._replace(touched)
         if not touched.is_cut:

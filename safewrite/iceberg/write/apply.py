@@ -20,7 +20,7 @@ from safewrite.changes.carry import Settled, settle
 from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags
-from safewrite.changes.reading import Changes, Spec, check_late, loose
+from safewrite.changes.reading import Changes, Spec, check_result, loose
 from safewrite.changes.touched import Touched
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames import prepare
@@ -106,7 +106,7 @@ class ApplyPlan(ReplacePlan):
             touched.look(file, table, table)
         settled = settle(self.changes.batch, touched.known(memory))
         decision = settled.decision
-        check_late(self.spec, decision)
+        check_result(self.spec, settled)
         touched.decided(decision, memory)
         if touched.is_cut:
             tasks = yield from self._tasks(head, EVERYTHING)

@@ -11,8 +11,8 @@ import deltalake
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
+from bench.medallion.dms import COLUMNS, Dms, SourceTable, same
 from safewrite.medallion import Pipeline, Run, verify
-from tests.medallion.dms import COLUMNS, Dms, SourceTable, same
 
 
 @dataclass
@@ -109,12 +109,29 @@ class Lab:
             self.dms.change(table, 5)
             self.dms.load(table)
             self.dms.change(table, rows)
-            self.dms.flush(table, hold=True)
+        self._flush(hold=True)
+
+    def _flush(self, *, hold: bool = False) -> None:
+        if self.tables[0].is_mixed:
+            self.dms.flush_mixed(hold=hold)
+            return
+        for table in self.tables:
+            self.dms.flush(table, hold=hold)
 
     def go_on(self, changes: int = 20) -> None:
         for table in self.tables:
             self.dms.change(table, changes)
-            self.dms.flush(table)
+        self._flush()
+
+
+MIXED = {"layout": "mixed", "mixed_folder": "cdc", "schema_column": "sch", "table_column": "tab"}
+
+
+def mixed_lab(folder: Path, table_format: str, *, seed: int = 1, tables: int = 1, **settings: Any) -> Lab:
+    """A job whose change files are common to all tables."""
+    dms = Dms(folder / "raw", seed, tables, mixed=True)
+    more = {"raw": {"location": str(dms.root), **MIXED}} | settings.pop("more", {})
+    return Lab(folder, table_format, dms, more=more, **settings)
 
 
 def lab(folder: Path, table_format: str, *, seed: int = 1, tables: int = 1, **settings: Any) -> Lab:

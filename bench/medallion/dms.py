@@ -49,6 +49,7 @@ class SourceTable:
     kind: str
     header: bool
     by_seq: bool
+    is_mixed: bool = False
     truth: dict[Key, Row] = field(default_factory=dict)
     gone: list[Key] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -64,20 +65,27 @@ class SourceTable:
             found["header"] = self.header
             if not self.header:
                 more = ["AR_H_CHANGE_SEQ"] if self.by_seq else []
-                found["order"] = ["Op", "*", "ts", *more, "BI_id", "BI_region"]
+                whose = ["sch", "tab"] if self.is_mixed else []
+                found["order"] = ["Op", *whose, "*", "ts", *more, "BI_id", "BI_region"]
         return found
 
 
 class Dms:
     """Writes files of ``count`` tables under ``root``; the same seed writes the same."""
 
-    def __init__(self, root: Path, seed: int, count: int, *, key_changes: bool = True) -> None:
+    def __init__(
+        self, root: Path, seed: int, count: int, *, key_changes: bool = True, mixed: bool = False
+    ) -> None:
         self.root, self.random, self.key_changes = root, random.Random(seed), key_changes
         self.clock, self.number = START, 10**34
         kinds = (("csv", True, True), ("parquet", True, True), ("csv", False, True), ("csv", True, False))
+        if mixed:
+            kinds = (("csv", False, True),) * 4
         self.tables = {
-            f"shop.t{n:02}": SourceTable(f"shop.t{n:02}", *kinds[n % len(kinds)]) for n in range(count)
+            f"shop.t{n:02}": SourceTable(f"shop.t{n:02}", *kinds[n % len(kinds)], mixed) for n in range(count)
         }
+        self.arrivals: list[str] = []
+        """Paths of files as they were put, each time that they were."""
         self.root.mkdir(parents=True, exist_ok=True)
 
     # --- what happens in the source ---------------------------------------------------------------------
@@ -149,9 +157,39 @@ class Dms:
         cut = self.random.randrange(len(changes) + 1)
         for part in (changes[:cut], changes[cut:]):
             if part:
-                self.clock += dt.timedelta(milliseconds=self.random.randrange(1, 10**6))
-                name = self.clock.strftime("%Y%m%d-%H%M%S") + f"{self.clock.microsecond // 1000:03}"
-                self._write(table, name, part, is_load=False, hold=hold)
+                self._write(table, self._stamp(), part, is_load=False, hold=hold)
+
+    def _stamp(self) -> str:
+        self.clock += dt.timedelta(milliseconds=self.random.randrange(1, 10**6))
+        return self.clock.strftime("%Y%m%d-%H%M%S") + f"{self.clock.microsecond // 1000:03}"
+
+    def flush_mixed(self, *, hold: bool = False) -> None:
+        """Write the changes of all tables into common files: out of order, and some of them twice."""
+        changes = [(table, one) for table in self.tables.values() for one in table.changes]
+        for table in self.tables.values():
+            table.changes = []
+        if not changes:
+            return
+        self.random.shuffle(changes)
+        changes += self.random.sample(changes, len(changes) // 5)
+        owner = next(iter(self.tables.values()))
+        size = -(-len(changes) // (len(self.tables) + 1))
+        for start in range(0, len(changes), size):
+            part = changes[start : start + size]
+            path = f"cdc/{self._stamp()}.csv"
+            lines = [self._content(table, [one], is_load=False) for table, one in part]
+            if hold:
+                owner.held[path] = b"".join(lines)
+            else:
+                self._put_file(owner, path, b"".join(lines))
+
+    def deliver_copy(self, table: SourceTable) -> None:
+        """The changes of a file once more, under another name."""
+        paths = [path for path in sorted(table.written) if "LOAD" not in path]
+        if table.by_seq and paths:
+            path = self.random.choice(paths)
+            copy = f"{path.rpartition('/')[0]}/{self._stamp()}.{table.kind}"
+            self._put_file(table, copy, table.written[path])
 
     def deliver_held(self, table: SourceTable) -> None:
         """Files that were on their way for long, newest first."""
@@ -165,6 +203,7 @@ class Dms:
         place.write_bytes(table.written[path])
         later = place.stat().st_mtime + 5
         os.utime(place, (later, later))
+        self.arrivals.append(path)
 
     def overwrite(self, table: SourceTable) -> str:
         """Another content under the name of a change file; its path."""
@@ -192,6 +231,7 @@ class Dms:
         if newer is not None:
             os.utime(place, (newer, newer))
         table.written[path] = content
+        self.arrivals.append(path)
 
     def _content(self, table: SourceTable, changes: list[Change], *, is_load: bool) -> bytes:
         names, rows = _columns(table, changes, self.clock, is_load=is_load)
@@ -204,7 +244,8 @@ class Dms:
 def _columns(
     table: SourceTable, changes: list[Change], clock: dt.datetime, *, is_load: bool
 ) -> tuple[list[str], list[list[Any]]]:
-    names = [*([] if is_load else ["Op"]), *COLUMNS, "ts"]
+    whose = ["sch", "tab"] if table.is_mixed else []
+    names = [*([] if is_load else ["Op", *whose]), *COLUMNS, "ts"]
     names += ["AR_H_CHANGE_SEQ"] if table.by_seq else []
     names += ["BI_id", "BI_region"]
     rows = []
@@ -213,7 +254,8 @@ def _columns(
             "Op": change.op,
             "ts": clock.replace(tzinfo=None),
             "AR_H_CHANGE_SEQ": change.seq or None,
-        }
+            "sch": table.name.partition(".")[0], "tab": table.name.partition(".")[2],
+        }  # fmt: skip
         given["BI_id"], given["BI_region"] = change.old or (None, None)
         rows.append([given[name] for name in names])
     return names, rows

@@ -1,0 +1,201 @@
+"""``python -m bench.medallion.speed``: what a medallion job costs without news, and against plain code that does the same."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from bench.medallion.plain import PlainDelta, PlainIceberg, run, same
+from bench.perf.lab import Lab
+from safewrite.medallion import Pipeline
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+COLUMNS = {"id": "int64", "name": "string", "price": "decimal(12,2)", "at": "timestamp"}
+WORKERS = 2
+REQUESTS_MAX, SECONDS_MAX = 5, 1.0
+
+
+def load_file(folder: Path, draw: random.Random, rows: int) -> Path:
+    """A full load."""
+    path = folder / "LOAD00000001.csv"
+    lines = [f"{n},{_values(draw)}" for n in range(rows)]
+    path.write_text("\n".join(["id,name,price,at", *lines]) + "\n")
+    return path
+
+
+def change_file(folder: Path, draw: random.Random, number: int, rows: int, keys: int) -> Path:
+    """Updates, deletes and inserts, each with its place in the order."""
+    path = folder / f"20261101-0000{number:02}000.csv"
+    lines = []
+    for n in range(rows):
+        op, key = draw.choice("UUUUDI"), draw.randrange(keys)
+        key = keys + number * 10**6 + n if op == "I" else key
+        lines.append(f"{op},{key},{_values(draw)},{number * 10**6 + n}")
+    path.write_text("\n".join(["Op,id,name,price,at,seq", *lines]) + "\n")
+    return path
+
+
+def _values(draw: random.Random) -> str:
+    return f"name {draw.randrange(10**6)},{draw.randrange(10**6)}.{draw.randrange(10, 100)},2026-11-01 00:00:00.{draw.randrange(10**5, 10**6)}"
+
+
+def config(folder: Path, raw: str, table_format: str, tables: int, **more: Any) -> dict[str, Any]:
+    """A job of tables t0, t1 and so on."""
+    iceberg = table_format == "iceberg"
+    root = more.pop("root", str(folder))
+    defaults = {
+        "format": table_format, "keys": ["id"], "columns": COLUMNS, "files": {"kind": "csv", "header": True, "change_seq": "seq"},
+        **{layer: f"{layer}.{{table}}" if iceberg else f"{root}/{layer}/{{table}}" for layer in ("bronze", "silver")},
+    }  # fmt: skip
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
+    return {
+        "job": "speed", "raw": {"location": raw}, "state": f"{root}/state", "workers": WORKERS, "defaults": defaults,
+        "quarantine": "aside.records" if iceberg else f"{root}/aside", "quarantine_format": table_format,
+        **({"catalog": catalog} if iceberg else {}), "tables": {f"db.t{n}": {} for n in range(tables)}, **more,
+    }  # fmt: skip
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds, and the answer."""
+    started_s = time.monotonic()
+    found = call()
+    return time.monotonic() - started_s, found
+
+
+class Race:
+    """safewrite and plain code on the same files: a full load, then rounds of changes, in turns."""
+
+    def __init__(self, folder: Path, table_format: str, tables: int, rows: int) -> None:
+        self.names = [f"t{n}" for n in range(tables)]
+        self.draw, self.rows, self.raw = random.Random(1), rows, folder / "raw"
+        for name in self.names:
+            (self.raw / "db" / name).mkdir(parents=True)
+        (folder / "ours").mkdir()
+        self.pipeline = Pipeline(config(folder / "ours", str(self.raw), table_format, tables))
+        make = PlainDelta if table_format == "delta" else PlainIceberg
+        self.plain: PlainDelta | PlainIceberg = make(folder / "plain")
+
+    def round(self, number: int) -> tuple[float, float, int]:
+        """Seconds of ours and of the plain code, and rows of the files."""
+        files = {}
+        for name in self.names:
+            place = self.raw / "db" / name
+            files[name] = (
+                [load_file(place, self.draw, self.rows)]
+                if number == 0
+                else [
+                    change_file(place, self.draw, 2 * number + n, self.rows // 10, self.rows) for n in (0, 1)
+                ]
+            )
+        rows = len(self.names) * (self.rows if number == 0 else 2 * (self.rows // 10))
+
+        def ours() -> None:
+            done = self.pipeline.run()
+            assert done.ok, [one.error for one in done.tables]
+
+        calls: list[Callable[[], Any]] = [ours, lambda: run(self.plain, files, WORKERS)]
+        seconds = [0.0, 0.0]
+        for which in (0, 1) if number % 2 else (1, 0):
+            seconds[which], _ = timed(calls[which])
+        return seconds[0], seconds[1], rows
+
+    def unlike(self) -> list[str]:
+        """Tables whose rows differ between the two."""
+        found = []
+        for name in self.names:
+            settings = self.pipeline.config.tables[f"db.{name}"]
+            silver = self.pipeline.places.lineage(name, settings.silver, settings.format)
+            silver.look()
+            if not same(silver.read(silver.whole()), self.plain.rows(name)):
+                found.append(name)
+        return found
+
+
+def without_news(folder: Path, tables: int) -> tuple[float, float]:
+    """Requests and seconds of each table in a process that knows nothing, on S3 behind a counting proxy."""
+    with Lab(folder) as lab:
+        assert lab.cloud is not None
+        s3 = lab.cloud.boto3_client("s3")
+        s3.create_bucket(Bucket="speed")
+        draw = random.Random(2)
+        for n in range(tables):
+            s3.put_object(
+                Bucket="speed",
+                Key=f"raw/db/t{n}/LOAD00000001.csv",
+                Body=load_file(folder, draw, 10).read_bytes(),
+            )
+        options = lab.proxy.storage_options()
+        job = config(
+            folder,
+            "s3://speed/raw",
+            "delta",
+            tables,
+            root="s3://speed",
+            storage_options=options,
+            arbiter="object-store",
+        )
+        for _ in range(2):
+            done = Pipeline(job).run()
+            assert done.ok, [one.error for one in done.tables]
+        before = lab.proxy.requests()
+        elapsed_s, done = timed(lambda: Pipeline(job).run())
+        assert not any(one.news for one in done.tables)
+        asked = sum((lab.proxy.requests() - before).values())
+    return (asked - 2) / tables, elapsed_s / tables
+
+
+@app.command()
+def speed(
+    tables: Annotated[int, typer.Option(help="Tables.")] = 20,
+    rows: Annotated[int, typer.Option(help="Rows of each full load; change files have a tenth.")] = 20_000,
+    rounds: Annotated[int, typer.Option(help="Rounds of changes.")] = 4,
+    quiet_tables: Annotated[int, typer.Option(help="Tables without news.")] = 80,
+) -> None:
+    """Exit 0 only if silver is the same and a table without news costs at most 5 requests and 1 s."""
+    console = Console(highlight=False)
+    grid = Table(title=f"{tables} tables, {rows} rows of each full load, {WORKERS} at once, on a local disk")
+    for name in (
+        "format",
+        "round",
+        "rows/s",
+        "tables/min",
+        "plain rows/s",
+        "plain tables/min",
+        "time, as a multiple of plain",
+    ):
+        grid.add_column(name)
+    folder = Path(tempfile.mkdtemp(prefix="medallion-speed-"))
+    unlike: list[str] = []
+    for table_format in ("delta", "iceberg"):
+        race = Race(folder / table_format, table_format, tables, rows)
+        figures = [race.round(number) for number in range(rounds + 1)]
+        unlike += [f"{table_format} {name}" for name in race.unlike()]
+        for name, some in (("full load", figures[:1]), ("changes", figures[1:])):
+            ours_s, plain_s, count = (sum(column) for column in zip(*some, strict=True))
+            runs = tables * len(some)
+            cells = [count / ours_s, 60 * runs / ours_s, count / plain_s, 60 * runs / plain_s]
+            grid.add_row(table_format, name, *(f"{cell:,.0f}" for cell in cells), f"{ours_s / plain_s:.2f}")
+    (folder / "quiet").mkdir()
+    requests, seconds = without_news(folder / "quiet", quiet_tables)
+    console.print(grid)
+    console.print(
+        f"{quiet_tables} tables without news on S3 (ministack), a new process's view: {requests:.1f} requests and {seconds:.3f} s a table"
+    )
+    shutil.rmtree(folder)
+    if unlike:
+        console.print(f"silver differs from the plain code's: {unlike}")
+    sys.exit(1 if unlike or requests > REQUESTS_MAX or seconds > SECONDS_MAX else 0)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,64 @@
+"""The bench of medallion jobs: it tells a story with kills, and counts what the copied recipe does to the same rows."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bench.medallion.dms import ARROW, Row
+from bench.medallion.plain import read
+from bench.medallion.recipe import damage
+from bench.medallion.speed import Race, change_file
+from bench.medallion.truth import tell_story
+
+BRONZE = pa.schema([*ARROW, ("_op", pa.string()), ("_seq", pa.decimal128(38, 0)), ("_file", pa.string())])
+
+
+def row(number: int, name: str, **more: Any) -> Row:
+    return dict.fromkeys(ARROW.names) | {"id": number, "region": "eu", "name": name} | more
+
+
+def test_the_copied_recipe_loses_an_update_that_comes_before_its_insert(tmp_path: Path) -> None:
+    """The update matches nothing and is dropped; the insert that comes later is the old row."""
+    bronze = pa.Table.from_pylist(
+        [
+            row(1, "new", _op="U", _seq=Decimal(2), _file="a"),
+            row(1, "old", _op="I", _seq=Decimal(1), _file="b"),
+            row(2, "kept", _op="I", _seq=Decimal(3), _file="a"),
+            row(3, "only", _op="U", _seq=Decimal(4), _file="a"),
+        ],
+        schema=BRONZE,
+    )
+    truth = {(n, "eu"): row(n, name) for n, name in ((1, "new"), (2, "kept"), (3, "only"))}
+    _, each_round = damage(tmp_path, {"shop.t": bronze}, [["a"], ["b"]], {"shop.t": truth})
+    assert (each_round.lost, each_round.ghosts, each_round.stale) == (1, 0, 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_story_with_kills_ends_in_the_truth(table_format: str, mixed: bool, tmp_path: Path) -> None:
+    found = tell_story(
+        tmp_path, table_format, mixed=mixed, tables=4, files=60, kills=3, seed=2, tell=lambda _: None
+    )
+    assert found.flaws == []
+    assert (found.wrong_tables, found.silver_rows) == (0, found.truth_rows)
+    assert found.rows_in_files == found.landed + found.put_aside
+    assert found.killed >= 3
+    assert found.recipe is not None
+    assert found.recipe.total > 0
+
+
+@pytest.mark.parametrize("table_format", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+def test_the_race_compares_what_does_the_same(table_format: str, tmp_path: Path) -> None:
+    race = Race(tmp_path, table_format, 1, 40)
+    for number in range(3):
+        _, _, rows = race.round(number)
+        assert rows == (8 if number else 40)
+    assert race.unlike() == []
+    race.plain.table("t0", read(change_file(tmp_path, race.draw, 99, 5, 40)))
+    assert race.unlike() == ["t0"]
