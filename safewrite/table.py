@@ -273,13 +273,14 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
         properties: Mapping[str, str] | None = None,
         positions: Mapping[str, tuple[int | None, int]] | None = None,
         timeout_s: float | None = None,
+        spark_catalog: str | None = None,
     ) -> Receipt:
         """Upsert and delete rows by key, in one commit: of all changes of a key, the last by its sequence stays.
 
         Batches may come late, twice, or in any order: what is older than the row or deletion that is known is left out.
 
         Args:
-            data: pandas, Arrow or polars frame, or a list of dicts; each row is a change, in the order of its source.
+            data: pandas, Arrow, polars or Spark frame, or a list of dicts; each row is a change, in the order of its source.
             keys: columns that name a row; none may be NULL or a float.
             sequence_by: columns that order the changes of a key, compared one after another; they are kept in the table.
             delete_when: what makes a row a delete (``"op = 'd'"``, tuples, or the name of a boolean column); such a row
@@ -288,7 +289,7 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
             unchanged: the name of a column of lists: for each upsert the columns whose values it does not bring, for its
                 source did not change them (PostgreSQL's TOAST).  They are carried on, which is not NULL.
             all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
-            key, txn, properties, positions, timeout_s: as for :meth:`append`.
+            key, txn, properties, positions, timeout_s, spark_catalog: as for :meth:`append`.
 
         Returns:
             A receipt whose ``changes`` counts what became of each; docs/apply-changes.md has the words.
@@ -299,12 +300,9 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
         """
         from safewrite.changes.reading import declared
 
-        if is_spark(data):
-            raise InvalidInputError(
-                "apply_changes takes no Spark DataFrame. Nothing was written. Pass frame.toArrow() if it fits into memory."
-            )
         operation = Operation(
             "apply_changes",
+            spark_catalog=self._in_session(spark_catalog),
             properties=check_properties(properties),
             positions=check_positions(positions),
             timeout_s=patience(timeout_s),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from safewrite.changes.decide import Batch, Decision, Op
 from safewrite.errors import InvalidInputError
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
-from safewrite.frames.predicate import columns, truths
+from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.prepare import prepare
 from safewrite.frames.source import as_frame
 from safewrite.frames.types import is_list
@@ -39,8 +39,8 @@ class Spec:
 
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]
-    delete_when: Where | None = None
-    truncate_when: Where | None = None
+    delete_when: Where | Predicate | None = None
+    truncate_when: Where | Predicate | None = None
     all_late: AllLate = "error"
     unchanged: str | None = None
     """The column that lists, for each change, the columns that it does not bring."""
@@ -247,10 +247,29 @@ def _ops(table: pa.Table, spec: Spec) -> tuple[npt.NDArray[np.int8], frozenset[s
     return ops, named
 
 
-def _true(name: str, condition: Where, table: pa.Table) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
+def parsed(spec: Spec, schema: pa.Schema) -> Spec:
+    """The declaration with its conditions read, for a frame of this schema: who gets it need not know SQL.
+
+    Raises:
+        InvalidInputError: a condition cannot be used.
+    """
+    nothing, read_ones = schema.empty_table(), {}
+    for name in ("delete_when", "truncate_when"):
+        condition = getattr(spec, name)
+        if condition is None:
+            continue
+        _true(name, condition, nothing)
+        is_column = isinstance(condition, str) and condition in schema.names
+        read_ones[name] = condition if is_column else parse(condition, schema)
+    return replace(spec, **read_ones)
+
+
+def _true(name: str, condition: Where | Predicate, table: pa.Table) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
     """The rows for which a condition is true, and its columns."""
     try:
-        if isinstance(condition, str) and condition in table.column_names:
+        if isinstance(condition, Predicate):
+            values, named = truths(condition, table), columns(condition)
+        elif isinstance(condition, str) and condition in table.column_names:
             values, named = _flags(condition, table), frozenset({condition})
         else:
             predicate = parse(condition, table.schema)
@@ -355,7 +374,8 @@ def _fingerprint(
 ) -> Fingerprint:
     told = table.append_column(OP_COLUMN, pa.array(ops.astype(np.int64)))
     for name, flags in absent.items():  # a value that is not brought is not NULL
-        told = told.append_column(f"{UNCHANGED_COLUMN}{name}", pa.array(flags))
+        # NULL where it is brought: then a row counts the same whatever other rows are in its batch or piece of one.
+        told = told.append_column(f"{UNCHANGED_COLUMN}{name}", pa.array(flags, mask=~flags))
     counted = Fingerprinter()
     counted.update(told)
     return counted.result()

@@ -100,10 +100,10 @@ class ApplyTransaction(OverwriteTransaction):
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for MERGE."""
-        changes, settled = self._given()
-        counts = settled.decision.counts
+        assert self.settled is not None
+        counts = self.settled.decision.counts
         return {
-            "numSourceRows": changes.batch.table.num_rows,
+            "numSourceRows": counts.changes,
             "numTargetRowsInserted": counts.inserted,
             "numTargetRowsUpdated": counts.updated,
             "numTargetRowsDeleted": counts.deleted,
