@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from safewrite.changes.carry import Settled, settle
 from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Flags
+from safewrite.changes.positions import Flags, Numbers
 from safewrite.changes.reading import Changes, Spec, check_late, loose
 from safewrite.changes.touched import Touched
 from safewrite.errors import InternalError, Kind, StorageError
@@ -211,14 +211,22 @@ class ApplyPlan(ReplacePlan):
         live = position_deletes.live_positions(task, bodies)
         if len(bodies) != len(gets) or len(live) != len(stays):
             return ()
+        return ((yield from self.marked_as_gone(head, task, live[~stays])),)
+
+    def marked_as_gone(
+        self, head: TableVersion, task: FileScanTask, positions: Numbers
+    ) -> Generator[Effect, Outcome, DataFile]:
+        """Upload a delete file of some rows of a data file."""
+        from safewrite.iceberg.write import position_deletes
+
         self._stores += 1
         name = f"{self.write_id}-d{self._stores}-deletes.parquet"
         path = table_of(head).location_provider().new_data_location(name)
-        staged = position_deletes.encoded(task.file, live[~stays], path)
+        staged = position_deletes.encoded(task.file, positions, path)
         staging = Staging(self.limits)
         yield from staging.upload([staged])
         yield from staging.complete(())
-        return (staged.data_file,)
+        return staged.data_file
 
     def _insert(
         self, head: TableVersion, settled: Settled, schema: pa.Schema
