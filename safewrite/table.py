@@ -7,8 +7,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safewrite.commit_properties import checked as check_properties
-from safewrite.errors import InvalidInputError
-from safewrite.frames.source import is_spark
 from safewrite.given import schema_mode as check_mode
 from safewrite.group import Answer, Group
 from safewrite.lookups import Lookups

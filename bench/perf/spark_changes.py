@@ -28,6 +28,7 @@ from .figures import Spread, in_turn
 
 RATIO_MAX = 1.05
 WARM_UPS = 2
+CORES = 2
 OURS, MERGE = "safewrite", "MERGE"
 HOW: dict[str, Any] = {"keys": ["id"], "sequence_by": ["lsn"], "delete_when": [("op", "=", "d")]}
 CATALOG = "local"
@@ -35,7 +36,7 @@ Act = Callable[[Any], object]
 Read = Callable[[], dict[str, int]]
 
 
-def _session(folder: Path, cores: int) -> Any:
+def _session(folder: Path) -> Any:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -51,12 +52,12 @@ def _session(folder: Path, cores: int) -> Any:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.databricks.delta.snapshotPartitions": str(cores),  # the default is for larger logs
+        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.databricks.delta.snapshotPartitions": str(CORES),  # the default is for larger logs
         "spark.sql.extensions": f"io.delta.sql.DeltaSparkSessionExtension,{EXTENSIONS}",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName("safewrite-bench")
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("safewrite-bench")
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -121,7 +122,10 @@ def _iceberg(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], di
         scan = here.load_table(name).scan(selected_fields=("id", "lsn"))
         return change_tables.found(scan.to_arrow())
 
-    arms = {OURS: _ours(sw.open(names[OURS], catalog=here)), MERGE: _merge(session, f"{CATALOG}.{names[MERGE]}")}
+    arms = {
+        OURS: _ours(sw.open(names[OURS], catalog=here)),
+        MERGE: _merge(session, f"{CATALOG}.{names[MERGE]}"),
+    }
     return arms, {arm: partial(read, name) for arm, name in names.items()}
 
 
@@ -160,19 +164,16 @@ def main(
     files: Annotated[int, typer.Option(help="Its data files.")] = 50,
     changes: Annotated[int, typer.Option(help="Changes of a batch.")] = 10_000,
     rounds: Annotated[int, typer.Option(help="Batches for each arm.")] = 7,
-    cores: Annotated[int, typer.Option(help="Tasks at once.")] = 2,
     only: Annotated[str, typer.Option(help="Some of delta and iceberg, by commas.")] = "delta,iceberg",
 ) -> None:
     """Time batches in turn; exits with 1 if a table does not add up."""
-    whole = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
-        session = _session(folder, cores)
+        session = _session(folder)
         stack.callback(session.stop)
         load = Load(rows=rows, files=files, changes=changes, rounds=rounds + WARM_UPS, keys=RECENT)
-        for kind in only.split(","):
-            for keys in (RECENT, SCATTERED):
-                whole.append(_compare(session, replace(load, keys=keys), folder, kind))
+        cases = [(kind, replace(load, keys=keys)) for kind in only.split(",") for keys in (RECENT, SCATTERED)]
+        whole = [_compare(session, one, folder, kind) for kind, one in cases]
     sys.exit(0 if all(whole) else 1)
 
 

@@ -253,18 +253,25 @@ def parsed(spec: Spec, schema: pa.Schema) -> Spec:
     Raises:
         InvalidInputError: a condition cannot be used.
     """
-    nothing, read_ones = schema.empty_table(), {}
-    for name in ("delete_when", "truncate_when"):
-        condition = getattr(spec, name)
-        if condition is None:
-            continue
+    nothing = schema.empty_table()
+
+    def parsed_one(name: str, condition: Where | Predicate | None) -> Where | Predicate | None:
+        if condition is None or isinstance(condition, Predicate):
+            return condition
         _true(name, condition, nothing)
         is_column = isinstance(condition, str) and condition in schema.names
-        read_ones[name] = condition if is_column else parse(condition, schema)
-    return replace(spec, **read_ones)
+        return condition if is_column else parse(condition, schema)
+
+    return replace(
+        spec,
+        delete_when=parsed_one("delete_when", spec.delete_when),
+        truncate_when=parsed_one("truncate_when", spec.truncate_when),
+    )
 
 
-def _true(name: str, condition: Where | Predicate, table: pa.Table) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
+def _true(
+    name: str, condition: Where | Predicate, table: pa.Table
+) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
     """The rows for which a condition is true, and its columns."""
     try:
         if isinstance(condition, Predicate):

@@ -29,18 +29,13 @@ class ChangedTable:
     def open(self) -> Any:
         return sw.open(self.name) if self.lake is None else self.lake.open(self.name)
 
-    def spark_frame(self, rows: pa.Table, parts: int = 1) -> Any:
-        """The same changes in Spark, in the same order."""
-        made = self.spark.session.createDataFrame(rows)
-        return made if parts == 1 else made.repartitionByRange(parts, "place").drop("place")
-
     def apply(self, batch: list[Change], *, table: Any = None, **how: Any) -> Any:
         """Apply a batch as a Spark DataFrame."""
         return self.apply_rows(frame(batch), table=table, **HOW | how)
 
     def apply_rows(self, rows: pa.Table, *, table: Any = None, **how: Any) -> Any:
         with self.spark.careless():
-            return (table or self.open()).apply_changes(self.spark_frame(rows), **how)
+            return (table or self.open()).apply_changes(self.spark.session.createDataFrame(rows), **how)
 
     def found(self) -> list[dict[str, Any]]:
         """The rows, by deltalake or PyIceberg."""
@@ -54,7 +49,7 @@ class ChangedTable:
         return dict(pairs)
 
 
-def made(
+def made(  # noqa: PLR0917 - a fixture's own arguments
     kind: str,
     spark: Spark,
     lake: Lake,

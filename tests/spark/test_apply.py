@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
-from safewrite.testing.changes import Oracle, RefusedError
+from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
 from tests.changes.test_decide import OTHER, K, changes, down, up
 from tests.changes.test_tables import COMMIT, HOW, apply, frame
@@ -85,7 +85,10 @@ def test_spark_and_pandas_apply_one_log_in_turns(table: ChangedTable) -> None:
     log = [
         ([up((1, 0)), up((1, 0), "q", OTHER), down((1, 3), (1, "y"))], table.apply),
         ([up((2, 0), "newer"), up((1, 2), "late", (1, "y")), down((2, 1), OTHER)], None),
-        ([up((0, 0)), up((2, 0), "late", OTHER), up((2, 0), "newer"), up((2, 5), "new", (1, "y"))], table.apply),
+        (
+            [up((0, 0)), up((2, 0), "late", OTHER), up((2, 0), "newer"), up((2, 5), "new", (1, "y"))],
+            table.apply,
+        ),
     ]
     for number, (batch, by_spark) in enumerate(log):
         told = oracle.apply(batch)
@@ -99,10 +102,10 @@ def test_spark_and_pandas_apply_one_log_in_turns(table: ChangedTable) -> None:
 @pytest.mark.long
 def test_a_truncate_of_spark_removes_what_is_before_it(table: ChangedTable) -> None:
     table.apply([up((1, 0)), up((3, 0), "later", OTHER)], key="a")
-    sw_batch = [up((1, 2), "gone", (1, "x")), *[type(up((0, 0)))("truncate", (2, 0))], up((2, 1), "new", (1, "y"))]
+    batch = [up((1, 2), "gone", (1, "x")), Change("truncate", (2, 0)), up((2, 1), "new", (1, "y"))]
     oracle = Oracle()
     oracle.apply([up((1, 0)), up((3, 0), "later", OTHER)])
-    assert counted(table.apply(sw_batch, key="b")) == oracle.apply(sw_batch)
+    assert counted(table.apply(batch, key="b")) == oracle.apply(batch)
     assert table.rows() == oracle.rows
     assert counted(table.apply([up((1, 9), "late")], key="c")) == {"late": 1}
 

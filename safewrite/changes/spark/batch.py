@@ -82,7 +82,10 @@ def changes_of(
     read = partial(tasks.read_changes, spec=spec, schema=schema, partition_by=partition_by)
     columns = [*schema, *tasks.OF_CHANGES, pa.field(REPORT, pa.binary())]
     with kept(frame.mapInArrow(read, spark_schema(columns))) as computed:
-        whole, changes = ReadReport(tasks.no_truncates(spec, schema)), computed.filter(f"{quoted(REPORT)} IS NULL")
+        whole, changes = (
+            ReadReport(tasks.no_truncates(spec, schema)),
+            computed.filter(f"{quoted(REPORT)} IS NULL"),
+        )
         for report in reports(computed):
             whole.add(report)
         if whole.error is not None:
@@ -139,7 +142,9 @@ def spark_errors(what: str) -> Iterator[None]:
 
 def _said(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if "Error" in line and "org.apache" not in line), lines[0] if lines else "")[:500]
+    return next(
+        (line for line in lines if "Error" in line and "org.apache" not in line), lines[0] if lines else ""
+    )[:500]
 
 
 def spark_schema(columns: list[pa.Field]) -> StructType:

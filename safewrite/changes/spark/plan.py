@@ -22,7 +22,7 @@ from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Numbers, Position
 from safewrite.changes.reading import loose
 from safewrite.changes.spark import tasks
-from safewrite.changes.spark.batch import SparkChanges, kept, reports, spark_errors, spark_schema
+from safewrite.changes.spark.batch import SparkChanges, kept, reports, spark_schema
 from safewrite.changes.spark.tasks import FILE, KIND, PLACE, POS, REPORT, Answer, Kind, Question
 from safewrite.errors import InternalError
 from safewrite.frames.spark.hashes import quoted
@@ -183,7 +183,10 @@ def _truncates(changes: SparkChanges, memory: Memory) -> Decision:
     """
     cuts, wide = changes.report.truncates.sort_by(PLACE), loose(changes.schema)
     table = pa.table(
-        [cuts.column(f.name) if f.name in cuts.column_names else pa.nulls(cuts.num_rows, f.type) for f in wide],
+        [
+            cuts.column(f.name) if f.name in cuts.column_names else pa.nulls(cuts.num_rows, f.type)
+            for f in wide
+        ],
         schema=wide,
     )
     spec = changes.spec
@@ -237,7 +240,11 @@ def _carried(memory: Memory, told: Answer) -> pa.Table:
     """What is remembered of carried values: entries of keys that no task had stay as they are."""
     stays = np.setdiff1d(np.arange(memory.carried.num_rows), told.taken)
     kept_ones = memory.carried.take(pa.array(stays, pa.int64()))
-    return kept_ones if told.carried is None else pa.concat_tables([kept_ones, told.carried.cast(kept_ones.schema)])
+    return (
+        kept_ones
+        if told.carried is None
+        else pa.concat_tables([kept_ones, told.carried.cast(kept_ones.schema)])
+    )
 
 
 __all__ = ["FILE", "POS", "SparkPlan", "planned"]

@@ -202,7 +202,8 @@ def answer(batches: Iterable[pa.RecordBatch], question: Question) -> Iterator[pa
     columns = questioned(question.schema)
     out = columns.append(pa.field(REPORT, pa.binary()))
     given = [pa.Table.from_batches([batch]).cast(columns) for batch in batches]
-    told, rows = Answer(), []
+    told = Answer()
+    rows: list[pa.Table] = []
     try:
         told, rows = _answered(pa.concat_tables([columns.empty_table(), *given]).combine_chunks(), question)
     except SafewriteError as error:
@@ -300,7 +301,9 @@ def _flags(lists: pa.ChunkedArray) -> Absent:
     found: Absent = {}
     for name in sorted(pc.unique(words).to_pylist()):
         found[name] = np.zeros(len(whole), np.bool_)
-        found[name][parents[np.asarray(pc.equal(words, name).to_numpy(zero_copy_only=False), np.bool_)]] = True
+        found[name][parents[np.asarray(pc.equal(words, name).to_numpy(zero_copy_only=False), np.bool_)]] = (
+            True
+        )
     return found
 
 
@@ -325,7 +328,9 @@ def _reported(report: Any) -> pa.Table:
 def _full(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Batches with all columns, NULL in those that a table lacks."""
     columns = [
-        table.column(one.name).cast(one.type) if one.name in table.column_names else pa.nulls(table.num_rows, one.type)
+        table.column(one.name).cast(one.type)
+        if one.name in table.column_names
+        else pa.nulls(table.num_rows, one.type)
         for one in schema
     ]
     yield from pa.table(columns, schema=schema).to_batches()
@@ -333,7 +338,7 @@ def _full(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 def parsed(report: bytes) -> Any:
     """A report as a task wrote it."""
-    return pickle.loads(report)  # noqa: S301 - this job's own tasks wrote it
+    return pickle.loads(report)
 
 
 def joined(answers: Iterable[Answer], of_truncates: Counts) -> Answer:

@@ -42,10 +42,15 @@ class SparkApplyTransaction(ApplyTransaction):
     _plans: ExitStack = field(default_factory=ExitStack, repr=False)
     _written: tuple[object, tuple[StagedFile, ...]] | None = field(default=None, repr=False)
     _removed: int = 0
+    _kept: int = 0
 
     def removed_rows(self) -> int | None:
         """How many rows the commit removes, those left out that its new files have again."""
         return self._removed
+
+    def kept_rows(self) -> int | None:
+        """How many rows of replaced files the new files have, by the plan."""
+        return self._kept
 
     def renew(self) -> Generator[Effect, Outcome, None]:
         """Plan again after commits of others.
@@ -91,7 +96,9 @@ class SparkApplyTransaction(ApplyTransaction):
         """Whether a file may have a row with a key of the batch."""
         assert self.state is not None
         source, _, _ = self._parts()
-        if not source.report.ends or not may_hold(add, source.values, self.state.partition_by, self.state.schema):
+        if not source.report.ends or not may_hold(
+            add, source.values, self.state.partition_by, self.state.schema
+        ):
             return False
         bounds = spans(add, self.state.schema, columns(source.bounds))
         return True in possible(source.bounds, bounds)
@@ -134,7 +141,7 @@ class SparkApplyTransaction(ApplyTransaction):
         mark = (plan.mark, sorted(lost.items()))
         if self._written is None or self._written[0] != mark:
             self._written = mark, self._rows_written(plan, rewritten, stays + plan.rows)
-        self.files, self._removed = self._written[1], sum(lost.values())
+        self.files, self._removed, self._kept = self._written[1], sum(lost.values()), stays
 
     def _rows_written(
         self, plan: SparkPlan, rewritten: Collection[FileKey], rows: int
@@ -213,4 +220,3 @@ def transaction(
         )
         stack.callback(made.close)
         yield made
-

@@ -46,6 +46,7 @@ class _Done:
     rewritten: list[DataFile]
     deletes: list[DataFile]
     dropped_rows: int
+    kept: int
 
 
 @dataclass
@@ -118,10 +119,10 @@ class SparkApplyPlan(ApplyPlan):
             kept = sum(totals[file] - lost[file] for file in left)
             made = yield from self._rows_written(head, plan, rows(left), kept + plan.rows)
             gone = [tasks[file].file for file in (*whole, *left)]
-            self._done = _Done(mark, gone, made, deletes, sum(lost.values()))
+            self._done = _Done(mark, gone, made, deletes, sum(lost.values()), kept)
         done = self._done
         self._removed, self._rewritten = done.removed, done.rewritten
-        self._deletes, self._dropped_rows = done.deletes, done.dropped_rows
+        self._deletes, self._dropped_rows, self._kept = done.deletes, done.dropped_rows, done.kept
 
     def _rows_lost(
         self,
@@ -208,6 +209,7 @@ def plan_of(
     table: SparkIceberg,
     head: TableVersion,
     spec: Spec,
+    *,
     origin: Origin | None,
     settings: Callable[[Any], Mapping[str, Any]],
 ) -> Iterator[SparkApplyPlan]:

@@ -61,6 +61,8 @@ class _Loss:
     removes: bool = False
     rest: Sequence[DataFile] = ()
     deletes: Sequence[DataFile] = ()
+    kept: int = 0
+    """How many rows ``rest`` has."""
 
 
 @dataclass
@@ -110,7 +112,7 @@ class ApplyPlan(ReplacePlan):
         touched.decided(decision, memory)
         if touched.is_cut:
             tasks = yield from self._tasks(head, EVERYTHING)
-        self._removed, self._rewritten, self._deletes, self._dropped_rows = [], [], [], 0
+        self._removed, self._rewritten, self._deletes, self._dropped_rows, self._kept = [], [], [], 0, 0
         yield from self._replace(head, tasks, touched, schema)
         yield from self._insert(head, settled, schema)
         if not touched.is_cut:
@@ -169,6 +171,7 @@ class ApplyPlan(ReplacePlan):
             loss = self._losses[mark]
             self._dropped_rows += loss.rows
             self._rewritten += loss.rest
+            self._kept += loss.kept
             self._deletes += loss.deletes
             if loss.removes:
                 self._removed.append(task.file)
@@ -195,7 +198,8 @@ class ApplyPlan(ReplacePlan):
         if deletes:
             return _Loss(goes, deletes=deletes)
         refuse_misread(task, schema)
-        return _Loss(goes, True, (yield from self._stored(head, table.filter(pa.array(stays)), schema)))
+        rest = yield from self._stored(head, table.filter(pa.array(stays)), schema)
+        return _Loss(goes, True, rest, kept=len(stays) - goes)
 
     def _marked(
         self, head: TableVersion, task: FileScanTask, stays: Flags
