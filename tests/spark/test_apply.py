@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import safewrite as sw
 from bench.servers.catalogs import CatalogKind
+from safewrite.changes.spark import plan
+from safewrite.changes.spark.plan import SparkPlan
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
+from tests.changes import test_unchanged as unchanged
 from tests.changes.test_decide import OTHER, K, changes, down, up
 from tests.changes.test_tables import COMMIT, HOW, apply, frame
+from tests.integration.places import once
 from tests.spark.changed import ChangedTable, made
+from tests.spark.ends import delta, iceberg
+from tests.spark.hooked import HookedTable
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
+from tests.spark.stream import Killed, Stream
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -151,3 +160,102 @@ def test_changes_that_say_unequal_things_are_refused_with_their_keys(table: Chan
     with pytest.raises(sw.InvalidInputError, match=r"'s'.*NULL"):
         table.apply_rows(frame([up((None, 0))]), **HOW)
     assert table.rows() == {}
+
+
+@pytest.mark.long
+def test_a_driver_killed_between_commit_and_checkpoint_has_applied_its_batch_once(
+    hooked: Callable[[str], HookedTable], lakes: Callable[[CatalogKind], Lake], tmp_path: Path
+) -> None:
+    """Both formats in one driver on S3, its Java process gone."""
+    stream = Stream(tmp_path)
+    stream.feed("a", 1, 2, 3)
+    stream.feed("b", 4, 5)
+    lake = lakes("sql")
+    ends = [delta(hooked("dynamodb")), iceberg(lake)]
+    what = {"keys": ["value"], "sequence_by": ["id"]}
+    sinks = [end.open().sink("apply_changes", app_id="orders", changes=what) for end in ends]
+    assert ends[0].hooked is not None
+    killed = Killed(stream, sinks, ends[0].hooked.place, {lake.name: lake.properties})
+    assert killed.run() == -signal.SIGKILL
+    assert [end.ids() for end in ends] == [once(1, 2, 3)] * 2
+    before = [end.versions() for end in ends]
+
+    def both(frame: Any, epoch: int) -> None:
+        for sink in sinks:
+            sink(frame, epoch)
+
+    stream.run(ends[0].spark, both)
+    assert [end.ids() for end in ends] == [once(1, 2, 3, 4, 5)] * 2
+    assert [end.versions() for end in ends] == [count + 1 for count in before]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_values_that_spark_changes_leave_out_are_carried_on(
+    kind: str, spark: Spark, lakes: Callable[[CatalogKind], Lake], tmp_path: Path
+) -> None:
+    """From the table, from the batch, and brought by a late change; pandas knows what Spark remembered."""
+    table = made(kind, spark, lakes("sql"), tmp_path, unchanged.SCHEMA)
+    kinds = [pa.field("op", pa.string()), pa.field("lacks", pa.list_(pa.string()))]
+    schema = pa.schema([*(field.with_nullable(True) for field in unchanged.SCHEMA), *kinds])
+
+    def go(*events: dict[str, Any]) -> Counter[str]:
+        return counted(table.apply_rows(pa.Table.from_pylist(list(events), schema), **unchanged.HOW))
+
+    full, put, row = unchanged.full, unchanged.put, unchanged.row
+    assert go(full(1, "a"), full(1, "z", 2)) == {"inserted": 2}
+    assert go(put(5, name="e"), put(6, data=None)) == {"updated": 1, "superseded": 1}
+    assert go(put(3, note="newer", name="c")) == {"updated": 1}
+    late = pa.Table.from_pylist([put(4, note="newest", name="d")], schema)
+    assert counted(table.open().apply_changes(late, **unchanged.HOW)) == {"updated": 1}
+    wanted = [row(6, "e", "newest", None), row(1, "z", "note z", [1], 2)]
+    assert sorted(table.found(), key=lambda one: int(one["id"])) == wanted
+    with pytest.raises(sw.InvalidInputError, match="comes without 'note'"):
+        go(put(9, 3, name="x"))
+
+
+@pytest.mark.long
+def test_a_batch_of_many_tasks_is_applied_as_one(
+    table: ChangedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Truncates are of no key: each task sees them, and they count once."""
+    monkeypatch.setattr(plan, "TASK_ROWS", 3)
+    oracle = Oracle()
+    keys = [(number, name) for number in range(4) for name in "xy"]
+    for batch in (
+        [up((1, 0), "p", key) for key in keys],
+        [Change("truncate", (1, 2)), *[up((1, 3), "q", key) for key in keys[2:]], Change("truncate", (1, 1))],
+        [down((2, 0), key) for key in keys],
+    ):
+        told = oracle.apply(batch)
+        assert counted(table.apply(batch)) == told
+        assert table.rows() == oracle.rows
+
+
+@pytest.mark.long
+def test_columns_with_dots_and_accents_are_keys_as_any(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake], tmp_path: Path
+) -> None:
+    schema = pa.schema({"a.b": pa.int64(), "ß`s": pa.int64(), "v": pa.string()})
+    for kind in ("iceberg",):
+        table = made(kind, spark, lakes("sql"), tmp_path, schema)
+        how: dict[str, Any] = {"keys": ["a.b"], "sequence_by": ["ß`s"]}
+        for sequence, value in ((1, "old"), (2, "new")):
+            rows = pa.Table.from_pylist([{"a.b": n, "ß`s": sequence, "v": value} for n in range(3)], schema)
+            table.apply_rows(rows, **how)
+        assert [(one["a.b"], one["v"]) for one in table.found()] == [(n, "new") for n in range(3)]
+
+
+@pytest.mark.long
+def test_files_with_other_rows_than_were_decided_are_not_committed(
+    table: ChangedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Spark's copy-on-write did, which doubled a table (apache/iceberg issue 18004)."""
+    table.apply([up((1, 0)), up((1, 0), "p", OTHER)])
+    staying = SparkPlan.staying
+    monkeypatch.setattr(
+        SparkPlan, "staying", lambda self, rows, *also: staying(self, rows.union(rows), *also)
+    )
+    with pytest.raises(sw.SafewriteError, match="Nothing was committed"):
+        table.apply([up((2, 0), "q")])
+    assert table.rows() == {K: "p", OTHER: "p"}
