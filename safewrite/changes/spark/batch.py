@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -81,7 +81,7 @@ def changes_of(
     spec = parsed(spec, arrow_schema(frame.schema))
     read = partial(tasks.read_changes, spec=spec, schema=schema, partition_by=partition_by)
     columns = [*schema, *tasks.OF_CHANGES, pa.field(REPORT, pa.binary())]
-    with kept(frame.mapInArrow(read, spark_schema(columns))) as computed:
+    with kept(mapped(frame, read, columns)) as computed:
         whole, changes = (
             ReadReport(tasks.no_truncates(spec, schema)),
             computed.filter(f"{quoted(REPORT)} IS NULL"),
@@ -92,6 +92,14 @@ def changes_of(
             raise whole.error
         fingerprint = whole.fingerprint if origin is None else origin.fingerprint(whole.fingerprint.rows)
         yield SparkChanges(changes.drop(REPORT), spec, schema, whole, fingerprint)
+
+
+def mapped(
+    frame: DataFrame, task: Callable[..., Iterator[pa.RecordBatch]], columns: list[pa.Field]
+) -> DataFrame:
+    """What a task makes of a frame's partitions."""
+    numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
+    return numbered.mapInArrow(partial(tasks.renamed, task=task, names=frame.columns), spark_schema(columns))
 
 
 @contextmanager

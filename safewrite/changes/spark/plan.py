@@ -22,7 +22,7 @@ from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Numbers, Position
 from safewrite.changes.reading import loose
 from safewrite.changes.spark import tasks
-from safewrite.changes.spark.batch import SparkChanges, kept, reports, spark_schema
+from safewrite.changes.spark.batch import SparkChanges, kept, mapped, reports, spark_schema
 from safewrite.changes.spark.tasks import FILE, KIND, PLACE, POS, REPORT, Answer, Kind, Question
 from safewrite.errors import InternalError
 from safewrite.frames.spark.hashes import quoted
@@ -70,14 +70,9 @@ class SparkPlan:
 
     def staying(self, rows: DataFrame, *also: str) -> DataFrame:
         """Rows of files that were looked at, without those that go, and further columns."""
-        import pyspark.sql.functions as f
-
-        keys = self._of(Kind.DROP).select(*map(quoted, self.changes.spec.keys))
-        if self.dropped <= BROADCAST_ROWS:
-            keys = f.broadcast(keys)
         rows = rows if self.cut is None else rows.filter(f"NOT ({self.is_before_cut()})")
-        names = map(quoted, (*self.changes.schema.names, *also))
-        return rows.join(keys, [*self.changes.spec.keys], "left_anti").select(*names)
+        left = _by_keys(rows, self._of(Kind.DROP), self.changes.spec.keys, "left_anti", self.dropped)
+        return left.select(*map(quoted, (*self.changes.schema.names, *also)))
 
     @property
     def dropped(self) -> int:
@@ -126,25 +121,27 @@ def _decided(
     given = _full(changes.frame, columns, Kind.CHANGE)
     rows = rows_of(schema.names if whole else [*spec.keys, *spec.sequence_by])
     if rows is not None and changes.rows:
-        given = given.unionByName(_full(_with_keys(rows, changes), columns, Kind.ROW))
+        found = _by_keys(rows, changes.frame, spec.keys, "left_semi", changes.rows)
+        given = given.unionByName(_full(found, columns, Kind.ROW))
     parts = max(1, -(-changes.rows // TASK_ROWS))
     given = given.repartition(parts, *map(quoted, spec.keys)) if parts > 1 else given.repartition(1)
-    out = spark_schema([*columns, pa.field(REPORT, pa.binary())])
-    with kept(given.mapInArrow(partial(tasks.answer, question=question), out)) as frame:
+    out = [*columns, pa.field(REPORT, pa.binary())]
+    with kept(mapped(given, partial(tasks.answer, question=question), out)) as frame:
         told = tasks.joined(reports(frame), cuts.counts)
         if told.error is not None:
             raise told.error
         yield frame, told
 
 
-def _with_keys(rows: DataFrame, changes: SparkChanges) -> DataFrame:
-    """The rows that have keys of the batch."""
+def _by_keys(rows: DataFrame, others: DataFrame, keys: tuple[str, ...], how: str, count: int) -> DataFrame:
+    """The rows that have keys of so many others, or have none (``left_anti``)."""
     import pyspark.sql.functions as f
 
-    keys = changes.frame.select(*map(quoted, changes.spec.keys))
-    if changes.rows <= BROADCAST_ROWS:
-        keys = f.broadcast(keys)
-    return rows.join(keys, [*changes.spec.keys], "left_semi")
+    names = [f"_safewrite_key{number}" for number in range(len(keys))]
+    wanted = others.select(*(f.col(quoted(key)).alias(name) for key, name in zip(keys, names, strict=True)))
+    alike = [f"{quoted(key)} = {name}" for key, name in zip(keys, names, strict=True)]
+    wanted = f.broadcast(wanted) if count <= BROADCAST_ROWS else wanted
+    return rows.join(wanted, f.expr(" AND ".join(alike)), how)
 
 
 def _full(frame: DataFrame, columns: pa.Schema, kind: Kind) -> DataFrame:

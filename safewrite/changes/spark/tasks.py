@@ -7,7 +7,7 @@ is told in the report: as an exception it would be tried again, and lose its kin
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -42,6 +42,15 @@ class Kind(IntEnum):
     CHANGE = 1
     UPSERT = 2
     DROP = 3
+
+
+def renamed(
+    batches: Iterable[pa.RecordBatch],
+    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    names: list[str],
+) -> Iterator[pa.RecordBatch]:
+    """Run a task on batches whose columns were numbered on their way: PySpark takes the dots of a name for a path."""
+    return task(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
 
 
 # --- changes are read ---------------------------------------------------------------------------------
