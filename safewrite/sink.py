@@ -26,6 +26,12 @@ class _Table(Protocol):
 
     def overwrite(self, data: Any, *, txn: tuple[str, int], **settings: Any) -> Receipt: ...
 
+    def apply_changes(self, data: Any, *, txn: tuple[str, int], **settings: Any) -> Receipt: ...
+
+
+Mode = Literal["append", "overwrite", "apply_changes"]
+_MODES = ("append", "overwrite", "apply_changes")
+
 
 @dataclass
 class _Live:
@@ -46,9 +52,9 @@ class Sink:
 
     reopen: Callable[[], Any]
     app_id: str
-    mode: Literal["append", "overwrite"] = "append"
+    mode: Mode = "append"
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of each ``append`` or ``overwrite``."""
+    """Further arguments of each ``append``, ``overwrite`` or ``apply_changes``."""
     _live: _Live = field(default_factory=_Live, init=False, repr=False, compare=False)
 
     @public
@@ -59,13 +65,13 @@ class Sink:
             ReplayMismatchError: the epoch was written before with other rows, from other offsets of the stream's
                 sources, or as another frame of this batch.  Nothing was written.  Where the stream's checkpoint
                 was deleted, start it under a new ``app_id``.
-            SafewriteError: as ``append`` and ``overwrite``; Spark ends the query and, once restarted, calls again
+            SafewriteError: as ``append``, ``overwrite`` and ``apply_changes``; Spark ends the query and, once restarted, calls again
                 with the same batch.
         """
         if self._live.table is None:
             self._live.table = self.reopen()
-        write = self._live.table.append if self.mode == "append" else self._live.table.overwrite
-        receipt = write(batch_df, txn=(self.app_id, epoch_id), **self.settings)
+        write = getattr(self._live.table, self.mode)
+        receipt: Receipt = write(batch_df, txn=(self.app_id, epoch_id), **self.settings)
         self._live.receipt = receipt
         with after_ack(receipt.table):
             epoch = operator.index(epoch_id)
@@ -112,7 +118,7 @@ def reopened(reopen: Callable[[], Any]) -> Any:
 
 def sink(
     reopen: Callable[[], Any] | None,
-    mode: Literal["append", "overwrite"],
+    mode: Mode,
     app_id: object,
     schema_mode: Literal["merge"] | None,
     extra: Mapping[str, Any] | None = None,
@@ -123,9 +129,9 @@ def sink(
         InvalidInputError: one of them cannot be.
     """
     opens = portable(reopen)
-    if not is_text(mode) or plain(mode) not in ("append", "overwrite"):
+    if not is_text(mode) or plain(mode) not in _MODES:
         raise InvalidInputError(
-            f"A sink's mode is 'append' or 'overwrite', not {shown(mode)}. Nothing was written."
+            f"A sink's mode is one of {', '.join(map(repr, _MODES))}, not {shown(mode)}. Nothing was written."
         )
     check_mode(schema_mode)
     if not is_text(app_id) or not plain(app_id).strip():
@@ -135,4 +141,5 @@ def sink(
         )
     with reading("app_id"):
         stream, _ = keys.check_txn((plain(app_id), 0))
-    return Sink(opens, stream, mode, {"schema_mode": schema_mode, **(extra or {})})
+    columns = {} if mode == "apply_changes" else {"schema_mode": schema_mode}
+    return Sink(opens, stream, mode, {**columns, **(extra or {})})

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safewrite.commit_properties import checked as check_properties
 from safewrite.errors import InvalidInputError
-from safewrite.frames.source import is_spark
 from safewrite.given import schema_mode as check_mode
 from safewrite.group import Answer, Group
 from safewrite.lookups import Lookups
@@ -274,13 +273,14 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
         properties: Mapping[str, str] | None = None,
         positions: Mapping[str, tuple[int | None, int]] | None = None,
         timeout_s: float | None = None,
+        spark_catalog: str | None = None,
     ) -> Receipt:
         """Upsert and delete rows by key, in one commit: of all changes of a key, the last by its sequence stays.
 
         Batches may come late, twice, or in any order: what is older than the row or deletion that is known is left out.
 
         Args:
-            data: pandas, Arrow or polars frame, or a list of dicts; each row is a change, in the order of its source.
+            data: pandas, Arrow, polars or Spark frame, or a list of dicts; each row is a change, in the order of its source.
             keys: columns that name a row; none may be NULL or a float.
             sequence_by: columns that order the changes of a key, compared one after another; they are kept in the table.
             delete_when: what makes a row a delete (``"op = 'd'"``, tuples, or the name of a boolean column); such a row
@@ -289,9 +289,9 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
             unchanged: the name of a column of lists: for each upsert the columns whose values it does not bring, for its
                 source did not change them (PostgreSQL's TOAST).  They are carried on, which is not NULL.
             all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
-            check: is called before each try of the commit with the rows that it would write (an Arrow table, after all changes
-                of a key were decided) and its counts; what it raises stops the write.
-            key, txn, properties, positions, timeout_s: as for :meth:`append`.
+            check: is called before each try of the commit with the rows that it would write (an Arrow table, or a Spark DataFrame
+                for one; after all changes of a key were decided) and its counts; what it raises stops the write.
+            key, txn, properties, positions, timeout_s, spark_catalog: as for :meth:`append`.
 
         Returns:
             A receipt whose ``changes`` counts what became of each; docs/apply-changes.md has the words.
@@ -302,12 +302,9 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
         """
         from safewrite.changes.reading import declared
 
-        if is_spark(data):
-            raise InvalidInputError(
-                "apply_changes takes no Spark DataFrame. Nothing was written. Pass frame.toArrow() if it fits into memory."
-            )
         operation = Operation(
             "apply_changes",
+            spark_catalog=self._in_session(spark_catalog),
             properties=check_properties(properties),
             positions=check_positions(positions),
             timeout_s=patience(timeout_s),
@@ -318,12 +315,13 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
     @verb
     def sink(
         self,
-        mode: Literal["append", "overwrite"] = "append",
+        mode: Literal["append", "overwrite", "apply_changes"] = "append",
         *,
         app_id: str,
         schema_mode: Literal["merge"] | None = None,
         volatile: Sequence[str] | None = None,
         spark_catalog: str | None = None,
+        changes: Mapping[str, Any] | None = None,
     ) -> Sink:
         """What ``foreachBatch`` of a Spark stream calls: ``stream.writeStream.foreachBatch(table.sink(app_id="orders"))``.
 
@@ -331,17 +329,20 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
         epoch, and by the offsets of the stream's sources or its rows.
 
         Args:
-            mode: ``"append"``, or ``"overwrite"`` to replace all rows by each batch.
+            mode: ``"append"``, ``"overwrite"`` to replace all rows by each batch, or ``"apply_changes"``.
             app_id: names the stream, as long as its checkpoint lives.  It has no default: two streams must not
                 share one, and a stream whose checkpoint was deleted counts from 0 again and needs a new one.
             schema_mode, volatile, spark_catalog: as for :meth:`append`.  A batch that is known by its offsets needs
                 no ``volatile``.
+            changes: with ``"apply_changes"``, what the stream's changes are: ``keys``, ``sequence_by`` and the further
+                arguments of :meth:`apply_changes` that declare them.
         """
         given = {
             "spark_catalog": self._in_session(spark_catalog),
             "volatile": check_volatile(volatile) or None,
         }
         extra = {name: value for name, value in given.items() if value is not None}
+        extra |= _declared_changes(mode, changes, extra, schema_mode)
         return sink(self.reopen, mode, app_id, schema_mode, extra)
 
     # --- what a format knows ------------------------------------------------------------------------
@@ -352,3 +353,34 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
     def _settings(self) -> dict[str, str]:
         """What the table has of the ``properties=`` that it can be created with."""
         return self.properties
+
+
+def _declared_changes(
+    mode: object, changes: Mapping[str, Any] | None, others: Mapping[str, Any], schema_mode: object
+) -> dict[str, Any]:
+    """The arguments by which a sink applies changes, checked before the stream begins.
+
+    Raises:
+        InvalidInputError: they are missing, or not for this mode.
+    """
+    from safewrite.changes.reading import declared
+
+    applies = isinstance(mode, str) and mode == "apply_changes"
+    if not applies and changes is None:
+        return {}
+    if not applies or not isinstance(changes, Mapping) or schema_mode is not None or "volatile" in others:
+        raise InvalidInputError(
+            "A sink of mode 'apply_changes' takes changes={'keys': [...], 'sequence_by': [...], ...}, and neither schema_mode= "
+            "nor volatile=; other modes take no changes=. Nothing was written."
+        )
+    unknown = sorted(set(changes) - set(_OF_CHANGES))
+    if unknown:
+        raise InvalidInputError(
+            f"changes= has {unknown}, and takes {', '.join(_OF_CHANGES)}. Nothing was written."
+        )
+    given = {"keys": None, "sequence_by": None, **changes}
+    declared(**given)
+    return given
+
+
+_OF_CHANGES = ("keys", "sequence_by", "delete_when", "truncate_when", "all_late", "unchanged")

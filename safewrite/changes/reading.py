@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,11 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import Settled
-from safewrite.changes.decide import Batch, Op
+from safewrite.changes.decide import Batch, Decision, Op
 from safewrite.errors import InvalidInputError, SafewriteError
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
-from safewrite.frames.predicate import columns, truths
+from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.prepare import prepare
 from safewrite.frames.source import as_frame
 from safewrite.frames.types import is_list
@@ -32,7 +31,7 @@ ROWS_TOLD = 5
 
 
 AllLate = Literal["error", "count"]
-Check = Callable[[pa.Table, Mapping[str, int]], object]
+Check = Callable[[Any, Mapping[str, int]], object]
 """Is called with the rows that a commit would write, and its counts; what it raises stops the commit."""
 
 
@@ -42,8 +41,8 @@ class Spec:
 
     keys: tuple[str, ...]
     sequence_by: tuple[str, ...]
-    delete_when: Where | None = None
-    truncate_when: Where | None = None
+    delete_when: Where | Predicate | None = None
+    truncate_when: Where | Predicate | None = None
     all_late: AllLate = "error"
     unchanged: str | None = None
     """The column that lists, for each change, the columns that it does not bring."""
@@ -129,14 +128,16 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
                 )
 
 
-def check_result(spec: Spec, settled: Settled) -> None:
+def check_result(spec: Spec, decision: Decision, rows: object) -> None:
     """Refuse a batch of which every change is late, unless the caller counts on such, and what the caller's check refuses.
+
+    ``rows`` are those that the commit would write, for the check: a table of Arrow, or Spark's frame of them.
 
     Raises:
         InvalidInputError: it looks like a source that counts from the start again, or the check raised something.
         SafewriteError: the check raised it.
     """
-    counts = settled.decision.counts
+    counts = decision.counts
     late = counts.late
     if spec.all_late == "error" and late and late == counts.changes:
         raise InvalidInputError(
@@ -148,7 +149,7 @@ def check_result(spec: Spec, settled: Settled) -> None:
     if spec.check is None:
         return
     try:
-        spec.check(settled.rows, counts.to_dict())
+        spec.check(rows, counts.to_dict())
     except SafewriteError:
         raise
     except Exception as error:
@@ -270,10 +271,36 @@ def _ops(table: pa.Table, spec: Spec) -> tuple[npt.NDArray[np.int8], frozenset[s
     return ops, named
 
 
-def _true(name: str, condition: Where, table: pa.Table) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
+def parsed(spec: Spec, schema: pa.Schema) -> Spec:
+    """The declaration with its conditions read, for a frame of this schema: who gets it need not know SQL.
+
+    Raises:
+        InvalidInputError: a condition cannot be used.
+    """
+    nothing = schema.empty_table()
+
+    def parsed_one(name: str, condition: Where | Predicate | None) -> Where | Predicate | None:
+        if condition is None or isinstance(condition, Predicate):
+            return condition
+        _true(name, condition, nothing)
+        is_column = isinstance(condition, str) and condition in schema.names
+        return condition if is_column else parse(condition, schema)
+
+    return replace(
+        spec,
+        delete_when=parsed_one("delete_when", spec.delete_when),
+        truncate_when=parsed_one("truncate_when", spec.truncate_when),
+    )
+
+
+def _true(
+    name: str, condition: Where | Predicate, table: pa.Table
+) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
     """The rows for which a condition is true, and its columns."""
     try:
-        if isinstance(condition, str) and condition in table.column_names:
+        if isinstance(condition, Predicate):
+            values, named = truths(condition, table), columns(condition)
+        elif isinstance(condition, str) and condition in table.column_names:
             values, named = _flags(condition, table), frozenset({condition})
         else:
             predicate = parse(condition, table.schema)
@@ -378,7 +405,8 @@ def _fingerprint(
 ) -> Fingerprint:
     told = table.append_column(OP_COLUMN, pa.array(ops.astype(np.int64)))
     for name, flags in absent.items():  # a value that is not brought is not NULL
-        told = told.append_column(f"{UNCHANGED_COLUMN}{name}", pa.array(flags))
+        # NULL where it is brought: then a row counts the same whatever other rows are in its batch or piece of one.
+        told = told.append_column(f"{UNCHANGED_COLUMN}{name}", pa.array(flags, mask=~flags))
     counted = Fingerprinter()
     counted.update(told)
     return counted.result()

@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from safewrite.delta.log.segment import Checkpoint
+    from safewrite.delta.spark.write import Place
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
+    from safewrite.frames.spark.batch import Origin
     from safewrite.group import Member
 
 T = TypeVar("T")
@@ -270,7 +272,8 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
     def _write_spark(self, frame: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
         from safewrite.delta.spark import write as spark
 
-        state = self._ready_for_spark(lambda: spark.new_schema(frame))
+        changes = operation.changes is not None
+        state = self._ready_for_spark(None if changes else lambda: spark.new_schema(frame))
         place = spark.Place(
             self.connection,
             self.world,
@@ -281,6 +284,8 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
             name=lambda batch: self._planner.name(batch, state, name),
             txn=name.txn,
         )
+        if changes:
+            return self._apply_spark(frame, place, operation, name, started_s)
         try:
             done, candidate = spark.write(frame, place, operation)
         except WouldAlterError:
@@ -291,9 +296,27 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
             return repeated
         return self._receipt(done, candidate.write, started_s)
 
-    def _ready_for_spark(self, schema: Callable[[], pa.Schema]) -> Snapshot:
+    def _apply_spark(
+        self, frame: Any, place: Place, operation: Operation, name: Identity, started_s: float
+    ) -> Receipt:
+        from safewrite.delta.spark import apply
+        from safewrite.delta.spark.write import seems_there
+        from safewrite.frames.spark.stream import written
+
+        spec, state = operation.changes, place.state
+        assert spec is not None
+
+        def by(origin: Origin | None) -> Receipt:
+            settings = partial(self._planner.applying, state=state, name=name)
+            with apply.transaction(frame, place, spec, origin, settings) as plan:
+                plan.properties, plan.positions = operation.properties, operation.positions
+                return self._receipt(self._commit(plan, operation, tuple), plan.write, started_s)
+
+        return written(frame, name.txn, state.table_id, by, seems_there=seems_there(place))
+
+    def _ready_for_spark(self, schema: Callable[[], pa.Schema] | None) -> Snapshot:
         """The table as it is now, created if it may be, its arbiter recorded: Delta's commits record none."""
-        if self._state is None:
+        if self._state is None and schema is not None:
             try:
                 self._create(schema())
             except ConflictError:

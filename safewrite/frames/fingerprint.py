@@ -83,6 +83,14 @@ class Fingerprint:
         mark = int.from_bytes(hashlib.blake2b(names, digest_size=16).digest(), "big")
         return replace(self, digest=f"{int(self.digest, 16) ^ mark:032x}")
 
+    def plus(self, other: Fingerprint) -> Fingerprint:
+        """The fingerprint of the rows of both, which leave out no columns."""
+        high, low = (
+            (int(self.digest[part], 16) + int(other.digest[part], 16)) % 2**64
+            for part in (slice(16), slice(16, None))
+        )
+        return Fingerprint(self.rows + other.rows, f"{high:016x}{low:016x}", self.kind)
+
     @property
     def int63(self) -> int:
         """A stable number of 63 bits made of rows and digest, for places that hold an integer."""

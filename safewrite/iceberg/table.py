@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.batch import Origin
     from safewrite.group import Member
+    from safewrite.iceberg.spark.files import SparkIceberg
     from safewrite.iceberg.spark.write import CachedSparkTable
     from safewrite.stores.world import Performer
 
@@ -324,11 +325,14 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         known = self._in_spark = self._in_spark or write.CachedSparkTable(
             self.connection.identifier, self.connection.catalog.name
         )
-        head = self._fresh_head(*([] if self._cached.head else [write.empty_like(frame)]))
+        new = self._cached.head is None and operation.changes is None
+        head = self._fresh_head(*([write.empty_like(frame)] if new else []))
         write.check_session(frame.sparkSession, head)
         there = known.find(
             frame.sparkSession, head, named=operation.spark_catalog, now_s=monotonic_s(self.world)
         )
+        if operation.changes is not None:
+            return self._apply_spark(frame, there, head, operation, name, started_s)
         if operation.schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
             return self._write_spark(frame, operation, name, started_s)
 
@@ -345,6 +349,31 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
                 plan = job.plan(batch, head, self._planner, name)
                 plan.properties, plan.positions = operation.properties, operation.positions
                 receipt = self._receipt(self._commit(plan, operation, files), plan.write, started_s)
+            there.forget()
+            return receipt
+
+        return written(frame, name.txn, head.table_id, by, seems_there=carries(head, name))
+
+    def _apply_spark(  # noqa: PLR0917 - one caller, just above
+        self,
+        frame: Any,
+        there: SparkIceberg,
+        head: TableVersion,
+        operation: Operation,
+        name: Identity,
+        started_s: float,
+    ) -> Receipt:
+        from safewrite.frames.spark.stream import written
+        from safewrite.iceberg.spark import apply
+
+        spec = operation.changes
+        assert spec is not None
+
+        def by(origin: Origin | None) -> Receipt:
+            settings = partial(self._planner.applying, head=head, name=name)
+            with apply.plan_of(frame, there, head, spec, origin=origin, settings=settings) as plan:
+                plan.properties, plan.positions = operation.properties, operation.positions
+                receipt = self._receipt(self._commit(plan, operation, tuple), plan.write, started_s)
             there.forget()
             return receipt
 

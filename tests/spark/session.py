@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 import uuid
 import warnings
 from collections import Counter
@@ -34,6 +35,7 @@ class Spark:
     def __init__(self, folder: Path) -> None:
         from pyspark.sql import SparkSession
 
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # executors decide about changes in Python
         jars = sorted(JARS.glob("*.jar"))
         assert jars, "Spark's jars for Delta and Iceberg are missing: make jars"
         self.folder = folder

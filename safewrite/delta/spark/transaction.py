@@ -16,12 +16,8 @@ from typing import Any, TypeVar
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.delta.write.members import ENGINE
-from safewrite.delta.write.transaction import (
-    Transaction,
-    Write,
-    summed_up,
-)
+from safewrite.delta.write.members import ENGINE, summed_up
+from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import CommitUnknownError, InternalError, SafewriteError
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, look

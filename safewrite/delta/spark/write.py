@@ -103,19 +103,20 @@ def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, S
     """
     _check_session(frame.sparkSession, place.connection)
     job = _job(frame, place, operation)
-    seems_there = _seems_there(place)
+    there = seems_there(place)
 
     def by(origin: Origin | None) -> tuple[Done, SparkTransaction]:
-        if origin is None or seems_there or job.checks:
+        if origin is None or there or job.checks:
             return _write_counted(job, place, origin)
         return _write_once(job, place, origin)
 
     # Without statistics nobody knows how many rows Delta wrote.
-    told = frame.sparkSession.conf.get(_STATS, "true") == "true"
-    return written(frame, place.txn if told else None, place.state.table_id, by, seems_there=seems_there)
+    told = tells_rows(frame.sparkSession)
+    return written(frame, place.txn if told else None, place.state.table_id, by, seems_there=there)
 
 
-def _seems_there(place: Place) -> bool:
+def seems_there(place: Place) -> bool:
+    """Whether the stream's batch may be in the table already."""
     if place.txn is None:
         return False
     app_id, version = place.txn
@@ -219,7 +220,7 @@ def _save(writer: DataFrameWriter, session: SparkSession, place: Place) -> Excep
     from pyspark.errors import PySparkException
 
     try:
-        with _whole_microseconds(session):
+        with whole_microseconds(session):
             writer.save(spark_path(place.connection))
     except (PySparkException, Py4JError) as error:
         return error
@@ -227,7 +228,7 @@ def _save(writer: DataFrameWriter, session: SparkSession, place: Place) -> Excep
 
 
 @contextmanager
-def _whole_microseconds(session: SparkSession) -> Iterator[None]:
+def whole_microseconds(session: SparkSession) -> Iterator[None]:
     """Let Spark write instants as INT64 microseconds: readers take its INT96 for nanoseconds, which end in 2262.
 
     Threads of one session may write at once; the last of them puts back what was set.
@@ -329,12 +330,7 @@ def _check_session(session: SparkSession, connection: Connection) -> None:
         )
     # Delta's checksum files would list the transactions without ours, which are added behind its back.
     session.conf.set("spark.databricks.delta.setTransactionsInCrc.writeOnCommit", "false")
-    for (name, value), why in _ALTERING.items():
-        if str(session.conf.get(name)).upper() == value:
-            raise UnsafeConfigError(
-                f"The session sets {name}={value}: {why}. Nothing was written. Unset it; safewrite writes instants as "
-                "whole microseconds."
-            )
+    check_values(session)
     given = [name for name in _TXN_SETTINGS if session.conf.get(name, None) is not None]
     if given:
         raise UnsafeConfigError(
@@ -343,4 +339,46 @@ def _check_session(session: SparkSession, connection: Connection) -> None:
         )
 
 
-__all__ = ["Place", "counted", "new_schema", "write"]
+def check_values(session: SparkSession) -> None:
+    """Refuse a session that writes other values than it is given.
+
+    Raises:
+        UnsafeConfigError: names the setting.
+    """
+    for (name, value), why in _ALTERING.items():
+        if str(session.conf.get(name)).upper() == value:
+            raise UnsafeConfigError(
+                f"The session sets {name}={value}: {why}. Nothing was written. Unset it; safewrite writes instants as "
+                "whole microseconds."
+            )
+
+
+def check_counted(session: SparkSession) -> None:
+    """Refuse a session whose data files do not say how many rows they hold.
+
+    Raises:
+        UnsafeConfigError: names the setting.
+    """
+    if not tells_rows(session):
+        raise UnsafeConfigError(
+            f"The session sets {_STATS}=false, so nobody could count the rows that Spark writes. Nothing was written. "
+            "Unset it."
+        )
+
+
+def tells_rows(session: SparkSession) -> bool:
+    """Whether Delta's library notes how many rows a data file has."""
+    return session.conf.get(_STATS, "true") == "true"
+
+
+__all__ = [
+    "Place",
+    "check_counted",
+    "check_values",
+    "counted",
+    "new_schema",
+    "seems_there",
+    "spark_path",
+    "whole_microseconds",
+    "write",
+]

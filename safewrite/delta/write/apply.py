@@ -79,7 +79,7 @@ class ApplyTransaction(OverwriteTransaction):
     """Whether commits came since the plan that add or remove rows, or change what is remembered."""
     plans: int = 0
     _touched: Touched[FileKey] | None = field(default=None, repr=False)
-    _made: dict[tuple[Any, ...], tuple[Verdict, Sequence[StagedFile]]] = field(
+    _made: dict[tuple[Any, ...], tuple[Verdict, Sequence[StagedFile], int]] = field(
         default_factory=dict, repr=False
     )
     _memory: Memory | None = field(default=None, repr=False)
@@ -101,10 +101,10 @@ class ApplyTransaction(OverwriteTransaction):
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for MERGE."""
-        changes, settled = self._given()
-        counts = settled.decision.counts
+        assert self.settled is not None
+        counts = self.settled.decision.counts
         return {
-            "numSourceRows": changes.batch.table.num_rows,
+            "numSourceRows": counts.changes,
             "numTargetRowsInserted": counts.inserted,
             "numTargetRowsUpdated": counts.updated,
             "numTargetRowsDeleted": counts.deleted,
@@ -169,7 +169,7 @@ class ApplyTransaction(OverwriteTransaction):
         yield from self._look(touched)
         self.settled = settled = settle(self.changes.batch, touched.known(memory))
         decision = settled.decision
-        check_result(self.spec, settled)
+        check_result(self.spec, decision, settled.rows)
         touched.decided(decision, memory)
         yield from self._replace(touched)
         if not touched.is_cut:
@@ -262,22 +262,23 @@ class ApplyTransaction(OverwriteTransaction):
             mark = touched.mark(key)
             if mark not in self._made:
                 self._made[mark] = yield from self._without(live[key], key, touched)
-            self.verdicts[key], files = self._made[mark]
+            self.verdicts[key], files, self.kept[key] = self._made[mark]
             staged += files
         self.rewritten = tuple(staged)
 
     def _without(
         self, add: Action, key: FileKey, touched: Touched[FileKey]
-    ) -> Generator[Effect, Outcome, tuple[Verdict, Sequence[StagedFile]]]:
-        """What becomes of a file that may lose rows."""
+    ) -> Generator[Effect, Outcome, tuple[Verdict, Sequence[StagedFile], int]]:
+        """What becomes of a file that may lose rows, and how many stay."""
         table, footer = touched.kept(key) or self._rows((yield from self.body_of(add)), add)
         stays = touched.stays(key, table)
         if stays.all():
-            return Verdict.KEEP, ()
+            return Verdict.KEEP, (), table.num_rows
         if not stays.any():
-            return Verdict.REMOVE, ()
+            return Verdict.REMOVE, (), 0
         kept = table.filter(pa.array(stays))
-        return Verdict.REWRITE, (yield from self._rest(add, kept, footer, len(self._made)))
+        rest = yield from self._rest(add, kept, footer, len(self._made))
+        return Verdict.REWRITE, rest, kept.num_rows
 
     def _rest(
         self, add: Action, kept: pa.Table, footer: pq.FileMetaData, number: int

@@ -8,7 +8,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from safewrite.delta.log.actions import parse
+from safewrite.delta.log.actions import Commit, parse
 from safewrite.errors import Kind, StorageError
 from safewrite.protocol import members
 from safewrite.protocol.ask import Limits
@@ -150,3 +150,10 @@ def _unread(path: str, why: str) -> StorageError:
         "copy of the object; until then repeats of those writes are refused.",
         kind=Kind.CORRUPT_LOG,
     )
+
+
+def summed_up(version: int, summary: str, digest: str) -> Commit:
+    """The keys and transactions of a commit, as its summary tells them."""
+    known = json.loads(summary)
+    txns = [{"txn": {"appId": name, "version": number}} for name, number in known["txns"].items()]
+    return Commit(version, ({"commitInfo": {ENGINE: known}}, *txns), digest=digest)

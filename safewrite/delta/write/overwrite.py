@@ -21,7 +21,7 @@ from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
 from safewrite.delta.data.spans import spans
 from safewrite.delta.log import indexing
-from safewrite.delta.log.actions import Action, Commit, FileKey, rows_of, stats_of
+from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of, stats_of
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.staging import StagedFile, recheck, stage
@@ -74,6 +74,8 @@ class OverwriteTransaction(Transaction):
     rewritten: tuple[StagedFile, ...] = ()
     active: LogReplay | None = None
     verdicts: dict[FileKey, Verdict] = field(default_factory=dict, repr=False)
+    kept: dict[FileKey, int] = field(default_factory=dict, repr=False)
+    """How many rows stay of each file that is rewritten."""
 
     # --- what is written ------------------------------------------------------------------------
     def file_actions(self) -> list[dict[str, Any]]:
@@ -92,6 +94,10 @@ class OverwriteTransaction(Transaction):
         if None in counts:
             return None
         return sum(count for count in counts if count is not None) - sum(file.rows for file in self.rewritten)
+
+    def kept_rows(self) -> int | None:
+        """How many rows of replaced files the new files have, by the plan."""
+        return sum(self.kept[key] for key, verdict in self.verdicts.items() if verdict is Verdict.REWRITE)
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for replaceWhere, without numbers that were not counted."""
@@ -198,6 +204,7 @@ class OverwriteTransaction(Transaction):
         if kept.num_rows == 0:
             return Verdict.REMOVE, ()
         check_calendar(footer, kept, path)
+        self.kept[file_key(add)] = kept.num_rows
         return Verdict.REWRITE, self.remainder(add, prepare(kept, rows.schema, named=False), number)
 
     def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
-    from safewrite.frames.fingerprint import Counted
+    from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.where import Where
     from safewrite.group import Member
     from safewrite.operation import Operation
@@ -185,25 +185,30 @@ class Planner:
         """A transaction that applies changes by key and sequence.
 
         Raises:
-            UnsafeConfigError: the table forgets transactions, and with them which keys were deleted.
+            As :meth:`applying`.
         """
         from safewrite.changes.reading import read
         from safewrite.delta.write.apply import ApplyTransaction
 
+        changes = read(data, spec, state.schema, state.partition_by)
+        return ApplyTransaction(**self.applying(changes.fingerprint, state, name), changes=changes, spec=spec)
+
+    def applying(self, fingerprint: Fingerprint, state: Snapshot, name: Identity) -> dict[str, Any]:
+        """The settings of a transaction that applies changes with this fingerprint.
+
+        Raises:
+            UnsafeConfigError: the table forgets transactions, and with them which keys were deleted.
+        """
         features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
         features.check_txns_stay(state, "the deleted keys, and a late change could bring such a row back")
-        changes = read(data, spec, state.schema, state.partition_by)
         key = name.key_for(self.new_id, state.version)
-        fingerprint = changes.fingerprint
         write = Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn, changes={})
         nothing = self.prepare(state.schema.empty_table(), state)
-        return ApplyTransaction(
+        return {
             **self._common(nothing, write, state),
-            target_file_size=self.target_file_size,
-            changes=changes,
-            spec=spec,
-            memory_number=uuid.UUID(self.new_id()).int >> 65,
-        )
+            "target_file_size": self.target_file_size,
+            "memory_number": uuid.UUID(self.new_id()).int >> 65,
+        }
 
     def encode(
         self, prepared: Prepared, candidate: Transaction, write_id: str | None = None

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from safewrite.delta.data.datafiles import DataFile
+from safewrite.delta.log.actions import rows_of
 from safewrite.protocol import staging
+from safewrite.protocol.accounts import check_added
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.staging import Mark
@@ -51,3 +53,13 @@ def recheck(files: Sequence[StagedFile], limits: Limits) -> Generator[Effect, Ou
         StorageError: kind DATA_FILE_DAMAGED if a file is gone or differs; nothing was committed.
     """
     yield from staging.check([file.mark for file in files], limits)
+
+
+def accounted(actions: list[dict[str, Any]], new: int, kept: int | None, key: str) -> list[dict[str, Any]]:
+    """The actions of a commit, whose files have as many rows as its plan says.
+
+    Raises:
+        InternalError: they have others; nothing was committed.
+    """
+    check_added((rows_of(one["add"]) for one in actions if "add" in one), new, kept, key)
+    return actions

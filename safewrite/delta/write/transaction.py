@@ -12,8 +12,8 @@ from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.features import check_txns_stay
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import conflicts
-from safewrite.delta.write.members import COLUMNS, ENGINE, Entry, brief, carried, listing
-from safewrite.delta.write.staging import StagedFile, recheck
+from safewrite.delta.write.members import COLUMNS, ENGINE, Entry, brief, carried, listing, summed_up
+from safewrite.delta.write.staging import StagedFile, accounted, recheck
 from safewrite.errors import (
     ConflictError,
     ForeignWriterError,
@@ -168,7 +168,7 @@ class Transaction:
         if self.metadata is not None:
             actions.append({"metaData": self.metadata})
         actions += [{"txn": txn} for txn in self._txns(version)]
-        actions += self.file_actions()
+        actions += accounted(self.file_actions(), self.write.rows, self.kept_rows(), self.write.key)
         lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions)
         return ("\n".join(lines) + "\n").encode()
 
@@ -208,6 +208,10 @@ class Transaction:
 
     def removed_rows(self) -> int | None:
         """How many rows the commit removes; None where nobody counted them."""
+        return 0
+
+    def kept_rows(self) -> int | None:
+        """How many rows of replaced files the new files have, by the plan; None where nobody counted them."""
         return 0
 
     def metrics(self) -> dict[str, int]:
@@ -390,10 +394,3 @@ class Transaction:
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
         yield from recheck(self.files, self.limits)
-
-
-def summed_up(version: int, summary: str, digest: str) -> Commit:
-    """The keys and transactions of a commit, as its summary tells them."""
-    known = json.loads(summary)
-    txns = [{"txn": {"appId": name, "version": number}} for name, number in known["txns"].items()]
-    return Commit(version, ({"commitInfo": {ENGINE: known}}, *txns), digest=digest)

@@ -81,7 +81,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
     if recalled.done is not None:
         return recalled.done
     yield from candidate.prepare()
-    files = yield from stage(encode(), candidate.timestamp_ms, limits)
+    files = (*candidate.files, *(yield from stage(encode(), candidate.timestamp_ms, limits)))
     candidate.files = files
     candidate.write = named = replace(candidate.write, files=len(files))
     record = replace(recalled.record, fingerprint=named.fingerprint)

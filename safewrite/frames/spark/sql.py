@@ -20,14 +20,14 @@ def to_sql(predicate: Predicate) -> str:
     """The predicate as a condition that Spark and Delta's ``replaceWhere`` understand."""
     match predicate:
         case Compare(column=name, op=op, value=value):
-            return f"{quoted(name)} {op} {_literal(value)}"
+            return f"{quoted(name)} {op} {literal(value)}"
         case In(column=name, values=values) if len(values) > ALTERNATIVES_MAX and not isinstance(
             values[0], float
         ):
-            return f"{quoted(name)} IN ({', '.join(map(_literal, values))})"
+            return f"{quoted(name)} IN ({', '.join(map(literal, values))})"
         case In(column=name, values=values):
             # Spark looks many floats up by their bits, and 0.0 and -0.0 are equal.
-            return " OR ".join(f"({quoted(name)} = {_literal(value)})" for value in values)
+            return " OR ".join(f"({quoted(name)} = {literal(value)})" for value in values)
         case IsNull(column=name):
             return f"{quoted(name)} IS NULL"
         case Constant(value=value):
@@ -52,7 +52,7 @@ def inside(predicate: Predicate) -> Check:
     return Check(f"NOT coalesce({to_sql(predicate)}, FALSE)", refusal)
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
     match value:
         case bool():
             return str(value).upper()

@@ -58,7 +58,7 @@ class SparkIceberg:
         """The columns as Spark sees them, in Arrow."""
         from pyspark.sql.types import StructType
 
-        kind = self._java("spark.SparkSchemaUtil").convert(self.metadata.schema())
+        kind = self.java("spark.SparkSchemaUtil").convert(self.metadata.schema())
         return arrow_schema(StructType.fromJson(json.loads(kind.json())))
 
     @cached_property
@@ -87,7 +87,7 @@ class SparkIceberg:
         """Let the session's next reader ask the catalog: the session's cache is from before the commit."""
         session = self.session._jsparkSession  # noqa: SLF001 - as safewrite.delta.spark.session
         try:
-            found = self._java("spark.Spark3Util").catalogAndIdentifier(session, self.name)
+            found = self.java("spark.Spark3Util").catalogAndIdentifier(session, self.name)
             found.catalog().invalidateTable(found.identifier())
         except Exception as error:  # noqa: BLE001 - the commit stands
             log.info(
@@ -127,15 +127,16 @@ class SparkIceberg:
                     "was the environment, call again with the same key."
                 ) from error
 
-    def _java(self, name: str) -> Any:
+    def java(self, name: str) -> Any:
+        """A class of Iceberg's, by its name beneath ``org.apache.iceberg``."""
         return _class(self.session, name)
 
     @contextmanager
     def _group(self) -> Iterator[tuple[str, Any]]:
         """Announce a group of files to the coordinator, and forget it in the end."""
         group = f"safewrite-{uuid.uuid4()}"
-        coordinator = self._java("spark.FileRewriteCoordinator").get()
-        cache = self._cache()
+        coordinator = self.java("spark.FileRewriteCoordinator").get()
+        cache = self.cache
         cache.add(group, self.table)
         try:
             yield group, coordinator
@@ -143,7 +144,8 @@ class SparkIceberg:
             cache.remove(group)
             coordinator.clearRewrite(self.table, group)
 
-    def _cache(self) -> Any:
+    @property
+    def cache(self) -> Any:
         """``SparkTableCache.get()``: py4j takes the static one or another ``get``, as Java happens to list them."""
         from py4j.java_gateway import JavaMember  # type: ignore[import-untyped]
 
@@ -151,8 +153,8 @@ class SparkIceberg:
         return JavaMember("get", None, "z:org.apache.iceberg.spark.SparkTableCache", client)()
 
     def _manifest(self, coordinator: Any, group: str) -> bytes:
-        body = self._java("inmemory.InMemoryOutputFile")("files.avro")
-        writer = self._java("ManifestFiles").write(_MANIFEST_VERSION, self.metadata.spec(), body, None)
+        body = self.java("inmemory.InMemoryOutputFile")("files.avro")
+        writer = self.java("ManifestFiles").write(_MANIFEST_VERSION, self.metadata.spec(), body, None)
         writer.addAll(coordinator.fetchNewFiles(self.table, group))
         writer.close()
         return b"".join(_pieces(body.toInputFile().newStream()))

@@ -130,7 +130,7 @@ class Job:
 
     def _write(self, frame: DataFrame, head: TableVersion) -> list[StagedFile]:
         made = data_files(self.spark.write(frame), self.spark.layout[2])
-        _check_layout(self.spark, self.spark.layout_now(), head)
+        check_layout(self.spark, self.spark.layout_now(), head)
         return [StagedFile(file.file_path, b"", file) for file in made]
 
 
@@ -172,7 +172,7 @@ class CachedSparkTable:
         there = files.find(
             session, self.identifier, head.table_id, head.location, named=named, likely=self._likely
         )
-        _check_layout(there, there.layout, head)
+        check_layout(there, there.layout, head)
         self._known, self._likely = (there, head, now_s), there.catalog
         return there
 
@@ -235,7 +235,7 @@ def counted(
         return batch
 
 
-def _check_layout(spark: SparkIceberg, layout: files.Layout, head: TableVersion) -> None:
+def check_layout(spark: SparkIceberg, layout: files.Layout, head: TableVersion) -> None:
     """Refuse to write files by a schema, partitioning or sort order other than that they are committed to (H9)."""
     if layout != _layout(head):
         raise ConflictError(
@@ -274,10 +274,14 @@ class Written(Staging):
 
     def upload(self, files: Iterable[StagedFile]) -> Generator[Effect, Outcome, None]:
         """Take the files over."""
-        for file in files:
-            self._marks.append(_mark(file.data_file))
-            self.data_files.append(file.data_file)
+        self.take(file.data_file for file in files)
         yield from ()
+
+    def take(self, files: Iterable[DataFile]) -> None:
+        """Take files over."""
+        for file in files:
+            self._marks.append(_mark(file))
+            self.data_files.append(file)
 
 
 def _mark(file: DataFile) -> Mark:

@@ -19,6 +19,7 @@ from safewrite.iceberg.opening import check_format
 from safewrite.iceberg.write import positions as told
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write, find, find_members
+from safewrite.protocol.accounts import check_added
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, WallClock
 from safewrite.protocol.iceberg.failures import replaced
@@ -187,6 +188,10 @@ class AppendPlan:
         """Every file that the summary counts as added."""
         return self.added
 
+    def kept_rows(self) -> int:
+        """How many rows of removed files the new files have, by the plan."""
+        return 0
+
     @property
     def removed(self) -> Sequence[DataFile]:
         """Data files that the snapshot removes."""
@@ -210,6 +215,9 @@ class AppendPlan:
         return [made], (Put(location, body, name="stage.put_manifest"),)
 
     def _change(self, head: TableVersion, location: str, now_ms: int) -> CommitRequest:
+        check_added(
+            (file.record_count for file in self.added), self.write.rows, self.kept_rows(), self.write.key
+        )
         metadata = table_of(head).metadata
         schema_id = self.evolution.schema_id if self.evolution else metadata.current_schema_id
         made = snapshot(

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from safewrite.changes.carry import Settled, settle
 from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Flags
+from safewrite.changes.positions import Flags, Numbers
 from safewrite.changes.reading import Changes, Spec, check_result, loose
 from safewrite.changes.touched import Touched
 from safewrite.errors import InternalError, Kind, StorageError
@@ -61,6 +61,8 @@ class _Loss:
     removes: bool = False
     rest: Sequence[DataFile] = ()
     deletes: Sequence[DataFile] = ()
+    kept: int = 0
+    """How many rows ``rest`` has."""
 
 
 @dataclass
@@ -106,11 +108,11 @@ class ApplyPlan(ReplacePlan):
             touched.look(file, table, table)
         settled = settle(self.changes.batch, touched.known(memory))
         decision = settled.decision
-        check_result(self.spec, settled)
+        check_result(self.spec, decision, settled.rows)
         touched.decided(decision, memory)
         if touched.is_cut:
             tasks = yield from self._tasks(head, EVERYTHING)
-        self._removed, self._rewritten, self._deletes, self._dropped_rows = [], [], [], 0
+        self._removed, self._rewritten, self._deletes, self._dropped_rows, self._kept = [], [], [], 0, 0
         yield from self._replace(head, tasks, touched, schema)
         yield from self._insert(head, settled, schema)
         if not touched.is_cut:
@@ -169,6 +171,7 @@ class ApplyPlan(ReplacePlan):
             loss = self._losses[mark]
             self._dropped_rows += loss.rows
             self._rewritten += loss.rest
+            self._kept += loss.kept
             self._deletes += loss.deletes
             if loss.removes:
                 self._removed.append(task.file)
@@ -195,7 +198,8 @@ class ApplyPlan(ReplacePlan):
         if deletes:
             return _Loss(goes, deletes=deletes)
         refuse_misread(task, schema)
-        return _Loss(goes, True, (yield from self._stored(head, table.filter(pa.array(stays)), schema)))
+        rest = yield from self._stored(head, table.filter(pa.array(stays)), schema)
+        return _Loss(goes, True, rest, kept=len(stays) - goes)
 
     def _marked(
         self, head: TableVersion, task: FileScanTask, stays: Flags
@@ -211,14 +215,22 @@ class ApplyPlan(ReplacePlan):
         live = position_deletes.live_positions(task, bodies)
         if len(bodies) != len(gets) or len(live) != len(stays):
             return ()
+        return ((yield from self.marked_as_gone(head, task, live[~stays])),)
+
+    def marked_as_gone(
+        self, head: TableVersion, task: FileScanTask, positions: Numbers
+    ) -> Generator[Effect, Outcome, DataFile]:
+        """Upload a delete file of some rows of a data file."""
+        from safewrite.iceberg.write import position_deletes
+
         self._stores += 1
         name = f"{self.write_id}-d{self._stores}-deletes.parquet"
         path = table_of(head).location_provider().new_data_location(name)
-        staged = position_deletes.encoded(task.file, live[~stays], path)
+        staged = position_deletes.encoded(task.file, positions, path)
         staging = Staging(self.limits)
         yield from staging.upload([staged])
         yield from staging.complete(())
-        return (staged.data_file,)
+        return staged.data_file
 
     def _insert(
         self, head: TableVersion, settled: Settled, schema: pa.Schema

@@ -48,6 +48,8 @@ class _RewrittenFile:
     removed_rows: int | None = None
     """How many of its rows go; None where nobody counted them."""
     files: tuple[DataFile, ...] = ()
+    kept: int = 0
+    """How many rows these have."""
 
 
 @dataclass
@@ -65,6 +67,7 @@ class ReplacePlan(AppendPlan):
     _removed: list[DataFile] = field(default_factory=list, repr=False)
     _counts: list[int | None] = field(default_factory=list, repr=False)
     _rewritten: list[DataFile] = field(default_factory=list, repr=False)
+    _kept: int = 0
 
     def new_manifests(
         self, head: TableVersion
@@ -93,6 +96,10 @@ class ReplacePlan(AppendPlan):
 
         return Operation.DELETE if self.deletes and not self._rewritten else Operation.OVERWRITE
 
+    def kept_rows(self) -> int:
+        """How many rows of removed files the new files have, by the plan."""
+        return self._kept
+
     def removed_rows(self) -> int | None:
         """How many rows the snapshot removes; None where nobody counted them."""
         counts = [count for count in self._counts if count is not None]
@@ -111,7 +118,7 @@ class ReplacePlan(AppendPlan):
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
             raise unplanned(effect, outcome)
-        self._removed, self._rewritten, self._counts = [], [], []
+        self._removed, self._rewritten, self._counts, self._kept = [], [], [], 0
         assert isinstance(outcome.value, tuple)
         pruning = Pruning(self.predicate, table_of(head).metadata, schema)
         for task in outcome.value:
@@ -124,6 +131,7 @@ class ReplacePlan(AppendPlan):
                 self._removed.append(task.file)
                 self._counts.append(self._rests[mark].removed_rows)
                 self._rewritten += self._rests[mark].files
+                self._kept += self._rests[mark].kept
 
     def _rest(
         self, head: TableVersion, task: FileScanTask, schema: pa.Schema, pruning: Pruning
@@ -151,7 +159,7 @@ class ReplacePlan(AppendPlan):
         staging = Staging(self.limits)
         yield from staging.upload(self.encoded(rest, head, schema, len(self._rests)))
         yield from staging.complete(())
-        return _RewrittenFile(True, rows.rows - left, tuple(staging.data_files))
+        return _RewrittenFile(True, rows.rows - left, tuple(staging.data_files), left)
 
     def encoded(self, rest: pa.Table, head: TableVersion, schema: pa.Schema, number: int) -> Iterable[Any]:
         """Files of rows that the plan itself writes; ``number`` makes their names unique."""

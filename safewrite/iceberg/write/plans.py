@@ -27,7 +27,7 @@ from safewrite.protocol.keys import Identity
 
 if TYPE_CHECKING:
     from safewrite.changes.reading import Spec
-    from safewrite.frames.fingerprint import Counted
+    from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.where import Where
     from safewrite.group import Member
@@ -78,14 +78,13 @@ class Planner:
         from safewrite.iceberg.write.apply import ApplyPlan
 
         changes = read(data, spec, arrow_schema(table_of(head).metadata.schema()))
+        return ApplyPlan(**self.applying(changes.fingerprint, head, name), changes=changes, spec=spec)
+
+    def applying(self, fingerprint: Fingerprint, head: TableVersion, name: Identity) -> dict[str, Any]:
+        """The settings of a plan that applies changes with this fingerprint."""
         key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
-        write = Write(key, str(changes.fingerprint), 0, txn=name.txn, changes={})
-        return ApplyPlan(
-            **self._common(write, head, None),
-            target_file_size=self._target(head),
-            changes=changes,
-            spec=spec,
-        )
+        write = Write(key, str(fingerprint), 0, txn=name.txn, changes={})
+        return {**self._common(write, head, None), "target_file_size": self._target(head)}
 
     def _overwrite(
         self,

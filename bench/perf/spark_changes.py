@@ -1,0 +1,181 @@
+"""``python -m bench.perf.spark_changes`` times changes by key of a Spark DataFrame beside MERGE of Delta and of Iceberg.
+
+One session, tables of the same files on local disk, the same batches, in turn.  The peers compare sequences, as
+``apply_changes`` does; they remember no deleted key, fingerprint nothing and know no replay.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import safewrite as sw
+
+from ..stress.spark_reader import EXTENSIONS, JARS
+from . import change_tables
+from .change_tables import RECENT, SCATTERED, Load, batch
+from .figures import Spread, in_turn
+
+RATIO_MAX = 1.05
+WARM_UPS = 2
+CORES = 2
+OURS, MERGE = "safewrite", "MERGE"
+HOW: dict[str, Any] = {"keys": ["id"], "sequence_by": ["lsn"], "delete_when": [("op", "=", "d")]}
+CATALOG = "local"
+Act = Callable[[Any], object]
+Read = Callable[[], dict[str, int]]
+
+
+def _session(folder: Path) -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    jars = [*sorted(JARS.glob("*.jar")), *sorted((JARS.parent / "iceberg-rest").glob("sqlite-jdbc-*.jar"))]
+    settings = {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "3g",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.databricks.delta.snapshotPartitions": str(CORES),  # the default is for larger logs
+        "spark.sql.extensions": f"io.delta.sql.DeltaSparkSessionExtension,{EXTENSIONS}",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("safewrite-bench")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _know(session: Any, folder: Path) -> None:
+    """Let Spark reach the catalog of a folder, which goes by the same name there."""
+    settings = {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "jdbc",
+        ".uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
+        ".warehouse": folder.as_uri(),
+        ".jdbc.schema-version": "V1",
+    }
+    for key, value in settings.items():
+        session.conf.set(f"spark.sql.catalog.{CATALOG}{key}", value)
+
+
+def _merge(session: Any, target: str) -> Act:
+    """Upsert and delete where the change is newer, as a user of Spark does."""
+    names = change_tables.schema().names
+    text = f"""
+        MERGE INTO {target} t USING changes s ON t.id = s.id
+        WHEN MATCHED AND s.op = 'd' AND s.lsn > t.lsn THEN DELETE
+        WHEN MATCHED AND s.op <> 'd' AND s.lsn > t.lsn THEN UPDATE SET {", ".join(f"t.{n} = s.{n}" for n in names)}
+        WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT ({", ".join(names)}) VALUES ({", ".join(f"s.{n}" for n in names)})
+    """
+
+    def act(changes: Any) -> None:
+        changes.createOrReplaceTempView("changes")
+        session.sql(text).collect()
+
+    return act
+
+
+def _ours(table: Any) -> Act:
+    return lambda changes: table.apply_changes(changes, **HOW)
+
+
+def _delta(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], dict[str, Read]]:
+    """Both arms on tables of their own, and what reads these."""
+    places = {arm: folder / f"{load.keys}-{arm}".replace(" ", "-") for arm in (OURS, MERGE)}
+    for place in places.values():
+        change_tables.make_delta(load, place)
+    arms = {OURS: _ours(sw.open(str(places[OURS]))), MERGE: _merge(session, f"delta.`{places[MERGE]}`")}
+    return arms, {arm: partial(change_tables.read_delta, place) for arm, place in places.items()}
+
+
+def _iceberg(session: Any, load: Load, folder: Path) -> tuple[dict[str, Act], dict[str, Read]]:
+    here = change_tables.catalog(folder)
+    here.create_namespace_if_not_exists(change_tables.NAMESPACE)
+    _know(session, folder)
+    names = {arm: f"bench.{load.keys}_{arm}".replace(" ", "_").lower() for arm in (OURS, MERGE)}
+    for name in names.values():
+        table = here.create_table(name, change_tables.schema())
+        for part in change_tables.base(load):
+            table.append(part)
+
+    def read(name: str) -> dict[str, int]:
+        scan = here.load_table(name).scan(selected_fields=("id", "lsn"))
+        return change_tables.found(scan.to_arrow())
+
+    arms = {
+        OURS: _ours(sw.open(names[OURS], catalog=here)),
+        MERGE: _merge(session, f"{CATALOG}.{names[MERGE]}"),
+    }
+    return arms, {arm: partial(read, name) for arm, name in names.items()}
+
+
+def _timed(act: Act, changes: Any) -> Callable[[], float]:
+    def timed() -> float:
+        started_s = time.perf_counter()
+        act(changes)
+        return time.perf_counter() - started_s
+
+    return timed
+
+
+def _compare(session: Any, load: Load, folder: Path, kind: str) -> bool:
+    arms, reads = (_delta if kind == "delta" else _iceberg)(session, load, folder)
+    took: dict[str, list[float]] = {arm: [] for arm in arms}
+    for number in range(load.rounds):
+        changes = session.createDataFrame(batch(load, number)).localCheckpoint()
+        timed = {arm: _timed(act, changes) for arm, act in arms.items()}
+        for arm, seconds in in_turn(timed, number).items():
+            took[arm].append(seconds)
+    print(f"\n{kind}, {load.keys}: {load.changes:,} changes into {load.rows:,} rows in {load.files} files")
+    for arm, values in took.items():
+        spread = Spread.of(values[WARM_UPS:])
+        print(f"{arm:<10} median {spread.median:.3f} s, min {spread.min:.3f}, max {spread.max:.3f}")
+    each = [ours / theirs for ours, theirs in zip(took[OURS], took[MERGE], strict=True)][WARM_UPS:]
+    print(f"ratio of each round: median {Spread.of(each).median:.3f} (aim: at most {RATIO_MAX})")
+    seen, wanted = {arm: read() for arm, read in reads.items()}, change_tables.wanted(load)
+    for arm, found in seen.items():
+        if found != wanted:
+            print(f"{arm}: the table adds up to {found}, and should to {wanted}")
+    return all(found == wanted for found in seen.values())
+
+
+def main(
+    rows: Annotated[int, typer.Option(help="Rows of the table.")] = 5_000_000,
+    files: Annotated[int, typer.Option(help="Its data files.")] = 50,
+    changes: Annotated[int, typer.Option(help="Changes of a batch.")] = 10_000,
+    rounds: Annotated[int, typer.Option(help="Batches for each arm.")] = 7,
+    only: Annotated[str, typer.Option(help="Some of delta and iceberg, by commas.")] = "delta,iceberg",
+) -> None:
+    """Time batches in turn; exits with 1 if a table does not add up."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
+        session = _session(folder)
+        stack.callback(session.stop)
+        load = Load(rows=rows, files=files, changes=changes, rounds=rounds + WARM_UPS, keys=RECENT)
+        cases = [(kind, replace(load, keys=keys)) for kind in only.split(",") for keys in (RECENT, SCATTERED)]
+        whole = [_compare(session, one, folder, kind) for kind, one in cases]
+    sys.exit(0 if all(whole) else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,247 @@
+"""Decides about the changes of a Spark DataFrame where their rows are, and sums up what was decided in the driver.
+
+Changes are brought together with the rows of the table by key; each task decides about its keys by the code that decides
+about any other frame.  What is remembered of deleted keys is in the driver's memory, as for other frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.carry import Settled
+from safewrite.changes.decide import Batch, Decision, Known, Op, decide
+from safewrite.changes.memory import Memory
+from safewrite.changes.positions import Numbers, Position
+from safewrite.changes.reading import loose
+from safewrite.changes.spark import tasks
+from safewrite.changes.spark.batch import SparkChanges, kept, mapped, reports, spark_schema
+from safewrite.changes.spark.tasks import FILE, KIND, PLACE, POS, REPORT, Answer, Kind, Question
+from safewrite.errors import InternalError
+from safewrite.frames.spark.hashes import quoted
+from safewrite.frames.spark.sql import literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TASK_ROWS = 250_000
+"""About as many changes are decided about at once, by one task in its memory."""
+BROADCAST_ROWS = 2_000_000
+"""Keys of so many changes are sent to every executor, which then looks rows up without a shuffle."""
+
+RowsOf = Callable[[list[str]], "DataFrame | None"]
+"""Gives these columns of the rows of files that may have keys of the batch, with ``FILE`` and ``POS``."""
+
+
+@dataclass(frozen=True)
+class SparkPlan:
+    """What a batch does to a table.  ``frame`` has the rows to be written and the keys of rows that go.
+
+    ``settled`` says it in the words of other frames, without rows; ``goes`` has the places of rows that go, by file.
+    """
+
+    changes: SparkChanges
+    frame: DataFrame
+    settled: Settled
+    deletes: Batch
+    goes: dict[str, Numbers]
+    cut: Position | None
+    mark: tuple[str, ...]
+    rows: int
+
+    def after(self, memory: Memory, now_ms: int) -> Memory:
+        """What is to be remembered after it."""
+        return memory.after(self.deletes, self.settled, now_ms)
+
+    def upserts(self) -> DataFrame:
+        """The rows that are written."""
+        return self._of(Kind.UPSERT).select(*map(quoted, self.changes.schema.names))
+
+    def is_before_cut(self) -> str | None:
+        """The condition of rows that a truncate of this batch removes; None without one."""
+        return None if self.cut is None else before(self.changes.spec.sequence_by, self.cut)
+
+    def staying(self, rows: DataFrame, *also: str) -> DataFrame:
+        """Rows of files that were looked at, without those that go, and further columns."""
+        rows = rows if self.cut is None else rows.filter(f"NOT ({self.is_before_cut()})")
+        left = _by_keys(rows, self._of(Kind.DROP), self.changes.spec.keys, "left_anti", self.dropped)
+        return left.select(*map(quoted, (*self.changes.schema.names, *also)))
+
+    @property
+    def dropped(self) -> int:
+        """How many rows of the keys go; a truncate may take more."""
+        return len(self.settled.decision.dropped)
+
+    def _of(self, kind: Kind) -> DataFrame:
+        return self.frame.filter(f"{quoted(KIND)} = {int(kind)}")
+
+
+@contextmanager
+def planned(changes: SparkChanges, memory: Memory, rows_of: RowsOf) -> Iterator[SparkPlan]:
+    """Decide about all changes; the plan's frame is kept until the end of the block.
+
+    Raises:
+        InvalidInputError: as ``safewrite.changes.decide.decide``.
+        StorageError: Spark could not compute it.
+    """
+    cuts = _truncates(changes, memory)
+    whole = changes.spec.unchanged is not None or memory.carried.num_rows > 0
+    with _decided(changes, memory, rows_of, cuts, whole=whole) as (frame, told):
+        if not told.needs_rows:
+            yield _summed(changes, memory, frame, told, cuts)
+            return
+    with _decided(changes, memory, rows_of, cuts, whole=True) as (frame, told):
+        yield _summed(changes, memory, frame, told, cuts)
+
+
+@contextmanager
+def _decided(
+    changes: SparkChanges, memory: Memory, rows_of: RowsOf, cuts: Decision, *, whole: bool
+) -> Iterator[tuple[DataFrame, Answer]]:
+    """Let the tasks decide."""
+    spec, schema = changes.spec, changes.schema
+    columns = tasks.questioned(schema)
+    question = Question(
+        spec,
+        schema,
+        changes.report.truncates,
+        _within(_numbered(memory.tombstones), changes),
+        _numbered(memory.carried),
+        memory.floor,
+        memory.forgotten,
+        whole,
+    )
+    given = _full(changes.frame, columns, Kind.CHANGE)
+    rows = rows_of(schema.names if whole else [*spec.keys, *spec.sequence_by])
+    if rows is not None and changes.rows:
+        found = _by_keys(rows, changes.frame, spec.keys, "left_semi", changes.rows)
+        given = given.unionByName(_full(found, columns, Kind.ROW))
+    parts = max(1, -(-changes.rows // TASK_ROWS))
+    given = given.repartition(parts, *map(quoted, spec.keys)) if parts > 1 else given.repartition(1)
+    out = [*columns, pa.field(REPORT, pa.binary())]
+    with kept(mapped(given, partial(tasks.answer, question=question), out)) as frame:
+        told = tasks.joined(reports(frame), cuts.counts)
+        if told.error is not None:
+            raise told.error
+        yield frame, told
+
+
+def _by_keys(rows: DataFrame, others: DataFrame, keys: tuple[str, ...], how: str, count: int) -> DataFrame:
+    """The rows that have keys of so many others, or have none (``left_anti``)."""
+    import pyspark.sql.functions as f
+
+    names = [f"_safewrite_key{number}" for number in range(len(keys))]
+    wanted = others.select(*(f.col(quoted(key)).alias(name) for key, name in zip(keys, names, strict=True)))
+    alike = [f"{quoted(key)} = {name}" for key, name in zip(keys, names, strict=True)]
+    wanted = f.broadcast(wanted) if count <= BROADCAST_ROWS else wanted
+    return rows.join(wanted, f.expr(" AND ".join(alike)), how)
+
+
+def _full(frame: DataFrame, columns: pa.Schema, kind: Kind) -> DataFrame:
+    """A frame with all columns of a question, NULL in those that it lacks."""
+    import pyspark.sql.functions as f
+
+    wanted, found = spark_schema([*columns]), set(frame.columns)
+    return frame.select(*(
+        f.lit(int(kind)).cast("byte").alias(KIND)
+        if one.name == KIND
+        else (f.col(quoted(one.name)) if one.name in found else f.lit(None)).cast(one.dataType).alias(one.name)
+        for one in wanted.fields
+    ))  # fmt: skip
+
+
+def _numbered(table: pa.Table) -> pa.Table:
+    return table.append_column(PLACE, pa.array(np.arange(table.num_rows)))
+
+
+def _within(tombstones: pa.Table, changes: SparkChanges) -> pa.Table:
+    """The tombstones that may be of keys of the batch."""
+    for name, ends in changes.report.ends.items():
+        column = tombstones.column(name)
+        low, high = (end.cast(column.type) for end in (ends[0], ends[-1]))
+        inside = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
+        tombstones = tombstones.filter(inside)
+    return tombstones
+
+
+# --- truncates -------------------------------------------------------------------------------------------
+def _truncates(changes: SparkChanges, memory: Memory) -> Decision:
+    """What the truncates of a batch do by themselves, to all that is remembered.
+
+    Raises:
+        InvalidInputError: a tombstone has the sequence of one.
+    """
+    cuts, wide = changes.report.truncates.sort_by(PLACE), loose(changes.schema)
+    table = pa.table(
+        [
+            cuts.column(f.name) if f.name in cuts.column_names else pa.nulls(cuts.num_rows, f.type)
+            for f in wide
+        ],
+        schema=wide,
+    )
+    spec = changes.spec
+    ops = np.full(cuts.num_rows, Op.TRUNCATE, np.int8)
+    stones = memory.tombstones.select([*spec.keys, *spec.sequence_by])
+    known = Known(wide.empty_table(), stones, memory.floor, memory.forgotten)
+    return decide(Batch(table, ops, spec.keys, spec.sequence_by), known)
+
+
+def before(names: tuple[str, ...], position: Position) -> str:
+    """The condition, in Spark's SQL, of rows before a position; NULL comes before everything."""
+    condition = "FALSE"
+    for name, value in reversed(list(zip(names, position, strict=True))):
+        column, at = quoted(name), literal(value)
+        condition = f"({column} IS NULL OR {column} < {at} OR ({column} = {at} AND {condition}))"
+    return f"coalesce({condition}, FALSE)"
+
+
+# --- what was decided --------------------------------------------------------------------------------------
+def _summed(
+    changes: SparkChanges, memory: Memory, frame: DataFrame, told: Answer, cuts: Decision
+) -> SparkPlan:
+    """The plan in the words of other frames."""
+    spec, wide = changes.spec, loose(changes.schema)
+    names = [*spec.keys, *spec.sequence_by]
+    none = memory.tombstones.select(names).slice(0, 0)
+    deletes = none if told.deletes is None else pa.concat_tables([none, told.deletes.cast(none.schema)])
+    batch = Batch(deletes, np.full(deletes.num_rows, Op.DELETE, np.int8), spec.keys, spec.sequence_by)
+    dropped = sum(map(len, told.goes.values()))
+    decision = Decision(
+        told.counts,
+        np.zeros(0, np.int64),
+        np.zeros(dropped, np.int64),
+        np.setdiff1d(cuts.kept, told.lost),
+        np.arange(deletes.num_rows),
+        cuts.floor,
+    )
+    carried = _carried(memory, told)
+    cut = cuts.floor if cuts.floor != memory.floor else None
+    if told.rows.rows != told.counts.inserted + told.counts.updated or told.drops.rows != dropped:
+        raise InternalError(
+            "Spark's tasks wrote other rows than they decided about. Nothing was committed. Please report it."
+        )
+    files = [f"{file}:{len(places)}" for file, places in sorted(told.goes.items())]
+    mark = (str(told.rows), str(told.drops), repr(cut), *files)
+    settled = Settled(decision, wide.empty_table(), carried)
+    return SparkPlan(changes, frame, settled, batch, told.goes, cut, mark, told.rows.rows)
+
+
+def _carried(memory: Memory, told: Answer) -> pa.Table:
+    """What is remembered of carried values: entries of keys that no task had stay as they are."""
+    stays = np.setdiff1d(np.arange(memory.carried.num_rows), told.taken)
+    kept_ones = memory.carried.take(pa.array(stays, pa.int64()))
+    return (
+        kept_ones
+        if told.carried is None
+        else pa.concat_tables([kept_ones, told.carried.cast(kept_ones.schema)])
+    )
+
+
+__all__ = ["FILE", "POS", "SparkPlan", "planned"]

@@ -1,0 +1,374 @@
+"""Runs in Spark's executors: reads changes, and decides about keys, by the code that other frames are applied with.
+
+A task takes and gives Arrow batches.  What the driver must know comes as a report, one row beside the others.  An error
+is told in the report: as an exception it would be tried again, and lose its kind on its way through Java.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.changes.carry import Settled, settle
+from safewrite.changes.decide import Batch, Counts, Known, Op
+from safewrite.changes.positions import Flags, Numbers, Position, groups
+from safewrite.changes.reading import Absent, Spec, loose, read
+from safewrite.errors import SafewriteError
+from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
+
+KIND, PLACE, FILE, POS = "_safewrite_kind", "_safewrite_place", "_safewrite_file", "_safewrite_pos"
+OP, ABSENT, REPORT = "_safewrite_op", "_safewrite_absent", "_safewrite_report"
+OF_CHANGES = pa.schema([(OP, pa.int8()), (PLACE, pa.int64()), (ABSENT, pa.list_(pa.string()))])
+"""What stands beside a change's own columns."""
+PIECE_BYTES = 64 * 2**20
+"""So much of a partition is read at once."""
+VALUES_MAX = 10_000
+"""So many values of a key column are told one by one, else the lowest and the highest."""
+PARTITION_ROWS = 2**33
+"""More rows than a partition has: places of changes grow from partition to partition."""
+
+
+class Kind(IntEnum):
+    """What a row is, of those that come to a decision and of those that leave it."""
+
+    ROW = 0
+    CHANGE = 1
+    UPSERT = 2
+    DROP = 3
+
+
+def renamed(
+    batches: Iterable[pa.RecordBatch],
+    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    names: list[str],
+) -> Iterator[pa.RecordBatch]:
+    """Run a task on batches whose columns were numbered on their way: PySpark takes the dots of a name for a path."""
+    return task(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
+
+
+# --- changes are read ---------------------------------------------------------------------------------
+@dataclass
+class ReadReport:
+    """What the driver must know of the changes of a partition.
+
+    ``ends`` are the lowest and highest value of each key column, ``values`` all that it has, or None where they are many.
+    """
+
+    truncates: pa.Table
+    fingerprint: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
+    ends: dict[str, pa.Array] = field(default_factory=dict)
+    values: dict[str, pa.Array | None] = field(default_factory=dict)
+    error: SafewriteError | None = None
+
+    def add(self, other: ReadReport) -> None:
+        """Take another report in."""
+        self.error = self.error or other.error
+        self.fingerprint = self.fingerprint.plus(other.fingerprint)
+        self.truncates = pa.concat_tables([self.truncates, other.truncates])
+        for name, ends in other.ends.items():
+            both = pa.concat_arrays([self.ends.get(name, ends), ends])
+            least = pc.min_max(both)
+            self.ends[name] = pa.array([least["min"], least["max"]], both.type)
+        for name, values in other.values.items():
+            known = self.values.get(name, values)
+            self.values[name] = None if known is None or values is None else _few(known, values)
+
+
+def _few(*values: pa.Array) -> pa.Array | None:
+    """The values that some arrays have, once each; None if they are many."""
+    found = pc.unique(pa.concat_arrays(values))
+    return found if len(found) <= VALUES_MAX else None
+
+
+def read_changes(
+    batches: Iterable[pa.RecordBatch], spec: Spec, schema: pa.Schema, partition_by: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """The changes of a partition under the target's schema, and a report of them."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    place = (0 if context is None else context.partitionId()) * PARTITION_ROWS
+    out = pa.schema([*loose(schema), *OF_CHANGES, pa.field(REPORT, pa.binary())])
+    whole = ReadReport(no_truncates(spec, schema))
+    try:
+        for piece in _pieces(batches):
+            changes = read(piece, spec, schema, partition_by)
+            batch, rows = changes.batch, changes.batch.table.num_rows
+            places = pa.array(np.arange(place, place + rows))
+            place += rows
+            whole.add(_told(batch, changes.fingerprint, places, spec, schema))
+            beside = [pa.array(batch.ops), places, _lists(batch.absent, rows)]
+            table = pa.table([*batch.table.columns, *beside], pa.schema([*loose(schema), *OF_CHANGES]))
+            yield from _full(table.filter(pa.array(batch.ops != Op.TRUNCATE)), out)
+    except SafewriteError as error:
+        whole.error = error
+    yield from _full(_reported(whole), out)
+
+
+def _told(
+    batch: Batch, fingerprint: Fingerprint, places: pa.Array, spec: Spec, schema: pa.Schema
+) -> ReadReport:
+    truncates = batch.table.select(spec.sequence_by).append_column(PLACE, places)
+    truncates = truncates.filter(pa.array(batch.ops == Op.TRUNCATE)).cast(_truncates(spec, schema))
+    report = ReadReport(truncates, fingerprint)
+    for name in spec.keys:
+        values = pc.drop_null(pc.unique(batch.table.column(name)))
+        if len(values):
+            least = pc.min_max(values)
+            report.ends[name] = pa.array([least["min"], least["max"]], values.type)
+        report.values[name] = _few(values)
+    return report
+
+
+def no_truncates(spec: Spec, schema: pa.Schema) -> pa.Table:
+    """A table of truncates, without any."""
+    return _truncates(spec, schema).empty_table()
+
+
+def _truncates(spec: Spec, schema: pa.Schema) -> pa.Schema:
+    fields = [loose(schema).field(name) for name in spec.sequence_by]
+    return pa.schema([*fields, pa.field(PLACE, pa.int64())])
+
+
+def _lists(absent: Mapping[str, Flags], rows: int) -> pa.Array:
+    """For each change the columns that it does not bring."""
+    kind = pa.list_(pa.string())
+    if not absent:
+        return pa.nulls(rows, kind)
+    names = np.array([*absent], object)
+    flags = np.stack([absent[name] for name in absent], axis=1)
+    ends = np.concatenate([[0], np.cumsum(flags.sum(axis=1))])
+    words = names[np.nonzero(flags)[1]]
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(words, pa.string())).cast(kind)
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches, some at a time."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(one.nbytes for one in some) >= PIECE_BYTES:
+            yield pa.Table.from_batches(some)
+            some = []
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+# --- keys are decided about -----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Question:
+    """What a task must know of the whole batch and table to decide about its keys.
+
+    ``truncates`` are those of the batch, with their places; ``tombstones`` and ``carried`` have their numbers for one.  ``whole``: rows of
+    the table come with all columns, not with keys and sequence alone.
+    """
+
+    spec: Spec
+    schema: pa.Schema
+    truncates: pa.Table
+    tombstones: pa.Table
+    carried: pa.Table
+    floor: Position | None = None
+    forgotten: Position | None = None
+    whole: bool = False
+
+
+@dataclass
+class Answer:
+    """What was decided about some keys.
+
+    ``taken`` are numbers of carried values that ``carried`` stands for.  ``lost`` are numbers of tombstones that go, ``deletes`` keys and sequence of new ones.  ``goes`` has the places of the
+    rows that go, by file, -1 where a format does not tell them.  ``needs_rows``: nothing was decided, for it takes whole rows.
+    """
+
+    counts: Counts = field(default_factory=Counts)
+    lost: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    taken: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    goes: dict[str, Numbers] = field(default_factory=dict)
+    deletes: pa.Table | None = None
+    carried: pa.Table | None = None
+    rows: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
+    drops: Fingerprint = field(default_factory=lambda: Fingerprinter().result())
+    needs_rows: bool = False
+    error: SafewriteError | None = None
+
+
+def questioned(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows that come to a decision, and of those that leave it."""
+    more = [(KIND, pa.int8()), (FILE, pa.string()), (POS, pa.int64())]
+    return pa.schema([*loose(schema), *OF_CHANGES, *(pa.field(*one) for one in more)])
+
+
+def answer(batches: Iterable[pa.RecordBatch], question: Question) -> Iterator[pa.RecordBatch]:
+    """Decide about the keys of a partition: rows to be written, keys of rows that go, and a report."""
+    columns = questioned(question.schema)
+    out = columns.append(pa.field(REPORT, pa.binary()))
+    given = [pa.Table.from_batches([batch]).cast(columns) for batch in batches]
+    told = Answer()
+    rows: list[pa.Table] = []
+    try:
+        told, rows = _answered(pa.concat_tables([columns.empty_table(), *given]).combine_chunks(), question)
+    except SafewriteError as error:
+        told.error = error
+    for table in rows:
+        yield from _full(table, out)
+    yield from _full(_reported(told), out)
+
+
+def _answered(table: pa.Table, question: Question) -> tuple[Answer, list[pa.Table]]:
+    spec = question.spec
+    kinds = np.asarray(table.column(KIND).to_numpy())
+    changes, rows = (table.filter(pa.array(kinds == kind)) for kind in (Kind.CHANGE, Kind.ROW))
+    if not question.whole and pc.any(_meet(changes, rows, (*spec.keys, *spec.sequence_by))).as_py():
+        return Answer(needs_rows=True), []
+    batch = _batch(changes, question)
+    remembered = (question.tombstones, question.carried)
+    stones, carried = (one.filter(_meet(changes, one, spec.keys)) for one in remembered)
+    known = Known(
+        rows.select(question.schema.names if question.whole else [*spec.keys, *spec.sequence_by]),
+        stones.select([*spec.keys, *spec.sequence_by]),
+        question.floor,
+        question.forgotten,
+        carried.drop_columns([PLACE]),
+    )
+    settled = settle(batch, known)
+    dropped = rows.take(pa.array(settled.decision.dropped, pa.int64()))
+    told = _summed(batch, settled, stones, dropped, spec)
+    told.taken = _numbers(carried)
+    drops = dropped.select([*spec.keys, FILE]).append_column(KIND, _kind(Kind.DROP, dropped.num_rows))
+    upserts = settled.rows.append_column(KIND, _kind(Kind.UPSERT, settled.rows.num_rows))
+    return told, [drops, upserts]
+
+
+def _summed(batch: Batch, settled: Settled, stones: pa.Table, dropped: pa.Table, spec: Spec) -> Answer:
+    decision = settled.decision
+    numbers = _numbers(stones)
+    stays = np.zeros(len(numbers), np.bool_)
+    stays[decision.kept] = True
+    deletes = batch.table.select([*spec.keys, *spec.sequence_by])
+    return Answer(
+        counts=decision.counts,
+        lost=numbers[~stays],
+        goes=_by_file(dropped),
+        deletes=deletes.take(pa.array(decision.deletes, pa.int64())),
+        carried=settled.carried,
+        rows=_fingerprint(settled.rows),
+        drops=_fingerprint(dropped.select([*spec.keys, FILE])),
+    )
+
+
+def _numbers(table: pa.Table) -> Numbers:
+    return np.asarray(table.column(PLACE).to_numpy(), np.int64)
+
+
+def _fingerprint(table: pa.Table) -> Fingerprint:
+    counted = Fingerprinter()
+    counted.update(table)
+    return counted.result()
+
+
+def _meet(changes: pa.Table, rows: pa.Table, names: tuple[str, ...]) -> pa.Array:
+    """Which of some rows have the values of a change in these columns."""
+    if not changes.num_rows or not rows.num_rows:
+        return pa.array(np.zeros(rows.num_rows, np.bool_))
+    ids = groups(pa.concat_tables([changes.select(names), rows.select(names)]))
+    return pa.array(np.isin(ids[changes.num_rows :], ids[: changes.num_rows]))
+
+
+def _batch(changes: pa.Table, question: Question) -> Batch:
+    """The changes of these keys and all truncates, in the order of their source."""
+    spec, wide = question.spec, loose(question.schema)
+    cuts = question.truncates
+    blank = [
+        cuts.column(f.name) if f.name in cuts.column_names else pa.nulls(cuts.num_rows, f.type) for f in wide
+    ]
+    whole = pa.concat_tables([changes.select(wide.names), pa.table(blank, schema=wide)])
+    ops = np.concatenate(
+        [np.asarray(changes.column(OP).to_numpy(), np.int8), np.full(cuts.num_rows, Op.TRUNCATE, np.int8)]
+    )
+    places = [np.asarray(one.column(PLACE).to_numpy(), np.int64) for one in (changes, cuts)]
+    order = np.argsort(np.concatenate(places), kind="stable")
+    absent = {
+        name: np.concatenate([flags, np.zeros(cuts.num_rows, np.bool_)])[order]
+        for name, flags in _flags(changes.column(ABSENT)).items()
+    }
+    return Batch(whole.take(pa.array(order)), ops[order], spec.keys, spec.sequence_by, absent)
+
+
+def _flags(lists: pa.ChunkedArray) -> Absent:
+    """By column the changes that do not bring it."""
+    whole = lists.combine_chunks()
+    parents = np.asarray(pc.list_parent_indices(whole).to_numpy(), np.int64)
+    words = pc.list_flatten(whole)
+    found: Absent = {}
+    for name in sorted(pc.unique(words).to_pylist()):
+        found[name] = np.zeros(len(whole), np.bool_)
+        found[name][parents[np.asarray(pc.equal(words, name).to_numpy(zero_copy_only=False), np.bool_)]] = (
+            True
+        )
+    return found
+
+
+def _by_file(dropped: pa.Table) -> dict[str, Numbers]:
+    """The places of rows in their files."""
+    found = dropped.select([FILE, POS]).group_by(FILE).aggregate([(POS, "list")])
+    return {
+        one[FILE]: np.sort(np.array([-1 if at is None else at for at in one[f"{POS}_list"]], np.int64))
+        for one in found.to_pylist()
+    }
+
+
+# --- what leaves a task -----------------------------------------------------------------------------------
+def _kind(kind: Kind, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(int(kind), pa.int8()), rows)
+
+
+def _reported(report: Any) -> pa.Table:
+    return pa.table({REPORT: pa.array([pickle.dumps(report)], pa.binary())})
+
+
+def _full(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches with all columns, NULL in those that a table lacks."""
+    columns = [
+        table.column(one.name).cast(one.type)
+        if one.name in table.column_names
+        else pa.nulls(table.num_rows, one.type)
+        for one in schema
+    ]
+    yield from pa.table(columns, schema=schema).to_batches()
+
+
+def parsed(report: bytes) -> Any:
+    """A report as a task wrote it."""
+    return pickle.loads(report)
+
+
+def joined(answers: Iterable[Answer], of_truncates: Counts) -> Answer:
+    """What all tasks decided; each has counted the truncates, which are of no key."""
+    whole, tasks = Answer(deletes=None, carried=None), 0
+    counts = {name: 0 for name in of_truncates.to_dict() if name != "applied"}
+    deletes, carried, lost, taken = [], [], [whole.lost], [whole.taken]
+    for one in answers:
+        tasks += 1
+        whole.error, whole.needs_rows = whole.error or one.error, whole.needs_rows or one.needs_rows
+        for name in counts:
+            counts[name] += getattr(one.counts, name)
+        for file, places in one.goes.items():
+            whole.goes[file] = np.sort(np.concatenate([whole.goes.get(file, places[:0]), places]))
+        deletes += [] if one.deletes is None else [one.deletes]
+        carried += [] if one.carried is None else [one.carried]
+        lost.append(one.lost)
+        taken.append(one.taken)
+        whole.rows, whole.drops = whole.rows.plus(one.rows), whole.drops.plus(one.drops)
+    for name in counts:
+        counts[name] -= (tasks - 1) * getattr(of_truncates, name)
+    whole.deletes = pa.concat_tables(deletes) if deletes else None
+    whole.carried = pa.concat_tables(carried) if carried else None
+    return replace(whole, counts=Counts(**counts), lost=np.concatenate(lost), taken=np.concatenate(taken))

@@ -1,0 +1,222 @@
+"""Applies the changes of a Spark DataFrame: Spark reads, decides and writes files, the one protocol commits them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from safewrite.changes.decide import check_accounts
+from safewrite.changes.reading import check_result
+from safewrite.changes.spark.batch import changes_of, spark_errors
+from safewrite.changes.spark.plan import FILE, SparkPlan, planned
+from safewrite.delta.data.spans import spans
+from safewrite.delta.log.actions import FileKey, rows_of
+from safewrite.delta.log.features import check_overwrite
+from safewrite.delta.spark.files import SparkDelta, find
+from safewrite.delta.spark.write import Place, check_counted, check_values, spark_path, whole_microseconds
+from safewrite.delta.write.apply import ApplyTransaction, may_hold
+from safewrite.delta.write.overwrite import Verdict, check_rewritable
+from safewrite.errors import InternalError
+from safewrite.frames.predicate import columns, possible
+from safewrite.protocol.effects import Effect, Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from safewrite.changes.reading import Spec
+    from safewrite.changes.spark.batch import SparkChanges
+    from safewrite.delta.log.actions import Action
+    from safewrite.delta.write.staging import StagedFile
+    from safewrite.frames.fingerprint import Fingerprint
+    from safewrite.frames.spark.batch import Origin
+
+
+@dataclass
+class SparkApplyTransaction(ApplyTransaction):
+    """Changes of a Spark DataFrame.  Files of the last plan serve the next, if it does the same to the same files."""
+
+    source: SparkChanges | None = None
+    table: SparkDelta | None = None
+    _plans: ExitStack = field(default_factory=ExitStack, repr=False)
+    _written: tuple[object, tuple[StagedFile, ...]] | None = field(default=None, repr=False)
+    _removed: int = 0
+    _kept: int = 0
+
+    def removed_rows(self) -> int | None:
+        """How many rows the commit removes, those left out that its new files have again."""
+        return self._removed
+
+    def kept_rows(self) -> int | None:
+        """How many rows of replaced files the new files have, by the plan."""
+        return self._kept
+
+    def renew(self) -> Generator[Effect, Outcome, None]:
+        """Plan again after commits of others.
+
+        Raises:
+            As :meth:`prepare`.
+        """
+        if self.is_stale:
+            yield from self._plan()
+
+    def close(self) -> None:
+        """Let Spark forget the rows of the plan."""
+        self._plans.close()
+
+    # --- the plan ---------------------------------------------------------------------------------
+    def _plan(self) -> Generator[Effect, Outcome, None]:
+        source, spec, _ = self._parts()
+        self.is_stale, self.plans = False, self.plans + 1
+        memory = yield from self._recall_memory()
+        live = self.planned().adds
+        looked = [key for key in live if self._may_hold(live[key])]
+        for key in looked:
+            check_rewritable(live[key])
+        self.close()
+        plan = self._plans.enter_context(planned(source, memory, self._rows_of(looked)))
+        self.settled = plan.settled
+        decision = plan.settled.decision
+        check_result(spec, decision, plan.upserts())
+        self._carry_out(plan)
+        if plan.cut is None:
+            check_accounts(decision, plan.rows, self._removed)
+        yield from self._remember(memory, plan.after(memory, self.timestamp_ms))
+        self.write = replace(
+            self.write, rows=plan.rows, files=len(self.files), changes=decision.counts.to_dict()
+        )
+
+    def _parts(self) -> tuple[SparkChanges, Spec, SparkDelta]:
+        if self.source is None or self.spec is None or self.table is None:
+            raise InternalError("Changes were committed before they were read. Please report it.")
+        return self.source, self.spec, self.table
+
+    def _may_hold(self, add: Action) -> bool:
+        """Whether a file may have a row with a key of the batch."""
+        assert self.state is not None
+        source, _, _ = self._parts()
+        if not source.report.ends or not may_hold(
+            add, source.values, self.state.partition_by, self.state.schema
+        ):
+            return False
+        bounds = spans(add, self.state.schema, columns(source.bounds))
+        return True in possible(source.bounds, bounds)
+
+    def _rows_of(self, looked: Collection[FileKey]) -> Callable[[list[str]], DataFrame | None]:
+        from pyspark.sql import functions as f
+
+        from safewrite.frames.spark.hashes import quoted
+
+        _, _, table = self._parts()
+        live = self.planned().adds
+
+        def rows(names: list[str]) -> DataFrame | None:
+            if not looked:
+                return None
+            frame = table.rows([live[key] for key in looked], FILE)
+            return frame.select(*map(quoted, names), f.col(quoted(FILE)))
+
+        return rows
+
+    # --- what goes and what comes -------------------------------------------------------------------
+    def _carry_out(self, plan: SparkPlan) -> None:
+        """Write the rows that come, and those that stay of files that lose some."""
+        assert self.state is not None
+        _, _, table = self._parts()
+        live = self.planned().adds
+        lost = {table.key(file): len(places) for file, places in plan.goes.items()}
+        totals = {key: rows_of(live[key]) for key in lost}
+        if plan.cut is not None or None in totals.values():
+            lost, totals = self._counted(plan, live if plan.cut is not None else lost)
+        self.verdicts = dict.fromkeys(live, Verdict.KEEP)
+        for key, rows in lost.items():
+            self.verdicts[key] = Verdict.REMOVE if rows == totals[key] else Verdict.REWRITE
+        if lost:
+            check_overwrite(self.state, rewrites=True)
+        for key in lost:
+            check_rewritable(live[key])
+        rewritten = [key for key in lost if self.verdicts[key] is Verdict.REWRITE]
+        stays = sum((totals[key] or 0) - lost[key] for key in rewritten)
+        mark = (plan.mark, sorted(lost.items()))
+        if self._written is None or self._written[0] != mark:
+            self._written = mark, self._rows_written(plan, rewritten, stays + plan.rows)
+        self.files, self._removed, self._kept = self._written[1], sum(lost.values()), stays
+
+    def _rows_written(
+        self, plan: SparkPlan, rewritten: Collection[FileKey], rows: int
+    ) -> tuple[StagedFile, ...]:
+        """The new files.
+
+        Raises:
+            InternalError: they do not hold as many rows as was decided.
+        """
+        if not rows:
+            return ()
+        source, _, table = self._parts()
+        live = self.planned().adds
+        frame = plan.upserts()
+        if rewritten:
+            stays = plan.staying(table.rows([live[key] for key in rewritten], FILE))
+            frame = stays.unionByName(frame) if plan.rows else stays
+        with whole_microseconds(source.session):
+            made = tuple(table.write(frame))
+        found = sum(file.rows for file in made)
+        if found != rows:
+            raise InternalError(
+                f"Spark wrote {found} rows, and {rows} were to be written. Nothing was committed. Call again with the same "
+                "key, and please report it."
+            )
+        return made
+
+    def _counted(
+        self, plan: SparkPlan, files: Collection[FileKey]
+    ) -> tuple[dict[FileKey, int], dict[FileKey, int | None]]:
+        """How many rows files lose, and how many they have, by a look at them."""
+        _, _, table = self._parts()
+        live = self.planned().adds
+        if not files:
+            return {}, {}
+        rows = table.rows([live[key] for key in files], FILE)
+        totals = _by_file(rows, table)
+        left = _by_file(plan.staying(rows, FILE), table)
+        lost = {key: count - left.get(key, 0) for key, count in totals.items()}
+        return {key: count for key, count in lost.items() if count}, {**totals}
+
+
+def _by_file(rows: DataFrame, table: SparkDelta) -> dict[FileKey, int]:
+    from safewrite.frames.spark.hashes import quoted
+
+    with spark_errors("count the rows of files"):
+        found = rows.groupBy(quoted(FILE)).count().collect()
+    return {table.key(row[0]): int(row[1]) for row in found}
+
+
+# --- from a frame to a transaction ----------------------------------------------------------------------
+@contextmanager
+def transaction(
+    frame: DataFrame,
+    place: Place,
+    spec: Spec,
+    origin: Origin | None,
+    settings: Callable[[Fingerprint], Mapping[str, Any]],
+) -> Iterator[SparkApplyTransaction]:
+    """The transaction that applies the changes of a frame, for as long as Spark keeps its rows.
+
+    ``settings`` names the write by the fingerprint of its rows.
+
+    Raises:
+        As ``safewrite.changes.spark.batch.changes_of``.
+        UnsafeConfigError: the session cannot be trusted to write what it is given.
+        ConflictError: kind SCHEMA_CHANGED.
+    """
+    session, state = frame.sparkSession, place.state
+    check_values(session)
+    check_counted(session)
+    table = find(session, spark_path(place.connection), state)
+    with changes_of(frame, spec, state.schema, state.partition_by, origin) as source, ExitStack() as stack:
+        made = SparkApplyTransaction(
+            **settings(source.fingerprint), spec=source.spec, source=source, table=table
+        )
+        stack.callback(made.close)
+        yield made

@@ -1,0 +1,125 @@
+"""Has Spark's Delta library read and write data files of a table; it commits none of them.
+
+MERGE and OPTIMIZE of Delta are made of the same two calls.  Which files are read, and which stay, is decided by the log as
+safewrite read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from safewrite.changes.spark.batch import spark_errors
+from safewrite.delta.log.actions import Action, FileKey, file_key, rows_of
+from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.staging import StagedFile
+from safewrite.errors import ConflictError, InternalError, Kind
+from safewrite.protocol.staging import Mark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TAIL_BYTES = 64
+_DELTA = "org.apache.spark.sql.delta"
+
+
+@dataclass(frozen=True)
+class SparkDelta:
+    """A table as the session's Delta library has loaded it, at a version with the metadata that a write is planned on."""
+
+    session: SparkSession
+    log: Any
+    snapshot: Any
+    root: str
+
+    def rows(self, adds: Iterable[Action], name: str) -> DataFrame:
+        """The live rows of some files; the column ``name`` tells the file."""
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as f
+
+        jvm = _jvm(self.session)
+        files = jvm.java.util.ArrayList()
+        parse = getattr(jvm, f"{_DELTA}.actions.Action")
+        for add in adds:
+            files.add(parse.fromJson(json.dumps({"add": add})))
+        listed = jvm.scala.collection.JavaConverters.asScalaBuffer(files).toList()
+        made = self.log.createDataFrame(self.snapshot, listed, False, jvm.scala.Option.empty())
+        return DataFrame(made, self.session).withColumn(name, f.col("_metadata.file_path"))
+
+    def key(self, path: str) -> FileKey:
+        """The file that Spark names by its whole path."""
+        whole = unquote(path)
+        if not whole.startswith(f"{self.root}/"):
+            raise InternalError(
+                f"Spark read {whole}, which is not in {self.root}. Nothing was committed. Please report it."
+            )
+        return whole[len(self.root) + 1 :], None
+
+    def write(self, rows: DataFrame) -> list[StagedFile]:
+        """Write the rows to new files of the table.
+
+        Raises:
+            StorageError: Spark could not write them; nothing was committed.
+        """
+        none = _jvm(self.session).scala.Option
+        with spark_errors("write the data files"):
+            transaction = self.log.startTransaction(none.empty(), none.apply(self.snapshot))
+            written = transaction.writeFiles(rows._jdf)  # noqa: SLF001 - Java takes its own frames
+            lines = [str(written.apply(number).json()) for number in range(written.size())]
+        return [_staged(action["add"]) for line in lines if "add" in (action := json.loads(line))]
+
+
+def _staged(add: Action) -> StagedFile:
+    rows = rows_of(add)
+    if rows is None:
+        raise InternalError(
+            "Delta's files do not say how many rows they hold. Nothing was committed; please report it."
+        )
+    mark = Mark(unquote(add["path"]), int(add["size"]), _TAIL_BYTES, ending=b"PAR1")
+    return StagedFile(mark, rows, {"add": add})
+
+
+def find(session: SparkSession, path: str, state: Snapshot) -> SparkDelta:
+    """The table in a session.
+
+    Raises:
+        ConflictError: kind SCHEMA_CHANGED; the session sees another schema or partitioning than we do.
+        StorageError: Spark cannot load it.
+    """
+    with spark_errors("load the table"):
+        log = getattr(_jvm(session), f"{_DELTA}.DeltaLog").forTable(session._jsparkSession, path)  # noqa: SLF001
+        none = _jvm(session).scala.Option.empty()
+        snapshot = log.unsafeVolatileSnapshot()
+        if not _same(snapshot, state):
+            snapshot = log.update(False, none, none)
+        if not _same(snapshot, state):
+            raise ConflictError(
+                "Another writer changed the table's schema or properties meanwhile. Nothing was committed. Call again with "
+                "the same key.",
+                kind=Kind.SCHEMA_CHANGED,
+            )
+        return SparkDelta(session, log, snapshot, unquote(str(log.dataPath().toUri().toString())).rstrip("/"))
+
+
+def _same(snapshot: Any, state: Snapshot) -> bool:
+    """Whether files are written for both in the same way."""
+    said = json.loads(str(snapshot.metadata().json()))["metaData"]
+    ours = state.metadata
+    return all(_plain(said.get(name)) == _plain(ours.get(name)) for name in _LAYOUT)
+
+
+_LAYOUT: Sequence[str] = ("id", "schemaString", "partitionColumns", "configuration")
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) and value.startswith("{") else value or None
+
+
+def _jvm(session: SparkSession) -> Any:
+    return session.sparkContext._jvm  # noqa: SLF001 - as safewrite.delta.spark.session
+
+
+__all__ = ["SparkDelta", "file_key", "find"]
