@@ -29,7 +29,7 @@ from safewrite.changes.positions import (
     starts_anew,
     values_of,
 )
-from safewrite.errors import InternalError, InvalidInputError
+from safewrite.errors import InvalidInputError
 from safewrite.frames.fingerprint import row_hashes
 
 _KEYS_TOLD = 5
@@ -143,26 +143,6 @@ def decide(batch: Batch, known: Known) -> Decision:
             older than what the table remembers; the keys are named and nothing was written.
     """
     return _Decider(batch, known).decision()
-
-
-def check_accounts(decision: Decision, added: int, removed: int | None) -> None:
-    """Compare what a commit removes and adds with what was decided, before it is committed.
-
-    Spark's copy-on-write once doubled a whole table so (apache/iceberg issue 18004).
-
-    Raises:
-        InternalError: they differ.
-    """
-    counts = decision.counts
-    if removed is not None and removed != len(decision.dropped):
-        raise InternalError(
-            f"The commit would remove {removed} rows, and the changes say {len(decision.dropped)}. Nothing was committed. Please "
-            "report it."
-        )
-    if added != counts.inserted + counts.updated:
-        raise InternalError(
-            "The commit would add other rows than the changes say. Nothing was committed. Please report it."
-        )
 
 
 _TOMBSTONE, _ROW, _CHANGE = 0, 1, 2

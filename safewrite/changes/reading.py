@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.decide import Batch, Decision, Op
-from safewrite.errors import InvalidInputError, SafewriteError
+from safewrite.changes.decide import Batch, Op
+from safewrite.errors import InvalidInputError
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.prepare import prepare
@@ -126,37 +126,6 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
                     f"{what}= names {name!r} of type {kind}, whose values are not equal in all engines alike (NaN, -0.0, "
                     "nested values). Nothing was written. Name columns of whole numbers, texts, decimals, dates or times."
                 )
-
-
-def check_result(spec: Spec, decision: Decision, rows: object) -> None:
-    """Refuse a batch of which every change is late, unless the caller counts on such, and what the caller's check refuses.
-
-    ``rows`` are those that the commit would write, for the check: a table of Arrow, or Spark's frame of them.
-
-    Raises:
-        InvalidInputError: it looks like a source that counts from the start again, or the check raised something.
-        SafewriteError: the check raised it.
-    """
-    counts = decision.counts
-    late = counts.late
-    if spec.all_late == "error" and late and late == counts.changes:
-        raise InvalidInputError(
-            f"All {late} changes are older than what the table has of their keys, as after a source was set back (restored, "
-            "failed over, read anew): then they are newer, and would be lost in silence. Nothing was written. If the source "
-            "was set back, put a number that grows with each such event (an epoch) first in sequence_by=; if it only delivers "
-            "late or out of order, pass all_late='count'."
-        )
-    if spec.check is None:
-        return
-    try:
-        spec.check(rows, counts.to_dict())
-    except SafewriteError:
-        raise
-    except Exception as error:
-        raise InvalidInputError(
-            f"check= refused what the commit would write: {type(error).__name__}: {error}. Nothing was written. Correct the "
-            "batch, or the check."
-        ) from error
 
 
 def loose(schema: pa.Schema) -> pa.Schema:

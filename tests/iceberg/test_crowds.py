@@ -34,7 +34,7 @@ def outcomes(folder: Path) -> dict[int, str]:
 # Without faults the short form is content with the catalog that has no queue, where contention is worst.
 CASES = [
     ("sql", True, FEW),
-    ("rest", False, FEW),
+    pytest.param("rest", False, FEW, marks=pytest.mark.long),
     *(pytest.param(kind, faulty, MANY, marks=pytest.mark.long) for kind in KINDS for faulty in (True, False)),
 ]
 

@@ -226,11 +226,11 @@ def test_every_way_of_writing_survives_being_killed_at_any_step(
 ) -> None:
     """Streams' batches, writes without a key, the first write of a table, with a checkpoint, a queue, a repair.
 
-    The short form takes every fourth step, and each kind of step that a keyed append has not.
+    The short form takes every eighth step, and each kind of step that a keyed append has not.
     """
     scenario = SCENARIOS[name]
     found = recorded(new_place(arbiter), scenario)
-    for number, point in enumerate(found if every_point else some_points(found, met=PLAIN)):
+    for number, point in enumerate(found if every_point else some_points(found, met=PLAIN, every=8)):
         place = new_place(arbiter)
         kill(nursery, place, scenario, point)
         follow(place, scenario, SEQUELS[number % 3] if scenario.naming else (next_writer,))

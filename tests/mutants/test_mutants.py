@@ -25,12 +25,20 @@ WAYS = list(dict.fromkeys(killer.arguments[:-1] for killer in TESTS))
 """How pytest is called; its last argument says what is run."""
 
 
+HALF = [
+    pytest.param(mutant, id=mutant.id, marks=pytest.mark.long if number % 2 else ())
+    for number, mutant in enumerate(ALL)
+]
+"""Every other one, in the order of their rooms; the others are ``long``."""
+
+
 @pytest.fixture(scope="module")
 def warm() -> Iterator[Warm]:
     with Warm() as process:
         yield process
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
 def test_killers_that_are_tests_pass_on_the_code_as_it_is(way: tuple[str, ...], warm: Warm) -> None:
     """Those of their tests that a mutant names: the others are tests of the suite as any."""
@@ -60,7 +68,7 @@ def test_killers_that_are_models_are_explored_by_tests_with_as_many_faults_on_th
         assert not MODELS[name].flaw
 
 
-@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.id)
+@pytest.mark.parametrize("mutant", HALF)
 def test_the_mutant_is_killed(mutant: Mutant, warm: Warm) -> None:
     killer = mutant.killer.only(mutant.told) if mutant.told.startswith("test_") else mutant.killer
     done = warm.run([killer], mutated(mutant))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,15 @@ def test_changes_that_say_unequal_things_are_refused_with_their_keys(table: Chan
         table.apply([up((1, 0)), up((1, 0), "q")])
     with pytest.raises(sw.InvalidInputError, match=r"'s'.*NULL"):
         table.apply_rows(frame([up((None, 0))]), **HOW)
+    looks: list[tuple[int, int]] = []
+
+    def refuse(rows: Any, counts: Mapping[str, int]) -> None:
+        looks.append((rows.count(), counts["inserted"]))
+        raise ValueError("too few")
+
+    with pytest.raises(sw.InvalidInputError, match=r"check= refused.*too few.*Nothing was written"):
+        table.apply([up((1, 0))], check=refuse)
+    assert looks == [(1, 1)]
     assert table.rows() == {}
 
 

@@ -156,6 +156,7 @@ def test_a_topic_of_three_tables_lands_whatever_dies(stream: Stream, monkeypatch
     assert totals == len(source.records) + 1
 
 
+@pytest.mark.long
 def test_a_second_job_of_the_same_name_is_fenced(stream: Stream) -> None:
     """E7: it has a checkpoint of its own, as on another cluster; both run until one of them meets the other."""
     source = Source(12)
@@ -172,6 +173,7 @@ def test_a_second_job_of_the_same_name_is_fenced(stream: Stream) -> None:
     stream.equal(source)
 
 
+@pytest.mark.long
 def test_a_topic_that_was_made_anew_is_refused_until_the_checkpoint_goes(stream: Stream) -> None:
     """E2: the offsets of the new one are those of the old one, and its records would be passed over."""
     stream.send(*(change("c", "a", n, {"id": n}, lsn=n, offset=0) for n in range(3)))

@@ -43,6 +43,7 @@ def late(table: Any) -> dict[str, int]:
 WANTED = [(0, "name 1"), (2, "name 5"), (3, "name 1"), (20, "name 2")]
 
 
+@pytest.mark.long
 def test_expiry_orphans_and_compaction_forget_no_deletion_of_an_iceberg_table(
     spark: Spark, lakes: Callable[[CatalogKind], Lake]
 ) -> None:

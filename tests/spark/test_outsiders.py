@@ -160,7 +160,10 @@ SOME_TEXTS = {"true": ["a\\b", "\n"], "false": ["\\'", "é\\n"]}
 @pytest.mark.parametrize(
     ("escaped", "texts"),
     [
-        *SOME_TEXTS.items(),
+        *(
+            pytest.param(*case, marks=pytest.mark.long if number else ())
+            for number, case in enumerate(SOME_TEXTS.items())
+        ),
         *(pytest.param(escaped, TEXTS, marks=pytest.mark.long) for escaped in SOME_TEXTS),
     ],
     ids=["escaped-some", "plain-some", "escaped-all", "plain-all"],

@@ -51,6 +51,7 @@ CHOICES: list[dict[str, str]] = [
 ]
 
 
+@pytest.mark.long
 def test_spark_has_statistics_of_the_same_columns_for_the_same_properties(
     spark: Spark, tmp_path: Path
 ) -> None:

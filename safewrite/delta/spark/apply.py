@@ -7,8 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from safewrite.changes.decide import check_accounts
-from safewrite.changes.reading import check_result
+from safewrite.changes.result import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of, spark_errors
 from safewrite.changes.spark.plan import FILE, SparkPlan, planned
 from safewrite.delta.data.spans import spans
@@ -215,8 +214,6 @@ def transaction(
     check_counted(session)
     table = find(session, spark_path(place.connection), state)
     with changes_of(frame, spec, state.schema, state.partition_by, origin) as source, ExitStack() as stack:
-        made = SparkApplyTransaction(
-            **settings(source.fingerprint), spec=source.spec, source=source, table=table
-        )
+        made = SparkApplyTransaction(**settings(source.fingerprint), spec=spec, source=source, table=table)
         stack.callback(made.close)
         yield made

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.changes.carry import Settled, settle
-from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
-from safewrite.changes.reading import Changes, Spec, check_result, loose
+from safewrite.changes.reading import Changes, Spec, loose
+from safewrite.changes.result import check_accounts, check_result
 from safewrite.changes.touched import Touched, wanted
 from safewrite.delta.data.spans import spans
 from safewrite.delta.log.actions import Action, Commit, FileKey

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from safewrite.changes.decide import check_accounts
-from safewrite.changes.reading import check_result, check_target
+from safewrite.changes.reading import check_target
+from safewrite.changes.result import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of, spark_errors
 from safewrite.changes.spark.plan import FILE, POS, SparkPlan, planned
 from safewrite.errors import InternalError, UnsupportedTableError
@@ -231,4 +231,4 @@ def plan_of(
                 "deleted keys would not fit. Nothing was written. Apply these changes as pandas or Arrow."
             )
     with changes_of(frame, spec, table.schema, (), origin) as source:
-        yield SparkApplyPlan(**settings(source.fingerprint), spec=source.spec, source=source, table=table)
+        yield SparkApplyPlan(**settings(source.fingerprint), spec=spec, source=source, table=table)

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.changes.carry import Settled, settle
-from safewrite.changes.decide import check_accounts
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers
-from safewrite.changes.reading import Changes, Spec, check_result, loose
+from safewrite.changes.reading import Changes, Spec, loose
+from safewrite.changes.result import check_accounts, check_result
 from safewrite.changes.touched import Touched
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames import prepare
