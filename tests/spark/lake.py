@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,9 @@ from tests.spark.session import Spark
 _numbers = itertools.count()
 
 
+CATALOGS_MAX = 20
+
+
 @dataclass(frozen=True)
 class Lake:
     """One catalog; ``name`` is what Spark calls it, and a SQL catalog's own name too."""
@@ -27,10 +31,18 @@ class Lake:
     namespace: str
     spark: Spark
     closing: ExitStack
+    _loaded: deque[Any] = field(default_factory=deque, repr=False)
 
     def load(self) -> Any:
-        """A PyIceberg catalog of its own, closed when the session ends; each writer takes one."""
-        return self.closing.enter_context(closing(load(self.properties, name=self.name)))
+        """A PyIceberg catalog of its own, closed when the session ends; each writer takes one.
+
+        Those from long before give their connections back: a server has some hundred for all tests.
+        """
+        made = self.closing.enter_context(closing(load(self.properties, name=self.name)))
+        self._loaded.append(made)
+        if len(self._loaded) > CATALOGS_MAX:
+            self._loaded.popleft().close()
+        return made
 
     def new(self) -> str:
         """An identifier that no table has."""
