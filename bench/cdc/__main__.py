@@ -80,6 +80,8 @@ def show(outcome: Outcome, console: Console) -> None:
         )
         books.add_row(verdict.form, *map(str, numbers), str(outcome.broker_restarts))
     console.print(books)
+    if not outcome.has_under_way:
+        console.print("no transaction was under way during the snapshot: the run proves less", style="red")
     for name, why in outcome.stopped.items():
         console.print(f"{name} stopped: {why}", style="red", markup=False)
     for verdict in outcome.verdicts:

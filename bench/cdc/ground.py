@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import psycopg2
 
+from bench.cdc.under_way import UnderWay
 from bench.cdc.workload import TABLES, Workload
 from bench.servers.catalogs import Postgres
 from bench.servers.connect import Debezium
@@ -50,6 +51,8 @@ class Ground:
     debezium: Debezium
     postgres: str
     workload: Workload
+    has_under_way: bool
+    """Whether a transaction was under way during the snapshot."""
 
 
 @contextmanager
@@ -78,9 +81,12 @@ def ground(folder: Path, seed: int) -> Iterator[Ground]:
                 "topic.creation.large.replication.factor": "1",
             },
         )
+        under_way = UnderWay(workload.connect)
+        under_way.begin()
         stack.enter_context(debezium)
+        under_way.end()
         _wait_until_it_streams(address)
-        yield Ground(folder, kafka, debezium, address, workload)
+        yield Ground(folder, kafka, debezium, address, workload, under_way.came)
 
 
 def _wait_until_it_streams(address: str) -> None:

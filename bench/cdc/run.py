@@ -64,6 +64,8 @@ class Outcome:
     changes: int
     verdicts: list[Verdict] = field(default_factory=list)
     broker_restarts: int = 0
+    has_under_way: bool = False
+    """Whether a transaction was under way during Debezium's snapshot, as it always is to be."""
     topic: int = 0
     """Records that Kafka has."""
     rivals: dict[str, list[Difference]] = field(default_factory=dict)
@@ -76,7 +78,12 @@ class Outcome:
         counted = all(
             one.records == self.topic == one.landed + one.dead + one.ignored for one in self.verdicts
         )
-        return bool(self.verdicts) and counted and all(one.is_exact for one in self.verdicts)
+        return (
+            bool(self.verdicts)
+            and self.has_under_way
+            and counted
+            and all(one.is_exact for one in self.verdicts)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,6 +97,7 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
         jobs = [Job(folder, form, servers.kafka.endpoint_url, batch=plan.batch) for form in plan.forms]
         try:
             outcome = _under_faults(plan, servers, jobs, say)
+            outcome.has_under_way = servers.has_under_way
         finally:
             for job in jobs:
                 job.kill()

@@ -221,14 +221,14 @@ class Workload:
 
     def create(self) -> None:
         """Make the tables, each with some rows, before anyone captures them."""
-        with closing(self._connect()) as connection, connection, connection.cursor() as cursor:
+        with closing(self.connect()) as connection, connection, connection.cursor() as cursor:
             for table in TABLES:
                 cursor.execute(f"CREATE TABLE {table.name} ({table.ddl})")
                 for name in table.toast:
                     cursor.execute(f"ALTER TABLE {table.name} ALTER COLUMN {name} SET STORAGE EXTERNAL")
         for parity in (0, 1):
             live: dict[str, set[Key]] = {table.name: set() for table in TABLES}
-            self._sessions.append(_Session(self._connect(), parity, live))
+            self._sessions.append(_Session(self.connect(), parity, live))
         for session in self._sessions:
             for table in TABLES:
                 for _ in range(20):
@@ -364,7 +364,7 @@ class Workload:
         with session.connection.cursor() as cursor:
             cursor.execute(statement, list(values))
 
-    def _connect(self) -> Any:
+    def connect(self) -> Any:
         connection = psycopg2.connect(self._address)
         psycopg2.extras.register_uuid(conn_or_curs=connection)
         return connection
