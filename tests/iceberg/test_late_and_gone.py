@@ -25,7 +25,7 @@ def late(lab: CatalogLab, *, times: int | None = None) -> None:
     lab.commits.plan(rule)
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_commit_that_lands_after_it_was_asked_for_again_lands_once(
     lab: CatalogLab, place: Place, times: int
 ) -> None:

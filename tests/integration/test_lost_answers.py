@@ -71,7 +71,7 @@ def test_lost_answers_at_each_write_leave_every_row_once_and_acked(
     assert set(fault_proxy.counts()) == {(step, FaultKind.LOST_ANSWER)}
 
 
-SAMPLED_REFUSALS = short_and_long(product(WRITES, [*AFTER, *BEFORE]), FEW_FAULTS, OTHER_FAULTS, every=2)
+SAMPLED_REFUSALS = short_and_long(product(WRITES, [*AFTER, *BEFORE]), FEW_FAULTS, OTHER_FAULTS)
 
 
 @pytest.mark.parametrize(("arbiter", "kind", "faults"), SAMPLED_REFUSALS)
@@ -94,7 +94,7 @@ def test_writes_that_are_refused_or_answered_wrongly_are_once_and_acked(
 
 
 READ_FAULTS = (FaultKind.FORBIDDEN_403, FaultKind.ERROR_500, FaultKind.TRUNCATE_BODY, FaultKind.FLIP_BIT)
-SAMPLED_READS = some(product(WRITES, READ_FAULTS), every=2)
+SAMPLED_READS = some(product(WRITES, READ_FAULTS))
 
 
 @pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_READS)
@@ -152,7 +152,7 @@ def refusal(table: sw.Table, number: int) -> sw.SafewriteError | None:
 FAILING = [kind for kind in FaultKind if kind not in (FaultKind.DELAY, FaultKind.LATE, FaultKind.FLIP_BIT)]
 
 
-SAMPLED_FAILING = some(product(WRITES, FAILING), every=2)
+SAMPLED_FAILING = some(product(WRITES, FAILING))
 
 
 @pytest.mark.parametrize(("arbiter", "kind"), SAMPLED_FAILING)

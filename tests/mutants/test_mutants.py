@@ -54,6 +54,7 @@ def name_of(mutant: Mutant) -> str:
     return mutant.told if mutant.told.startswith("test_") else node
 
 
+@pytest.mark.long
 def test_random_histories_pass_on_the_code_as_it_is(warm: Warm) -> None:
     done = warm.run([HISTORIES])
     assert done.code == 0, done.printed

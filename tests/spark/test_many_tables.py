@@ -32,6 +32,7 @@ def sinks_of(ends: list[End]) -> list[Sink]:
     return [end.open().sink(app_id="orders") for end in ends]
 
 
+@pytest.mark.long
 def test_a_batch_that_fails_between_tables_is_in_each_of_them_once(
     spark: Spark, hooked: Hooked, lakes: Lakes, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 Hooked = Callable[[str], HookedTable]
 
 
+@pytest.mark.long
 def test_every_kind_of_statement_leaves_the_rows_that_it_should(hooked: Hooked) -> None:
     table = hooked("dynamodb")
     table.write(1, 2, 3)

@@ -219,6 +219,7 @@ def test_other_pieces_of_the_same_source_are_other_rows(delta_end: End, feed: Fe
     assert delta_end.ids() == once(1, 2, 3, 4, 5)
 
 
+@pytest.mark.long
 def test_two_halves_of_a_batch_do_not_pass_for_one_another(end: End, feed: Feed) -> None:
     """E3: they have the same offsets and as many rows."""
     feed.add(2, 3)
