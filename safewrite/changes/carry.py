@@ -23,6 +23,7 @@ from safewrite.changes.positions import (
     compared,
     groups,
     in_order,
+    meeting,
     starts_anew,
     values_of,
 )
@@ -118,10 +119,7 @@ def _columns(batch: Batch, known: Known) -> Iterator[str]:
 
 def _entries(rows: pa.Table, carried: pa.Table) -> Numbers:
     """The places of carried values that belong to some rows, by their keys."""
-    if not carried.num_rows or not rows.num_rows:
-        return np.zeros(0, np.int64)
-    ids = groups(pa.concat_tables([rows, carried]))
-    return np.flatnonzero(np.isin(ids[rows.num_rows :], ids[: rows.num_rows]))
+    return np.flatnonzero(meeting(rows, carried))
 
 
 def _untouched(batch: Batch, known: Known, decision: Decision) -> pa.Table:

@@ -74,6 +74,16 @@ def among(table: pa.Table, values: Mapping[str, pa.Array]) -> Flags:
     return found
 
 
+def meeting(left: pa.Table, right: pa.Table) -> Flags:
+    """Which rows of ``right`` are equal to one of ``left``, in all columns of these; only those that may be are sorted."""
+    flags = among(right, values_of(left, left.column_names))
+    if not flags.any():
+        return flags
+    ids = groups(pa.concat_tables([left, right.filter(pa.array(flags))]))
+    flags[flags] = np.isin(ids[left.num_rows :], ids[: left.num_rows])
+    return flags
+
+
 def compared(columns: Sequence[pa.ChunkedArray], position: Position) -> npt.NDArray[np.int8]:
     """-1, 0 or 1 for each row: before, at or after that position; NULL comes before everything."""
     rows = len(columns[0])

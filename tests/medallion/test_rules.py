@@ -86,7 +86,8 @@ def test_a_replay_under_other_rules_takes_what_was_put_aside(tmp_path: Path) -> 
     assert audits(job) == [[]]
 
 
-def test_a_quote_within_a_value_of_a_mixed_file_is_told(tmp_path: Path) -> None:
+def mixed(tmp_path: Path) -> Shop:
+    """A job whose files have rows of several tables."""
     files = {"kind": "csv", "header": False, "order": ["Op", "t", "s", "*", "seq"], "change_seq": "seq"}
     job = Shop(
         tmp_path,
@@ -94,6 +95,11 @@ def test_a_quote_within_a_value_of_a_mixed_file_is_told(tmp_path: Path) -> None:
     )  # fmt: skip
     set_in(job, "defaults", "files", to=files)
     set_in(job, "tables", "shop.orders", "columns", to={"id": "int64", "price": "string"})
+    return job
+
+
+def test_a_quote_within_a_value_of_a_mixed_file_is_told(tmp_path: Path) -> None:
+    job = mixed(tmp_path)
     job.put("cdc/20261101-000000001.csv", 'I,orders,shop,1,5" pipe,10\nI,orders,shop,2,6" nail,11\n')
     run = job.run()
     assert "two readers find 2 and 1 records of shop.orders" in str(run.tables[0].error)
@@ -102,13 +108,7 @@ def test_a_quote_within_a_value_of_a_mixed_file_is_told(tmp_path: Path) -> None:
 
 def test_a_long_value_of_a_mixed_file_goes_to_its_table(tmp_path: Path) -> None:
     """Python's reader of CSV has a limit of 131,072 letters in a value."""
-    files = {"kind": "csv", "header": False, "order": ["Op", "t", "s", "*", "seq"], "change_seq": "seq"}
-    job = Shop(
-        tmp_path,
-        raw={"location": f"{tmp_path}/raw", "layout": "mixed", "mixed_folder": "cdc", "table_column": "t", "schema_column": "s"},
-    )  # fmt: skip
-    set_in(job, "defaults", "files", to=files)
-    set_in(job, "tables", "shop.orders", "columns", to={"id": "int64", "price": "string"})
+    job = mixed(tmp_path)
     job.put("cdc/20261101-000000001.csv", f'I,orders,shop,1,"{"a,b" * 50_000}",10\n')
     assert job.run().ok
     assert job.silver() == {1: "a,b" * 50_000}

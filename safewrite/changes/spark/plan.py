@@ -179,13 +179,7 @@ def _truncates(changes: SparkChanges, memory: Memory) -> Decision:
         InvalidInputError: a tombstone has the sequence of one.
     """
     cuts, wide = changes.report.truncates.sort_by(PLACE), loose(changes.schema)
-    table = pa.table(
-        [
-            cuts.column(f.name) if f.name in cuts.column_names else pa.nulls(cuts.num_rows, f.type)
-            for f in wide
-        ],
-        schema=wide,
-    )
+    table = tasks.full(cuts, wide)
     spec = changes.spec
     ops = np.full(cuts.num_rows, Op.TRUNCATE, np.int8)
     stones = memory.tombstones.select([*spec.keys, *spec.sequence_by])

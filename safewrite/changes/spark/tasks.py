@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from safewrite.changes.carry import Settled, settle
 from safewrite.changes.decide import Batch, Counts, Known, Op
-from safewrite.changes.positions import Flags, Numbers, Position, groups
+from safewrite.changes.positions import Flags, Numbers, Position, meeting, values_of
 from safewrite.changes.reading import Absent, Spec, loose, read
 from safewrite.errors import SafewriteError
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
@@ -73,12 +73,16 @@ class ReadReport:
         self.fingerprint = self.fingerprint.plus(other.fingerprint)
         self.truncates = pa.concat_tables([self.truncates, other.truncates])
         for name, ends in other.ends.items():
-            both = pa.concat_arrays([self.ends.get(name, ends), ends])
-            least = pc.min_max(both)
-            self.ends[name] = pa.array([least["min"], least["max"]], both.type)
+            self.ends[name] = _ends(pa.concat_arrays([self.ends.get(name, ends), ends]))
         for name, values in other.values.items():
             known = self.values.get(name, values)
             self.values[name] = None if known is None or values is None else _few(known, values)
+
+
+def _ends(values: pa.Array) -> pa.Array:
+    """The lowest and the highest of some values."""
+    least = pc.min_max(values)
+    return pa.array([least["min"], least["max"]], values.type)
 
 
 def _few(*values: pa.Array) -> pa.Array | None:
@@ -106,10 +110,10 @@ def read_changes(
             whole.add(_told(batch, changes.fingerprint, places, spec, schema))
             beside = [pa.array(batch.ops), places, _lists(batch.absent, rows)]
             table = pa.table([*batch.table.columns, *beside], pa.schema([*loose(schema), *OF_CHANGES]))
-            yield from _full(table.filter(pa.array(batch.ops != Op.TRUNCATE)), out)
+            yield from full(table.filter(pa.array(batch.ops != Op.TRUNCATE)), out).to_batches()
     except SafewriteError as error:
         whole.error = error
-    yield from _full(_reported(whole), out)
+    yield from full(_reported(whole), out).to_batches()
 
 
 def _told(
@@ -118,11 +122,9 @@ def _told(
     truncates = batch.table.select(spec.sequence_by).append_column(PLACE, places)
     truncates = truncates.filter(pa.array(batch.ops == Op.TRUNCATE)).cast(_truncates(spec, schema))
     report = ReadReport(truncates, fingerprint)
-    for name in spec.keys:
-        values = pc.drop_null(pc.unique(batch.table.column(name)))
+    for name, values in values_of(batch.table, spec.keys).items():
         if len(values):
-            least = pc.min_max(values)
-            report.ends[name] = pa.array([least["min"], least["max"]], values.type)
+            report.ends[name] = _ends(values)
         report.values[name] = _few(values)
     return report
 
@@ -218,8 +220,8 @@ def answer(batches: Iterable[pa.RecordBatch], question: Question) -> Iterator[pa
     except SafewriteError as error:
         told.error = error
     for table in rows:
-        yield from _full(table, out)
-    yield from _full(_reported(told), out)
+        yield from full(table, out).to_batches()
+    yield from full(_reported(told), out).to_batches()
 
 
 def _answered(table: pa.Table, question: Question) -> tuple[Answer, list[pa.Table]]:
@@ -276,20 +278,14 @@ def _fingerprint(table: pa.Table) -> Fingerprint:
 
 def _meet(changes: pa.Table, rows: pa.Table, names: tuple[str, ...]) -> pa.Array:
     """Which of some rows have the values of a change in these columns."""
-    if not changes.num_rows or not rows.num_rows:
-        return pa.array(np.zeros(rows.num_rows, np.bool_))
-    ids = groups(pa.concat_tables([changes.select(names), rows.select(names)]))
-    return pa.array(np.isin(ids[changes.num_rows :], ids[: changes.num_rows]))
+    return pa.array(meeting(changes.select(names), rows.select(names)))
 
 
 def _batch(changes: pa.Table, question: Question) -> Batch:
     """The changes of these keys and all truncates, in the order of their source."""
     spec, wide = question.spec, loose(question.schema)
     cuts = question.truncates
-    blank = [
-        cuts.column(f.name) if f.name in cuts.column_names else pa.nulls(cuts.num_rows, f.type) for f in wide
-    ]
-    whole = pa.concat_tables([changes.select(wide.names), pa.table(blank, schema=wide)])
+    whole = pa.concat_tables([changes.select(wide.names), full(cuts, wide)])
     ops = np.concatenate(
         [np.asarray(changes.column(OP).to_numpy(), np.int8), np.full(cuts.num_rows, Op.TRUNCATE, np.int8)]
     )
@@ -334,15 +330,15 @@ def _reported(report: Any) -> pa.Table:
     return pa.table({REPORT: pa.array([pickle.dumps(report)], pa.binary())})
 
 
-def _full(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches with all columns, NULL in those that a table lacks."""
+def full(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table with all columns, NULL in those that it lacks."""
     columns = [
         table.column(one.name).cast(one.type)
         if one.name in table.column_names
         else pa.nulls(table.num_rows, one.type)
         for one in schema
     ]
-    yield from pa.table(columns, schema=schema).to_batches()
+    return pa.table(columns, schema=schema)
 
 
 def parsed(report: bytes) -> Any:
