@@ -44,6 +44,20 @@ def plain(text: str) -> str:
     return str.__str__(text)
 
 
+def spark_catalog(value: object) -> str | None:
+    """What a Spark session calls the catalog of a table; None where the session is to be asked.
+
+    Raises:
+        InvalidInputError: it is no name.
+    """
+    if value is None or (is_text(value) and plain(value)):
+        return None if value is None else plain(value)
+    raise InvalidInputError(
+        f"spark_catalog= is what the Spark session calls the table's catalog, a non-empty text, not {shown(value)}. Nothing "
+        "was written. Leave it out where the session has one catalog of the kind."
+    )
+
+
 def is_storable(text: str) -> bool:
     """Whether other engines can read a text, wherever it is stored: it has no half of a pair, and no NUL."""
     try:

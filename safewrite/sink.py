@@ -6,7 +6,7 @@ import logging
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from safewrite.errors import InvalidInputError
 from safewrite.given import is_text, plain, reading
@@ -141,5 +141,6 @@ def sink(
         )
     with reading("app_id"):
         stream, _ = keys.check_txn((plain(app_id), 0))
-    columns = {} if mode == "apply_changes" else {"schema_mode": schema_mode}
-    return Sink(opens, stream, mode, {**columns, **(extra or {})})
+    named = cast("Mode", plain(mode))
+    columns = {} if named == "apply_changes" else {"schema_mode": schema_mode}
+    return Sink(opens, stream, named, {**columns, **(extra or {})})

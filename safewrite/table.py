@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safewrite.commit_properties import checked as check_properties
 from safewrite.errors import InvalidInputError
+from safewrite.given import is_text, plain
 from safewrite.given import schema_mode as check_mode
 from safewrite.group import Answer, Group
 from safewrite.lookups import Lookups
@@ -365,7 +366,7 @@ def _declared_changes(
     """
     from safewrite.changes.reading import declared
 
-    applies = isinstance(mode, str) and mode == "apply_changes"
+    applies = is_text(mode) and plain(mode) == "apply_changes"
     if not applies and changes is None:
         return {}
     if not applies or not isinstance(changes, Mapping) or schema_mode is not None or "volatile" in others:

@@ -21,6 +21,7 @@ from safewrite.errors import (
     WouldAlterError,
 )
 from safewrite.frames.source import is_spark
+from safewrite.given import spark_catalog as check_catalog
 from safewrite.group import Answer, Group, Member
 from safewrite.mismatch import Explainer
 from safewrite.operation import GroupDone, Operation, Planned, naming
@@ -87,7 +88,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
     # --- what a format does -----------------------------------------------------------------------
     def _in_session(self, catalog: str | None) -> str | None:
         """Check a Spark session's name for the table's catalog."""
-        return catalog
+        return check_catalog(catalog)
 
     @abstractmethod
     def _open(self, *, strict: bool) -> None:

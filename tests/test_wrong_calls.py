@@ -231,6 +231,16 @@ CALLS: dict[str, tuple[Call, type[sw.SafewriteError], str]] = {
         sw.InvalidInputError,
         "do not satisfy",
     ),
+    "a catalog of Spark's that is a number": (
+        lambda t: t.append([row()], spark_catalog=7),
+        sw.InvalidInputError,
+        "spark_catalog=",
+    ),
+    "a sink with a catalog without a name": (
+        lambda t: t.sink(app_id="s", spark_catalog=""),
+        sw.InvalidInputError,
+        "spark_catalog=",
+    ),
     "a sink without a name": (lambda t: t.sink(app_id=""), sw.InvalidInputError, "app"),
     "a sink for None": (lambda t: t.sink(app_id="s")(None, 0), sw.InvalidInputError, "None is no table"),
     "an epoch that is none": (lambda t: t.sink(app_id="s")([row()], "x"), sw.InvalidInputError, "txn is"),
