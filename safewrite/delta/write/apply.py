@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.changes.carry import Settled, settle
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes, Spec, loose
 from safewrite.changes.result import check_accounts, check_result
-from safewrite.changes.touched import Touched, wanted
-from safewrite.delta.data.spans import spans
+from safewrite.changes.touched import Hits, Touched, wanted
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import load_files
@@ -35,10 +34,12 @@ from safewrite.delta.write.overwrite import (
     damaged,
     read_rows,
 )
+from safewrite.delta.write.pruning import may_hold
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import partition_value
+from safewrite.frames.side_by_side import Begun, all_of, windows
 from safewrite.protocol import staging
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 APP_ID = MEMORY_APP
 """App id of the ``txn`` whose version names the file that remembers deleted keys."""
 _FOLDER = "_safewrite/changes"
-READ_BYTES = 32 * 2**20
-"""Small files are fetched together, up to so many bytes of them."""
+_LOOKED_AT_ONCE = 8
+"""Small files are fetched together, up to so many, and looked through side by side."""
 
 
 def memory_path(number: int) -> str:
@@ -82,6 +83,8 @@ class ApplyTransaction(OverwriteTransaction):
     _made: dict[tuple[Any, ...], tuple[Verdict, Sequence[StagedFile], int]] = field(
         default_factory=dict, repr=False
     )
+    _rests: int = 0
+    """How many files were rewritten so far, in all plans."""
     _memory: Memory | None = field(default=None, repr=False)
     _memory_of: int | None = None
     """Which file ``_memory`` is of."""
@@ -166,7 +169,7 @@ class ApplyTransaction(OverwriteTransaction):
         memory = yield from self._recall_memory()
         touched = self._touched or Touched[FileKey](self.changes.batch, self.state.schema)
         self._touched = touched
-        yield from self._look(touched)
+        yield from self._look(touched, memory)
         self.settled = settled = settle(self.changes.batch, touched.known(memory))
         decision = settled.decision
         check_result(self.spec, decision, settled.rows)
@@ -206,33 +209,55 @@ class ApplyTransaction(OverwriteTransaction):
             yield from staging.upload([(memory_path(self.memory_number), after.encode())], self.limits)
 
     # --- rows that are there ----------------------------------------------------------------------
-    def _look(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+    def _look(self, touched: Touched[FileKey], memory: Memory) -> Generator[Effect, Outcome, None]:
         """Read the files that may have keys of the batch."""
         assert self.state is not None
         assert self.changes is not None
         keys, live = wanted(self.changes.batch), self.planned().adds
         new = [
             key
-            for key in touched.unseen(live)
+            for key in touched.unseen(live, memory)
             if may_hold(live[key], keys, self.state.partition_by, self.state.schema)
         ]
         for key in new:
             check_rewritable(live[key])
-        for some in _together(new, live):
-            gets = [Get(unquote(live[key]["path"]), name="apply.get_data") for key in some]
-            answers = yield from fetch(gets, self.limits, name="apply.get_all_data")
-            for key, get, answer in zip(some, gets, answers, strict=True):
-                if isinstance(answer, Missing):
-                    raise damaged(get.path, "it is gone")
-                assert isinstance(answer.value, bytes)
-                read = self._rows(answer.value, live[key])
-                touched.look(key, read[0], read)
+        for some in windows(new, lambda key: _size(live[key]), files=_LOOKED_AT_ONCE):
+            bodies = yield from self._contents([live[key] for key in some], name="apply.get_data")
+            looks = [
+                partial(self._found, touched, body, live[key]) for key, body in zip(some, bodies, strict=True)
+            ]
+            for key, body, hits in zip(some, bodies, all_of(looks), strict=True):
+                touched.note(key, hits, body, len(body))
+            del bodies, looks  # before the next ones are fetched
 
-    def _rows(self, body: bytes, add: Action) -> tuple[pa.Table, pq.FileMetaData]:
-        """The live rows of a file with all of the table's columns."""
+    def _found(self, touched: Touched[FileKey], body: bytes, add: Action) -> Hits:
+        return touched.searched(lambda names: self._rows(body, add, names)[0])
+
+    def _contents(self, adds: Sequence[Action], name: str) -> Generator[Effect, Outcome, list[bytes]]:
+        """The bytes of live data files, asked for together.
+
+        Raises:
+            StorageError: one is gone, or the store gave no answer.
+        """
+        gets = [Get(unquote(add["path"]), name=name) for add in adds]
+        answers = yield from fetch(gets, self.limits, name="apply.get_all_data")
+        bodies = []
+        for get, answer in zip(gets, answers, strict=True):
+            if isinstance(answer, Missing):
+                raise damaged(get.path, "it is gone")
+            assert isinstance(answer.value, bytes)
+            bodies.append(answer.value)
+        return bodies
+
+    def _rows(
+        self, body: bytes, add: Action, names: Sequence[str] | None = None
+    ) -> tuple[pa.Table, pq.FileMetaData]:
+        """The live rows of a file with all of the table's columns, or with some."""
         assert self.state is not None
-        rows, footer = read_rows(body, add, self.state)
+        rows, footer = read_rows(body, add, self.state, names)
         wide = loose(self.state.schema)
+        if names is not None:
+            wide = pa.schema([wide.field(name) for name in names])
         table = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
         spelled = add.get("partitionValues") or {}
         columns = [
@@ -257,40 +282,77 @@ class ApplyTransaction(OverwriteTransaction):
             check_overwrite(self.state, rewrites=True)
         for key in losing:
             check_rewritable(live[key])
+        yield from self._make([key for key in losing if touched.mark(key) not in self._made], touched)
         staged: list[StagedFile] = []
         for key in losing:
-            mark = touched.mark(key)
-            if mark not in self._made:
-                self._made[mark] = yield from self._without(live[key], key, touched)
-            self.verdicts[key], files, self.kept[key] = self._made[mark]
+            self.verdicts[key], files, self.kept[key] = self._made[touched.mark(key)]
             staged += files
         self.rewritten = tuple(staged)
 
-    def _without(
-        self, add: Action, key: FileKey, touched: Touched[FileKey]
-    ) -> Generator[Effect, Outcome, tuple[Verdict, Sequence[StagedFile], int]]:
-        """What becomes of a file that may lose rows, and how many stay."""
-        table, footer = touched.kept(key) or self._rows((yield from self.body_of(add)), add)
-        stays = touched.stays(key, table)
-        if stays.all():
-            return Verdict.KEEP, (), table.num_rows
-        if not stays.any():
-            return Verdict.REMOVE, (), 0
-        kept = table.filter(pa.array(stays))
-        rest = yield from self._rest(add, kept, footer, len(self._made))
-        return Verdict.REWRITE, rest, kept.num_rows
+    def _make(self, losing: Sequence[FileKey], touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+        """Make and upload the files of rows that stay: a few at a time, while those before go up and those after come."""
+        live = self.planned().adds
+        alone = len(losing) == 1
+        before: tuple[list[FileKey], Begun[_Rest]] | None = None
+        try:
+            for some in windows(losing, lambda key: _size(live[key])):
+                bodies = yield from self._contents_again(some, touched)
+                made = before[1].results() if before else []
+                calls = [
+                    partial(self._without, live[key], key, touched, body, self._rests + number)
+                    for number, (key, body) in enumerate(zip(some, bodies, strict=True))
+                ]
+                self._rests += len(some)
+                last, before = before, (some, Begun(calls, alone=alone))
+                del bodies, calls
+                if last:
+                    yield from self._upload(last[0], made, touched)
+                del made, last
+            if before:
+                yield from self._upload(before[0], before[1].results(), touched)
+        finally:
+            if before:
+                before[1].forget()
 
-    def _rest(
-        self, add: Action, kept: pa.Table, footer: pq.FileMetaData, number: int
-    ) -> Generator[Effect, Outcome, Sequence[StagedFile]]:
+    def _contents_again(
+        self, some: Sequence[FileKey], touched: Touched[FileKey]
+    ) -> Generator[Effect, Outcome, list[bytes]]:
+        live = self.planned().adds
+        kept = {key: touched.kept(key) for key in some}
+        lacking = [key for key in some if kept[key] is None]
+        fetched = yield from self._contents([live[key] for key in lacking], name="overwrite.get_data")
+        kept |= dict(zip(lacking, fetched, strict=True))
+        return [kept[key] for key in some]
+
+    def _upload(
+        self, some: Sequence[FileKey], made: Sequence[_Rest], touched: Touched[FileKey]
+    ) -> Generator[Effect, Outcome, None]:
+        files = [file for rest in made for file in rest.files]
+        staged = iter((yield from stage(files, self.timestamp_ms, self.limits)))
+        for key, rest in zip(some, made, strict=True):
+            own = tuple(next(staged) for _ in rest.files)
+            self._made[touched.mark(key)] = rest.verdict, own, rest.rows
+
+    def _without(
+        self, add: Action, key: FileKey, touched: Touched[FileKey], body: bytes, number: int
+    ) -> _Rest:
+        """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
         from safewrite.delta.data.calendar import check_calendar
 
         assert self.state is not None
+        table, footer = self._rows(body, add)
+        del body
+        stays = touched.stays(key, table)
+        if stays.all():
+            return _Rest(Verdict.KEEP, table.num_rows)
+        if not stays.any():
+            return _Rest(Verdict.REMOVE, 0)
         schema = pa.schema([f for f in self.state.schema if f.name not in self.state.partition_by])
-        rows = kept.select(schema.names)
-        check_calendar(footer, rows, add["path"])
-        files = self.remainder(add, prepare(rows, schema, named=False), number)
-        return (yield from stage(files, self.timestamp_ms, self.limits))
+        kept = table.select(schema.names).filter(pa.array(stays))
+        del table
+        check_calendar(footer, kept, add["path"])
+        files = tuple(self.remainder(add, prepare(kept, schema, named=False), number))
+        return _Rest(Verdict.REWRITE, kept.num_rows, files)
 
     # --- what others wrote --------------------------------------------------------------------------
     def check_conflict(self, version: int, commit: Commit) -> None:
@@ -306,34 +368,14 @@ class ApplyTransaction(OverwriteTransaction):
             self.active = self.active.advance(version, commit)
 
 
-def _together(files: Sequence[FileKey], live: Mapping[FileKey, Action]) -> Iterator[list[FileKey]]:
-    """Files that are in memory together while they are looked through: small ones, or one that is large."""
-    some: list[FileKey] = []
-    left_bytes = READ_BYTES
-    for key in files:
-        size = int(live[key].get("size") or 0)
-        if some and size > left_bytes:
-            yield some
-            some, left_bytes = [], READ_BYTES
-        some.append(key)
-        left_bytes -= size
-    if some:
-        yield some
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What becomes of a file, how many of its rows stay, and the files that they are in then."""
+
+    verdict: Verdict
+    rows: int
+    files: Sequence[DataFile] = ()
 
 
-# --- files that cannot hold a key -----------------------------------------------------------------------
-def may_hold(
-    add: Action, keys: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema
-) -> bool:
-    """Whether a file may have a row with a key of the batch, as its partition and its statistics tell."""
-    bounds = spans(add, schema, keys)
-    for name, values in keys.items():
-        if not len(values):
-            return False
-        if name in partition_by:
-            here = partition_value((add.get("partitionValues") or {}).get(name), schema.field(name))
-            if here is None or not pc.is_in(pa.scalar(here, values.type), value_set=values).as_py():
-                return False
-        elif name in bounds and not bounds[name].may_hold_any(values):
-            return False
-    return True
+def _size(add: Action) -> int:
+    return int(add.get("size") or 0)
