@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Numbers
+from safewrite.changes.positions import Flags, Numbers
 from safewrite.changes.reading import loose
 from safewrite.changes.touched import Touched
 from safewrite.frames import prepare
@@ -67,6 +68,8 @@ class RowFilesPlan(ReplacePlan):
     _losses: dict[tuple[Any, ...], Loss] = field(default_factory=dict, repr=False)
     _deletes: list[DataFile] = field(default_factory=list, repr=False)
     """Delete files that the snapshot adds."""
+    _live: dict[Mark, Flags | None] = field(default_factory=dict, repr=False)
+    """Which rows of a file are live, where rows of it are marked as gone; None where that is not known."""
     _stores: int = 0
     _dropped_rows: int = 0
 
@@ -93,7 +96,9 @@ class RowFilesPlan(ReplacePlan):
         large = [file for file in new if file not in small]
         for columns, files in ((None, small), (touched.columns, large)):
             for some in windows(files, lambda file: _size(tasks[file]), files=_LOOKED_AT_ONCE):
-                tables = yield from self._rows(head, [tasks[file] for file in some], schema, columns)
+                tables = yield from self._live_rows(
+                    head, {file: tasks[file] for file in some}, schema, columns
+                )
                 found = [touched.search(table) for table in tables]
                 for file, hits, table in zip(some, found, tables, strict=True):
                     if touched.suffices(hits):
@@ -102,6 +107,32 @@ class RowFilesPlan(ReplacePlan):
                         (whole,) = yield from self._rows(head, [tasks[file]], schema)
                         touched.note(file, touched.search(whole), whole, whole.nbytes)
                 del tables
+
+    def _live_rows(
+        self,
+        head: TableVersion,
+        tasks: dict[Mark, FileScanTask],
+        schema: pa.Schema,
+        columns: tuple[str, ...] | None,
+    ) -> Generator[Effect, Outcome, list[pa.Table]]:
+        """As :meth:`_rows`; where rows are marked as gone we leave them out, for PyIceberg takes longer to do so than to read."""
+        from pyiceberg.table import FileScanTask
+
+        marked = [file for file, task in tasks.items() if task.delete_files and self._marks(head, task)]
+        for file in marked:
+            self._live[file] = yield from self._read_live(tasks[file])
+        bare = [
+            task if self._live.get(file) is None else FileScanTask(task.file) for file, task in tasks.items()
+        ]
+        tables = yield from self._rows(head, bare, schema, columns)
+        for number, (file, task) in enumerate(tasks.items()):
+            live = self._live.get(file)
+            if live is not None and len(live) == tables[number].num_rows:
+                tables[number] = tables[number].filter(pa.array(live))
+            elif live is not None:  # the file has other rows than its entry says
+                self._live[file] = None
+                (tables[number],) = yield from self._rows(head, [task], schema, columns)
+        return tables
 
     def _rows(
         self,
@@ -181,23 +212,28 @@ class RowFilesPlan(ReplacePlan):
                 if len(gone) == touched.rows_of(file):
                     self._losses[touched.mark(file)] = Loss(len(gone), removes=True)
                     continue
-                live = yield from self._live(tasks[file])
-                if live is not None and len(live) == touched.rows_of(file):
-                    marked.append((file, len(gone), self._delete_file(head, tasks[file], live[gone])))
+                live = self._live.get(file)
+                if live is not None:
+                    places = np.flatnonzero(live)[gone]
+                elif tasks[file].delete_files or touched.rows_of(file) != tasks[file].file.record_count:
+                    continue
+                else:
+                    places = gone
+                marked.append((file, len(gone), self._delete_file(head, tasks[file], places)))
             staging = Staging(self.limits)
             yield from staging.upload([staged for _, _, staged in marked])
             yield from staging.complete(())
             for file, rows, staged in marked:
                 self._losses[touched.mark(file)] = Loss(rows, deletes=(staged.data_file,))
 
-    def _live(self, task: FileScanTask) -> Generator[Effect, Outcome, Numbers | None]:
-        """The places of the rows of a file that its delete files leave; None if one cannot be read."""
+    def _read_live(self, task: FileScanTask) -> Generator[Effect, Outcome, Flags | None]:
+        """Which rows of a file its delete files leave; None if one cannot be read."""
         from safewrite.iceberg.write import position_deletes
 
         gets = [Get(one.file_path, name="apply.get_deletes") for one in task.delete_files]
         answers = yield from fetch(gets, self.limits, name="apply.get_all_deletes")
         bodies = [one.value for one in answers if isinstance(one, Ok) and isinstance(one.value, bytes)]
-        return position_deletes.live_positions(task, bodies) if len(bodies) == len(gets) else None
+        return position_deletes.live_rows(task, bodies) if len(bodies) == len(gets) else None
 
     def _rewrite_all(
         self,
