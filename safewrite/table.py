@@ -314,6 +314,57 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
         return self._write(data, operation, identity(key, txn))
 
     @verb
+    def apply_changes_many(
+        self,
+        members: Iterable[tuple[Any, Any]],
+        *,
+        keys: Sequence[str],
+        sequence_by: Sequence[str],
+        delete_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        unchanged: str | None = None,
+        all_late: Literal["error", "count"] = "error",
+        check: Callable[[Any, Mapping[str, int]], object] | None = None,
+        groups: Iterable[Hashable] | None = None,
+        properties: Mapping[str, str] | None = None,
+        positions: Mapping[str, tuple[int | None, int]] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Answer]:
+        """Apply the changes of many batches in one commit, each batch exactly once, whatever group it comes in.
+
+        It does what :meth:`apply_changes` for one member after another would do, in their order: each is decided on what those
+        before it leave.  A member that was committed before, alone or in another group, is left out; one that is refused
+        gets its error in its place and leaves no trace.  Which group a change came in decides nothing, its sequence does.
+
+        Args:
+            members: ``(key, changes)`` for each batch, as for :meth:`append_many`; no Spark DataFrame.
+            keys, sequence_by, delete_when, truncate_when, unchanged: as for :meth:`apply_changes`, for all members.
+            all_late: of each member: one of which every change is late, also against members before it, is refused or counted.
+            check: is called for each member with the rows that it brings and its counts; what it raises refuses that member.
+            groups: as for :meth:`append_many`; what comes after a refused member in its group is left out too (kind HELD_BACK).
+            properties, positions, timeout_s: as for :meth:`append`, for the whole commit.  Positions move past refused members:
+                keep those.  Where no member is committed there is no commit, and positions stay where they are.
+
+        Returns:
+            For each member, in order, its receipt, or the error that concerns it alone: returned, not raised.  ``changes`` and
+            ``rows`` of a receipt are the member's own, though a later member may have replaced such a row before it was
+            written; ``files`` are of the whole commit, and ``removed_rows`` is None.
+
+        Raises:
+            As :meth:`append_many`, and TableNotFoundError before the table is made.
+        """
+        from safewrite.changes.reading import declared
+
+        operation = Operation(
+            "apply_changes",
+            properties=check_properties(properties),
+            positions=check_positions(positions),
+            timeout_s=patience(timeout_s),
+            changes=declared(keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check),
+        )
+        return self._write_many(Group(members, groups, verb="apply_changes_many"), operation)
+
+    @verb
     def sink(
         self,
         mode: Literal["append", "overwrite", "apply_changes"] = "append",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import TypeVar
 
+    from safewrite.changes.reading import Changes, Spec
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
     from safewrite.stores.world import Performer
@@ -131,6 +132,17 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         self, members: Sequence[Member], operation: Operation, on: VersionT | None
     ) -> tuple[PlanT, Callable[..., Any]]:
         """Plan one commit of prepared members; the plan brings the encoder of the files of any of them."""
+
+    @abstractmethod
+    def _read_changes(
+        self, data: Any, operation: Operation, name: Identity, on: VersionT | None
+    ) -> tuple[Changes, Named]:
+        """Check a member's changes against the table's schema, and name them."""
+
+    @staticmethod
+    def _declared(operation: Operation) -> Spec:
+        assert operation.changes is not None
+        return operation.changes
 
     @abstractmethod
     def _commit_group(self, plan: PlanT, encode: Callable[..., Any]) -> GroupDone[DoneT, Named]:
@@ -298,7 +310,8 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
                 self._commit_open(group, operation, started_s)
 
         with self._within(operation.timeout_s, started_s), naming(lambda: group.first_key):
-            self._replanned(attempt, {Kind.SCHEMA_CHANGED, *self._REPLANNED})
+            kinds = {Kind.SCHEMA_CHANGED, *self._REPLANNED}
+            self._replanned(attempt, kinds if operation.verb == "append" else {Kind.CONFLICT, *kinds})
         return group.answers()
 
     def _prepare_group(self, group: Group, operation: Operation) -> None:
@@ -315,6 +328,10 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
     def _prepare_members(self, group: Group, operation: Operation) -> None:
         """Check and name the members in order: the first alone, and those that follow in one pass if they are alike."""
         left = group.open
+        if operation.changes is not None:
+            for member in left:
+                self._answering(member, partial(self._prepare_changes, group, member, operation))
+            return
         while left:
             checked = self._alike(group, left, operation) or [None]
             for member, prepared in zip(left, checked, strict=False):
@@ -336,6 +353,11 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             schema_mode=operation.schema_mode,
             volatile=operation.volatile,
         )
+
+    def _prepare_changes(self, group: Group, member: Member, operation: Operation) -> None:
+        if not group.planned:
+            group.on, group.planned = self._planned_on(operation, member.data), True
+        member.changes, member.write = self._read_changes(member.data, operation, member.name, group.on)
 
     def _prepare_member(
         self, group: Group, member: Member, operation: Operation, checked: Prepared | None
@@ -373,11 +395,14 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             own = written.get(member.write.key)
             known = done if own is not None else landed.known[member.write.key]
             if isinstance(known, SafewriteError):
-                member.fail(explainer.explained(known, operation.volatile, member.rows))
+                rows = None if member.changes is not None else member.rows
+                member.fail(known if rows is None else explainer.explained(known, operation.volatile, rows))
                 continue
             assert known is not None
             if own is not None:
-                known = replace(known, rows=member.write.rows)
+                known = replace(known, rows=own.rows, changes=own.changes)
+                if own.changes is not None:
+                    known = replace(known, removed_rows=None)  # counted for all members together
             member.answer = known.receipt(self.uri, member.write, self._since(started_s))
         if done is not None:
             whole = done.receipt(self.uri, plan.write, self._since(started_s))

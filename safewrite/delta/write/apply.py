@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from safewrite.changes.carry import Settled, settle
+from safewrite.changes.carry import Settled
+from safewrite.changes.decide import Batch
+from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
+from safewrite.changes.many import Outcome as Decided
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes, Spec, loose
-from safewrite.changes.result import check_accounts, check_result
+from safewrite.changes.result import check_accounts
 from safewrite.changes.touched import Hits, Touched, wanted
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
@@ -36,6 +39,7 @@ from safewrite.delta.write.overwrite import (
 )
 from safewrite.delta.write.pruning import may_hold
 from safewrite.delta.write.staging import StagedFile, stage
+from safewrite.delta.write.transaction import Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import partition_value
@@ -44,6 +48,7 @@ from safewrite.protocol import staging
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.protocol.keys import MEMORY_APP
+from safewrite.protocol.members import MembersMetError
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -68,10 +73,13 @@ class ApplyTransaction(OverwriteTransaction):
 
     operation: str = "MERGE"
     changes: Changes | None = None
+    group: tuple[MemberChanges, ...] = ()
+    """The changes of the members, where the write is a group."""
     spec: Spec | None = None
     memory_number: int = -1
     """Names the file of what is to be remembered after this commit; drawn at random."""
     settled: Settled | None = None
+    decided: Decided | None = None
     remembers: bool = False
     """Whether this commit changes what is remembered."""
     encode: Callable[[Prepared, str], Iterable[DataFile]] | None = None
@@ -93,8 +101,20 @@ class ApplyTransaction(OverwriteTransaction):
     def upserts(self) -> Prepared:
         """The rows that are written: those that win."""
         assert self.state is not None
-        _, settled = self._given()
-        return prepare(settled.rows, self.state.schema, partition_by=self.state.partition_by, named=False)
+        return prepare(
+            self._given().rows, self.state.schema, partition_by=self.state.partition_by, named=False
+        )
+
+    def regrouped(self, files: int) -> Write:
+        """See ``Transaction.regrouped``: its members say what became of their changes, and rows count once."""
+        assert self.decided is not None
+        return described_members(self.write, self.decided, files)
+
+    def without(self, known: Container[str], commit_id: str) -> None:
+        """Go on without the members of these keys, as another commit with other files."""
+        super().without(known, commit_id)
+        self.group = tuple(member for member in self.group if member.key not in known)
+        self._made, self.rewritten = {}, ()
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark writes them for MERGE."""
@@ -121,10 +141,25 @@ class ApplyTransaction(OverwriteTransaction):
             mine.append({"appId": APP_ID, "version": self.memory_number, "lastUpdated": self.timestamp_ms})
         return mine
 
-    def _given(self) -> tuple[Changes, Settled]:
-        if self.changes is None or self.settled is None:
+    def _given(self) -> Settled:
+        if self.settled is None:
             raise InternalError("Changes were committed before they were planned. Please report it.")
-        return self.changes, self.settled
+        return self.settled
+
+    def _batch(self) -> Batch:
+        """The changes that are to be applied, of all members."""
+        if self.group:
+            return whole(self.group)
+        assert self.changes is not None
+        return self.changes.batch
+
+    def _decide(self, touched: Touched[FileKey], memory: Memory) -> Decided:
+        assert self.spec is not None
+        known = touched.known(memory)
+        if self.group:
+            return one_by_one(self.group, self.spec, known, memory, self.timestamp_ms)
+        assert self.changes is not None
+        return alone(self.changes, self.spec, known, memory, self.timestamp_ms)
 
     # --- the plan ---------------------------------------------------------------------------------
     def prepare(self) -> Generator[Effect, Outcome, None]:
@@ -148,37 +183,45 @@ class ApplyTransaction(OverwriteTransaction):
 
         Raises:
             As :meth:`prepare`.
+            MembersMetError: members were committed meanwhile, or are at fault now.
         """
-        if not self.is_stale:
+        if not self.is_stale or self.met:  # the body of a commit is not made while members were met
             return
         before = self.settled
         yield from self._plan()
-        _, settled = self._given()
+        if self.met:
+            raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
+        settled = self._given()
         if before is None or self.encode is None:
             raise InternalError("Changes were committed before they were planned. Please report it.")
         if not settled.has_rows_of(before):
             files = self.encode(self.upserts(), f"{self.commit_id}-plan{self.plans}")
             self.files = yield from stage(files, self.timestamp_ms, self.limits)
-            self.write = replace(self.write, files=len(self.files))
+            count = len(self.files)
+            self.write = self.regrouped(count) if self.group else replace(self.write, files=count)
 
     def _plan(self) -> Generator[Effect, Outcome, None]:
         assert self.state is not None
-        assert self.changes is not None
-        assert self.spec is not None
         self.is_stale, self.plans = False, self.plans + 1
         memory = yield from self._recall_memory()
-        touched = self._touched or Touched[FileKey](self.changes.batch, self.state.schema)
+        touched = self._touched or Touched[FileKey](self._batch(), self.state.schema)
         self._touched = touched
         yield from self._look(touched, memory)
-        self.settled = settled = settle(self.changes.batch, touched.known(memory))
+        self.decided = decided = self._decide(touched, memory)
+        if decided.faults:
+            self.met |= decided.faults
+            return  # the others are planned without them
+        self.settled = settled = decided.settled
         decision = settled.decision
-        check_result(self.spec, decision, settled.rows)
         touched.decided(decision, memory)
         yield from self._replace(touched)
         if not touched.is_cut:
-            check_accounts(decision, settled.rows.num_rows, self.removed_rows())
-        yield from self._remember(memory, memory.after(self.changes.batch, settled, self.timestamp_ms))
-        self.write = replace(self.write, rows=settled.rows.num_rows, changes=decision.counts.to_dict())
+            check_accounts(decision, settled.rows.num_rows + decided.again, self.removed_rows())
+        yield from self._remember(memory, decided.memory)
+        if self.group:
+            self.write = self.regrouped(self.write.files)
+        else:
+            self.write = replace(self.write, rows=settled.rows.num_rows, changes=decision.counts.to_dict())
 
     def _recall_memory(self) -> Generator[Effect, Outcome, Memory]:
         assert self.state is not None
@@ -212,8 +255,7 @@ class ApplyTransaction(OverwriteTransaction):
     def _look(self, touched: Touched[FileKey], memory: Memory) -> Generator[Effect, Outcome, None]:
         """Read the files that may have keys of the batch."""
         assert self.state is not None
-        assert self.changes is not None
-        keys, live = wanted(self.changes.batch), self.planned().adds
+        keys, live = wanted(self._batch()), self.planned().adds
         new = [
             key
             for key in touched.unseen(live, memory)
@@ -375,6 +417,15 @@ class _Rest:
     verdict: Verdict
     rows: int
     files: Sequence[DataFile] = ()
+
+
+def described_members(group: Write, decided: Decided, files: int) -> Write:
+    """A group whose members say what became of their changes; rows that a later member replaced are not its own."""
+    members = [
+        replace(one, rows=decided.rows[one.key], changes=decided.counts[one.key].to_dict())
+        for one in group.members
+    ]
+    return replace(Write.group(group.key, members, files), rows=decided.settled.rows.num_rows)
 
 
 def _size(add: Action) -> int:

@@ -9,17 +9,20 @@ that neither expiry of snapshots nor removal of orphan files, by whatever engine
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import Settled, settle
+from safewrite.changes.carry import Settled
+from safewrite.changes.decide import Batch, Known
+from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
+from safewrite.changes.many import Outcome as Decided
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes, Spec
-from safewrite.changes.result import check_accounts, check_result
+from safewrite.changes.result import check_accounts
 from safewrite.changes.touched import Touched
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames.predicate import Both, Compare, Predicate
@@ -32,9 +35,11 @@ from safewrite.iceberg.write import puffin
 from safewrite.iceberg.write.expressions import may_match
 from safewrite.iceberg.write.overwrite import unplanned
 from safewrite.iceberg.write.row_files import Mark, RowFilesPlan
+from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put, WallClock
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.members import MembersMetError
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -54,6 +59,8 @@ class ApplyPlan(RowFilesPlan):
     """Changes to be applied.  Files that were rewritten serve every attempt in which the same rows stay."""
 
     changes: Changes | None = None
+    group: tuple[MemberChanges, ...] = ()
+    """The changes of the members, where the write is a group."""
     spec: Spec | None = None
     _memory: puffin.Puffin | None = field(default=None, repr=False)
     _memory_location: str = ""
@@ -72,16 +79,22 @@ class ApplyPlan(RowFilesPlan):
     # --- the plan -----------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
         """Decide about every change on the files of the base that may hold its key."""
-        if self.changes is None or self.spec is None:
+        if self.spec is None or (self.changes is None and not self.group):
             raise InternalError("Changes were committed before they were read. Please report it.")
         schema = arrow_schema(table_of(head).metadata.schema())
         memory = yield from self._recalled(head, self.spec, schema)
-        tasks = yield from self._tasks(head, _bounds(self.changes))
-        touched = self._touched = self._touched or Touched[Mark](self.changes.batch, schema)
+        tasks = yield from self._tasks(head, _bounds(self._batch()))
+        touched = self._touched = self._touched or Touched[Mark](self._batch(), schema)
         yield from self._look(head, tasks, touched, memory, schema)
-        settled = settle(self.changes.batch, touched.known(memory))
+        clock = yield WallClock()
+        assert isinstance(clock, Ok)
+        assert isinstance(clock.value, int)
+        decided = self._decide(self.spec, touched.known(memory), memory, clock.value)
+        if decided.faults:
+            self.met |= decided.faults
+            raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
+        settled = decided.settled
         decision = settled.decision
-        check_result(self.spec, decision, settled.rows)
         touched.decided(decision, memory)
         if touched.is_cut:
             tasks = yield from self._tasks(head, EVERYTHING)
@@ -89,17 +102,28 @@ class ApplyPlan(RowFilesPlan):
         yield from self._replace(head, tasks, touched, schema)
         yield from self._insert(head, settled, schema)
         if not touched.is_cut:
-            check_accounts(decision, settled.rows.num_rows, self._dropped_rows)
-        clock = yield WallClock()
-        assert isinstance(clock, Ok)
-        assert isinstance(clock.value, int)
-        yield from self._remember(head, memory, memory.after(self.changes.batch, settled, clock.value))
-        self.write = replace(
-            self.write,
-            rows=settled.rows.num_rows,
-            files=len(self._rewritten),
-            changes=decision.counts.to_dict(),
-        )
+            check_accounts(decision, settled.rows.num_rows + decided.again, self._dropped_rows)
+        yield from self._remember(head, memory, decided.memory)
+        self.write = _described(self.write, decided, len(self._rewritten))
+
+    def _batch(self) -> Batch:
+        """The changes that are to be applied, of all members."""
+        if self.group:
+            return whole(self.group)
+        assert self.changes is not None
+        return self.changes.batch
+
+    def _decide(self, spec: Spec, known: Known, memory: Memory, now_ms: int) -> Decided:
+        if self.group:
+            return one_by_one(self.group, spec, known, memory, now_ms)
+        assert self.changes is not None
+        return alone(self.changes, spec, known, memory, now_ms)
+
+    def without(self, known: Container[str], write_id: str) -> None:
+        """Go on without the members of these keys, as another snapshot with other files."""
+        super().without(known, write_id)
+        self.group = tuple(member for member in self.group if member.key not in known)
+        self._losses, self._inserted = {}, {}
 
     def _tasks(
         self, head: TableVersion, predicate: Predicate
@@ -210,11 +234,23 @@ def _forgotten(location: str, why: str) -> StorageError:
     )
 
 
-def _bounds(changes: Changes) -> Predicate:
+def _described(write: Write, decided: Decided, files: int) -> Write:
+    """A write that says what became of its changes; of a group each member does, and rows count once."""
+    rows = decided.settled.rows.num_rows
+    if not write.members:
+        return replace(write, rows=rows, files=files, changes=decided.settled.decision.counts.to_dict())
+    members = [
+        replace(one, rows=decided.rows[one.key], changes=decided.counts[one.key].to_dict())
+        for one in write.members
+    ]
+    return replace(Write.group(write.key, members, files), rows=rows)
+
+
+def _bounds(batch: Batch) -> Predicate:
     """A condition that rows with keys of the batch satisfy, by the lowest and highest value of each key column."""
     parts: list[Predicate] = []
-    for name in changes.batch.keys:
-        values = pc.drop_null(changes.batch.table.column(name))
+    for name in batch.keys:
+        values = pc.drop_null(batch.table.column(name))
         if len(values):
             ends = pc.min_max(values)
             parts += [Compare(name, ">=", ends["min"].as_py()), Compare(name, "<=", ends["max"].as_py())]
