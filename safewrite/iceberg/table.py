@@ -263,12 +263,8 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
     def _read_changes(
         self, data: Any, operation: Operation, name: Identity, on: TableVersion | None
     ) -> tuple[Changes, Write]:
-        from safewrite.changes.reading import read
-        from safewrite.iceberg.data.schema import arrow_schema
-
         head = on or self._cached.existing()
-        changes = read(data, self._declared(operation), arrow_schema(table_of(head).metadata.schema()))
-        return changes, self._planner.named_changes(changes, head, name)
+        return self._planner.read_changes(data, self._declared(operation), head, name)
 
     def _commit_group(self, plan: WritePlan, encode: Callable[..., Any]) -> Group:
         assert isinstance(plan, AppendPlan)

@@ -14,17 +14,14 @@ import uuid
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from safewrite.changes.carry import Settled
 from safewrite.changes.decide import Batch
 from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
 from safewrite.changes.many import Outcome as Decided
 from safewrite.changes.memory import Memory
-from safewrite.changes.reading import Changes, Spec, loose
+from safewrite.changes.reading import Changes, Spec
 from safewrite.changes.result import check_accounts
 from safewrite.changes.touched import Hits, Touched, wanted
 from safewrite.delta.log.actions import Action, Commit, FileKey
@@ -35,24 +32,21 @@ from safewrite.delta.write.overwrite import (
     Verdict,
     check_rewritable,
     damaged,
-    read_rows,
 )
 from safewrite.delta.write.pruning import may_hold
+from safewrite.delta.write.row_files import RowFilesTransaction, size_of
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.delta.write.transaction import Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
-from safewrite.frames.predicate import partition_value
-from safewrite.frames.side_by_side import Begun, all_of, windows
+from safewrite.frames.side_by_side import all_of, windows
 from safewrite.protocol import staging
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
-from safewrite.protocol.fetch import fetch, fetch_one
+from safewrite.protocol.fetch import fetch_one
 from safewrite.protocol.keys import MEMORY_APP
 from safewrite.protocol.members import MembersMetError
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
     from safewrite.delta.data.datafiles import DataFile
 
 APP_ID = MEMORY_APP
@@ -68,7 +62,7 @@ def memory_path(number: int) -> str:
 
 
 @dataclass
-class ApplyTransaction(OverwriteTransaction):
+class ApplyTransaction(RowFilesTransaction):
     """Changes to be applied; the plan is made once no earlier call is known to have applied them."""
 
     operation: str = "MERGE"
@@ -88,11 +82,6 @@ class ApplyTransaction(OverwriteTransaction):
     """Whether commits came since the plan that add or remove rows, or change what is remembered."""
     plans: int = 0
     _touched: Touched[FileKey] | None = field(default=None, repr=False)
-    _made: dict[tuple[Any, ...], tuple[Verdict, Sequence[StagedFile], int]] = field(
-        default_factory=dict, repr=False
-    )
-    _rests: int = 0
-    """How many files were rewritten so far, in all plans."""
     _memory: Memory | None = field(default=None, repr=False)
     _memory_of: int | None = None
     """Which file ``_memory`` is of."""
@@ -263,7 +252,7 @@ class ApplyTransaction(OverwriteTransaction):
         ]
         for key in new:
             check_rewritable(live[key])
-        for some in windows(new, lambda key: _size(live[key]), files=_LOOKED_AT_ONCE):
+        for some in windows(new, lambda key: size_of(live[key]), files=_LOOKED_AT_ONCE):
             bodies = yield from self._contents([live[key] for key in some], name="apply.get_data")
             looks = [
                 partial(self._found, touched, body, live[key]) for key, body in zip(some, bodies, strict=True)
@@ -274,44 +263,6 @@ class ApplyTransaction(OverwriteTransaction):
 
     def _found(self, touched: Touched[FileKey], body: bytes, add: Action) -> Hits:
         return touched.searched(lambda names: self._rows(body, add, names)[0])
-
-    def _contents(self, adds: Sequence[Action], name: str) -> Generator[Effect, Outcome, list[bytes]]:
-        """The bytes of live data files, asked for together.
-
-        Raises:
-            StorageError: one is gone, or the store gave no answer.
-        """
-        gets = [Get(unquote(add["path"]), name=name) for add in adds]
-        answers = yield from fetch(gets, self.limits, name="apply.get_all_data")
-        bodies = []
-        for get, answer in zip(gets, answers, strict=True):
-            if isinstance(answer, Missing):
-                raise damaged(get.path, "it is gone")
-            assert isinstance(answer.value, bytes)
-            bodies.append(answer.value)
-        return bodies
-
-    def _rows(
-        self, body: bytes, add: Action, names: Sequence[str] | None = None
-    ) -> tuple[pa.Table, pq.FileMetaData]:
-        """The live rows of a file with all of the table's columns, or with some."""
-        assert self.state is not None
-        rows, footer = read_rows(body, add, self.state, names)
-        wide = loose(self.state.schema)
-        if names is not None:
-            wide = pa.schema([wide.field(name) for name in names])
-        table = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
-        spelled = add.get("partitionValues") or {}
-        columns = [
-            pa.chunked_array(
-                [pa.repeat(pa.scalar(partition_value(spelled.get(f.name), f), f.type), table.num_rows)],
-                f.type,
-            )
-            if f.name in self.state.partition_by
-            else table.column(f.name)
-            for f in wide
-        ]
-        return pa.table(columns, schema=wide), footer
 
     # --- what goes --------------------------------------------------------------------------------
     def _replace(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
@@ -331,71 +282,6 @@ class ApplyTransaction(OverwriteTransaction):
             staged += files
         self.rewritten = tuple(staged)
 
-    def _make(self, losing: Sequence[FileKey], touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
-        """Make and upload the files of rows that stay: a few at a time, while those before go up and those after come."""
-        live = self.planned().adds
-        alone = len(losing) == 1
-        before: tuple[list[FileKey], Begun[_Rest]] | None = None
-        try:
-            for some in windows(losing, lambda key: _size(live[key])):
-                bodies = yield from self._contents_again(some, touched)
-                made = before[1].results() if before else []
-                calls = [
-                    partial(self._without, live[key], key, touched, body, self._rests + number)
-                    for number, (key, body) in enumerate(zip(some, bodies, strict=True))
-                ]
-                self._rests += len(some)
-                last, before = before, (some, Begun(calls, alone=alone))
-                del bodies, calls
-                if last:
-                    yield from self._upload(last[0], made, touched)
-                del made, last
-            if before:
-                yield from self._upload(before[0], before[1].results(), touched)
-        finally:
-            if before:
-                before[1].forget()
-
-    def _contents_again(
-        self, some: Sequence[FileKey], touched: Touched[FileKey]
-    ) -> Generator[Effect, Outcome, list[bytes]]:
-        live = self.planned().adds
-        kept = {key: touched.kept(key) for key in some}
-        lacking = [key for key in some if kept[key] is None]
-        fetched = yield from self._contents([live[key] for key in lacking], name="overwrite.get_data")
-        kept |= dict(zip(lacking, fetched, strict=True))
-        return [kept[key] for key in some]
-
-    def _upload(
-        self, some: Sequence[FileKey], made: Sequence[_Rest], touched: Touched[FileKey]
-    ) -> Generator[Effect, Outcome, None]:
-        files = [file for rest in made for file in rest.files]
-        staged = iter((yield from stage(files, self.timestamp_ms, self.limits)))
-        for key, rest in zip(some, made, strict=True):
-            own = tuple(next(staged) for _ in rest.files)
-            self._made[touched.mark(key)] = rest.verdict, own, rest.rows
-
-    def _without(
-        self, add: Action, key: FileKey, touched: Touched[FileKey], body: bytes, number: int
-    ) -> _Rest:
-        """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
-        from safewrite.delta.data.calendar import check_calendar
-
-        assert self.state is not None
-        table, footer = self._rows(body, add)
-        del body
-        stays = touched.stays(key, table)
-        if stays.all():
-            return _Rest(Verdict.KEEP, table.num_rows)
-        if not stays.any():
-            return _Rest(Verdict.REMOVE, 0)
-        schema = pa.schema([f for f in self.state.schema if f.name not in self.state.partition_by])
-        kept = table.select(schema.names).filter(pa.array(stays))
-        del table
-        check_calendar(footer, kept, add["path"])
-        files = tuple(self.remainder(add, prepare(kept, schema, named=False), number))
-        return _Rest(Verdict.REWRITE, kept.num_rows, files)
-
     # --- what others wrote --------------------------------------------------------------------------
     def check_conflict(self, version: int, commit: Commit) -> None:
         """Note that a commit touches files, or what is remembered: then :meth:`renew` plans again.
@@ -410,15 +296,6 @@ class ApplyTransaction(OverwriteTransaction):
             self.active = self.active.advance(version, commit)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    """What becomes of a file, how many of its rows stay, and the files that they are in then."""
-
-    verdict: Verdict
-    rows: int
-    files: Sequence[DataFile] = ()
-
-
 def described_members(group: Write, decided: Decided, files: int) -> Write:
     """A group whose members say what became of their changes; rows that a later member replaced are not its own."""
     members = [
@@ -426,7 +303,3 @@ def described_members(group: Write, decided: Decided, files: int) -> Write:
         for one in group.members
     ]
     return replace(Write.group(group.key, members, files), rows=decided.settled.rows.num_rows)
-
-
-def _size(add: Action) -> int:
-    return int(add.get("size") or 0)

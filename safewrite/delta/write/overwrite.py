@@ -299,9 +299,8 @@ def read_rows(
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    schema = pa.schema([f for f in state.schema if f.name not in state.partition_by])
-    if names is not None:
-        schema = pa.schema([f for f in schema if f.name in names])
+    asked = {*(state.schema.names if names is None else names)} - {*state.partition_by}
+    schema = pa.schema([f for f in state.schema if f.name in asked])
     try:
         file = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
         table = file.read(None if names is None else schema.names, use_threads=False)

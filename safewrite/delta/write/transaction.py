@@ -325,9 +325,7 @@ class Transaction:
                 self._check_txn(write, version, commit)
             except ReplayMismatchError as error:
                 self.met[write.key] = error
-        if (
-            not found
-        ):  # else it may be an earlier call of ours; what is left of the group is checked before it goes on
+        if not found:  # else it may be an earlier call of ours; what is left is checked before it goes on
             self._check_moved(version, commit)
 
     def regrouped(self, files: int) -> Write:

@@ -87,10 +87,15 @@ class Planner:
         write = Write(key, str(fingerprint), 0, txn=name.txn, changes={})
         return {**self._common(write, head, None), "target_file_size": self._target(head)}
 
-    def named_changes(self, changes: Changes, head: TableVersion, name: Identity) -> Write:
-        """A write of changes."""
+    def read_changes(
+        self, data: Any, spec: Spec, head: TableVersion, name: Identity
+    ) -> tuple[Changes, Write]:
+        """The changes of a member of a group, and their write."""
+        from safewrite.changes.reading import read
+
+        changes = read(data, spec, arrow_schema(table_of(head).metadata.schema()))
         key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
-        return Write(key, str(changes.fingerprint), 0, txn=name.txn, changes={})
+        return changes, Write(key, str(changes.fingerprint), 0, txn=name.txn, changes={})
 
     def group_of_changes(
         self, members: Sequence[Member], spec: Spec, head: TableVersion
