@@ -1,4 +1,4 @@
-"""Keeps the members of one ``append_many`` call: their names, their rows, and one answer for each."""
+"""Keeps the members of one ``append_many`` or ``apply_changes_many`` call: their names, their rows, and one answer for each."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from safewrite.receipt import Named, Receipt
 from safewrite.texts import shown
 
 if TYPE_CHECKING:
+    from safewrite.changes.many import MemberChanges
+    from safewrite.changes.reading import Changes
     from safewrite.frames import Prepared
 
 Answer = Receipt | SafewriteError
@@ -39,6 +41,7 @@ class Member:
     name: Identity = field(default_factory=Identity)
     write: Named | None = None
     prepared: Prepared | None = None
+    changes: Changes | None = None
     answer: Answer | None = None
     ordered_in: Hashable = None
     """The queue's group that it belongs to, whose order is kept; None for no group."""
@@ -69,17 +72,19 @@ class Member:
 class Group:
     """The members of one call, in its order; ``on`` is the version that they are planned on."""
 
-    def __init__(self, members: Iterable[Any], groups: Iterable[Hashable] | None = None) -> None:
+    def __init__(
+        self, members: Iterable[Any], groups: Iterable[Hashable] | None = None, *, verb: str = "append_many"
+    ) -> None:
         self.on: Any = None
         self.planned = False
         self.prepared: list[Prepared] = []
         """The rows that were checked so far."""
-        self.members = [Member(*pair) for pair in _pairs(members)]
+        self.members = [Member(*pair) for pair in _pairs(members, verb)]
         for member, ordered_in in zip(self.members, _groups(groups, len(self.members)), strict=True):
             member.ordered_in = ordered_in
         for member in self.members:
             try:
-                member.name = _name(member)
+                member.name = _name(member, verb.removesuffix("_many"))
             except SafewriteError as error:
                 member.fail(error)
 
@@ -138,7 +143,7 @@ class Group:
         """Forget what the version said that the last plan was made on."""
         self.on, self.planned, self.prepared = None, False, []
         for member in self.members:
-            member.same_as = member.write = member.prepared = None
+            member.same_as = member.write = member.prepared = member.changes = None
             held_back = isinstance(member.answer, NotCommittedError) and member.answer.kind == Kind.HELD_BACK
             if held_back or isinstance(member.answer, WouldAlterError):
                 member.answer = None
@@ -150,15 +155,15 @@ class Group:
 
 
 @reading("The list of members")
-def _pairs(members: Iterable[Any]) -> list[tuple[Any, Any]]:
+def _pairs(members: Iterable[Any], verb: str) -> list[tuple[Any, Any]]:
     try:
         pairs = [tuple(pair) for pair in members] if not isinstance(members, str | bytes | Mapping) else None
     except TypeError:
         pairs = None
     if pairs is None or any(len(pair) != 2 for pair in pairs):
         raise InvalidInputError(
-            f"append_many takes a list of pairs (key, data), not {shown(members)}. Nothing was written. Write "
-            "append_many([(key_a, rows_a), (key_b, rows_b)]); of a dict, give its items()."
+            f"{verb} takes a list of pairs (key, data), not {shown(members)}. Nothing was written. Write "
+            f"{verb}([(key_a, rows_a), (key_b, rows_b)]); of a dict, give its items()."
         )
     return [(key, data) for key, data in pairs]
 
@@ -176,6 +181,17 @@ def _groups(groups: Iterable[Hashable] | None, count: int) -> list[Hashable]:
     return found
 
 
+def changes_of(members: Iterable[Member]) -> tuple[MemberChanges, ...]:
+    """The changes of members, in their order."""
+    from safewrite.changes.many import MemberChanges
+
+    return tuple(
+        MemberChanges(member.write.key, member.changes, member.ordered_in)
+        for member in members
+        if member.write is not None and member.changes is not None
+    )
+
+
 def _held_back(member: Member, first: Member) -> NotCommittedError:
     return NotCommittedError(
         f"It comes after {first.name.key or first.given!r} in the group {shown(member.ordered_in)}, which is at fault: it "
@@ -185,11 +201,11 @@ def _held_back(member: Member, first: Member) -> NotCommittedError:
     )
 
 
-def _name(member: Member) -> Identity:
+def _name(member: Member, alone: str) -> Identity:
     if is_spark(member.data):
         raise InvalidInputError(
             "A Spark DataFrame cannot share a commit with other writes. Nothing of it was written. Write it by "
-            "append(frame, key=...)."
+            f"{alone}(frame, key=...)."
         )
     named = member.given
     if isinstance(named, tuple | list):
@@ -203,7 +219,7 @@ def _repeats(member: Member, earlier: Member) -> None:
     try:
         keys.must_match_in_call(member.write.key, earlier.write.fingerprint, member.write.fingerprint)
     except ReplayMismatchError as error:
-        member.fail(in_one_call(error, earlier.rows(), member.rows()))
+        member.fail(error if member.changes else in_one_call(error, earlier.rows(), member.rows()))
     else:
         member.same_as = earlier
 

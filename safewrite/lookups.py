@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 
+from safewrite.group_loop import GroupLoop
 from safewrite.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, no_version
 from safewrite.options import known_key
 from safewrite.protocol.ask import Limits
 from safewrite.public import Turn, verb
 from safewrite.receipt import Receipt
 from safewrite.stores.world import monotonic_s
-from safewrite.write_loop import DoneT, PlanT, VersionT, WriteLoop
+from safewrite.write_loop import DoneT, PlanT, VersionT
 
 
-class Lookups(WriteLoop[VersionT, PlanT, DoneT]):
+class Lookups(GroupLoop[VersionT, PlanT, DoneT]):
     """The verbs of a table that write nothing."""
 
     def __init__(self, limits: Limits | None) -> None:

@@ -95,6 +95,9 @@ class Named(Protocol):
     @property
     def txn(self) -> tuple[str, int] | None: ...
 
+    @property
+    def changes(self) -> Mapping[str, int] | None: ...
+
 
 class Counts(Protocol):
     """A write that knows how many rows it removes."""

@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from safewrite.change_verbs import ChangeVerbs
 from safewrite.commit_properties import checked as check_properties
 from safewrite.errors import InvalidInputError
 from safewrite.given import is_text, plain
 from safewrite.given import schema_mode as check_mode
 from safewrite.group import Answer, Group
-from safewrite.lookups import Lookups
 from safewrite.new_table import Layout
 from safewrite.operation import Operation
 from safewrite.options import GENERATED, Key, Txn, identity, patience
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Table(Lookups[VersionT, PlanT, DoneT]):
+class Table(ChangeVerbs[VersionT, PlanT, DoneT]):
     """A table that many writers share.  Make one with ``safewrite.open`` or ``safewrite.create``.
 
     Threads that share one take turns.  A forked or pickled one opens connections of its own.
@@ -256,62 +256,6 @@ class Table(Lookups[VersionT, PlanT, DoneT]):
             "delete", where, properties=check_properties(properties), timeout_s=patience(timeout_s)
         )
         return self._write(None, operation, identity(key, txn))
-
-    @verb
-    def apply_changes(
-        self,
-        data: Any,
-        *,
-        keys: Sequence[str],
-        sequence_by: Sequence[str],
-        delete_when: str | Sequence[tuple[str, str, Any]] | None = None,
-        truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
-        unchanged: str | None = None,
-        all_late: Literal["error", "count"] = "error",
-        check: Callable[[Any, Mapping[str, int]], object] | None = None,
-        key: Key = GENERATED,
-        txn: Txn = GENERATED,
-        properties: Mapping[str, str] | None = None,
-        positions: Mapping[str, tuple[int | None, int]] | None = None,
-        timeout_s: float | None = None,
-        spark_catalog: str | None = None,
-    ) -> Receipt:
-        """Upsert and delete rows by key, in one commit: of all changes of a key, the last by its sequence stays.
-
-        Batches may come late, twice, or in any order: what is older than the row or deletion that is known is left out.
-
-        Args:
-            data: pandas, Arrow, polars or Spark frame, or a list of dicts; each row is a change, in the order of its source.
-            keys: columns that name a row; none may be NULL or a float.
-            sequence_by: columns that order the changes of a key, compared one after another; they are kept in the table.
-            delete_when: what makes a row a delete (``"op = 'd'"``, tuples, or the name of a boolean column); such a row
-                needs its key and sequence only.  Columns that only conditions name need not be in the table.
-            truncate_when: what makes a row a truncate: everything before its sequence goes; it needs no key.
-            unchanged: the name of a column of lists: for each upsert the columns whose values it does not bring, for its
-                source did not change them (PostgreSQL's TOAST).  They are carried on, which is not NULL.
-            all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
-            check: is called before each try of the commit with the rows that it would write (an Arrow table, or a Spark DataFrame
-                for one; after all changes of a key were decided) and its counts; what it raises stops the write.
-            key, txn, properties, positions, timeout_s, spark_catalog: as for :meth:`append`.
-
-        Returns:
-            A receipt whose ``changes`` counts what became of each; docs/apply-changes.md has the words.
-
-        Raises:
-            InvalidInputError: the batch is refused as docs/apply-changes.md says; the keys are named.
-            As :meth:`overwrite`, and TableNotFoundError before the table is made.
-        """
-        from safewrite.changes.reading import declared
-
-        operation = Operation(
-            "apply_changes",
-            spark_catalog=self._in_session(spark_catalog),
-            properties=check_properties(properties),
-            positions=check_positions(positions),
-            timeout_s=patience(timeout_s),
-            changes=declared(keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check),
-        )
-        return self._write(data, operation, identity(key, txn))
 
     @verb
     def sink(

@@ -7,22 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from safewrite.errors import (
     ConflictError,
-    InvalidInputError,
     Kind,
     NotCommittedError,
     ReplayMismatchError,
-    SafewriteError,
     StorageError,
     WouldAlterError,
 )
 from safewrite.frames.source import is_spark
 from safewrite.given import spark_catalog as check_catalog
-from safewrite.group import Answer, Group, Member
+from safewrite.group import Member
 from safewrite.mismatch import Explainer
 from safewrite.operation import GroupDone, Operation, Planned, naming
 from safewrite.pace import Pace
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import TypeVar
 
+    from safewrite.changes.reading import Changes, Spec
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
     from safewrite.stores.world import Performer
@@ -131,6 +129,17 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         self, members: Sequence[Member], operation: Operation, on: VersionT | None
     ) -> tuple[PlanT, Callable[..., Any]]:
         """Plan one commit of prepared members; the plan brings the encoder of the files of any of them."""
+
+    @abstractmethod
+    def _read_changes(
+        self, data: Any, operation: Operation, name: Identity, on: VersionT | None
+    ) -> tuple[Changes, Named]:
+        """Check a member's changes against the table's schema, and name them."""
+
+    @staticmethod
+    def _declared(operation: Operation) -> Spec:
+        assert operation.changes is not None
+        return operation.changes
 
     @abstractmethod
     def _commit_group(self, plan: PlanT, encode: Callable[..., Any]) -> GroupDone[DoneT, Named]:
@@ -286,102 +295,6 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
                 unlike()
         if not done.already:
             self._pace.note(receipt.elapsed_s, done.attempts)
-
-    # --- many writes, one commit --------------------------------------------------------------------
-    @told
-    def _write_many(self, group: Group, operation: Operation) -> list[Answer]:
-        started_s = monotonic_s(self.world)
-
-        def attempt() -> None:
-            self._prepare_group(group, operation)
-            if group.open:
-                self._commit_open(group, operation, started_s)
-
-        with self._within(operation.timeout_s, started_s), naming(lambda: group.first_key):
-            self._replanned(attempt, {Kind.SCHEMA_CHANGED, *self._REPLANNED})
-        return group.answers()
-
-    def _prepare_group(self, group: Group, operation: Operation) -> None:
-        """Check and name each member, on a version that has the columns of all if there is one."""
-        for _ in range(PLANS_MAX):
-            known = self._mark()
-            group.plan_again()
-            self._prepare_members(group, operation)
-            if not group.altered or not self._has_changed(known):
-                break
-        group.once()
-        group.keep_order()
-
-    def _prepare_members(self, group: Group, operation: Operation) -> None:
-        """Check and name the members in order: the first alone, and those that follow in one pass if they are alike."""
-        left = group.open
-        while left:
-            checked = self._alike(group, left, operation) or [None]
-            for member, prepared in zip(left, checked, strict=False):
-                step = partial(self._prepare_member, group, member, operation, prepared)
-                self._answering(member, step)
-            left = left[len(checked) :]
-
-    def _alike(
-        self, group: Group, members: Sequence[Member], operation: Operation
-    ) -> Sequence[Prepared | None]:
-        """Check what can be checked in one pass, once an earlier member tells the schema; see ``prepare_alike``."""
-        if not group.prepared or len(members) == 1:
-            return ()
-        from safewrite.frames import prepare_alike
-
-        return prepare_alike(
-            [member.data for member in members],
-            group.prepared[-1],
-            schema_mode=operation.schema_mode,
-            volatile=operation.volatile,
-        )
-
-    def _prepare_member(
-        self, group: Group, member: Member, operation: Operation, checked: Prepared | None
-    ) -> None:
-        if not group.planned:
-            group.on, group.planned = self._planned_on(operation, member.data), True
-        try:
-            member.prepared = checked or self._prepare_next(member.data, operation, group.on, group.prepared)
-        except WouldAlterError:
-            count = partial(self._count, member.data, operation, group.on)
-            member.answer = self._repeated(count, operation, member.name, group.on)
-            if member.answer is None:
-                raise
-            return
-        group.prepared.append(member.prepared)
-        member.write = self._name(member.prepared, group.on, member.name)
-
-    def _answering(self, member: Member, step: Callable[[], None]) -> None:
-        """Answer a member with the error that is its own; what concerns all is raised."""
-        try:
-            step()
-        except (InvalidInputError, WouldAlterError, ReplayMismatchError) as error:
-            member.fail(error)
-
-    def _commit_open(self, group: Group, operation: Operation, started_s: float) -> None:
-        members = group.open
-        plan, encode = self._plan_group(members, operation, group.on)
-        plan.properties, plan.positions = operation.properties, operation.positions
-        landed = self._commit_group(plan, encode)
-        done = landed.done
-        written = {write.key: write for write in landed.writes}
-        explainer = Explainer(self._recorded)
-        for member in members:
-            assert member.write is not None
-            own = written.get(member.write.key)
-            known = done if own is not None else landed.known[member.write.key]
-            if isinstance(known, SafewriteError):
-                member.fail(explainer.explained(known, operation.volatile, member.rows))
-                continue
-            assert known is not None
-            if own is not None:
-                known = replace(known, rows=member.write.rows)
-            member.answer = known.receipt(self.uri, member.write, self._since(started_s))
-        if done is not None:
-            whole = done.receipt(self.uri, plan.write, self._since(started_s))
-            self._landed(done, whole, started_s)
 
     # --- the clock --------------------------------------------------------------------------------
     def _since(self, started_s: float) -> float:

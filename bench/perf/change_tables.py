@@ -62,6 +62,11 @@ def rows_of(ids: Any, lsn: int) -> pa.Table:
     )
 
 
+def touched_bytes(load: Load) -> int:
+    """What a file of the table takes in memory, decoded."""
+    return int(next(base(load)).nbytes)
+
+
 def base(load: Load) -> Iterator[pa.Table]:
     """The rows of each file, in the order of their ids."""
     import numpy as np
@@ -125,12 +130,12 @@ def make_delta(load: Load, folder: Path) -> None:
         write_deltalake(str(folder), part, mode="append")
 
 
-def make_iceberg(load: Load, folder: Path) -> None:
-    """Write the table by PyIceberg."""
+def make_iceberg(load: Load, folder: Path, mode: str = "copy-on-write") -> None:
+    """Write the table by PyIceberg; ``mode`` says whether its files are rewritten, or their rows marked as gone."""
     folder.mkdir(parents=True)
     here = catalog(folder)
     here.create_namespace(NAMESPACE)
-    table = here.create_table(TABLE, schema())
+    table = here.create_table(TABLE, schema(), properties={"write.merge.mode": mode})
     for part in base(load):
         table.append(part)
     here.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import change_tables, change_writers
 from .change_tables import RECENT, SCATTERED, Load
-from .changes_child import MERGE, OURS_DELTA, OURS_ICEBERG, UPSERT
+from .changes_child import MERGE, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, UPSERT
 from .figures import Line, Scenario, interleave, paired
 from .lab import Lab, child, module
 from .scale import Scale
@@ -20,7 +20,7 @@ from .scale import Scale
 LIMIT_S = 1_800.0
 """Patience with the batches of one arm."""
 MIB = 2**20
-_PEERS = {OURS_DELTA: MERGE, OURS_ICEBERG: UPSERT}
+_PEERS = (UPSERT, MERGE)
 
 
 def run(scale: Scale, folder: Path) -> Scenario:
@@ -33,9 +33,8 @@ def run(scale: Scale, folder: Path) -> Scenario:
             keys=keys,
         )  # fmt: skip
         fewer = Load(**{**load.to_dict(), "changes": scale.upsert_changes})
-        lines += _pair(load, folder, (OURS_DELTA, MERGE), broken)
-        lines += _pair(load, folder, (OURS_ICEBERG,), broken)
-        lines += _pair(fewer, folder, (OURS_ICEBERG, UPSERT), broken)
+        lines += _pair(load, folder, (OURS_DELTA, OURS_ICEBERG, OURS_MARKED, MERGE), broken)
+        lines += _pair(fewer, folder, (OURS_ICEBERG, OURS_MARKED, UPSERT), broken)
     return Scenario(
         name="changes",
         title="Changes by key",
@@ -44,7 +43,11 @@ def run(scale: Scale, folder: Path) -> Scenario:
         "scattered ones of all files. Ratios are of the same batch.",
         lines=(*lines, *_contend(scale, folder, broken)),
         notes=(
-            "wall: seconds of the same batch, and its ratio to the peer's; peak MiB: how far memory rose during it. Medians.",
+            (
+                "wall: seconds of the same batch, and its ratio to the peer's; peak MiB: how far memory rose during it; "
+                f"files: the same in decoded files of the table, of {change_tables.touched_bytes(load) / MIB:.1f} MiB each. Medians."
+            ),
+            "Aims: recent keys 0.25 of merge, scattered ones 1.0, merge-on-read 0.3; 0.2 of upsert.",
             f"PyIceberg's upsert gets {scale.upsert_changes:,} changes, of which it deletes one part and upserts the other in one transaction.",
             (
                 "The peers compare sequences (deltalake) or do not (PyIceberg), and remember no deleted key; "
@@ -74,13 +77,17 @@ def _pair(load: Load, folder: Path, arms: tuple[str, ...], broken: list[str]) ->
         for arm in arms:
             place = Path(here) / arm.replace(" ", "-")
             is_delta = arm in (OURS_DELTA, MERGE)
-            (change_tables.make_delta if is_delta else change_tables.make_iceberg)(load, place)
+            if is_delta:
+                change_tables.make_delta(load, place)
+            else:
+                mode = "merge-on-read" if arm == OURS_MARKED else "copy-on-write"
+                change_tables.make_iceberg(load, place, mode)
             config = {"arm": arm, "folder": str(place), "load": load.to_dict()}
             took[arm] = child(module("changes_child"), config, timeout_s=LIMIT_S)["took"]
             seen = (change_tables.read_delta if is_delta else change_tables.read_iceberg)(place)
             broken += _differences(load, seen, f"{case}, {arm}")
             shutil.rmtree(place)
-    return [_line(case, arm, took) for arm in arms]
+    return [_line(case, arm, took, load) for arm in arms]
 
 
 def _differences(load: Load, seen: Mapping[str, int], who: str) -> list[str]:
@@ -90,14 +97,15 @@ def _differences(load: Load, seen: Mapping[str, int], who: str) -> list[str]:
     return [] if seen == meant else [f"{who}: the table adds up to {dict(seen)}, and should to {meant}"]
 
 
-def _line(case: str, arm: str, took: Mapping[str, list[dict[str, float]]]) -> Line:
+def _line(case: str, arm: str, took: Mapping[str, list[dict[str, float]]], load: Load) -> Line:
     cpu = {name: tuple(one["cpu_s"] for one in found) for name, found in took.items()}
     wall = {name: [one["wall_s"] for one in found] for name, found in took.items()}
-    peer = _PEERS.get(arm)
-    peer = peer if peer in took else None
+    peer = None if arm in _PEERS else next(name for name in _PEERS if name in took)
+    peak_bytes = statistics.median(one["peak_bytes"] for one in took[arm])
     extra: dict[str, Any] = {
         "wall": round(statistics.median(wall[arm]), 2),
-        "peak MiB": round(statistics.median(one["peak_bytes"] for one in took[arm]) / MIB),
+        "peak MiB": round(peak_bytes / MIB),
+        "files": round(peak_bytes / change_tables.touched_bytes(load), 1),
     }
     if peer is not None:
         extra["wall : peer"] = round(statistics.median(paired(wall[arm], wall[peer])), 2)

@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OURS_DELTA, OURS_ICEBERG = "safewrite on Delta", "safewrite on Iceberg"
+OURS_MARKED = "safewrite on Iceberg, merge-on-read"
 MERGE, UPSERT = "deltalake merge", "PyIceberg upsert"
 Apply = Callable[["pa.Table"], object]
 
 
 def opened(arm: str, folder: Path) -> Apply:
     """What applies a batch to the table of a folder."""
-    return {OURS_DELTA: _safewrite, OURS_ICEBERG: _safewrite, MERGE: _merge, UPSERT: _upsert}[arm](
-        arm, folder
-    )
+    return {MERGE: _merge, UPSERT: _upsert}.get(arm, _safewrite)(arm, folder)
 
 
 def _safewrite(arm: str, folder: Path) -> Apply:

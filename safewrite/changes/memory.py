@@ -68,17 +68,20 @@ class Memory:
 
     def after(self, batch: Batch, settled: Settled, now_ms: int) -> Memory:
         """What is to be remembered after a batch."""
+        return self.with_batch(batch, settled, now_ms).without_old(now_ms - HORIZON_MS)
+
+    def with_batch(self, batch: Batch, settled: Settled, now_ms: int) -> Memory:
+        """As :meth:`after`, and no tombstone is given up."""
         decision = settled.decision
         kept = self.tombstones.take(pa.array(decision.kept, pa.int64()))
         new = batch.table.take(pa.array(decision.deletes, pa.int64())).select([*self.keys, *self.sequence_by])
         new = new.append_column(AT, pa.repeat(pa.scalar(now_ms, pa.int64()), new.num_rows))
-        whole = replace(
+        return replace(
             self,
-            tombstones=pa.concat_tables([kept, new.cast(kept.schema)]),
-            carried=settled.carried,
+            tombstones=pa.concat_tables([kept, new.cast(kept.schema)]).combine_chunks(),
+            carried=settled.carried.combine_chunks(),  # each batch of a group would double the number of chunks
             floor=decision.floor,
         )
-        return whole.without_old(now_ms - HORIZON_MS)
 
     def without_old(self, before_ms: int) -> Memory:
         """Give up tombstones from before a wall time; no decision rests on the clock, only how long memory lasts."""

@@ -1,8 +1,12 @@
-"""Gathers the rows of data files that have keys of a batch, and tells which rows of a file stay."""
+"""Gathers the rows of data files that have keys of a batch, and tells which rows of a file stay.
+
+Of most rows the key and the sequence decide; the other columns of a file are decoded only where a row may tie with a
+change, where values are carried on, or where the file is rewritten.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -11,10 +15,11 @@ import pyarrow as pa
 
 from safewrite.changes.decide import Batch, Decision, Known
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Flags, Numbers, among, compared, values_of
+from safewrite.changes.positions import Flags, Numbers, among, compared, meeting, values_of
 from safewrite.changes.reading import loose
-from safewrite.frames.prepare import KEPT_BYTES
 
+KEPT_BYTES = 16 * 2**20
+"""What was read of files is kept up to so many bytes, so that few files of a small table are read twice."""
 FileT = TypeVar("FileT", bound=Hashable)
 
 
@@ -24,44 +29,82 @@ def wanted(batch: Batch) -> dict[str, pa.Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Hits:
-    """The rows of a file that have keys of a batch, and their numbers in it."""
+class Hits:
+    """The rows of a file that have keys of a batch, their numbers in it, and how many rows it has.
+
+    ``is_whole`` says that ``rows`` have all columns of the table; else those besides keys and sequence are NULL.
+    """
 
     rows: pa.Table
     numbers: Numbers
+    of: int
+    is_whole: bool
 
 
 class Touched(Generic[FileT]):
     """The rows of a table that a batch may change, and where each lies; files are named as a format likes.
 
-    A data file never changes, so what was found in it serves every plan of one write.  What was read of a file is kept up to
-    ``KEPT_BYTES`` in all, so that most files are read once.
+    A data file never changes, so what was found in it serves every plan of one write.
     """
 
     def __init__(self, batch: Batch, schema: pa.Schema) -> None:
         self._batch = batch
         self._wanted = wanted(batch)
+        self._names = (*batch.keys, *batch.sequence_by)
+        self._changed = batch.table.select(self._names)
         self._nothing = loose(schema).empty_table()
-        self._found: dict[FileT, _Hits] = {}
+        self._found: dict[FileT, Hits] = {}
         self._owners: list[FileT] = []
         self._numbers = np.zeros(0, np.int64)
         self._goes: dict[FileT, list[int]] = {}
         self._cut: tuple[Any, ...] | None = None
         self._kept: dict[FileT, tuple[Any, int]] = {}
+        self._needs_whole = bool(batch.absent)
 
-    def unseen(self, files: Collection[FileT]) -> list[FileT]:
-        """Begin a plan on these files: those that were not looked through yet; what is known of others is forgotten."""
-        self._found = {file: hits for file, hits in self._found.items() if file in files}
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to look at first."""
+        return self._names
+
+    def unseen(self, files: Collection[FileT], memory: Memory) -> list[FileT]:
+        """Begin a plan on these files: those that must be looked through; what is known of others is forgotten."""
+        self._needs_whole = bool(self._batch.absent) or bool(memory.carried.num_rows)
+        self._found = {
+            file: hits
+            for file, hits in self._found.items()
+            if file in files and (hits.is_whole or not self._needs_whole)
+        }
         self._kept = {file: kept for file, kept in self._kept.items() if file in files}
         self._goes, self._cut = {}, None
         return [file for file in files if file not in self._found]
 
-    def look(self, file: FileT, table: pa.Table, read: object) -> None:
-        """Note the rows of a file that have keys of the batch; ``read`` is what :meth:`kept` gives back."""
-        rows = np.flatnonzero(among(table, self._wanted))
-        self._found[file] = _Hits(table.take(pa.array(rows)), rows)
-        if len(rows) and sum(size for _, size in self._kept.values()) + table.nbytes <= KEPT_BYTES:
-            self._kept[file] = (read, table.nbytes)
+    def search(self, table: pa.Table) -> Hits:
+        """The rows that have keys of the batch, of a table with some columns at least.  Safe in threads."""
+        numbers = np.flatnonzero(among(table, self._wanted))
+        rows = table.take(pa.array(numbers))
+        is_whole = not len(numbers) or set(self._nothing.column_names) <= set(rows.column_names)
+        columns = [
+            rows.column(field.name) if field.name in rows.column_names else pa.nulls(len(numbers), field.type)
+            for field in self._nothing.schema
+        ]
+        return Hits(pa.table(columns, schema=self._nothing.schema), numbers, table.num_rows, is_whole)
+
+    def suffices(self, hits: Hits) -> bool:
+        """Whether these columns are enough to decide by: no row ties with a change, and none carries values on."""
+        if hits.is_whole:
+            return True
+        return not self._needs_whole and not meeting(self._changed, hits.rows.select(self._names)).any()
+
+    def searched(self, read: Callable[[tuple[str, ...] | None], pa.Table]) -> Hits:
+        """The rows of a file, of which ``read`` gives some columns or, for None, all."""
+        hits = self.search(read(self._names))
+        return hits if self.suffices(hits) else self.search(read(None))
+
+    def note(self, file: FileT, hits: Hits, read: object = None, size: int = 0) -> None:
+        """Keep what was found in a file; ``read``, of ``size`` bytes, is what :meth:`kept` gives back."""
+        self._found[file] = hits
+        if len(hits.numbers) and sum(kept for _, kept in self._kept.values()) + size <= KEPT_BYTES:
+            self._kept[file] = (read, size)
 
     def kept(self, file: FileT) -> Any:
         """What was read of a file, once; None if it has to be read again."""
@@ -100,8 +143,16 @@ class Touched(Generic[FileT]):
         """Says which rows of a file go: files that were made of the others serve every plan with the same mark."""
         return file, tuple(sorted(self._goes.get(file, ()))), self._cut
 
+    def gone(self, file: FileT) -> Numbers | None:
+        """The numbers of the rows of a file that go; None if only its rows can tell."""
+        return None if self.is_cut else np.sort(np.asarray(self._goes.get(file, []), np.int64))
+
+    def rows_of(self, file: FileT) -> int:
+        """How many rows a file has that was looked through."""
+        return self._found[file].of
+
     def stays(self, file: FileT, table: pa.Table) -> Flags:
-        """Which rows of a file stay."""
+        """Which rows of a file stay.  Safe in threads."""
         stays = np.ones(table.num_rows, np.bool_)
         stays[self._goes.get(file, [])] = False
         if self._cut is not None:

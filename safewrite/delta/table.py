@@ -36,6 +36,7 @@ from safewrite.write_loop import FRESH_S
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from safewrite.changes.reading import Changes
     from safewrite.delta.log.segment import Checkpoint
     from safewrite.delta.spark.write import Place
     from safewrite.frames import Prepared
@@ -206,7 +207,18 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
     def _plan_group(
         self, members: Sequence[Member], operation: Operation, on: Snapshot | None
     ) -> tuple[Transaction, Callable[..., Any]]:
+        if operation.changes is not None:
+            return self._planner.group_of_changes(members, operation.changes, on or self._existing())
         return self._planner.group(members, on)
+
+    def _read_changes(
+        self, data: Any, operation: Operation, name: Identity, on: Snapshot | None
+    ) -> tuple[Changes, Write]:
+        from safewrite.changes.reading import read
+
+        state = on or self._existing()
+        changes = read(data, self._declared(operation), state.schema, state.partition_by)
+        return changes, self._planner.named_changes(changes, state, name)
 
     def _commit_group(self, plan: Transaction, encode: Callable[..., Any]) -> Group:
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits}

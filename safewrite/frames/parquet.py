@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from safewrite.errors import InternalError
@@ -14,6 +15,11 @@ from safewrite.frames.types import is_bytes, is_text, is_uuid
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
+
+
+_SAMPLES, _SAMPLE_ROWS = 4, 512
+_DISTINCT = 0.9
+"""The part of a sample's values that differ from each other where a dictionary is not worth its time."""
 
 
 class Draft(Protocol[T_co]):
@@ -66,18 +72,26 @@ class ParquetDraft:
     def __init__(self, schema: pa.Schema, compression: str, **options: Any) -> None:
         self._sink = io.BytesIO()
         self._rows = 0
-        leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
-        self._writer = pq.ParquetWriter(
+        self._schema, self._compression, self._options = schema, compression, options
+        self._writer: pq.ParquetWriter | None = None
+
+    def _begun(self, first: pa.Table) -> pq.ParquetWriter:
+        """The writer; its first rows tell which columns are worth a dictionary."""
+        leaves = [leaf for field in self._schema for leaf in _leaves(field.name, field.type)]
+        distinct = _mostly_distinct(first)
+        return pq.ParquetWriter(
             self._sink,
-            schema,
-            compression=compression,
+            self._schema,
+            compression=self._compression,
             # Numbers are mostly distinct in small appends, where a dictionary costs more than it saves.
-            use_dictionary=[path for path, kind in leaves if is_text(kind) or is_bytes(kind)],
+            use_dictionary=[
+                path for path, kind in leaves if (is_text(kind) or is_bytes(kind)) and path not in distinct
+            ],
             write_statistics=[p for p, kind in leaves if not (pa.types.is_floating(kind) or is_uuid(kind))],
             version="2.6",
             store_schema=False,
             use_compliant_nested_type=True,
-            **options,
+            **self._options,
         )
 
     @property
@@ -87,18 +101,38 @@ class ParquetDraft:
 
     def write(self, table: pa.Table) -> None:
         """Append rows as a row group."""
+        if self._writer is None:
+            self._writer = self._begun(table)
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._rows += table.num_rows
 
     def close(self) -> tuple[bytes, pq.FileMetaData]:
         """The finished file and its footer, which was read back; raises InternalError if rows are missing."""
-        self._writer.close()
+        writer = self._writer or self._begun(self._schema.empty_table())
+        writer.close()
         footer = pq.read_metadata(self._sink)
         if footer.num_rows != self._rows:
             raise InternalError(
                 f"A Parquet footer counts {footer.num_rows} rows of the {self._rows} written; please report this."
             )
         return self._sink.getvalue(), footer
+
+
+def _mostly_distinct(table: pa.Table) -> set[str]:
+    """Columns of texts or bytes of which hardly a value comes twice in a sample: a dictionary takes a third of the time to
+    write them, and is given up in the end.  Values that come again far apart are not seen; compression does not see them either.
+    """
+    found: set[str] = set()
+    if table.num_rows < _SAMPLES * _SAMPLE_ROWS:
+        return found
+    starts = [number * (table.num_rows - _SAMPLE_ROWS) // (_SAMPLES - 1) for number in range(_SAMPLES)]
+    sample = pa.concat_tables([table.slice(start, _SAMPLE_ROWS) for start in starts])
+    for field, column in zip(sample.schema, sample.columns, strict=True):
+        if is_text(field.type) or is_bytes(field.type):
+            values = len(column) - column.null_count
+            if values and pc.count_distinct(column).as_py() >= _DISTINCT * values:
+                found.add(field.name)
+    return found
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:

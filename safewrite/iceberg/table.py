@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table as PyIcebergTable
 
+    from safewrite.changes.reading import Changes
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.batch import Origin
@@ -254,7 +255,16 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
     def _plan_group(
         self, members: Sequence[Member], operation: Operation, on: TableVersion | None
     ) -> tuple[AppendPlan, Callable[..., Any]]:
-        return self._planner.group(members, on or self._cached.existing())
+        head = on or self._cached.existing()
+        if operation.changes is not None:
+            return self._planner.group_of_changes(members, operation.changes, head)
+        return self._planner.group(members, head)
+
+    def _read_changes(
+        self, data: Any, operation: Operation, name: Identity, on: TableVersion | None
+    ) -> tuple[Changes, Write]:
+        head = on or self._cached.existing()
+        return self._planner.read_changes(data, self._declared(operation), head, name)
 
     def _commit_group(self, plan: WritePlan, encode: Callable[..., Any]) -> Group:
         assert isinstance(plan, AppendPlan)

@@ -7,6 +7,7 @@ from tests.mutants.killers import Mutant, alone, model
 MEANING, TABLES = alone("changes/test_decide.py"), alone("changes/test_tables.py")
 """A mutant says which of these must fail."""
 UNCHANGED = alone("changes/test_unchanged.py")
+MEMBERS = alone("changes/test_members.py")
 DECIDE = "changes/decide.py"
 DELTA = "delta/write/apply.py"
 CARRY = "changes/carry.py"
@@ -123,5 +124,34 @@ CHANGE_MUTANTS = (
         (("        yield from state.candidate.renew()\n", ""),),
         model("changes-objects", 0),
         "revived: version 2",
+    ),
+    Mutant(
+        "members-in-order",
+        "what members before a member left to be remembered",
+        "changes/many.py",
+        (("        self.memory = self.memory.with_batch(batch, settled, self.now_ms)\n", ""),),
+        MEMBERS,
+        "test_members_in_any_grouping_do_what_the_oracle_says",
+    ),
+    Mutant(
+        "members-at-fault",
+        "the way of a refused member out of its group",
+        "changes/many.py",
+        (("            faults[member.key] = error\n", "            raise\n"),),
+        MEMBERS,
+        "test_a_member_at_fault_does_not_hold_up_the_others_and_leaves_no_trace",
+    ),
+    Mutant(
+        "whole-rows",
+        "the look at whole rows where keys and sequences tie",
+        "changes/touched.py",
+        (
+            (
+                "        return not self._needs_whole and not meeting(self._changed, hits.rows.select(self._names)).any()\n",
+                "        return not self._needs_whole\n",
+            ),
+        ),
+        alone("changes/test_many_files.py"),
+        "test_changes_that_are_there_already_are_duplicates_though_only_their_keys_were_looked_at",
     ),
 )

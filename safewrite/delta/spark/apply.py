@@ -15,8 +15,9 @@ from safewrite.delta.log.actions import FileKey, rows_of
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.spark.files import SparkDelta, find
 from safewrite.delta.spark.write import Place, check_counted, check_values, spark_path, whole_microseconds
-from safewrite.delta.write.apply import ApplyTransaction, may_hold
+from safewrite.delta.write.apply import ApplyTransaction
 from safewrite.delta.write.overwrite import Verdict, check_rewritable
+from safewrite.delta.write.pruning import may_hold
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import columns, possible
 from safewrite.protocol.effects import Effect, Outcome

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from functools import partial
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from safewrite.changes.carry import Settled, settle
+from safewrite.changes.carry import Settled
+from safewrite.changes.decide import Batch
+from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
+from safewrite.changes.many import Outcome as Decided
 from safewrite.changes.memory import Memory
-from safewrite.changes.reading import Changes, Spec, loose
-from safewrite.changes.result import check_accounts, check_result
-from safewrite.changes.touched import Touched, wanted
-from safewrite.delta.data.spans import spans
+from safewrite.changes.reading import Changes, Spec
+from safewrite.changes.result import check_accounts
+from safewrite.changes.touched import Hits, Touched, wanted
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import load_files
@@ -33,27 +32,28 @@ from safewrite.delta.write.overwrite import (
     Verdict,
     check_rewritable,
     damaged,
-    read_rows,
 )
+from safewrite.delta.write.pruning import may_hold
+from safewrite.delta.write.row_files import RowFilesTransaction, size_of
 from safewrite.delta.write.staging import StagedFile, stage
+from safewrite.delta.write.transaction import Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
-from safewrite.frames.predicate import partition_value
+from safewrite.frames.side_by_side import all_of, windows
 from safewrite.protocol import staging
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
-from safewrite.protocol.fetch import fetch, fetch_one
+from safewrite.protocol.fetch import fetch_one
 from safewrite.protocol.keys import MEMORY_APP
+from safewrite.protocol.members import MembersMetError
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
     from safewrite.delta.data.datafiles import DataFile
 
 APP_ID = MEMORY_APP
 """App id of the ``txn`` whose version names the file that remembers deleted keys."""
 _FOLDER = "_safewrite/changes"
-READ_BYTES = 32 * 2**20
-"""Small files are fetched together, up to so many bytes of them."""
+_LOOKED_AT_ONCE = 8
+"""Small files are fetched together, up to so many, and looked through side by side."""
 
 
 def memory_path(number: int) -> str:
@@ -62,15 +62,18 @@ def memory_path(number: int) -> str:
 
 
 @dataclass
-class ApplyTransaction(OverwriteTransaction):
+class ApplyTransaction(RowFilesTransaction):
     """Changes to be applied; the plan is made once no earlier call is known to have applied them."""
 
     operation: str = "MERGE"
     changes: Changes | None = None
+    group: tuple[MemberChanges, ...] = ()
+    """The changes of the members, where the write is a group."""
     spec: Spec | None = None
     memory_number: int = -1
     """Names the file of what is to be remembered after this commit; drawn at random."""
     settled: Settled | None = None
+    decided: Decided | None = None
     remembers: bool = False
     """Whether this commit changes what is remembered."""
     encode: Callable[[Prepared, str], Iterable[DataFile]] | None = None
@@ -79,9 +82,6 @@ class ApplyTransaction(OverwriteTransaction):
     """Whether commits came since the plan that add or remove rows, or change what is remembered."""
     plans: int = 0
     _touched: Touched[FileKey] | None = field(default=None, repr=False)
-    _made: dict[tuple[Any, ...], tuple[Verdict, Sequence[StagedFile], int]] = field(
-        default_factory=dict, repr=False
-    )
     _memory: Memory | None = field(default=None, repr=False)
     _memory_of: int | None = None
     """Which file ``_memory`` is of."""
@@ -90,8 +90,20 @@ class ApplyTransaction(OverwriteTransaction):
     def upserts(self) -> Prepared:
         """The rows that are written: those that win."""
         assert self.state is not None
-        _, settled = self._given()
-        return prepare(settled.rows, self.state.schema, partition_by=self.state.partition_by, named=False)
+        return prepare(
+            self._given().rows, self.state.schema, partition_by=self.state.partition_by, named=False
+        )
+
+    def regrouped(self, files: int) -> Write:
+        """See ``Transaction.regrouped``: its members say what became of their changes, and rows count once."""
+        assert self.decided is not None
+        return described_members(self.write, self.decided, files)
+
+    def without(self, known: Container[str], commit_id: str) -> None:
+        """Go on without the members of these keys, as another commit with other files."""
+        super().without(known, commit_id)
+        self.group = tuple(member for member in self.group if member.key not in known)
+        self._made, self.rewritten = {}, ()
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark writes them for MERGE."""
@@ -118,10 +130,25 @@ class ApplyTransaction(OverwriteTransaction):
             mine.append({"appId": APP_ID, "version": self.memory_number, "lastUpdated": self.timestamp_ms})
         return mine
 
-    def _given(self) -> tuple[Changes, Settled]:
-        if self.changes is None or self.settled is None:
+    def _given(self) -> Settled:
+        if self.settled is None:
             raise InternalError("Changes were committed before they were planned. Please report it.")
-        return self.changes, self.settled
+        return self.settled
+
+    def _batch(self) -> Batch:
+        """The changes that are to be applied, of all members."""
+        if self.group:
+            return whole(self.group)
+        assert self.changes is not None
+        return self.changes.batch
+
+    def _decide(self, touched: Touched[FileKey], memory: Memory) -> Decided:
+        assert self.spec is not None
+        known = touched.known(memory)
+        if self.group:
+            return one_by_one(self.group, self.spec, known, memory, self.timestamp_ms)
+        assert self.changes is not None
+        return alone(self.changes, self.spec, known, memory, self.timestamp_ms)
 
     # --- the plan ---------------------------------------------------------------------------------
     def prepare(self) -> Generator[Effect, Outcome, None]:
@@ -145,37 +172,45 @@ class ApplyTransaction(OverwriteTransaction):
 
         Raises:
             As :meth:`prepare`.
+            MembersMetError: members were committed meanwhile, or are at fault now.
         """
-        if not self.is_stale:
+        if not self.is_stale or self.met:  # the body of a commit is not made while members were met
             return
         before = self.settled
         yield from self._plan()
-        _, settled = self._given()
+        if self.met:
+            raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
+        settled = self._given()
         if before is None or self.encode is None:
             raise InternalError("Changes were committed before they were planned. Please report it.")
         if not settled.has_rows_of(before):
             files = self.encode(self.upserts(), f"{self.commit_id}-plan{self.plans}")
             self.files = yield from stage(files, self.timestamp_ms, self.limits)
-            self.write = replace(self.write, files=len(self.files))
+            count = len(self.files)
+            self.write = self.regrouped(count) if self.group else replace(self.write, files=count)
 
     def _plan(self) -> Generator[Effect, Outcome, None]:
         assert self.state is not None
-        assert self.changes is not None
-        assert self.spec is not None
         self.is_stale, self.plans = False, self.plans + 1
         memory = yield from self._recall_memory()
-        touched = self._touched or Touched[FileKey](self.changes.batch, self.state.schema)
+        touched = self._touched or Touched[FileKey](self._batch(), self.state.schema)
         self._touched = touched
-        yield from self._look(touched)
-        self.settled = settled = settle(self.changes.batch, touched.known(memory))
+        yield from self._look(touched, memory)
+        self.decided = decided = self._decide(touched, memory)
+        if decided.faults:
+            self.met |= decided.faults
+            return  # the others are planned without them
+        self.settled = settled = decided.settled
         decision = settled.decision
-        check_result(self.spec, decision, settled.rows)
         touched.decided(decision, memory)
         yield from self._replace(touched)
         if not touched.is_cut:
-            check_accounts(decision, settled.rows.num_rows, self.removed_rows())
-        yield from self._remember(memory, memory.after(self.changes.batch, settled, self.timestamp_ms))
-        self.write = replace(self.write, rows=settled.rows.num_rows, changes=decision.counts.to_dict())
+            check_accounts(decision, settled.rows.num_rows + decided.again, self.removed_rows())
+        yield from self._remember(memory, decided.memory)
+        if self.group:
+            self.write = self.regrouped(self.write.files)
+        else:
+            self.write = replace(self.write, rows=settled.rows.num_rows, changes=decision.counts.to_dict())
 
     def _recall_memory(self) -> Generator[Effect, Outcome, Memory]:
         assert self.state is not None
@@ -206,45 +241,28 @@ class ApplyTransaction(OverwriteTransaction):
             yield from staging.upload([(memory_path(self.memory_number), after.encode())], self.limits)
 
     # --- rows that are there ----------------------------------------------------------------------
-    def _look(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+    def _look(self, touched: Touched[FileKey], memory: Memory) -> Generator[Effect, Outcome, None]:
         """Read the files that may have keys of the batch."""
         assert self.state is not None
-        assert self.changes is not None
-        keys, live = wanted(self.changes.batch), self.planned().adds
+        keys, live = wanted(self._batch()), self.planned().adds
         new = [
             key
-            for key in touched.unseen(live)
+            for key in touched.unseen(live, memory)
             if may_hold(live[key], keys, self.state.partition_by, self.state.schema)
         ]
         for key in new:
             check_rewritable(live[key])
-        for some in _together(new, live):
-            gets = [Get(unquote(live[key]["path"]), name="apply.get_data") for key in some]
-            answers = yield from fetch(gets, self.limits, name="apply.get_all_data")
-            for key, get, answer in zip(some, gets, answers, strict=True):
-                if isinstance(answer, Missing):
-                    raise damaged(get.path, "it is gone")
-                assert isinstance(answer.value, bytes)
-                read = self._rows(answer.value, live[key])
-                touched.look(key, read[0], read)
+        for some in windows(new, lambda key: size_of(live[key]), files=_LOOKED_AT_ONCE):
+            bodies = yield from self._contents([live[key] for key in some], name="apply.get_data")
+            looks = [
+                partial(self._found, touched, body, live[key]) for key, body in zip(some, bodies, strict=True)
+            ]
+            for key, body, hits in zip(some, bodies, all_of(looks), strict=True):
+                touched.note(key, hits, body, len(body))
+            del bodies, looks  # before the next ones are fetched
 
-    def _rows(self, body: bytes, add: Action) -> tuple[pa.Table, pq.FileMetaData]:
-        """The live rows of a file with all of the table's columns."""
-        assert self.state is not None
-        rows, footer = read_rows(body, add, self.state)
-        wide = loose(self.state.schema)
-        table = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
-        spelled = add.get("partitionValues") or {}
-        columns = [
-            pa.chunked_array(
-                [pa.repeat(pa.scalar(partition_value(spelled.get(f.name), f), f.type), table.num_rows)],
-                f.type,
-            )
-            if f.name in self.state.partition_by
-            else table.column(f.name)
-            for f in wide
-        ]
-        return pa.table(columns, schema=wide), footer
+    def _found(self, touched: Touched[FileKey], body: bytes, add: Action) -> Hits:
+        return touched.searched(lambda names: self._rows(body, add, names)[0])
 
     # --- what goes --------------------------------------------------------------------------------
     def _replace(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
@@ -257,40 +275,12 @@ class ApplyTransaction(OverwriteTransaction):
             check_overwrite(self.state, rewrites=True)
         for key in losing:
             check_rewritable(live[key])
+        yield from self._make([key for key in losing if touched.mark(key) not in self._made], touched)
         staged: list[StagedFile] = []
         for key in losing:
-            mark = touched.mark(key)
-            if mark not in self._made:
-                self._made[mark] = yield from self._without(live[key], key, touched)
-            self.verdicts[key], files, self.kept[key] = self._made[mark]
+            self.verdicts[key], files, self.kept[key] = self._made[touched.mark(key)]
             staged += files
         self.rewritten = tuple(staged)
-
-    def _without(
-        self, add: Action, key: FileKey, touched: Touched[FileKey]
-    ) -> Generator[Effect, Outcome, tuple[Verdict, Sequence[StagedFile], int]]:
-        """What becomes of a file that may lose rows, and how many stay."""
-        table, footer = touched.kept(key) or self._rows((yield from self.body_of(add)), add)
-        stays = touched.stays(key, table)
-        if stays.all():
-            return Verdict.KEEP, (), table.num_rows
-        if not stays.any():
-            return Verdict.REMOVE, (), 0
-        kept = table.filter(pa.array(stays))
-        rest = yield from self._rest(add, kept, footer, len(self._made))
-        return Verdict.REWRITE, rest, kept.num_rows
-
-    def _rest(
-        self, add: Action, kept: pa.Table, footer: pq.FileMetaData, number: int
-    ) -> Generator[Effect, Outcome, Sequence[StagedFile]]:
-        from safewrite.delta.data.calendar import check_calendar
-
-        assert self.state is not None
-        schema = pa.schema([f for f in self.state.schema if f.name not in self.state.partition_by])
-        rows = kept.select(schema.names)
-        check_calendar(footer, rows, add["path"])
-        files = self.remainder(add, prepare(rows, schema, named=False), number)
-        return (yield from stage(files, self.timestamp_ms, self.limits))
 
     # --- what others wrote --------------------------------------------------------------------------
     def check_conflict(self, version: int, commit: Commit) -> None:
@@ -306,34 +296,10 @@ class ApplyTransaction(OverwriteTransaction):
             self.active = self.active.advance(version, commit)
 
 
-def _together(files: Sequence[FileKey], live: Mapping[FileKey, Action]) -> Iterator[list[FileKey]]:
-    """Files that are in memory together while they are looked through: small ones, or one that is large."""
-    some: list[FileKey] = []
-    left_bytes = READ_BYTES
-    for key in files:
-        size = int(live[key].get("size") or 0)
-        if some and size > left_bytes:
-            yield some
-            some, left_bytes = [], READ_BYTES
-        some.append(key)
-        left_bytes -= size
-    if some:
-        yield some
-
-
-# --- files that cannot hold a key -----------------------------------------------------------------------
-def may_hold(
-    add: Action, keys: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema
-) -> bool:
-    """Whether a file may have a row with a key of the batch, as its partition and its statistics tell."""
-    bounds = spans(add, schema, keys)
-    for name, values in keys.items():
-        if not len(values):
-            return False
-        if name in partition_by:
-            here = partition_value((add.get("partitionValues") or {}).get(name), schema.field(name))
-            if here is None or not pc.is_in(pa.scalar(here, values.type), value_set=values).as_py():
-                return False
-        elif name in bounds and not bounds[name].may_hold_any(values):
-            return False
-    return True
+def described_members(group: Write, decided: Decided, files: int) -> Write:
+    """A group whose members say what became of their changes; rows that a later member replaced are not its own."""
+    members = [
+        replace(one, rows=decided.rows[one.key], changes=decided.counts[one.key].to_dict())
+        for one in group.members
+    ]
+    return replace(Write.group(group.key, members, files), rows=decided.settled.rows.num_rows)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path
-from safewrite.delta.write.members import carried, own_info
+from safewrite.delta.write.members import Entry, carried, find_write, own_info
 from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
@@ -21,7 +21,7 @@ from safewrite.delta.write.write import (
     repeat,
     standing,
 )
-from safewrite.errors import CommitUnknownError, ReplayMismatchError
+from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
 from safewrite.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 from safewrite.protocol import keys, staging
 from safewrite.protocol.ask import Limits
@@ -32,7 +32,7 @@ from safewrite.protocol.members import MembersMetError, Met
 from safewrite.protocol.values import LedgerRecord
 
 Encode = Callable[[Sequence[Write]], Iterable[DataFile]]
-Answer = Done | ReplayMismatchError
+Answer = Done | SafewriteError
 
 
 Group: TypeAlias = GroupDone[Done, Write]
@@ -81,6 +81,8 @@ def _write_many(
             yield from _remember(state, None)
             return GroupDone(None, (), state.known)
         yield from candidate.prepare()
+        if candidate.met:
+            continue  # members whose changes are refused
         yield from _stage(candidate, encode, limits)
         try:
             landed = yield from commit(
@@ -117,7 +119,7 @@ def _write_many(
 def _stage(candidate: Transaction, encode: Encode, limits: Limits) -> Generator[Effect, Outcome, None]:
     members = candidate.write.members
     candidate.files = yield from stage(encode(members), candidate.timestamp_ms, limits)
-    candidate.write = Write.group(candidate.write.key, members, len(candidate.files))
+    candidate.write = candidate.regrouped(len(candidate.files))
     put = candidate.member_file
     if put is not None:
         yield from staging.upload([(put.path, put.body)], limits)
@@ -205,10 +207,14 @@ def _recall_landed(
     confirmed = True
     for write, record in landed:
         assert record.version is not None
+        entry: Entry | None = None
         answer = answers[record.version]
         if isinstance(answer, Ok):
             assert isinstance(answer.value, bytes)
-            there = write.key in carried(own_info(answer.value, record.version), (write.key,))
+            found = carried(own_info(answer.value, record.version), (write.key,))
+            there = write.key in found
+            if there and write.changes is not None:  # only the commit tells what became of them
+                entry = yield from find_write(answer.value, record.version, write.key, state.limits)
         else:
             there = (yield from standing(record, record.version, state.limits)) is not None
         if not there:
@@ -220,5 +226,5 @@ def _recall_landed(
         except ReplayMismatchError as error:
             state.known[write.key] = error
         else:
-            state.known[write.key] = repeat(write, record.version, {})
+            state.known[write.key] = repeat(write, record.version, entry or {})
     return confirmed

@@ -8,7 +8,6 @@ file whose rows were not looked at yet is a conflict.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -290,18 +289,24 @@ def check_rewritable(add: Action) -> None:
         )
 
 
-def read_rows(body: bytes, add: Action, state: Snapshot) -> tuple[Prepared, pq.FileMetaData]:
-    """The rows of a data file under the table's schema, without partition columns, and its footer."""
+def read_rows(
+    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None = None
+) -> tuple[Prepared, pq.FileMetaData]:
+    """The rows of a data file under the table's schema, without partition columns, and its footer.
+
+    ``names`` are the columns to be read, if not all.  One thread decodes: several files are read side by side.
+    """
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    schema = pa.schema([f for f in state.schema if f.name not in state.partition_by])
+    asked = {*(state.schema.names if names is None else names)} - {*state.partition_by}
+    schema = pa.schema([f for f in state.schema if f.name in asked])
     try:
-        file = pq.ParquetFile(io.BytesIO(body), coerce_int96_timestamp_unit="us")
-        table = file.read()
+        file = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
+        table = file.read(None if names is None else schema.names, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise damaged(add["path"], str(error)) from error
-    said, count = stats_of(add).get("numRecords"), table.num_rows
+    said, count = stats_of(add).get("numRecords"), file.metadata.num_rows
     if isinstance(said, int) and said != count:
         raise damaged(add["path"], f"it holds {count} rows, not {said}")
     # Columns that were added to the table later are missing in the file and read as NULL.
@@ -315,7 +320,11 @@ def read_rows(body: bytes, add: Action, state: Snapshot) -> tuple[Prepared, pq.F
             # The column was a date when the file was written (typeWidening), which is its midnight now.
             table = table.set_column(at, name, table.column(at).cast(wanted))
     if not table.column_names:
-        table = pa.table({schema.names[0]: pa.nulls(count, schema.types[0])})
+        first = (
+            schema[0] if schema.names else next(f for f in state.schema if f.name not in state.partition_by)
+        )
+        schema = schema if schema.names else pa.schema([first.with_nullable(True)])
+        table = pa.table({first.name: pa.nulls(count, first.type)})
     return prepare(table, schema, schema_mode="merge", named=False), file.metadata
 
 

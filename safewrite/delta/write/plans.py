@@ -15,6 +15,7 @@ from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, joined, prepare
+from safewrite.group import changes_of
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
@@ -22,7 +23,7 @@ from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.version import __version__
 
 if TYPE_CHECKING:
-    from safewrite.changes.reading import Spec
+    from safewrite.changes.reading import Changes, Spec
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
@@ -200,15 +201,40 @@ class Planner:
             UnsafeConfigError: the table forgets transactions, and with them which keys were deleted.
         """
         features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
-        features.check_txns_stay(state, "the deleted keys, and a late change could bring such a row back")
         key = name.key_for(self.new_id, state.version)
         write = Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn, changes={})
+        return self._applying(write, state)
+
+    def _applying(self, write: Write, state: Snapshot) -> dict[str, Any]:
+        features.check_txns_stay(state, "the deleted keys, and a late change could bring such a row back")
         nothing = self.prepare(state.schema.empty_table(), state)
         return {
             **self._common(nothing, write, state),
             "target_file_size": self.target_file_size,
             "memory_number": uuid.UUID(self.new_id()).int >> 65,
         }
+
+    def named_changes(self, changes: Changes, state: Snapshot, name: Identity) -> Write:
+        """A write of changes.
+
+        Raises:
+            UnsafeConfigError: the table forgets batches sooner than they may be replayed (E4).
+        """
+        features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
+        key, fingerprint = name.key_for(self.new_id, state.version), changes.fingerprint
+        return Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn, changes={})
+
+    def group_of_changes(
+        self, members: Sequence[Member], spec: Spec, state: Snapshot
+    ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile]]]:
+        """One transaction that applies the changes of all members."""
+        from safewrite.delta.write.apply import ApplyTransaction
+
+        writes = [member.write for member in members if isinstance(member.write, Write)]
+        group = Write.group(keys.generated(self.new_id(), state.version), writes)
+        made = ApplyTransaction(**self._applying(group, state), group=changes_of(members), spec=spec)
+        made.encode = lambda rows, name: self.encode(rows, made, name)
+        return made, lambda left: self.encode(made.upserts(), made)
 
     def encode(
         self, prepared: Prepared, candidate: Transaction, write_id: str | None = None

@@ -19,6 +19,7 @@ from safewrite.errors import (
     ForeignWriterError,
     Kind,
     ReplayMismatchError,
+    SafewriteError,
     UnsafeConfigError,
 )
 from safewrite.protocol import keys, members
@@ -107,8 +108,8 @@ class Transaction:
     engine_version: str = ""
     found: Entry | None = None
     """How the log describes the write, if it was found there and not in a file of the commit."""
-    met: dict[str, Met | ReplayMismatchError] = field(default_factory=dict)
-    """Members that were found in other commits, by key."""
+    met: dict[str, Met | SafewriteError] = field(default_factory=dict)
+    """Members that were found in other commits, or are at fault, by key."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """What the caller wants ``commitInfo`` to say."""
     positions: Moves = field(default_factory=dict)
@@ -324,10 +325,12 @@ class Transaction:
                 self._check_txn(write, version, commit)
             except ReplayMismatchError as error:
                 self.met[write.key] = error
-        if (
-            not found
-        ):  # else it may be an earlier call of ours; what is left of the group is checked before it goes on
+        if not found:  # else it may be an earlier call of ours; what is left is checked before it goes on
             self._check_moved(version, commit)
+
+    def regrouped(self, files: int) -> Write:
+        """The group once its members' files are made."""
+        return Write.group(self.write.key, self.write.members, files)
 
     def without(self, known: Container[str], commit_id: str) -> None:
         """Go on without the members of these keys, as another commit with other files."""

@@ -29,10 +29,14 @@ class PlanFiles(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ReadRows(Effect):
-    """The live rows of one data file under the table's schema: ``Ok(pa.Table) | Failed | Missing | Unknown``."""
+    """The live rows of one data file under the table's schema: ``Ok(pa.Table) | Failed | Missing | Unknown``.
+
+    ``columns`` are those to be read; None is all of them.
+    """
 
     head: TableVersion
     task: FileScanTask
+    columns: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
         return f"Reading {self.task.file.file_path}"

@@ -82,8 +82,8 @@ class CatalogWorld(World):
                 return self._swap(creation.staged, creation)  # type: ignore[attr-defined, arg-type]
             case PlanFiles(head, row_filter):
                 return self._plan_files(head, row_filter)
-            case ReadRows(head, task):
-                return self._read_rows(head, task)
+            case ReadRows(head, task, columns):
+                return self._read_rows(head, task, columns)
             case _:
                 return super().perform(effect)
 
@@ -131,14 +131,15 @@ class CatalogWorld(World):
         scan = table.scan() if row_filter is None else table.scan(row_filter=row_filter)
         return scan if self.branch == MAIN else scan.use_ref(self.branch)
 
-    def _read_rows(self, head: TableVersion, task: FileScanTask) -> Outcome:
+    def _read_rows(self, head: TableVersion, task: FileScanTask, columns: tuple[str, ...] | None) -> Outcome:
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
         table = table_of(head)
         metadata = table.metadata
         try:
-            scan = ArrowScan(metadata, table.io, metadata.schema(), AlwaysTrue())
+            schema = metadata.schema() if columns is None else metadata.schema().select(*columns)
+            scan = ArrowScan(metadata, table.io, schema, AlwaysTrue())
             return Ok(scan.to_table([task]))
         except Exception as error:  # noqa: BLE001 - as above
             return _scan_meaning(error)

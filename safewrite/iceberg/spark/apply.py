@@ -20,7 +20,8 @@ from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.spark import scan
 from safewrite.iceberg.spark.write import Written, check_layout, data_files
-from safewrite.iceberg.write.apply import ApplyPlan, Mark
+from safewrite.iceberg.write.apply import ApplyPlan
+from safewrite.iceberg.write.row_files import Mark
 from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
 from safewrite.protocol.iceberg.head import TableVersion
 

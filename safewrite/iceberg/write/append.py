@@ -6,7 +6,7 @@ from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from safewrite.errors import ConflictError, Kind, ReplayMismatchError
+from safewrite.errors import ConflictError, Kind, SafewriteError
 from safewrite.iceberg.catalog.commit_request import CommitRequest
 from safewrite.iceberg.data.manifests import (
     added_manifest,
@@ -65,8 +65,8 @@ class AppendPlan:
     """What the caller wants the summary to say."""
     positions: Moves = field(default_factory=dict)
     """How far this snapshot takes the caller's sources."""
-    met: dict[str, Met | ReplayMismatchError] = field(default_factory=dict)
-    """Writes that were found in other snapshots, by key."""
+    met: dict[str, Met | SafewriteError] = field(default_factory=dict)
+    """Writes that were found in other snapshots, or are at fault, by key."""
     attempt: int = 0
     bound: TableVersion | None = None
     _manifest: ManifestFile | None = field(default=None, repr=False)

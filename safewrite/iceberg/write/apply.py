@@ -9,38 +9,40 @@ that neither expiry of snapshots nor removal of orphan files, by whatever engine
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import Settled, settle
+from safewrite.changes.carry import Settled
+from safewrite.changes.decide import Batch, Known
+from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
+from safewrite.changes.many import Outcome as Decided
 from safewrite.changes.memory import Memory
-from safewrite.changes.positions import Flags, Numbers
-from safewrite.changes.reading import Changes, Spec, loose
-from safewrite.changes.result import check_accounts, check_result
+from safewrite.changes.reading import Changes, Spec
+from safewrite.changes.result import check_accounts
 from safewrite.changes.touched import Touched
 from safewrite.errors import InternalError, Kind, StorageError
-from safewrite.frames import prepare
 from safewrite.frames.predicate import Both, Compare, Predicate
 from safewrite.frames.replace_where import EVERYTHING
-from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
+from safewrite.iceberg.catalog.effects import PlanFiles
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import MEMORY, MEMORY_OF, memory_of
 from safewrite.iceberg.write import puffin
 from safewrite.iceberg.write.expressions import may_match
-from safewrite.iceberg.write.overwrite import ReplacePlan, refuse_misread, unplanned
-from safewrite.iceberg.write.staging import Staging
+from safewrite.iceberg.write.overwrite import unplanned
+from safewrite.iceberg.write.row_files import Mark, RowFilesPlan
+from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask, unanswered
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome, Put, WallClock
-from safewrite.protocol.fetch import fetch
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.members import MembersMetError
 
 if TYPE_CHECKING:
-    from pyiceberg.manifest import DataFile, ManifestFile
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Operation
 
@@ -50,42 +52,22 @@ TAG = "safewrite-changes"
 """The tag that keeps the snapshot whose statistics that file is."""
 BLOB = "safewrite-changes-v1"
 FOREVER_MS = 2**63 - 1
-Mark = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Loss:
-    """What becomes of a file: how many rows it loses, whether it goes, the files of its other rows or of its deletions."""
-
-    rows: int = 0
-    removes: bool = False
-    rest: Sequence[DataFile] = ()
-    deletes: Sequence[DataFile] = ()
-    kept: int = 0
-    """How many rows ``rest`` has."""
 
 
 @dataclass
-class ApplyPlan(ReplacePlan):
+class ApplyPlan(RowFilesPlan):
     """Changes to be applied.  Files that were rewritten serve every attempt in which the same rows stay."""
 
     changes: Changes | None = None
+    group: tuple[MemberChanges, ...] = ()
+    """The changes of the members, where the write is a group."""
     spec: Spec | None = None
     _memory: puffin.Puffin | None = field(default=None, repr=False)
     _memory_location: str = ""
     _touched: Touched[Mark] | None = field(default=None, repr=False)
-    _losses: dict[tuple[Any, ...], _Loss] = field(default_factory=dict, repr=False)
-    _deletes: list[DataFile] = field(default_factory=list, repr=False)
-    """Delete files that the snapshot adds."""
     _inserted: dict[bytes | None, Sequence[DataFile]] = field(default_factory=dict, repr=False)
-    _stores: int = 0
     _known: tuple[str, Memory] | None = field(default=None, repr=False)
     """What a file of what is remembered says; none is ever changed."""
-    _dropped_rows: int = 0
-
-    def removed_rows(self) -> int | None:
-        """How many rows the snapshot removes."""
-        return self._dropped_rows
 
     @property
     def operation(self) -> Operation:
@@ -97,18 +79,22 @@ class ApplyPlan(ReplacePlan):
     # --- the plan -----------------------------------------------------------------------------------
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
         """Decide about every change on the files of the base that may hold its key."""
-        if self.changes is None or self.spec is None:
+        if self.spec is None or (self.changes is None and not self.group):
             raise InternalError("Changes were committed before they were read. Please report it.")
         schema = arrow_schema(table_of(head).metadata.schema())
         memory = yield from self._recalled(head, self.spec, schema)
-        tasks = yield from self._tasks(head, _bounds(self.changes))
-        touched = self._touched = self._touched or Touched[Mark](self.changes.batch, schema)
-        for file in touched.unseen(tasks):
-            table = yield from self._rows(head, tasks[file], schema)
-            touched.look(file, table, table)
-        settled = settle(self.changes.batch, touched.known(memory))
+        tasks = yield from self._tasks(head, _bounds(self._batch()))
+        touched = self._touched = self._touched or Touched[Mark](self._batch(), schema)
+        yield from self._look(head, tasks, touched, memory, schema)
+        clock = yield WallClock()
+        assert isinstance(clock, Ok)
+        assert isinstance(clock.value, int)
+        decided = self._decide(self.spec, touched.known(memory), memory, clock.value)
+        if decided.faults:
+            self.met |= decided.faults
+            raise MembersMetError("Members of this group are at fault. Nothing of it was committed.")
+        settled = decided.settled
         decision = settled.decision
-        check_result(self.spec, decision, settled.rows)
         touched.decided(decision, memory)
         if touched.is_cut:
             tasks = yield from self._tasks(head, EVERYTHING)
@@ -116,17 +102,28 @@ class ApplyPlan(ReplacePlan):
         yield from self._replace(head, tasks, touched, schema)
         yield from self._insert(head, settled, schema)
         if not touched.is_cut:
-            check_accounts(decision, settled.rows.num_rows, self._dropped_rows)
-        clock = yield WallClock()
-        assert isinstance(clock, Ok)
-        assert isinstance(clock.value, int)
-        yield from self._remember(head, memory, memory.after(self.changes.batch, settled, clock.value))
-        self.write = replace(
-            self.write,
-            rows=settled.rows.num_rows,
-            files=len(self._rewritten),
-            changes=decision.counts.to_dict(),
-        )
+            check_accounts(decision, settled.rows.num_rows + decided.again, self._dropped_rows)
+        yield from self._remember(head, memory, decided.memory)
+        self.write = _described(self.write, decided, len(self._rewritten))
+
+    def _batch(self) -> Batch:
+        """The changes that are to be applied, of all members."""
+        if self.group:
+            return whole(self.group)
+        assert self.changes is not None
+        return self.changes.batch
+
+    def _decide(self, spec: Spec, known: Known, memory: Memory, now_ms: int) -> Decided:
+        if self.group:
+            return one_by_one(self.group, spec, known, memory, now_ms)
+        assert self.changes is not None
+        return alone(self.changes, spec, known, memory, now_ms)
+
+    def without(self, known: Container[str], write_id: str) -> None:
+        """Go on without the members of these keys, as another snapshot with other files."""
+        super().without(known, write_id)
+        self.group = tuple(member for member in self.group if member.key not in known)
+        self._losses, self._inserted = {}, {}
 
     def _tasks(
         self, head: TableVersion, predicate: Predicate
@@ -142,96 +139,6 @@ class ApplyPlan(ReplacePlan):
             for task in outcome.value
         }
 
-    def _rows(
-        self, head: TableVersion, task: FileScanTask, schema: pa.Schema
-    ) -> Generator[Effect, Outcome, pa.Table]:
-        effect = ReadRows(head, task, name="apply.read_rows")
-        outcome = yield from ask(effect, self.limits)
-        if not isinstance(outcome, Ok):
-            raise unplanned(effect, outcome)
-        rows = prepare(outcome.value, schema, named=False)
-        wide = loose(schema)
-        return pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in rows.tables())])
-
-    # --- what goes and what comes --------------------------------------------------------------------
-    def _replace(
-        self,
-        head: TableVersion,
-        tasks: dict[Mark, FileScanTask],
-        touched: Touched[Mark],
-        schema: pa.Schema,
-    ) -> Generator[Effect, Outcome, None]:
-        """Rewrite the files that lose rows."""
-        for file, task in tasks.items():
-            if not touched.may_lose(file):
-                continue
-            mark = touched.mark(file)
-            if mark not in self._losses:
-                self._losses[mark] = yield from self._without(head, file, task, touched, schema)
-            loss = self._losses[mark]
-            self._dropped_rows += loss.rows
-            self._rewritten += loss.rest
-            self._kept += loss.kept
-            self._deletes += loss.deletes
-            if loss.removes:
-                self._removed.append(task.file)
-
-    def _without(
-        self,
-        head: TableVersion,
-        file: Mark,
-        task: FileScanTask,
-        touched: Touched[Mark],
-        schema: pa.Schema,
-    ) -> Generator[Effect, Outcome, _Loss]:
-        """What becomes of a file that may lose rows."""
-        table = touched.kept(file)
-        if table is None:
-            table = yield from self._rows(head, task, schema)
-        stays = touched.stays(file, table)
-        if stays.all() and table.num_rows:
-            return _Loss()
-        if not stays.any():
-            return _Loss(table.num_rows, removes=True)
-        goes = int((~stays).sum())
-        deletes = yield from self._marked(head, task, stays)
-        if deletes:
-            return _Loss(goes, deletes=deletes)
-        refuse_misread(task, schema)
-        rest = yield from self._stored(head, table.filter(pa.array(stays)), schema)
-        return _Loss(goes, True, rest, kept=len(stays) - goes)
-
-    def _marked(
-        self, head: TableVersion, task: FileScanTask, stays: Flags
-    ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
-        """A delete file of the rows that go, where the table is merge-on-read; nothing where the file must be rewritten."""
-        from safewrite.iceberg.write import position_deletes
-
-        if not position_deletes.is_asked(table_of(head).metadata) or not position_deletes.is_plain(task):
-            return ()
-        gets = [Get(one.file_path, name="apply.get_deletes") for one in task.delete_files]
-        answers = yield from fetch(gets, self.limits, name="apply.get_all_deletes")
-        bodies = [one.value for one in answers if isinstance(one, Ok) and isinstance(one.value, bytes)]
-        live = position_deletes.live_positions(task, bodies)
-        if len(bodies) != len(gets) or len(live) != len(stays):
-            return ()
-        return ((yield from self.marked_as_gone(head, task, live[~stays])),)
-
-    def marked_as_gone(
-        self, head: TableVersion, task: FileScanTask, positions: Numbers
-    ) -> Generator[Effect, Outcome, DataFile]:
-        """Upload a delete file of some rows of a data file."""
-        from safewrite.iceberg.write import position_deletes
-
-        self._stores += 1
-        name = f"{self.write_id}-d{self._stores}-deletes.parquet"
-        path = table_of(head).location_provider().new_data_location(name)
-        staged = position_deletes.encoded(task.file, positions, path)
-        staging = Staging(self.limits)
-        yield from staging.upload([staged])
-        yield from staging.complete(())
-        return staged.data_file
-
     def _insert(
         self, head: TableVersion, settled: Settled, schema: pa.Schema
     ) -> Generator[Effect, Outcome, None]:
@@ -244,39 +151,6 @@ class ApplyPlan(ReplacePlan):
             files = yield from self._stored(head, rows, schema)
             self._inserted = {wins: files}
         self._rewritten += self._inserted[wins]
-
-    def _stored(
-        self, head: TableVersion, rows: pa.Table, schema: pa.Schema
-    ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
-        """Data files of rows."""
-        self._stores += 1
-        staging = Staging(self.limits)
-        yield from staging.upload(self.encoded(rows, head, schema, self._stores))
-        yield from staging.complete(())
-        return tuple(staging.data_files)
-
-    # --- manifests ------------------------------------------------------------------------------------
-    @property
-    def counted(self) -> Sequence[DataFile]:
-        """Every file that the summary counts as added."""
-        return [*self.added, *self._deletes]
-
-    def new_manifests(
-        self, head: TableVersion
-    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
-        """The manifests of the snapshot on this base, those of delete files last."""
-        from safewrite.iceberg.write import position_deletes
-
-        manifests, puts = yield from super().new_manifests(head)
-        for spec_id in sorted({one.spec_id for one in self._deletes}):
-            location = self.new_location(head, f"{self.write_id}-{self.attempt}-d{spec_id}.avro")
-            files = [one for one in self._deletes if one.spec_id == spec_id]
-            made, body = position_deletes.manifest(
-                table_of(head).metadata, self.schema, self.snapshot_id, files, location
-            )
-            manifests.append(made)
-            puts = (*puts, Put(location, body, name="stage.put_manifest"))
-        return manifests, puts
 
     # --- what is remembered ---------------------------------------------------------------------------
     def _recalled(
@@ -360,11 +234,23 @@ def _forgotten(location: str, why: str) -> StorageError:
     )
 
 
-def _bounds(changes: Changes) -> Predicate:
+def _described(write: Write, decided: Decided, files: int) -> Write:
+    """A write that says what became of its changes; of a group each member does, and rows count once."""
+    rows = decided.settled.rows.num_rows
+    if not write.members:
+        return replace(write, rows=rows, files=files, changes=decided.settled.decision.counts.to_dict())
+    members = [
+        replace(one, rows=decided.rows[one.key], changes=decided.counts[one.key].to_dict())
+        for one in write.members
+    ]
+    return replace(Write.group(write.key, members, files), rows=rows)
+
+
+def _bounds(batch: Batch) -> Predicate:
     """A condition that rows with keys of the batch satisfy, by the lowest and highest value of each key column."""
     parts: list[Predicate] = []
-    for name in changes.batch.keys:
-        values = pc.drop_null(changes.batch.table.column(name))
+    for name in batch.keys:
+        values = pc.drop_null(batch.table.column(name))
         if len(values):
             ends = pc.min_max(values)
             parts += [Compare(name, ">=", ends["min"].as_py()), Compare(name, "<=", ends["max"].as_py())]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from safewrite.errors import CommitUnknownError, ReplayMismatchError
+from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.write import (
@@ -15,6 +15,7 @@ from safewrite.iceberg.write.write import (
     Resolved,
     base_of,
     committed,
+    described,
     landed_and_expired,
     newest,
     repeated,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile
 
 Encode = Callable[[Sequence[Write]], "Iterable[StagedFile]"]
-Answer = Done | ReplayMismatchError | CommitUnknownError
+Answer = Done | SafewriteError
 
 
 Group: TypeAlias = GroupDone[Done, Write]
@@ -174,6 +175,10 @@ def _earlier(
     if record.version is None:
         return (yield from landed_and_expired(record.key, record.base_version, state.head, state.limits))
     if stands(record.version, state.head):
+        if (
+            write.changes is not None and record.version in state.head.summaries
+        ):  # only the snapshot tells of them
+            return (yield from described(state.head, record.version, write.key, state.limits))
         return Resolved(record.version, record.fingerprint, int(record.fingerprint.split(":")[1]), 0)
     # It was rolled back, so whatever comes instead is what the ledger is to know.
     state.records[write.key] = LedgerRecord(write.key, base_of(state.head), write.fingerprint)

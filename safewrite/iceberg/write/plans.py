@@ -13,6 +13,7 @@ import pyarrow as pa
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, joined, prepare
 from safewrite.given import reading
+from safewrite.group import changes_of
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.write.append import AppendPlan, LastList
@@ -26,7 +27,7 @@ from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 
 if TYPE_CHECKING:
-    from safewrite.changes.reading import Spec
+    from safewrite.changes.reading import Changes, Spec
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.where import Where
@@ -85,6 +86,28 @@ class Planner:
         key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
         write = Write(key, str(fingerprint), 0, txn=name.txn, changes={})
         return {**self._common(write, head, None), "target_file_size": self._target(head)}
+
+    def read_changes(
+        self, data: Any, spec: Spec, head: TableVersion, name: Identity
+    ) -> tuple[Changes, Write]:
+        """The changes of a member of a group, and their write."""
+        from safewrite.changes.reading import read
+
+        changes = read(data, spec, arrow_schema(table_of(head).metadata.schema()))
+        key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
+        return changes, Write(key, str(changes.fingerprint), 0, txn=name.txn, changes={})
+
+    def group_of_changes(
+        self, members: Sequence[Member], spec: Spec, head: TableVersion
+    ) -> tuple[AppendPlan, Callable[[Sequence[Write]], Iterable[StagedFile]]]:
+        """One plan that applies the changes of all members."""
+        from safewrite.iceberg.write.apply import ApplyPlan
+
+        writes = [member.write for member in members if isinstance(member.write, Write)]
+        key = keys.generated(self.new_id(), EMPTY if head.current is None else head.current)
+        common = self._common(Write.group(key, writes), head, None)
+        plan = ApplyPlan(**common, target_file_size=self._target(head), group=changes_of(members), spec=spec)
+        return plan, lambda left: ()
 
     def _overwrite(
         self,

@@ -23,7 +23,7 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
 )
 
-from safewrite.changes.positions import Numbers
+from safewrite.changes.positions import Flags, Numbers
 from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.data.datafiles import StagedFile
 from safewrite.iceberg.data.manifests import compression, entry
@@ -74,14 +74,15 @@ def encoded(file: DataFile, positions: Numbers, path: str) -> StagedFile:
     return StagedFile(path, sink.getvalue(), described)
 
 
-def live_positions(task: FileScanTask, bodies: Sequence[bytes]) -> Numbers:
-    """The places of the rows of a data file that its delete files, ``bodies``, leave."""
-    gone = [np.zeros(0, np.int64)]
+def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> Flags:
+    """Which rows of a data file its delete files, ``bodies``, leave."""
+    live = np.ones(task.file.record_count, np.bool_)
     for body in bodies:
         table = pq.read_table(io.BytesIO(body), columns=["file_path", "pos"])
         ours = table.filter(pc.equal(table.column("file_path"), task.file.file_path))
-        gone.append(np.asarray(ours.column("pos").to_numpy(), np.int64))
-    return np.setdiff1d(np.arange(task.file.record_count), np.concatenate(gone))
+        places = np.asarray(ours.column("pos").to_numpy(), np.int64)
+        live[places[places < len(live)]] = False
+    return live
 
 
 def is_plain(task: FileScanTask) -> bool:

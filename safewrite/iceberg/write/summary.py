@@ -56,6 +56,8 @@ class Write:
         named: dict[str, Any] = {"txn": list(self.txn)} if self.txn else {}
         if self.volatile:
             named["volatile"] = list(self.volatile)
+        if self.changes is not None:
+            named["changes"] = dict(self.changes)
         return {
             "key": self.key,
             "fingerprint": self.fingerprint,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safewrite import receipt
-from safewrite.errors import CommitUnknownError, ReplayMismatchError
+from safewrite.errors import CommitUnknownError, SafewriteError
 from safewrite.iceberg.write import members
 from safewrite.iceberg.write.summary import Write
 from safewrite.operation import keyed_until_landed
@@ -47,7 +47,7 @@ class WritePlan(Plan, Protocol):
     staging: Staging
     bound: TableVersion | None
     """The base of the last attempt."""
-    met: dict[str, Met | ReplayMismatchError]
+    met: dict[str, Met | SafewriteError]
     """Where its writes were found, by key."""
 
     def removed_rows(self) -> int | None:

@@ -1,0 +1,158 @@
+"""Rewrites data files without some of their rows, a few at a time.
+
+In memory are the files that are worked on, those that go up and those that come next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from safewrite.changes.reading import loose
+from safewrite.changes.touched import Touched
+from safewrite.delta.log.actions import Action, FileKey
+from safewrite.delta.write.overwrite import OverwriteTransaction, Verdict, damaged, read_rows
+from safewrite.delta.write.staging import StagedFile, stage
+from safewrite.frames import prepare
+from safewrite.frames.predicate import partition_value
+from safewrite.frames.side_by_side import Begun, windows
+from safewrite.protocol.effects import Effect, Get, Missing, Outcome
+from safewrite.protocol.fetch import fetch
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+    from safewrite.delta.data.datafiles import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What becomes of a file, how many of its rows stay, and the files that they are in then."""
+
+    verdict: Verdict
+    rows: int
+    files: Sequence[DataFile] = ()
+
+
+@dataclass
+class RowFilesTransaction(OverwriteTransaction):
+    """A write that takes single rows out of files.  What was made of a file serves every plan in which the same rows stay."""
+
+    _made: dict[tuple[Any, ...], tuple[Verdict, Sequence[StagedFile], int]] = field(
+        default_factory=dict, repr=False
+    )
+    _rests: int = 0
+    """How many files were rewritten so far, in all plans."""
+
+    def _contents(self, adds: Sequence[Action], name: str) -> Generator[Effect, Outcome, list[bytes]]:
+        """The bytes of live data files, asked for together.
+
+        Raises:
+            StorageError: one is gone, or the store gave no answer.
+        """
+        gets = [Get(unquote(add["path"]), name=name) for add in adds]
+        answers = yield from fetch(gets, self.limits, name="apply.get_all_data")
+        bodies = []
+        for get, answer in zip(gets, answers, strict=True):
+            if isinstance(answer, Missing):
+                raise damaged(get.path, "it is gone")
+            assert isinstance(answer.value, bytes)
+            bodies.append(answer.value)
+        return bodies
+
+    def _rows(
+        self, body: bytes, add: Action, names: Sequence[str] | None = None
+    ) -> tuple[pa.Table, pq.FileMetaData]:
+        """The live rows of a file with all of the table's columns, or with some."""
+        assert self.state is not None
+        rows, footer = read_rows(body, add, self.state, names)
+        wide = loose(self.state.schema)
+        if names is not None:
+            wide = pa.schema([wide.field(name) for name in names])
+        table = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
+        spelled = add.get("partitionValues") or {}
+        columns = [
+            pa.chunked_array(
+                [pa.repeat(pa.scalar(partition_value(spelled.get(f.name), f), f.type), table.num_rows)],
+                f.type,
+            )
+            if f.name in self.state.partition_by
+            else table.column(f.name)
+            for f in wide
+        ]
+        return pa.table(columns, schema=wide), footer
+
+    def _make(self, losing: Sequence[FileKey], touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+        """Make and upload the files of rows that stay: a few at a time, while those before go up and those after come."""
+        live = self.planned().adds
+        alone = len(losing) == 1
+        before: tuple[list[FileKey], Begun[_Rest]] | None = None
+        try:
+            for some in windows(losing, lambda key: size_of(live[key])):
+                bodies = yield from self._contents_again(some, touched)
+                made = before[1].results() if before else []
+                calls = [
+                    partial(self._without, live[key], key, touched, body, self._rests + number)
+                    for number, (key, body) in enumerate(zip(some, bodies, strict=True))
+                ]
+                self._rests += len(some)
+                last, before = before, (some, Begun(calls, alone=alone))
+                del bodies, calls
+                if last:
+                    yield from self._upload(last[0], made, touched)
+                del made, last
+            if before:
+                yield from self._upload(before[0], before[1].results(), touched)
+        finally:
+            if before:
+                before[1].forget()
+
+    def _contents_again(
+        self, some: Sequence[FileKey], touched: Touched[FileKey]
+    ) -> Generator[Effect, Outcome, list[bytes]]:
+        live = self.planned().adds
+        kept = {key: touched.kept(key) for key in some}
+        lacking = [key for key in some if kept[key] is None]
+        fetched = yield from self._contents([live[key] for key in lacking], name="overwrite.get_data")
+        kept |= dict(zip(lacking, fetched, strict=True))
+        return [kept[key] for key in some]
+
+    def _upload(
+        self, some: Sequence[FileKey], made: Sequence[_Rest], touched: Touched[FileKey]
+    ) -> Generator[Effect, Outcome, None]:
+        files = [file for rest in made for file in rest.files]
+        staged = iter((yield from stage(files, self.timestamp_ms, self.limits)))
+        for key, rest in zip(some, made, strict=True):
+            own = tuple(next(staged) for _ in rest.files)
+            self._made[touched.mark(key)] = rest.verdict, own, rest.rows
+
+    def _without(
+        self, add: Action, key: FileKey, touched: Touched[FileKey], body: bytes, number: int
+    ) -> _Rest:
+        """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
+        from safewrite.delta.data.calendar import check_calendar
+
+        assert self.state is not None
+        table, footer = self._rows(body, add)
+        del body
+        stays = touched.stays(key, table)
+        if stays.all():
+            return _Rest(Verdict.KEEP, table.num_rows)
+        if not stays.any():
+            return _Rest(Verdict.REMOVE, 0)
+        schema = pa.schema([f for f in self.state.schema if f.name not in self.state.partition_by])
+        kept = table.select(schema.names).filter(pa.array(stays))
+        del table
+        check_calendar(footer, kept, add["path"])
+        files = tuple(self.remainder(add, prepare(kept, schema, named=False), number))
+        return _Rest(Verdict.REWRITE, kept.num_rows, files)
+
+
+def size_of(add: Action) -> int:
+    """The bytes of a file, as the log says."""
+    return int(add.get("size") or 0)

@@ -1,0 +1,72 @@
+"""Decodes and encodes files side by side in a few threads: pure work on bytes and rows, whose results keep their order.
+
+Arrow works outside of Python's lock, so files are made by as many cores as there are, and while others are uploaded.  Only
+what asks nobody may run here: requests are effects, performed one after another or together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+FILES_AT_ONCE = max(2, min(4, os.cpu_count() or 1))
+"""Files that are worked on at a time; two at least, for one may wait for its upload."""
+BYTES_AT_ONCE = 32 * 2**20
+"""Files that are larger than this together are worked on one by one."""
+
+
+@lru_cache(maxsize=1)
+def _pool_of(process: int) -> ThreadPoolExecutor:
+    """One pool for all tables of a process; a forked child makes its own, for threads do not survive."""
+    return ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="safewrite-rows")
+
+
+class Begun(Generic[T]):
+    """Calls that are under way; a single one is made when its result is asked for, without a thread."""
+
+    def __init__(self, calls: Sequence[Callable[[], T]], *, alone: bool = False) -> None:
+        self._calls = calls if alone else ()
+        self._futures: list[Future[T]] = []
+        if not alone:
+            pool = _pool_of(os.getpid())
+            self._futures = [pool.submit(call) for call in calls]
+
+    def results(self) -> list[T]:
+        """What the calls returned, in their order; what the first of them raised is raised."""
+        return [*(call() for call in self._calls), *(future.result() for future in self._futures)]
+
+    def forget(self) -> None:
+        """Do not begin what has not begun: nobody will ask for it."""
+        for future in self._futures:
+            future.cancel()
+
+
+def all_of(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """The results of some calls, in their order."""
+    begun = Begun(calls, alone=len(calls) == 1)
+    try:
+        return begun.results()
+    finally:
+        begun.forget()
+
+
+def windows(
+    items: Sequence[T], size_of: Callable[[T], int], *, files: int = FILES_AT_ONCE
+) -> Iterator[list[T]]:
+    """Files that are in memory together: a few small ones, or one that is large."""
+    some: list[T] = []
+    left_bytes = BYTES_AT_ONCE
+    for item in items:
+        size = size_of(item)
+        if some and (size > left_bytes or len(some) >= files):
+            yield some
+            some, left_bytes = [], BYTES_AT_ONCE
+        some.append(item)
+        left_bytes -= size
+    if some:
+        yield some

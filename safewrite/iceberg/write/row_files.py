@@ -1,0 +1,365 @@
+"""Looks through the data files that a batch of changes touches, and rewrites them or marks their rows as gone.
+
+Files are read, and made, a few at a time: in memory are those that are worked on, those that go up and those that come next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from safewrite.changes.memory import Memory
+from safewrite.changes.positions import Flags, Numbers
+from safewrite.changes.reading import loose
+from safewrite.changes.touched import Touched
+from safewrite.frames import prepare
+from safewrite.frames.side_by_side import Begun, windows
+from safewrite.iceberg.catalog.effects import ReadRows
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.overwrite import ReplacePlan, refuse_misread, unplanned
+from safewrite.iceberg.write.staging import Staging
+from safewrite.protocol.ask import ask
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, Together
+from safewrite.protocol.fetch import fetch
+from safewrite.protocol.iceberg.head import TableVersion
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile, ManifestFile
+    from pyiceberg.table import FileScanTask
+
+    from safewrite.iceberg.data.datafiles import StagedFile
+
+WHOLE_BYTES = 2**20
+"""Files up to this size are read whole at once: their other columns cost less than another request."""
+_LOOKED_AT_ONCE, _MARKED_AT_ONCE = 8, 64
+Mark = tuple[str, ...]
+"""A data file and its delete files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What becomes of a file: how many rows it loses, whether it goes, the files of its other rows or of its deletions."""
+
+    rows: int = 0
+    removes: bool = False
+    rest: Sequence[DataFile] = ()
+    deletes: Sequence[DataFile] = ()
+    kept: int = 0
+    """How many rows ``rest`` has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What becomes of a file, and files of its other rows that are still to be uploaded."""
+
+    loss: Loss
+    files: Sequence[StagedFile] = ()
+
+
+@dataclass
+class RowFilesPlan(ReplacePlan):
+    """A plan that takes single rows out of files.  What was made of a file serves every attempt in which the same rows stay."""
+
+    _losses: dict[tuple[Any, ...], Loss] = field(default_factory=dict, repr=False)
+    _deletes: list[DataFile] = field(default_factory=list, repr=False)
+    """Delete files that the snapshot adds."""
+    _live: dict[Mark, Flags | None] = field(default_factory=dict, repr=False)
+    """Which rows of a file are live, where rows of it are marked as gone; None where that is not known."""
+    _stores: int = 0
+    _dropped_rows: int = 0
+
+    def removed_rows(self) -> int | None:
+        """How many rows the snapshot removes."""
+        return self._dropped_rows
+
+    # --- rows that are there ----------------------------------------------------------------------
+    def _look(
+        self,
+        head: TableVersion,
+        tasks: dict[Mark, FileScanTask],
+        touched: Touched[Mark],
+        memory: Memory,
+        schema: pa.Schema,
+    ) -> Generator[Effect, Outcome, None]:
+        """Look through files: keys and sequences first, of small files all columns at once."""
+        new = touched.unseen(tasks, memory)
+        small = [
+            file
+            for file in new
+            if tasks[file].file.file_size_in_bytes <= WHOLE_BYTES and not self._marks(head, tasks[file])
+        ]
+        large = [file for file in new if file not in small]
+        for columns, files in ((None, small), (touched.columns, large)):
+            for some in windows(files, lambda file: _size(tasks[file]), files=_LOOKED_AT_ONCE):
+                tables = yield from self._live_rows(
+                    head, {file: tasks[file] for file in some}, schema, columns
+                )
+                found = [touched.search(table) for table in tables]
+                for file, hits, table in zip(some, found, tables, strict=True):
+                    if touched.suffices(hits):
+                        touched.note(file, hits, *((table, table.nbytes) if columns is None else ()))
+                    else:
+                        (whole,) = yield from self._rows(head, [tasks[file]], schema)
+                        touched.note(file, touched.search(whole), whole, whole.nbytes)
+                del tables
+
+    def _live_rows(
+        self,
+        head: TableVersion,
+        tasks: dict[Mark, FileScanTask],
+        schema: pa.Schema,
+        columns: tuple[str, ...] | None,
+    ) -> Generator[Effect, Outcome, list[pa.Table]]:
+        """As :meth:`_rows`; where rows are marked as gone we leave them out, for PyIceberg takes longer to do so than to read."""
+        from pyiceberg.table import FileScanTask
+
+        marked = [file for file, task in tasks.items() if task.delete_files and self._marks(head, task)]
+        for file in marked:
+            self._live[file] = yield from self._read_live(tasks[file])
+        bare = [
+            task if self._live.get(file) is None else FileScanTask(task.file) for file, task in tasks.items()
+        ]
+        tables = yield from self._rows(head, bare, schema, columns)
+        for number, (file, task) in enumerate(tasks.items()):
+            live = self._live.get(file)
+            if live is not None and len(live) == tables[number].num_rows:
+                tables[number] = tables[number].filter(pa.array(live))
+            elif live is not None:  # the file has other rows than its entry says
+                self._live[file] = None
+                (tables[number],) = yield from self._rows(head, [task], schema, columns)
+        return tables
+
+    def _rows(
+        self,
+        head: TableVersion,
+        tasks: Sequence[FileScanTask],
+        schema: pa.Schema,
+        columns: tuple[str, ...] | None = None,
+    ) -> Generator[Effect, Outcome, list[pa.Table]]:
+        """The live rows of some files, of all columns or of some, read side by side."""
+        effects = [ReadRows(head, task, columns, name="apply.read_rows") for task in tasks]
+        outcomes: Sequence[Outcome] = []
+        if len(effects) > 1:
+            together = yield Together(tuple(effects), name="apply.read_all_rows")
+            assert isinstance(together, Ok)
+            assert isinstance(together.value, tuple)
+            outcomes = together.value
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+        wide, tables = loose(schema), []
+        for number, effect in enumerate(effects):
+            outcome = outcomes[number] if outcomes else None
+            if not isinstance(outcome, Ok):
+                outcome = yield from ask(effect, self.limits)
+            if not isinstance(outcome, Ok):
+                raise unplanned(effect, outcome)
+            rows = prepare(outcome.value, schema, named=False)
+            tables.append(
+                pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in rows.tables())])
+            )
+        return tables
+
+    # --- what goes and what comes --------------------------------------------------------------------
+    def _replace(
+        self,
+        head: TableVersion,
+        tasks: dict[Mark, FileScanTask],
+        touched: Touched[Mark],
+        schema: pa.Schema,
+    ) -> Generator[Effect, Outcome, None]:
+        """Rewrite the files that lose rows, or mark these as gone."""
+        losing = {file: touched.mark(file) for file in tasks if touched.may_lose(file)}
+        new = [file for file, mark in losing.items() if mark not in self._losses]
+        yield from self._mark_all(
+            head, [file for file in new if self._marks(head, tasks[file])], tasks, touched
+        )
+        left = [file for file in new if losing[file] not in self._losses]
+        yield from self._rewrite_all(head, left, tasks, touched, schema)
+        for file, mark in losing.items():
+            loss = self._losses[mark]
+            self._dropped_rows += loss.rows
+            self._rewritten += loss.rest
+            self._kept += loss.kept
+            self._deletes += loss.deletes
+            if loss.removes:
+                self._removed.append(tasks[file].file)
+
+    def _marks(self, head: TableVersion, task: FileScanTask) -> bool:
+        """Whether rows of a file are marked as gone, for the table is merge-on-read."""
+        from safewrite.iceberg.write import position_deletes
+
+        return position_deletes.is_asked(table_of(head).metadata) and position_deletes.is_plain(task)
+
+    def _mark_all(
+        self,
+        head: TableVersion,
+        files: Sequence[Mark],
+        tasks: dict[Mark, FileScanTask],
+        touched: Touched[Mark],
+    ) -> Generator[Effect, Outcome, None]:
+        """Upload delete files of the rows that go; a file that loses all goes itself."""
+        for some in windows(files, lambda file: 0, files=_MARKED_AT_ONCE):
+            marked: list[tuple[Mark, int, StagedFile]] = []
+            for file in some:
+                gone = touched.gone(file)
+                if gone is None:
+                    continue  # after a truncate its rows must be looked at
+                if len(gone) == touched.rows_of(file):
+                    self._losses[touched.mark(file)] = Loss(len(gone), removes=True)
+                    continue
+                live = self._live.get(file)
+                if live is not None:
+                    places = np.flatnonzero(live)[gone]
+                elif tasks[file].delete_files or touched.rows_of(file) != tasks[file].file.record_count:
+                    continue
+                else:
+                    places = gone
+                marked.append((file, len(gone), self._delete_file(head, tasks[file], places)))
+            staging = Staging(self.limits)
+            yield from staging.upload([staged for _, _, staged in marked])
+            yield from staging.complete(())
+            for file, rows, staged in marked:
+                self._losses[touched.mark(file)] = Loss(rows, deletes=(staged.data_file,))
+
+    def _read_live(self, task: FileScanTask) -> Generator[Effect, Outcome, Flags | None]:
+        """Which rows of a file its delete files leave; None if one cannot be read."""
+        from safewrite.iceberg.write import position_deletes
+
+        gets = [Get(one.file_path, name="apply.get_deletes") for one in task.delete_files]
+        answers = yield from fetch(gets, self.limits, name="apply.get_all_deletes")
+        bodies = [one.value for one in answers if isinstance(one, Ok) and isinstance(one.value, bytes)]
+        return position_deletes.live_rows(task, bodies) if len(bodies) == len(gets) else None
+
+    def _rewrite_all(
+        self,
+        head: TableVersion,
+        files: Sequence[Mark],
+        tasks: dict[Mark, FileScanTask],
+        touched: Touched[Mark],
+        schema: pa.Schema,
+    ) -> Generator[Effect, Outcome, None]:
+        """Make and upload the files of rows that stay: a few at a time, while those before go up and those after come."""
+        before: tuple[list[Mark], Begun[_Made]] | None = None
+        try:
+            for some in windows(files, lambda file: _size(tasks[file])):
+                kept = {file: touched.kept(file) for file in some}
+                lacking = [file for file in some if kept[file] is None]
+                read = yield from self._rows(head, [tasks[file] for file in lacking], schema)
+                kept |= dict(zip(lacking, read, strict=True))
+                made = before[1].results() if before else []
+                calls = [
+                    partial(
+                        self._without,
+                        touched,
+                        file,
+                        kept[file],
+                        self._encoder(head, schema),
+                        partial(refuse_misread, tasks[file], schema),
+                    )
+                    for file in some
+                ]
+                last, before = before, (some, Begun(calls, alone=len(files) == 1))
+                del kept, read, calls
+                if last:
+                    yield from self._upload(last[0], made, touched)
+                del made, last
+            if before:
+                yield from self._upload(before[0], before[1].results(), touched)
+        finally:
+            if before:
+                before[1].forget()
+
+    @staticmethod
+    def _without(
+        touched: Touched[Mark],
+        file: Mark,
+        table: pa.Table,
+        encoded: Callable[[pa.Table], Iterable[StagedFile]],
+        check: Callable[[], None],
+    ) -> _Made:
+        """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
+        stays = touched.stays(file, table)
+        if stays.all() and table.num_rows:
+            return _Made(Loss())
+        if not stays.any():
+            return _Made(Loss(table.num_rows, removes=True))
+        check()
+        rows = table.filter(pa.array(stays))
+        del table
+        return _Made(Loss(len(stays) - rows.num_rows, True, kept=rows.num_rows), tuple(encoded(rows)))
+
+    def _upload(
+        self, some: Sequence[Mark], made: Sequence[_Made], touched: Touched[Mark]
+    ) -> Generator[Effect, Outcome, None]:
+        staging = Staging(self.limits)
+        yield from staging.upload([staged for one in made for staged in one.files])
+        yield from staging.complete(())
+        for file, one in zip(some, made, strict=True):
+            rest = tuple(staged.data_file for staged in one.files)
+            self._losses[touched.mark(file)] = replace(one.loss, rest=rest)
+
+    def _encoder(self, head: TableVersion, schema: pa.Schema) -> Callable[[pa.Table], Iterable[StagedFile]]:
+        number = self._next()  # now, and not in a thread: names go by the order of files
+        return lambda rows: self.encoded(rows, head, schema, number)
+
+    def _next(self) -> int:
+        self._stores += 1
+        return self._stores
+
+    def marked_as_gone(
+        self, head: TableVersion, task: FileScanTask, positions: Numbers
+    ) -> Generator[Effect, Outcome, DataFile]:
+        """Upload a delete file of some rows of a data file."""
+        staged = self._delete_file(head, task, positions)
+        staging = Staging(self.limits)
+        yield from staging.upload([staged])
+        yield from staging.complete(())
+        return staged.data_file
+
+    def _delete_file(self, head: TableVersion, task: FileScanTask, positions: Numbers) -> StagedFile:
+        from safewrite.iceberg.write import position_deletes
+
+        name = f"{self.write_id}-d{self._next()}-deletes.parquet"
+        path = table_of(head).location_provider().new_data_location(name)
+        return position_deletes.encoded(task.file, positions, path)
+
+    def _stored(
+        self, head: TableVersion, rows: pa.Table, schema: pa.Schema
+    ) -> Generator[Effect, Outcome, Sequence[DataFile]]:
+        """Data files of rows."""
+        staging = Staging(self.limits)
+        yield from staging.upload(self._encoder(head, schema)(rows))
+        yield from staging.complete(())
+        return tuple(staging.data_files)
+
+    # --- manifests ------------------------------------------------------------------------------------
+    @property
+    def counted(self) -> Sequence[DataFile]:
+        """Every file that the summary counts as added."""
+        return [*self.added, *self._deletes]
+
+    def new_manifests(
+        self, head: TableVersion
+    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
+        """The manifests of the snapshot on this base, those of delete files last."""
+        from safewrite.iceberg.write import position_deletes
+
+        manifests, puts = yield from super().new_manifests(head)
+        for spec_id in sorted({one.spec_id for one in self._deletes}):
+            location = self.new_location(head, f"{self.write_id}-{self.attempt}-d{spec_id}.avro")
+            files = [one for one in self._deletes if one.spec_id == spec_id]
+            made, body = position_deletes.manifest(
+                table_of(head).metadata, self.schema, self.snapshot_id, files, location
+            )
+            manifests.append(made)
+            puts = (*puts, Put(location, body, name="stage.put_manifest"))
+        return manifests, puts
+
+
+def _size(task: FileScanTask) -> int:
+    return int(task.file.file_size_in_bytes)
