@@ -25,6 +25,9 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+DEAR = Path(__file__).parent / "dear.txt"
+
+
 class OneLoader(Loader):
     """Reads each of botocore's models once; by itself each session reads them again."""
 
@@ -41,6 +44,25 @@ def one_loader(search_path: str | None = None) -> OneLoader:
 
 
 botocore.session.create_loader = one_loader
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the cases of ``tests/dear.txt`` as ``long`` before ``-m`` chooses."""
+    dear = tuple(dear_cases())
+    for item in items:
+        if item.nodeid.startswith(dear):
+            item.add_marker(pytest.mark.long)
+    if [Path(arg) for arg in config.args] == [Path("tests")]:
+        nowhere = [case for case in dear if not any(item.nodeid.startswith(case) for item in items)]
+        if nowhere:
+            raise pytest.UsageError(f"no test begins like these lines of {DEAR.name}: {nowhere}")
+
+
+def dear_cases() -> list[str]:
+    """The beginnings of the names of dear cases."""
+    lines = DEAR.read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def pytest_collection_finish() -> None:

@@ -199,11 +199,12 @@ def test_a_writer_killed_at_any_step_leaves_its_rows_once_or_not_at_all(
 ) -> None:
     """A4, A5, A6: the table is readable, a retry with the same key is once, other rows are refused.
 
-    The sequels take turns, or each follows each point.
+    The short form kills once at each kind of step, before it and after it in turn, and the sequels take turns;
+    or each follows each point.
     """
-    todo = recorded(new_place(arbiter), KEYED)
-    assert set(todo) >= set(points(NEVER_MISSING[arbiter])), todo
-    for number, point in enumerate(todo):
+    found = recorded(new_place(arbiter), KEYED)
+    assert set(found) >= set(points(NEVER_MISSING[arbiter])), found
+    for number, point in enumerate(found if every_sequel else some_points(found, every=len(found))):
         for sequel in SEQUELS if every_sequel else [SEQUELS[number % len(SEQUELS)]]:
             place = new_place(arbiter)
             kill(nursery, place, KEYED, point)
@@ -226,11 +227,11 @@ def test_every_way_of_writing_survives_being_killed_at_any_step(
 ) -> None:
     """Streams' batches, writes without a key, the first write of a table, with a checkpoint, a queue, a repair.
 
-    The short form takes every eighth step, and each kind of step that a keyed append has not.
+    The short form takes every sixteenth step, and each kind of step that a keyed append has not.
     """
     scenario = SCENARIOS[name]
     found = recorded(new_place(arbiter), scenario)
-    for number, point in enumerate(found if every_point else some_points(found, met=PLAIN, every=8)):
+    for number, point in enumerate(found if every_point else some_points(found, met=PLAIN, every=16)):
         place = new_place(arbiter)
         kill(nursery, place, scenario, point)
         follow(place, scenario, SEQUELS[number % 3] if scenario.naming else (next_writer,))

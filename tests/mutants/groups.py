@@ -65,7 +65,7 @@ GROUP_MUTANTS = (
     Mutant(
         "G3",
         "the answer in place of a member at fault",
-        "write_loop.py",
+        "group_loop.py",
         (
             (
                 (

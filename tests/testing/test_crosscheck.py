@@ -29,7 +29,15 @@ Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.filterwarnings("ignore")  # the other engines' own
 
 
-@pytest.mark.parametrize(("format_", "seeds"), [("delta", 15), ("iceberg", 10)])
+@pytest.mark.parametrize(
+    ("format_", "seeds"),
+    [
+        ("delta", 7),
+        ("iceberg", 5),
+        pytest.param("delta", 15, marks=pytest.mark.long),
+        pytest.param("iceberg", 10, marks=pytest.mark.long),
+    ],
+)
 def test_fixed_seeds_end_without_an_unexplained_disagreement(format_: Format, seeds: int) -> None:
     verdict = crosscheck.check(format_, seeds=range(seeds), shrink=False)
     assert [str(failed) for failed in verdict.failed] == []

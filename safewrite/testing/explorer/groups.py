@@ -54,6 +54,9 @@ class Rows:
             raise ConflictError("Created by another.", kind=Kind.SCHEMA_CHANGED)
         return None
 
+    def regrouped(self, files: int) -> Write:
+        return Write.group(self.write.key, self.write.members, files)
+
     def summary(self, version: int) -> str | None:
         return None if self.creating else self.body(version).decode()
 
