@@ -84,7 +84,7 @@ GROUP_MUTANTS = (
     Mutant(
         "G4",
         "the receipt of the member itself",
-        "write_loop.py",
+        "group_loop.py",
         (
             (
                 "member.answer = known.receipt(self.uri, member.write,",
