@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from safewrite.changes.decide import Batch, Op
 from safewrite.errors import InvalidInputError
+from safewrite.frames.columns import untyped
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.prepare import prepare
@@ -234,10 +235,20 @@ def _ops(table: pa.Table, spec: Spec) -> tuple[npt.NDArray[np.int8], frozenset[s
         (Op.TRUNCATE, "truncate_when", spec.truncate_when),
     ):
         if condition is not None:
-            true, found = _true(name, condition, table)
+            true, found = _told(name, condition, table)
             ops[true] = op
             named |= found
     return ops, named
+
+
+def _told(
+    name: str, condition: Where | Predicate, table: pa.Table
+) -> tuple[npt.NDArray[np.bool_], frozenset[str]]:
+    """As ``_true``; where a condition does not fit a column's type, and the column has no values, it is NULL."""
+    try:
+        return _true(name, condition, table)
+    except InvalidInputError:
+        return _true(name, condition, untyped(table))
 
 
 def parsed(spec: Spec, schema: pa.Schema) -> Spec:
@@ -281,6 +292,8 @@ def _true(
 
 def _flags(name: str, table: pa.Table) -> pa.ChunkedArray:
     column = table.column(name)
+    if pa.types.is_null(column.type):
+        return column.cast(pa.bool_())
     if not pa.types.is_boolean(column.type):
         raise InvalidInputError(
             f"{name!r} has type {column.type}, and a column of changes to be told by is boolean. Nothing was written. Write "

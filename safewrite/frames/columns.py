@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames.inference import Shape
@@ -197,3 +198,14 @@ def _no_arrow(name: str, kind: str, why: object) -> InvalidInputError:
         f"Column {name!r} of type {kind} has no Arrow type ({why}). Nothing was written. "
         "Convert it to a type that tables have."
     )
+
+
+def untyped(table: pa.Table) -> pa.Table:
+    """The table with columns of type null where no row has a value: pandas gives such a column any type."""
+    for at, field in enumerate(table.schema):
+        column = table.column(at)
+        missing = pc.is_null(column, nan_is_null=True) if pa.types.is_floating(field.type) else None
+        empty = column.null_count == len(column) if missing is None else pc.all(missing, min_count=0).as_py()
+        if empty:
+            table = table.set_column(at, field.with_type(pa.null()), pa.nulls(len(column)))
+    return table

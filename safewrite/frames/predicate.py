@@ -251,6 +251,8 @@ def _folded(function: str, results: Iterable[pa.ChunkedArray[Any]]) -> pa.Chunke
 
 
 def _compare_rows(column: pa.ChunkedArray[Any], predicate: Compare) -> pa.ChunkedArray[Any]:
+    if pa.types.is_null(column.type):
+        return column.cast(pa.bool_())
     number = pa.types.is_floating(column.type)
     if number:
         column = column.cast(pa.float64())  # exact, and what SQL compares a decimal literal with
@@ -262,6 +264,8 @@ def _compare_rows(column: pa.ChunkedArray[Any], predicate: Compare) -> pa.Chunke
 
 def _in_rows(column: pa.ChunkedArray[Any], values: tuple[Any, ...]) -> pa.ChunkedArray[Any]:
     """Look each row up among the values: one hash of each, however many they are."""
+    if pa.types.is_null(column.type):
+        return column.cast(pa.bool_())
     if pa.types.is_floating(column.type):
         column = column.cast(pa.float64())  # as for comparisons
         if 0.0 in values:

@@ -281,7 +281,9 @@ def _value(value: Any, field: pa.Field[Any]) -> Any:
     found: Any = None
     try:
         value = _plain(value)
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if pa.types.is_null(kind):  # equal to nothing, whatever it is compared with
+            found = value
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
             found = _text(value)
         elif pa.types.is_boolean(kind):
             found = value if isinstance(value, bool) else None

@@ -48,6 +48,17 @@ def test_a_condition_that_is_null_means_an_upsert() -> None:
     assert changes([row(None, 1, 1), row("d", 2, 1)]).batch.ops.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize(
+    "none", [pa.nulls(2), [None, None], [float("nan")] * 2, pa.array([None, None], pa.float32())]
+)
+@pytest.mark.parametrize("condition", ["op = 'd'", "op IN ('d', 'x')", "op = 7", "op = TRUE", "op"])
+def test_a_column_without_a_value_has_no_type_that_a_condition_could_miss(none: Any, condition: str) -> None:
+    """As pandas reads the ``Op`` of a full load: NULL, so each row is an upsert."""
+    frame = pd.DataFrame({"op": none, "id": [1, 2], "lsn": [1, 1], "name": ["n", "n"]})
+    assert changes(frame, delete_when=condition).batch.ops.tolist() == [0, 0]
+    assert changes(frame[:0], delete_when=condition).batch.ops.tolist() == []
+
+
 def test_deletes_may_lack_all_but_keys_and_sequence() -> None:
     found = changes(pd.DataFrame({"op": ["d"], "id": [1], "lsn": [5]}))
     assert found.batch.table.to_pylist() == [{"id": 1, "lsn": 5, "name": None}]
