@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.mutants.killers import Mutant, alone
+from tests.mutants.killers import Mutant, alone, pytest
 
 POSITIONS = alone("test_positions.py")
+RESTORES = pytest("delta/test_restores.py")
 OWN_PROPERTIES = alone("iceberg/test_own_properties.py")
 TWO_JOBS = "test_of_two_jobs_with_one_source_the_second_commits_nothing"
 
@@ -42,6 +43,22 @@ POSITION_MUTANTS = (
         ),
         POSITIONS,
         "test_an_iceberg_table_that_was_rolled_back_has_the_positions_of_its_rows",
+    ),
+    Mutant(
+        "positions-restored",
+        "the look for a RESTORE behind a position",
+        "delta/write/undone.py",
+        (("        if undone is not None:\n", "        if False:\n"),),
+        RESTORES,
+        "test_no_batch_follows_a_position_whose_rows_were_restored_away",
+    ),
+    Mutant(
+        "positions-restored-unread",
+        "the commits that a checkpoint hides",
+        "delta/write/undone.py",
+        (("    versions = range(first, end)\n", "    versions = range(0)\n"),),
+        RESTORES,
+        "test_no_batch_follows_a_position_whose_rows_were_restored_away",
     ),
     Mutant(
         "positions-replaced",

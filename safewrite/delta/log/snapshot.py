@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.delta.log import actions, ranges, segment
 from safewrite.delta.log.actions import Action, Commit
+from safewrite.delta.log.restores import Restore, restore_of
 from safewrite.delta.log.segment import Checkpoint, LogSegment
 from safewrite.errors import InvalidInputError, StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits
@@ -46,7 +47,8 @@ class Snapshot:
 
     ``protocol`` and ``metadata`` are the raw actions; ``txns`` maps app id to its last version;
     ``checkpoint`` is the newest checkpoint that this snapshot knows of; ``anchor`` proves that a log is still
-    the one that the snapshot was read from.
+    the one that the snapshot was read from. ``restores`` are those among the commits that were read, which begin
+    with ``read_from``.
     """
 
     version: int
@@ -55,6 +57,8 @@ class Snapshot:
     txns: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     checkpoint: Checkpoint | None = None
     anchor: Anchor | None = None
+    restores: tuple[Restore, ...] = ()
+    read_from: int = 0
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -90,10 +94,10 @@ class Snapshot:
         if version != self.version + 1:
             raise actions.corrupt(f"Version {version} of the log does not follow version {self.version}.")
         anchor = _anchor(version, commit.digest)
-        if not (commit.protocol or commit.metadata or commit.txns):
+        if not (commit.protocol or commit.metadata or commit.txns or restore_of(commit)):
             # Most commits only add files: keep what is cached on the schema.
             return self._moved(version=version, anchor=anchor)
-        draft = _Draft(self.protocol, self.metadata, dict(self.txns))
+        draft = _Draft(self.protocol, self.metadata, dict(self.txns), list(self.restores), self.read_from)
         draft.apply(commit)
         return draft.state(version, self.checkpoint, anchor)
 
@@ -116,8 +120,13 @@ class _Draft:
     protocol: Action | None = None
     metadata: Action | None = None
     txns: dict[str, int] = field(default_factory=dict)
+    restores: list[Restore] = field(default_factory=list)
+    read_from: int = 0
 
     def apply(self, commit: Commit) -> None:
+        restored = restore_of(commit)
+        if restored is not None:
+            self.restores.append(restored)
         self.protocol = commit.protocol or self.protocol
         self.metadata = commit.metadata or self.metadata
         self.remember(commit.txns)
@@ -133,7 +142,14 @@ class _Draft:
         assert self.protocol is not None
         assert self.metadata is not None
         return Snapshot(
-            version, self.protocol, self.metadata, MappingProxyType(self.txns), checkpoint, anchor
+            version,
+            self.protocol,
+            self.metadata,
+            MappingProxyType(self.txns),
+            checkpoint,
+            anchor,
+            tuple(self.restores),
+            self.read_from,
         )
 
 
@@ -301,7 +317,7 @@ def _from_commits(found: LogSegment, at: int | None, limits: Limits) -> Reading[
     versions = found.commits_after(-1, at)
     if not versions:
         raise actions.corrupt("The log holds neither a usable checkpoint nor the commits before it.")
-    draft = _Draft()
+    draft = _Draft(read_from=versions[0])
     digest = ""
     for version, body in (yield from _get_commits(versions, limits)).items():
         commit = actions.parse(body, version)
@@ -337,7 +353,7 @@ def _from_checkpoint(
     for effect, answer in zip(wanted, answers, strict=False):
         assert isinstance(effect, GetRange)
         parts[effect.path].add(effect.start, _body(answer))
-    draft = _Draft()
+    draft = _Draft(read_from=base.version + 1)
     for part in files:
         _read_into(draft, part)
     if not draft.protocol or not draft.metadata:

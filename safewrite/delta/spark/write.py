@@ -202,7 +202,7 @@ def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: _Job
         recalled = run(recall(candidate, arbiter=place.arbiter, limits=place.limits), place.world)
         if recalled.done is not None:
             return recalled.done
-        candidate.check_positions()
+        run(candidate.prepare(), place.world)
         with transaction.pending(candidate, recalled.seen, place.arbiter) as waiting:
             writer = job.writer(frame).option("userMetadata", transaction.user_metadata(candidate))
             failure = _save(writer, frame.sparkSession, place)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from safewrite.delta.write.transaction import Write
 
 OWN_PROPERTIES = "safewrite."
+VERSION_OF = "safewrite:version:"
+"""App id of the ``txn`` that carries the table version in which an app's last batch landed, or a position was moved."""
 _POSITION = "safewrite:position:"
 """App ids of the ``txn`` actions that carry positions; the table's id follows, for a table that replaces another
 (CREATE OR REPLACE) keeps its log, and has none of its rows."""
@@ -50,6 +52,12 @@ def check_protocol(state: Snapshot | None, version: int, commit: Commit) -> None
 def position_id(table_id: str, name: str) -> str:
     """The app id under which a table keeps the position of a source."""
     return f"{_POSITION}{table_id}:{name}"
+
+
+def moved_in(state: Snapshot, name: str) -> int:
+    """The version whose commit moved a position last; the last that it can be where nothing tells."""
+    told = state.txns.get(VERSION_OF + position_id(state.table_id, name))
+    return told if told is not None else state.read_from - 1
 
 
 def positions_of(state: Snapshot | None) -> Mapping[str, int]:

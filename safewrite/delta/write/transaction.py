@@ -12,8 +12,10 @@ from safewrite.delta.log.actions import Action, Commit
 from safewrite.delta.log.features import check_txns_stay
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import conflicts
+from safewrite.delta.write.conflicts import VERSION_OF
 from safewrite.delta.write.members import COLUMNS, ENGINE, Entry, brief, carried, listing, summed_up
 from safewrite.delta.write.staging import StagedFile, accounted, recheck
+from safewrite.delta.write.undone import check_in_effect, check_rival
 from safewrite.errors import (
     ConflictError,
     ForeignWriterError,
@@ -31,8 +33,6 @@ from safewrite.protocol.positions import Moves, must_stand
 
 FINGERPRINT_OF = "safewrite:fingerprint:"
 """App id of the ``txn`` that carries the 63-bit fingerprint of an app's last batch, past any log clean-up."""
-VERSION_OF = "safewrite:version:"
-"""App id of the ``txn`` that carries the table version in which an app's last batch landed."""
 SUMMARY_CHARS_MAX = 4096
 """A lock entry with a longer summary costs more than reading the commit that it sums up."""
 
@@ -145,7 +145,7 @@ class Transaction:
             ConflictError: kind POSITION_MOVED.
         """
         self.check_positions()
-        yield from ()
+        yield from check_in_effect(self.state, self.positions, self.write.rows, self.write.key, self.limits)
 
     # --- what is written ------------------------------------------------------------------------
     def body(self, version: int) -> bytes:
@@ -236,11 +236,10 @@ class Transaction:
                 numbers[FINGERPRINT_OF + app_id] = write.fingerprint_int63
                 numbers[VERSION_OF + app_id] = version
         for name, move in self.positions.items():
-            numbers[conflicts.position_id(str(self.table_id), name)] = move.end
-        return [
-            {"appId": name, "version": number, "lastUpdated": self.timestamp_ms}
-            for name, number in numbers.items()
-        ]
+            position = conflicts.position_id(str(self.table_id), name)
+            numbers[position], numbers[VERSION_OF + position] = move.end, version
+        moment = self.timestamp_ms
+        return [{"appId": app, "version": at, "lastUpdated": moment} for app, at in numbers.items()]
 
     # --- what others wrote ----------------------------------------------------------------------
     def examine(self, version: int, body: bytes) -> Found | None:
@@ -348,6 +347,7 @@ class Transaction:
         """Refuse to follow other rows of our sources that have landed (E7)."""
         if self.positions and version > self.accounted:
             conflicts.check_moved(self.positions, self.table_id, commit, self.write.key)
+            check_rival(self.state, self.positions, self.write.rows, self.write.key, commit)
 
     def check_positions(self) -> None:
         """Refuse to move positions that are elsewhere in the newest version that was examined."""

@@ -10,11 +10,11 @@ from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path
 from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.write.conflicts import VERSION_OF
 from safewrite.delta.write.members import Entry, carried, find_write, own_info
 from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import (
     FINGERPRINT_OF,
-    VERSION_OF,
     Transaction,
     Write,
 )
