@@ -156,7 +156,8 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
     ``steps`` are the names of the effects that one lone append performs, by how it is identified
     (``key``, ``txn``, ``none``).  By the seed, each (step, before or after) falls to another writer that
     performs it, and another append, in the first two thirds of the run.  Where an append happens to go
-    without the step, a later one is hit.
+    without the step, a later one is hit.  A kill uses an append of a writer without keys up, so such a
+    writer gets no more of them than it has appends for.
     """
     rng = random.Random(f"{settings.seed}/{arm.name}/traps")
     judged = [writer for writer in arm.writers if writer.judged and not writer.spark and not writer.functions]
@@ -169,12 +170,15 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
     for step, when, action in _wanted(steps, settings):
         fresh = step in FRESH_STEPS
         fit = [
-            (w.number, seq)
+            (w, seq)
             for w, seq in slots
             if step == CALLER_STEP or (step in steps[w.identity] and (w.identity == "key" or not fresh))
         ]
-        # An append of its own while there are any; in a short run some are killed twice.
-        number, seq = next((slot for slot in fit if slot not in taken), rng.choice(fit))
+        # An append of its own while there are any; in a short run some are killed twice, and only
+        # those can be that are tried again.
+        again = [slot for slot in fit if slot[0].identity != "none"] or fit
+        writer, seq = next((slot for slot in fit if (slot[0].number, slot[1]) not in taken), rng.choice(again))
+        number = writer.number
         taken.add((number, seq))
         if fresh:
             traps[number].append({"seq": seq, "step": "stage.put_data", "when": "before", "action": "kill"})
