@@ -197,8 +197,8 @@ def not_committed(error: Exception, key: str | None = None) -> NotCommittedError
 def not_yet(what: str) -> TableNotFoundError:
     """The error for a question about a table that the first append will create."""
     return TableNotFoundError(
-        f"There is no {what} yet. Nothing was written. The first append makes it; if another writer made it since, call "
-        "refresh()."
+        f"There is no {what} yet. Nothing was written. The first append makes it, or safewrite.create() from a schema "
+        "(changes need a table); if another writer made it since, call refresh()."
     )
 
 

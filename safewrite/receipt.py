@@ -62,8 +62,11 @@ class Receipt:
         )
 
     def __str__(self) -> str:
-        files = f"{self.files} file{'s' * (self.files != 1)}"
-        return f"{self.outcome.value} in version {self.version} of {self.table}: {self.rows} rows, {files}, key {self.key!r}"
+        done = [_counted(self.rows, "row"), _counted(self.files, "file")]
+        if self.removed_rows:
+            done.append(f"{_counted(self.removed_rows, 'row')} removed")
+        done += [f"{count} {what}" for what, count in (self.changes or {}).items() if count]
+        return f"{self.outcome.value} in version {self.version} of {self.table}: {', '.join(done)}, key {self.key!r}"
 
     def as_repeat(self) -> Receipt:
         """The receipt of the same write, given once more."""
@@ -78,6 +81,10 @@ class Receipt:
         plain = asdict(self)
         plain["outcome"] = self.outcome.value
         return plain
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 class Named(Protocol):

@@ -74,3 +74,14 @@ def test_a_receipt_reads_as_a_sentence_and_as_json(table: sw.Table) -> None:
     assert str(receipt) == said
     assert json.loads(receipt.to_json()) == receipt.to_dict() | {"txn": None}
     assert json.loads(receipt.to_json())["outcome"] == "committed"
+
+
+def test_a_receipt_says_what_a_delete_and_changes_did(tmp_path: Path) -> None:
+    table = sw.create(tmp_path / "t", rows().schema)
+    table.append(rows(1, 2), key="event")
+    gone = table.delete("id = 1", key="gone")
+    assert str(gone).endswith(": 0 rows, 0 files, 1 row removed, key 'gone'")
+    keyed = sw.create(tmp_path / "keyed", pa.schema([("id", pa.int64()), ("at", pa.int64())]))
+    changes = pa.table({"id": [1, 2], "at": [1, 1]})
+    receipt = keyed.apply_changes(changes, keys=["id"], sequence_by=["at"], key="batch")
+    assert str(receipt).endswith(": 2 rows, 1 file, 2 applied, 2 inserted, key 'batch'")
