@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import boto3
 import botocore.session
@@ -26,6 +28,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 DEAR = Path(__file__).parent / "dear.txt"
+WORKERS_MB: list[tuple[int, int]] = []
+"""Resident memory of each worker of pytest-xdist when it had run its tests, and its peak."""
 
 
 class OneLoader(Loader):
@@ -74,6 +78,30 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Else libraries find their objects leaked when the interpreter ends, and say so."""
     gc.unfreeze()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells what memory it ends with."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        output["memory_mb"] = (pages * resource.getpagesize() // 2**20, peak_kb // 2**10)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The memory of a worker that has ended."""
+    WORKERS_MB.extend(
+        [tuple(memory)] if (memory := getattr(node, "workeroutput", {}).get("memory_mb")) else []
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what memory the workers ended with: a suite that leaks is slow long before it fails."""
+    if WORKERS_MB:
+        said = ", ".join(f"{end} MB (peak {peak})" for end, peak in WORKERS_MB)
+        terminalreporter.write_line(f"workers' memory at the end: {said}")
 
 
 @pytest.fixture
