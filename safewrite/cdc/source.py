@@ -82,6 +82,22 @@ class Source:
                 found += [Partition(name, int(one.partition()), topic_id) for one in topic.partitions()]
             return found
 
+    def reach(self, spark: SparkSession) -> dict[Partition, Range]:
+        """The offsets that the topics have now: the first that is there, and the next that will be."""
+        where = self.topics(spark)
+        with self._admin(spark) as admin:
+            jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+            spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
+            asked = [jvm.org.apache.kafka.common.TopicPartition(one.topic, one.number) for one in where]
+            found = [
+                admin.listOffsets(dict.fromkeys(asked, which)).all().get()
+                for which in (spec.earliest(), spec.latest())
+            ]
+            return {
+                one: Range(*(int(offsets[place].offset()) for offsets in found))
+                for one, place in zip(where, asked, strict=True)
+            }
+
     @contextmanager
     def _admin(self, spark: SparkSession) -> Iterator[Any]:
         """Kafka's own client in the JVM, which has the cluster's libraries and the source's settings."""
