@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safewrite as sw
 from safewrite.cdc.config import Config, load
+from safewrite.cdc.intake import Intake
 from safewrite.cdc.landing import Landing
 from safewrite.cdc.ledger import Line
+from safewrite.cdc.parts import Limit
 from safewrite.cdc.source import Source
 from safewrite.cdc.telling import OnEvent
 
@@ -31,7 +34,7 @@ class Pipeline:
 
     Every table's rows and the offsets that they come from are one commit.  A batch that failed, a lost checkpoint, a
     killed driver and a second job of the same name lose and double nothing; docs/cdc.md says what each of them meets.
-    The batch is in the driver's memory: ``kafka.max_offsets_per_trigger`` bounds it.
+    Records are in the driver's memory while they land: a batch that is larger than ``parts`` lands part by part.
 
     Raises:
         InvalidInputError: each field of the configuration that is wrong, or ``on_event`` is nothing to call.
@@ -56,10 +59,16 @@ class Pipeline:
             )
         config = self.config
         source = Source(config.kafka, config.job)
+        intake = Intake(source, Limit(config.parts.records, config.parts.bytes))
         checkpoint = config.checkpoint
 
         def batches(frame: DataFrame, number: int) -> None:
-            self.last = self.landing.land(source.batch(spark, frame, number, checkpoint))
+            self.last = []
+            positions = self.landing.books.positions
+            with closing(intake.batches(spark, frame, number, checkpoint, positions)) as parts:
+                for part in parts:
+                    self.last += self.landing.land(part)
+                    del part  # before the next one is taken into memory
 
         stream = source.read(spark, self.landing.books.positions())
         name = f"safewrite-cdc-{config.job}"

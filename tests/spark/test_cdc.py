@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ from safewrite.cdc.landing import Share
 from safewrite.cli.app import app
 from tests.cdc.events import record
 from tests.cdc.lakes import Job, Source, change
+from tests.spark.parted import RECORDS, pipeline
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -155,6 +158,37 @@ def test_a_topic_of_three_tables_lands_whatever_dies(stream: Stream, monkeypatch
     assert (letter["value"], letter["key"], letter["topic"]) == (b"\xff poison", b"k", stream.topic)
     totals = sum(one.totals["records"] for one in stream.job.verdict().accounts)
     assert totals == len(source.records) + 1
+
+
+@pytest.mark.long
+def test_a_batch_many_times_larger_than_the_driver_takes_lands_whatever_dies(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E1, E2: one batch of Spark in a hundred parts; killed between the tables of a part, by SIGKILL, the checkpoint lost."""
+    source, folder = Source(14), stream.job.folder
+    stream.send(*source.run(3_000))
+    given = (stream.job.form, stream.kafka.endpoint_url, stream.topic)
+    with pytest.raises(StreamingQueryException, match="the driver dies here"):
+        stream.run(dies(pipeline(folder, *given), monkeypatch, 14))
+    command = [sys.executable, "-m", "tests.spark.parted", str(folder), *given]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        for _ in range(9):
+            assert driver.stdout.readline() == b"part\n"
+        driver.kill()
+    before = sum(one.totals["records"] for one in stream.job.verdict().accounts)
+    assert 9 * RECORDS / 2 < before < len(source.records) / 2
+    assert sum(one.totals["earlier"] for one in stream.job.verdict().accounts) == 0
+    stream.send(*source.run(500))
+    with pytest.raises(StreamingQueryException, match="the driver dies here"):
+        stream.run(dies(pipeline(folder, *given), monkeypatch, 50))
+    shutil.rmtree(stream.checkpoint)
+    stream.run(pipeline(folder, *given))
+    stream.equal(source)
+    lines = stream.job.read("job_ledger", "cdc").to_pylist()
+    assert sum(line["records"] for line in lines) == len(source.records)
+    assert len({line["offsets"] for line in lines}) > len(source.records) / RECORDS
+    assert {line["batch"] for line in lines} == {0}
 
 
 @pytest.mark.long
