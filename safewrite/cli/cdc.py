@@ -228,36 +228,26 @@ _COLOURS = {"ok": "green", "behind": "yellow", "not begun": "dim"}
 
 
 def _print_status(console: Console, found: Status) -> None:
-    names = (
-        "table",
-        "format",
-        "state",
-        "batch",
-        "positions",
-        "lag",
-        "rows",
-        "applied",
-        "dead",
-        "last commit",
-        "valid through",
+    grid = grid_of(
+        "table", "format", "state", "batch", "lag", "rows", "applied", "dead", "last commit", "valid through"
     )
-    grid = grid_of(*names)
+    places: dict[str, list[str]] = {}
     for one in found.tables:
-        colour = _COLOURS.get(one.state, "bold red")
-        positions = "\n".join(f"{where}: {at}" for where, at in one.positions.items())
-        cells = (
-            one.last_batch,
-            positions,
-            one.lag,
-            one.rows,
-            one.applied,
-            one.dead,
-            one.last_commit,
-            one.valid_through,
+        times = (
+            None if at is None else at[:19].replace("T", " ") for at in (one.last_commit, one.valid_through)
         )
+        cells = (one.last_batch, one.lag, one.rows, one.applied, one.dead, *times)
         shown = ("" if cell is None else plain(str(cell)) for cell in cells)
-        grid.add_row(plain(one.table), one.format, f"[{colour}]{one.state}[/]", *shown)
+        grid.add_row(
+            plain(one.table), one.format, f"[{_COLOURS.get(one.state, 'bold red')}]{one.state}[/]", *shown
+        )
+        positions = ", ".join(f"{where}: {at}" for where, at in one.positions.items())
+        places.setdefault(positions, []).append(one.table)
     console.print(grid)
+    for positions, tables in places.items():  # tables share them, but for one that is ahead of its job
+        if positions:
+            names = "all tables" if len(places) == 1 else ", ".join(tables)
+            console.print(f"{plain(names)} landed up to {plain(positions)}", highlight=False)
     for one in found.tables:
         if one.what:
             console.print(f"[bold]{plain(one.table)}[/]: {plain(one.what)}", highlight=False)
