@@ -22,6 +22,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each job's driver")
     parser.add_argument("--broker-restarts", type=int, default=1)
     parser.add_argument("--batch", type=int, default=1000, help="records in a batch of a job")
+    parser.add_argument(
+        "--part",
+        type=int,
+        default=100_000,
+        help="records that a driver takes at once; larger batches land in parts",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--format", choices=["delta", "iceberg", "both"], default="both")
     parser.add_argument(
@@ -40,6 +46,7 @@ def main() -> int:
         given.batch,
         tuple(given.rivals),
         given.rival_batches,
+        given.part,
     )
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-cdc-"))

@@ -34,6 +34,7 @@ class Plan:
     batch: int = 500
     rivals: tuple[str, ...] = ()
     rival_batches: int = 5
+    part: int = 100_000
 
 
 @dataclass
@@ -94,7 +95,8 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
     started = time.monotonic()
     with ground(folder, plan.seed) as servers:
         say(f"PostgreSQL, Kafka and Debezium run; {plan.changes} changes, seed {plan.seed}")
-        jobs = [Job(folder, form, servers.kafka.endpoint_url, batch=plan.batch) for form in plan.forms]
+        settings = {"parts": {"records": plan.part}}
+        jobs = [Job(folder, form, servers.kafka.endpoint_url, settings, plan.batch) for form in plan.forms]
         try:
             outcome = _under_faults(plan, servers, jobs, say)
             outcome.has_under_way = servers.has_under_way

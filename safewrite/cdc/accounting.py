@@ -63,7 +63,9 @@ def verify(job: str, ledger: pa.Table, letters: pa.Table | None = None) -> Verdi
 
 
 def _account(table: str | None, lines: Sequence[Line]) -> Account:
-    skipped = {"job", "batch", "table", "version", "source_time_ms", "begins_at", "offsets"}
+    skipped = {
+        "job", "batch", "table", "version", "source_time_ms", "begins_at", "offsets", "commit_ms", "closed_ms",
+    }  # fmt: skip
     names = [name for name in COLUMNS if name not in skipped]
     return Account(table, {name: sum(getattr(line, name) for line in lines) for name in names})
 

@@ -52,12 +52,20 @@ class Batch:
     ) -> Batch:
         """A batch that covers its records and no more."""
         found = tuple(records)
-        ranges: dict[Partition, Range] = {}
-        for record in found:
-            where = Partition(record.topic, record.partition, (topic_ids or {}).get(record.topic, ""))
-            known = ranges.get(where, Range(record.offset, record.offset + 1))
-            ranges[where] = Range(min(known.start, record.offset), max(known.end, record.offset + 1))
-        return cls(number, found, ranges)
+        places = ((record.topic, record.partition, record.offset) for record in found)
+        return cls(number, found, ranges_of(places, topic_ids))
+
+
+def ranges_of(
+    places: Iterable[tuple[str, int, int]], topic_ids: Mapping[str, str] | None = None
+) -> dict[Partition, Range]:
+    """The offsets from the first to the last of these places (topic, partition, offset), by partition."""
+    ranges: dict[Partition, Range] = {}
+    for topic, number, offset in places:
+        where = Partition(topic, number, (topic_ids or {}).get(topic, ""))
+        known = ranges.get(where, Range(offset, offset + 1))
+        ranges[where] = Range(min(known.start, offset), max(known.end, offset + 1))
+    return ranges
 
 
 def remaining(batch: Batch, job: str, positions: Mapping[str, int]) -> Batch:

@@ -56,7 +56,7 @@ class Kafka(Strict):
         ),
     ] = Field(default_factory=dict)
     max_offsets_per_trigger: Annotated[
-        int, Field(ge=1, description="records in a batch, which must fit into the driver's memory")
+        int, Field(ge=1, description="records in a batch; one that is larger than parts lands part by part")
     ] = 100_000
 
     @model_validator(mode="after")
@@ -108,6 +108,19 @@ class RegistrySettings(Strict):
         return self
 
 
+class Parts(Strict):
+    """What the driver takes into its memory at once; a larger batch lands in parts, each with a commit by table."""
+
+    records: Annotated[int, Field(ge=1, description="records at once")] = 100_000
+    bytes: Annotated[
+        int,
+        Field(
+            ge=1,
+            description="bytes at once, as Kafka has keys, values and headers; a few times of it are needed",
+        ),
+    ] = 256 * 1024 * 1024
+
+
 class JobTables(Strict):
     """Where the job keeps its ledger and its dead letters."""
 
@@ -148,6 +161,7 @@ class Config(Strict):
         str, Field(min_length=1, description="Spark's checkpoint folder: a hint, tables are the truth")
     ]
     trigger: Trigger = Trigger(interval_s=10.0)
+    parts: Parts = Parts()
     warehouse: Annotated[
         str | None, Field(min_length=1, description="Delta tables are warehouse/database/table")
     ] = None

@@ -95,10 +95,20 @@ def _json(data: bytes | None) -> Any:
     if data is None:
         return None
     try:
-        # A number with a point is kept as it is written: a decimal column has more digits than a binary number.
-        return json.loads(data, parse_float=Decimal)
+        return _parsed(data)
     except ValueError as error:
         raise UndecodableError(f"the bytes are not JSON ({error})") from error
+
+
+# A number with a point is kept as it is written: a decimal column has more digits than a binary number.
+_NUMBERS_AS_WRITTEN = json.JSONDecoder(parse_float=Decimal)
+
+
+def _parsed(data: bytes) -> Any:
+    """What ``json.loads`` makes of the bytes, which would make a decoder for each record."""
+    if data[:1] == b"{" and data[1:2] != b"\0":  # UTF-8, as it is told there
+        return _NUMBERS_AS_WRITTEN.decode(data.decode("utf-8", "surrogatepass"))
+    return json.loads(data, parse_float=Decimal)
 
 
 _FIRST, _THEN = '{"schema":', ',"payload":'
@@ -122,7 +132,7 @@ class Parts:
         for place, (before, schema) in enumerate(self._known):
             if data.startswith(before) and data.endswith(b"}"):
                 try:
-                    payload = json.loads(data[len(before) : -1], parse_float=Decimal)
+                    payload = _parsed(data[len(before) : -1])
                 except ValueError:
                     break  # more than a payload comes after the schema
                 if place:

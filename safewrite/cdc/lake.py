@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,8 +24,9 @@ KEYS = "cdc.keys"
 class Lake:
     """The tables of a job by name."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, on_event: Callable[[sw.Event], object] | None = None) -> None:
         self._config = config
+        self._on_event = on_event
         self._open: dict[str, sw.Table] = {}
         self._lock = threading.Lock()
 
@@ -92,6 +93,7 @@ class Lake:
             "lock_table": config.lock_table,
             "arbiter": config.arbiter if form == "delta" else None,
             "storage_options": dict(config.storage_options) or None,
+            "on_event": self._on_event,
         }
         return {name: value for name, value in given.items() if value is not None}
 

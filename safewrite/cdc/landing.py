@@ -9,6 +9,7 @@ a checkpoint starts from them.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ from safewrite.cdc.registry import Registry
 from safewrite.cdc.routing import Router
 from safewrite.cdc.rows import Rows, rows_of
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.telling import OnEvent, checked, tell_batch
 
 log = logging.getLogger("safewrite")
 
@@ -57,11 +59,15 @@ class Share:
 
 
 class Landing:
-    """Lands batches of one job, one after another."""
+    """Lands batches of one job, one after another.
 
-    def __init__(self, config: Config) -> None:
+    ``on_event`` is called with an event ``table_batch`` for each table of a batch, and with those of the tables' writes.
+    """
+
+    def __init__(self, config: Config, *, on_event: OnEvent | None = None) -> None:
         self.config = config
-        self.lake = Lake(config)
+        self._on_event = checked(on_event)
+        self.lake = Lake(config, on_event=on_event)
         self.books = Books(config, self.lake)
         self._router = Router(config)
         self._decoder = Decoder(
@@ -93,7 +99,7 @@ class Landing:
         self._commit(shares, batch)
         lines = [rest, *(share.line for share in shares)]
         self.books.write(batch, lines, done)
-        _tell(lines)
+        tell_batch(lines, self._on_event)
         return lines
 
     # --- one table ----------------------------------------------------------------------------------
@@ -239,6 +245,7 @@ class Landing:
         assert frame is not None
         assert found is not None
         receipt: sw.Receipt | None
+        started = time.monotonic()
         try:
             receipt = self._applied(share, found, frame, ranges)
         except sw.InvalidInputError as error:
@@ -250,6 +257,7 @@ class Landing:
             return
         share.line.count(receipt.changes or {})
         share.line.version = receipt.version
+        share.line.commit_ms = round((time.monotonic() - started) * 1000)
 
     def _applied_without_unknown(self, share: Share, found: sw.Table, ranges: Ranges) -> sw.Receipt | None:
         """The receipt of a share without the rows that lack a value which nobody has; None if none is left."""
@@ -320,13 +328,3 @@ def _registry(config: Config) -> Registry | None:
         return None
     password = None if given.password is None else from_environment(given.password, "registry.password")
     return Registry(given.url, given.user, password, timeout_s=given.timeout_s, patience_s=given.patience_s)
-
-
-def _tell(lines: Sequence[Line]) -> None:
-    for line in lines:
-        if line.records:
-            log.info(
-                "batch %s of %s: %s: %s records, %s applied, %s late, %s duplicate, %s superseded, %s dead, %s ignored",
-                line.batch, line.job, line.table or "no table", line.records, line.applied, line.late, line.duplicate,
-                line.superseded, line.dead, line.ignored,
-            )  # fmt: skip

@@ -60,6 +60,10 @@ class Line:
     """Offsets at which a table began that the job had not landed before."""
     offsets: str = ""
     """The offsets of the batch: ``[[topic, partition, topic id, start, end], ...]``."""
+    commit_ms: int | None = None
+    """How long the table's commit took; None where it was not this attempt's."""
+    closed_ms: int | None = None
+    """When the batch was closed, by the clock of the driver, in milliseconds since 1970; no decision rests on it."""
 
     def count(self, told: Mapping[str, int]) -> None:
         """Take over the counts of a receipt."""
@@ -174,6 +178,11 @@ class Books:
         table = self.lake.find(self.ledger)
         if table is None:
             table = self.lake.create(self.ledger, ("job", "batch"), list(LEDGER_SCHEMA))
+        elif new := [one for one in LEDGER_SCHEMA if one.name not in table.schema.names]:
+            table = self.lake.widen(self.ledger, table, new)  # a ledger of an earlier version
+        closed_ms = time.time_ns() // 1_000_000
+        for line in lines:
+            line.closed_ms = closed_ms
         table.append(pa.Table.from_pylist([asdict(line) for line in lines], LEDGER_SCHEMA), positions=moved)
 
     def restart(self, table: str) -> None:

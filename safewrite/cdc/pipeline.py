@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safewrite as sw
 from safewrite.cdc.config import Config, load
+from safewrite.cdc.intake import Intake
 from safewrite.cdc.landing import Landing
 from safewrite.cdc.ledger import Line
+from safewrite.cdc.parts import Limit
 from safewrite.cdc.source import Source
+from safewrite.cdc.telling import OnEvent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,19 +28,25 @@ class Pipeline:
 
     Args:
         config: a ``Config``, a dict, JSON text, or the path of a JSON file.
+        on_event: is called with an event ``table_batch`` for each table of a batch that landed, ``stream`` when the query
+            tells how far it is, and with those of the tables' writes; :func:`safewrite.metrics.emf` and ``otel`` make
+            metrics of them.  What it raises is logged.
 
     Every table's rows and the offsets that they come from are one commit.  A batch that failed, a lost checkpoint, a
     killed driver and a second job of the same name lose and double nothing; docs/cdc.md says what each of them meets.
-    The batch is in the driver's memory: ``kafka.max_offsets_per_trigger`` bounds it.
+    Records are in the driver's memory while they land: a batch that is larger than ``parts`` lands part by part.
 
     Raises:
-        InvalidInputError: each field of the configuration that is wrong.
+        InvalidInputError: each field of the configuration that is wrong, or ``on_event`` is nothing to call.
         MissingExtraError: a library that the configuration needs is not installed.
     """
 
-    def __init__(self, config: Config | dict[str, Any] | str | Path) -> None:
+    def __init__(
+        self, config: Config | dict[str, Any] | str | Path, *, on_event: OnEvent | None = None
+    ) -> None:
         self.config = load(config)
-        self.landing = Landing(self.config)
+        self._on_event = on_event
+        self.landing = Landing(self.config, on_event=on_event)
         self.last: list[Line] = []
         """The ledger's lines of the last batch that landed."""
 
@@ -49,19 +59,34 @@ class Pipeline:
             )
         config = self.config
         source = Source(config.kafka, config.job)
+        intake = Intake(source, Limit(config.parts.records, config.parts.bytes))
         checkpoint = config.checkpoint
 
         def batches(frame: DataFrame, number: int) -> None:
-            self.last = self.landing.land(source.batch(spark, frame, number, checkpoint))
+            self.last = []
+            positions = self.landing.books.positions
+            with closing(intake.batches(spark, frame, number, checkpoint, positions)) as parts:
+                for part in parts:
+                    self.last += self.landing.land(part)
+                    del part  # before the next one is taken into memory
 
         stream = source.read(spark, self.landing.books.positions())
-        writer = stream.writeStream.queryName(f"safewrite-cdc-{config.job}").foreachBatch(batches)
+        name = f"safewrite-cdc-{config.job}"
+        writer = stream.writeStream.queryName(name).foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint)
         if config.trigger.available_now:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{config.trigger.interval_s} seconds")
-        return writer.start()
+        from safewrite.cdc.listener import Listener
+
+        listener = Listener(config.job, name, spark, self._on_event)
+        spark.streams.addListener(listener)
+        try:
+            return writer.start()
+        except Exception:
+            spark.streams.removeListener(listener)
+            raise
 
     def restart(self, table: str) -> None:
         """Declare that a table that was dropped, or made anew, begins with what comes now.

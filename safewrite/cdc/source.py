@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.batch import Batch, Partition, Range
+from safewrite.cdc.batch import Partition, Range, Ranges
 from safewrite.cdc.change import Record
 from safewrite.cdc.config import Kafka
 
@@ -82,6 +82,22 @@ class Source:
                 found += [Partition(name, int(one.partition()), topic_id) for one in topic.partitions()]
             return found
 
+    def reach(self, spark: SparkSession) -> dict[Partition, Range]:
+        """The offsets that the topics have now: the first that is there, and the next that will be."""
+        where = self.topics(spark)
+        with self._admin(spark) as admin:
+            jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+            spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
+            asked = [jvm.org.apache.kafka.common.TopicPartition(one.topic, one.number) for one in where]
+            found = [
+                admin.listOffsets(dict.fromkeys(asked, which)).all().get()
+                for which in (spec.earliest(), spec.latest())
+            ]
+            return {
+                one: Range(*(int(offsets[place].offset()) for offsets in found))
+                for one, place in zip(where, asked, strict=True)
+            }
+
     @contextmanager
     def _admin(self, spark: SparkSession) -> Iterator[Any]:
         """Kafka's own client in the JVM, which has the cluster's libraries and the source's settings."""
@@ -100,26 +116,55 @@ class Source:
         finally:
             admin.close()
 
-    def batch(self, spark: SparkSession, frame: DataFrame, number: int, checkpoint: str) -> Batch:
-        """The records of a micro-batch, read once, and the offsets that it covers."""
+    def told(self, spark: SparkSession, number: int, checkpoint: str) -> Told:
+        """What Spark noted of a micro-batch before it began, and the ids of its topics."""
         ids = {where.topic: where.topic_id for where in self.topics(spark)}
-        records = records_of(frame.toArrow())
-        found = Batch.of_records(number, records, ids)
         ends = _offsets(spark, checkpoint, number)
         starts = _offsets(spark, checkpoint, number - 1) if number else None
-        if ends is None:
-            return found
+        return Told(ids, ends, starts)
+
+
+@dataclass(frozen=True)
+class Told:
+    """The offsets at the start and the end of a micro-batch; None where Spark's notes cannot be read, or there are none."""
+
+    ids: Mapping[str, str]
+    ends: Mapping[str, Mapping[str, int]] | None
+    starts: Mapping[str, Mapping[str, int]] | None
+
+    @property
+    def joined(self) -> bool:
+        """Whether the batch follows one before it."""
+        return self.ends is not None and self.starts is not None
+
+    @property
+    def known(self) -> Ranges | None:
+        """The offsets that the batch covers; None where only its records tell where it starts."""
+        if self.ends is None or self.starts is None:
+            return None
+        has = all(
+            number in self.starts.get(topic, {}) for topic, part in self.ends.items() for number in part
+        )
+        return self.ranges({}) if has else None
+
+    def ranges(self, read: Ranges) -> Ranges:
+        """The offsets that the batch covers.
+
+        Args:
+            read: those from its first record to its last.
+        """
+        if self.ends is None:
+            return read
         ranges: dict[Partition, Range] = {}
-        for topic, partitions in ends.items():
+        for topic, partitions in self.ends.items():
             for partition, end in partitions.items():
-                where = Partition(topic, int(partition), ids.get(topic, ""))
-                read = found.ranges.get(where)
-                start = None if starts is None else starts.get(topic, {}).get(partition)
-                if start is None:
-                    start = read.start if read is not None else None
+                where = Partition(topic, int(partition), self.ids.get(topic, ""))
+                start = (self.starts or {}).get(topic, {}).get(partition)
+                if start is None and where in read:
+                    start = read[where].start
                 if start is not None and start < end:
                     ranges[where] = Range(start, end)
-        return Batch(number, found.records, ranges, joined=starts is not None)
+        return ranges
 
 
 def records_of(table: pa.Table) -> Iterator[Record]:

@@ -1,19 +1,25 @@
-"""Runs the commands of ``safewrite cdc``: run, check, schema, verify, restart."""
+"""Runs the commands of ``safewrite cdc``: run, check, schema, status, verify, restart."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from safewrite import InvalidInputError
 from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, pairs, plain
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from safewrite import Event
     from safewrite.cdc import Pipeline, Verdict
+    from safewrite.cdc.status import Status
 
 cdc = typer.Typer(
     help="Land change data of Kafka (Debezium, AWS DMS) in many Delta and Iceberg tables.",
@@ -25,36 +31,38 @@ ConfigFile = Annotated[
         "--config", envvar="SAFEWRITE_CONFIG", help="JSON file of the job; `cdc schema` says what is in it."
     ),
 ]
+JarsOption = Annotated[
+    Path | None,
+    typer.Option("--jars", help="Folder with Spark's jars for Kafka; leave it out under spark-submit."),
+]
+ConfOption = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of a new Spark session; may be repeated."),
+]
 
 
 @cdc.command()
 def run(
     context: typer.Context,
+    *,
     config: ConfigFile,
-    jars: Annotated[
-        Path | None,
-        typer.Option("--jars", help="Folder with Spark's jars for Kafka; leave it out under spark-submit."),
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--conf", metavar="KEY=VALUE", help="A setting of a new Spark session; may be repeated."
-        ),
-    ] = None,
+    jars: JarsOption = None,
+    conf: ConfOption = None,
+    emf: Annotated[
+        bool, typer.Option("--emf", help="Print metrics as lines of CloudWatch's embedded metric format.")
+    ] = False,
+    namespace: Annotated[
+        str, typer.Option(envvar="SAFEWRITE_NAMESPACE", help="CloudWatch namespace of the metrics.")
+    ] = "safewrite",
+    otel: Annotated[
+        bool, typer.Option("--otel", help="Record metrics with OpenTelemetry's global meter.")
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Land batches until the query is stopped, or until all is landed (trigger available_now)."""
     with Screen(context, output).errors():
-        from safewrite.cdc.session import session
-
-        pipeline = _pipeline(config)
-        settings = pairs(conf, "--conf")
-        if jars is not None:
-            from safewrite.spark.jars import jars_from
-
-            found = jars_from(jars, delta=False, iceberg=False, s3=False, kafka=True)
-            settings["spark.jars"] = ",".join(map(str, found))
-        pipeline.start(session(pipeline.config.job, settings)).awaitTermination()
+        pipeline = _pipeline(config, _exporters(namespace if emf else None, is_otel=otel))
+        pipeline.start(_session(pipeline.config.job, jars, conf)).awaitTermination()
 
 
 @cdc.command()
@@ -88,6 +96,47 @@ def schema() -> None:
 
 
 @cdc.command()
+def status(
+    context: typer.Context,
+    *,
+    config: ConfigFile,
+    kafka: Annotated[
+        bool,
+        typer.Option(
+            "--kafka",
+            help="Ask Kafka how far its topics are, for the lag: takes a Spark session (spark-submit, or --jars).",
+        ),
+    ] = False,
+    jars: JarsOption = None,
+    conf: ConfOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Say where each table stands; commits nothing, also beside a running job.
+
+    Exits with 1 if a table stops the job until somebody does something.
+    """
+    screen = Screen(context, output)
+    with screen.errors():
+        from safewrite.cdc.source import Source
+        from safewrite.cdc.status import status as look
+
+        pipeline = _pipeline(config)
+        reach = None
+        if kafka or jars is not None:
+            given = pipeline.config
+            reach = Source(given.kafka, given.job).reach(_session(given.job, jars, conf))
+        elif conf:
+            raise InvalidInputError(
+                "--conf is a setting of the Spark session that asks Kafka, and without --kafka there is none. Nothing was read. "
+                "Give --kafka too, or leave it out."
+            )
+        found = look(pipeline.landing, _rows(pipeline)[0], reach)
+        screen.show(found.to_dict(), lambda console: _print_status(console, found))
+    if found.stopped:
+        raise typer.Exit(EXIT_LOST)
+
+
+@cdc.command()
 def verify(context: typer.Context, config: ConfigFile, output: OutputOption = None) -> None:
     """Add the job's ledger up again: every record that came in landed or is a dead letter.  Exits with 1 if one is not."""
     screen = Screen(context, output)
@@ -117,25 +166,96 @@ def restart(
         )
 
 
-def _pipeline(config: Path) -> Pipeline:
+def _pipeline(config: Path, on_event: Callable[[Event], object] | None = None) -> Pipeline:
     from safewrite.cdc import Pipeline
 
-    return Pipeline(config)
+    return Pipeline(config, on_event=on_event)
 
 
-def _verdict(pipeline: Pipeline) -> Verdict:
-    import pyarrow as pa
+def _exporters(namespace: str | None, *, is_otel: bool) -> Callable[[Event], object] | None:
+    """What makes metrics of events; None where nothing is asked for."""
+    from safewrite import metrics
 
-    from safewrite.cdc.accounting import verify
+    tell: list[Callable[[Event], object]] = []
+    if namespace is not None:
+        tell.append(metrics.emf(namespace=namespace))
+    if is_otel:
+        tell.append(metrics.otel())
+    if len(tell) < 2:
+        return tell[0] if tell else None
+
+    def both(event: Event) -> None:
+        for one in tell:
+            one(event)
+
+    return both
+
+
+def _session(job: str, jars: Path | None, conf: list[str] | None) -> SparkSession:
+    from safewrite.cdc.session import session
+
+    settings = pairs(conf, "--conf")
+    if jars is not None:
+        from safewrite.spark.jars import jars_from
+
+        found = jars_from(jars, delta=False, iceberg=False, s3=False, kafka=True)
+        settings["spark.jars"] = ",".join(map(str, found))
+    return session(job, settings)
+
+
+def _rows(pipeline: Pipeline, *, letters: bool = False) -> tuple[pa.Table, pa.Table | None]:
+    """The rows of the ledger, and if asked for those of the dead letters."""
     from safewrite.cdc.ledger import LEDGER_SCHEMA
     from safewrite.testing.reading import rows_of
 
-    books = pipeline.landing.books
-    found: list[Any] = [pipeline.landing.lake.find(one) for one in (books.ledger, books.letters)]
+    books, lake = pipeline.landing.books, pipeline.landing.lake
     options = pipeline.config.storage_options
-    ledger, letters = (None if one is None else rows_of(one, options) for one in found)
-    empty: pa.Table = LEDGER_SCHEMA.empty_table()
-    return verify(pipeline.config.job, empty if ledger is None else ledger, letters)
+    ledger = lake.find(books.ledger)
+    kept = lake.find(books.letters) if letters else None
+    return (
+        LEDGER_SCHEMA.empty_table() if ledger is None else rows_of(ledger, options),
+        None if kept is None else rows_of(kept, options),
+    )
+
+
+def _verdict(pipeline: Pipeline) -> Verdict:
+    from safewrite.cdc.accounting import verify
+
+    return verify(pipeline.config.job, *_rows(pipeline, letters=True))
+
+
+_COLOURS = {"ok": "green", "behind": "yellow", "not begun": "dim"}
+
+
+def _print_status(console: Console, found: Status) -> None:
+    grid = grid_of(
+        "table", "format", "state", "batch", "lag", "rows", "applied", "dead", "last commit", "valid through"
+    )
+    places: dict[str, list[str]] = {}
+    for one in found.tables:
+        times = (
+            None if at is None else at[:19].replace("T", " ") for at in (one.last_commit, one.valid_through)
+        )
+        cells = (one.last_batch, one.lag, one.rows, one.applied, one.dead, *times)
+        shown = ("" if cell is None else plain(str(cell)) for cell in cells)
+        grid.add_row(
+            plain(one.table), one.format, f"[{_COLOURS.get(one.state, 'bold red')}]{one.state}[/]", *shown
+        )
+        positions = ", ".join(f"{where}: {at}" for where, at in one.positions.items())
+        places.setdefault(positions, []).append(one.table)
+    console.print(grid)
+    for positions, tables in places.items():  # tables share them, but for one that is ahead of its job
+        if positions:
+            names = "all tables" if len(places) == 1 else ", ".join(tables)
+            console.print(f"{plain(names)} landed up to {plain(positions)}", highlight=False)
+    for one in found.tables:
+        if one.what:
+            console.print(f"[bold]{plain(one.table)}[/]: {plain(one.what)}", highlight=False)
+    if found.dead_nowhere:
+        console.print(
+            f"{found.dead_nowhere} dead letters are of records that name no table of the job.",
+            highlight=False,
+        )
 
 
 COLUMNS = ("records", "earlier", "ignored", "dead", "split", "applied", "late", "duplicate", "superseded")

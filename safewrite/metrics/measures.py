@@ -60,9 +60,29 @@ TABLE_RUN = {
     "lag_s": Metric("LagTime", "Seconds", "safewrite.medallion.lag.time", "s", "age of the oldest of these files and commits; 0 if there is none", is_level=True),
 }  # fmt: skip
 """Of a medallion job's run over one table, by the detail of its event."""
+TABLE_BATCH = {
+    "records": Metric("RecordsIn", "Count", "safewrite.cdc.records", "{record}", "records of a batch that belong to the table"),
+    "applied": Metric("ChangesApplied", "Count", "safewrite.cdc.applied", "{change}", "changes that took effect: inserts, updates, deletes, truncates"),
+    "late": Metric("ChangesLate", "Count", "safewrite.cdc.late", "{change}", "changes that are older than what the table has of their key"),
+    "duplicate": Metric("ChangesDuplicate", "Count", "safewrite.cdc.duplicate", "{change}", "changes that the table has already"),
+    "superseded": Metric("ChangesSuperseded", "Count", "safewrite.cdc.superseded", "{change}", "changes that a newer one of their batch covers"),
+    "tombstoned": Metric("ChangesTombstoned", "Count", "safewrite.cdc.tombstoned", "{change}", "deletes of keys that had no row; they are among those applied"),
+    "dead": Metric("DeadLetters", "Count", "safewrite.cdc.dead", "{record}", "records that became dead letters"),
+    "commit_s": Metric("BatchCommitTime", "Seconds", "safewrite.cdc.commit.time", "s", "time that the table's commit took"),
+    "lag_s": Metric("SourceLag", "Seconds", "safewrite.cdc.lag.time", "s", "age of the newest change of a batch, by the clock of its source, when the batch had landed", is_level=True),
+    "valid_through_s": Metric("ValidThrough", "Seconds", "safewrite.cdc.valid.through", "s", "when that change was made, in seconds since 1970", is_level=True),
+}  # fmt: skip
+"""Of a table's share of a batch of change data, by the detail of its event."""
+STREAM = {
+    "lag_records": Metric("LagRecords", "Count", "safewrite.cdc.lag.records", "{record}", "records in the topics that had not landed when a batch ended", is_level=True),
+    "batch_s": Metric("BatchTime", "Seconds", "safewrite.cdc.batch.time", "s", "time that a batch took, from its offsets to its end"),
+    "failed": Metric("StreamFailures", "Count", "safewrite.cdc.failures", "{stream}", "1 if the stream ended by an error"),
+}  # fmt: skip
+"""Of the stream of a job of change data, by the detail of its event."""
+_OF_DETAILS = {"table_run": TABLE_RUN, "table_batch": TABLE_BATCH, "stream": STREAM}
 METRICS = (
     COMMIT_ATTEMPTS, COMMIT_CONFLICTS, COMMIT_FAILURES, ROWS_COMMITTED, COMMIT_LATENCY, TURN_WAIT, STUCK_ENTRIES,
-    *TABLE_RUN.values(),
+    *TABLE_RUN.values(), *TABLE_BATCH.values(), *STREAM.values(),
 )  # fmt: skip
 
 
@@ -83,11 +103,9 @@ def measured(event: Event) -> dict[Metric, float]:
             return {COMMIT_FAILURES: 1}
         case "turn":
             return {TURN_WAIT: float(details["wait_s"])}
-        case "table_run":
+        case _:
             return {
                 metric: float(details[name])
-                for name, metric in TABLE_RUN.items()
+                for name, metric in _OF_DETAILS.get(event.kind, {}).items()
                 if details.get(name) is not None
             }
-        case _:
-            return {}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from safewrite.cdc import Pipeline
 from safewrite.cli.app import app
 from tests.cdc.events import record
 from tests.cdc.lakes import Job, change
+from tests.metrics.test_metrics import Meter
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -93,3 +96,27 @@ def test_restart_is_for_tables_that_the_job_landed(job: Job) -> None:
     job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
     assert answer(job, "restart", "--table", "db.a") == {"restarted": "db.a"}
     assert run(job, "restart", "--table", "db.a").exit_code == 2
+
+
+@pytest.mark.parametrize("options", [(), ("--emf",), ("--otel",), ("--emf", "--otel", "--namespace", "lake")])
+def test_run_makes_metrics_where_they_are_asked_for(
+    job: Job, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    """The stream is one batch that is landed by hand; the rest is the command's."""
+    meter = Meter()
+
+    def start(pipeline: Pipeline, _: object) -> Any:
+        pipeline.landing.land(job.batch([change("c", "a", 1, {"id": 1}, lsn=1, offset=0)]))
+        return types.SimpleNamespace(awaitTermination=lambda: None)
+
+    monkeypatch.setattr(Pipeline, "start", start)
+    monkeypatch.setattr("safewrite.cdc.session.session", lambda *_: None)
+    monkeypatch.setattr("safewrite.metrics.telemetry._global_meter", lambda: meter)
+    found = run(job, "run", *options)
+    assert found.exit_code == 0, found.output
+    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    of_batches = [line for line in lines if line["kind"] == "table_batch"]
+    assert [line["ChangesApplied"] for line in of_batches] == ([1] if "--emf" in options else [])
+    namespaces = {one["Namespace"] for line in lines for one in line["_aws"]["CloudWatchMetrics"]}
+    assert namespaces == ({"lake" if "lake" in options else "safewrite"} if "--emf" in options else set())
+    assert ("safewrite.cdc.applied" in {name for name, _, _ in meter.seen}) is ("--otel" in options)

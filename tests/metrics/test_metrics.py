@@ -234,6 +234,13 @@ def test_a_meter_gets_counters_and_histograms(tmp_path: Any) -> None:
         "safewrite.medallion.failures": ("counter", "{run}"), "safewrite.medallion.time": ("histogram", "s"),
         "safewrite.medallion.lag.files": ("histogram", "{file}"), "safewrite.medallion.lag.commits": ("histogram", "{commit}"),
         "safewrite.medallion.lag.time": ("histogram", "s"),
+        "safewrite.cdc.records": ("counter", "{record}"), "safewrite.cdc.applied": ("counter", "{change}"),
+        "safewrite.cdc.late": ("counter", "{change}"), "safewrite.cdc.duplicate": ("counter", "{change}"),
+        "safewrite.cdc.superseded": ("counter", "{change}"), "safewrite.cdc.tombstoned": ("counter", "{change}"),
+        "safewrite.cdc.dead": ("counter", "{record}"), "safewrite.cdc.commit.time": ("histogram", "s"),
+        "safewrite.cdc.lag.time": ("histogram", "s"), "safewrite.cdc.valid.through": ("histogram", "s"),
+        "safewrite.cdc.lag.records": ("histogram", "{record}"), "safewrite.cdc.batch.time": ("histogram", "s"),
+        "safewrite.cdc.failures": ("counter", "{stream}"),
     }  # fmt: skip
     found = {name: (value, attributes) for name, value, attributes in meter.seen}
     named = {"service": "orders", "safewrite.table": table.uri, "safewrite.operation": "append"}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,6 +26,7 @@ from safewrite.cdc.landing import Share
 from safewrite.cli.app import app
 from tests.cdc.events import record
 from tests.cdc.lakes import Job, Source, change
+from tests.spark.parted import RECORDS, pipeline
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -157,6 +161,37 @@ def test_a_topic_of_three_tables_lands_whatever_dies(stream: Stream, monkeypatch
 
 
 @pytest.mark.long
+def test_a_batch_many_times_larger_than_the_driver_takes_lands_whatever_dies(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E1, E2: one batch of Spark in a hundred parts; killed between the tables of a part, by SIGKILL, the checkpoint lost."""
+    source, folder = Source(14), stream.job.folder
+    stream.send(*source.run(3_000))
+    given = (stream.job.form, stream.kafka.endpoint_url, stream.topic)
+    with pytest.raises(StreamingQueryException, match="the driver dies here"):
+        stream.run(dies(pipeline(folder, *given), monkeypatch, 14))
+    command = [sys.executable, "-m", "tests.spark.parted", str(folder), *given]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        for _ in range(9):
+            assert driver.stdout.readline() == b"part\n"
+        driver.kill()
+    before = sum(one.totals["records"] for one in stream.job.verdict().accounts)
+    assert 9 * RECORDS / 2 < before < len(source.records) / 2
+    assert sum(one.totals["earlier"] for one in stream.job.verdict().accounts) == 0
+    stream.send(*source.run(500))
+    with pytest.raises(StreamingQueryException, match="the driver dies here"):
+        stream.run(dies(pipeline(folder, *given), monkeypatch, 50))
+    shutil.rmtree(stream.checkpoint)
+    stream.run(pipeline(folder, *given))
+    stream.equal(source)
+    lines = stream.job.read("job_ledger", "cdc").to_pylist()
+    assert sum(line["records"] for line in lines) == len(source.records)
+    assert len({line["offsets"] for line in lines}) > len(source.records) / RECORDS
+    assert {line["batch"] for line in lines} == {0}
+
+
+@pytest.mark.long
 def test_a_second_job_of_the_same_name_is_fenced(stream: Stream) -> None:
     """E7: it has a checkpoint of its own, as on another cluster; both run until one of them meets the other."""
     source = Source(12)
@@ -207,7 +242,9 @@ def test_the_command_lands_topics_of_a_pattern(stream: Stream) -> None:
     land()
     assert set(stream.job.rows("a")) == {1, 2}
     stream.send(change("d", "a", 1, None, lsn=3, offset=0))
+    assert standing(file)["a"] == ("behind", 1)
     land()
+    assert standing(file)["a"] == ("ok", 0)
     assert set(stream.job.rows("a")) == {2}
     found = CliRunner().invoke(app, ["cdc", "verify", "--config", str(file), "--output", "json"])
     assert found.exit_code == 0, found.output
@@ -215,6 +252,48 @@ def test_the_command_lands_topics_of_a_pattern(stream: Stream) -> None:
     assert [(one["table"], one["records"], one["earlier"]) for one in totals if one["records"]] == [
         ("db.a", 3, 0)
     ]
+
+
+def standing(file: Path) -> dict[str, tuple[str, int]]:
+    """State and lag of each table, as ``cdc status`` says when it asks Kafka."""
+    found = CliRunner().invoke(app, ["cdc", "status", "--kafka", "--config", str(file), "--output", "json"])
+    assert found.exit_code == 0, found.output
+    return {one["source"]: (one["state"], one["lag"]) for one in json.loads(found.stdout)["tables"]}
+
+
+@pytest.mark.long
+def test_the_stream_tells_how_far_it_is_and_of_what_it_ended(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows by table are told before the batch ends; what Spark tells of the query comes beside it, or later."""
+    stream.send(*Source(13).run(40))
+    events: list[sw.Event] = []
+    failed, landed = threading.Event(), threading.Event()
+
+    def note(event: sw.Event) -> None:
+        events.append(event)
+        if event.kind == "stream" and event.details.get("failed"):
+            failed.set()
+        if event.kind == "stream" and event.details.get("lag_records") == 0:
+            landed.set()
+
+    config = stream.pipeline(kafka={"max_offsets_per_trigger": 20}).config
+    with pytest.raises(StreamingQueryException):
+        stream.run(dies(Pipeline(config, on_event=note), monkeypatch, 0))
+    assert failed.wait(60)
+    assert not landed.is_set()
+    assert [event for event in events if event.kind == "table_batch"] == []
+    stream.run(Pipeline(config, on_event=note))
+    assert landed.wait(60)
+    told = [event.details for event in events if event.kind == "stream" and "lag_records" in event.details]
+    assert [one["lag_records"] for one in told] == sorted((one["lag_records"] for one in told), reverse=True)
+    assert told[0]["lag_records"] > 0
+    assert all(one["batch_s"] > 0 for one in told)
+    records = sum(event.details["records"] for event in events if event.kind == "table_batch")
+    assert records == sum(one.totals["records"] for one in stream.job.verdict().accounts)
+    before = len(events)
+    Stream(stream.spark, stream.kafka, Job(stream.job.folder / "x", [{"table": "a"}])).make().run()
+    assert len(events) == before, "it was told of another query"
 
 
 def test_a_topic_that_is_not_there_is_told(stream: Stream) -> None:

@@ -1,0 +1,80 @@
+"""Listens to the query of a job on Spark: how far it is behind its topics, what a batch took, of what it ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from safewrite.cdc.telling import OnEvent, tell_stream
+
+
+class Listener(StreamingQueryListener):
+    """Tells of the queries of one name; Spark calls it beside the query, which waits for none of it.
+
+    Rows by table are not told here but where the ledger is written, so that none of them is missing when the driver ends.
+    """
+
+    def __init__(self, job: str, query: str, session: SparkSession, on_event: OnEvent | None) -> None:
+        self._job, self._query, self._session, self._on_event = job, query, session, on_event
+        self._runs: set[str] = set()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Note the run, for the events of its end have no name."""
+        if event.name == self._query:
+            self._runs.add(str(event.runId))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """A batch has ended."""
+        found = event.progress
+        if str(found.runId) not in self._runs:
+            return
+        behind = [lag_of(source.endOffset, source.latestOffset) for source in found.sources]
+        numbers: dict[str, Any] = {"batch": found.batchId, "batch_s": found.batchDuration / 1000}
+        if None not in behind:
+            numbers["lag_records"] = sum(one or 0 for one in behind)
+        lag = numbers.get("lag_records", "an unknown number of")
+        text = f"batch {found.batchId} took {numbers['batch_s']:.2f} s, {lag} records are behind it"
+        tell_stream(self._job, text, numbers, self._on_event)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """A trigger found nothing new."""
+        if str(event.runId) in self._runs:
+            tell_stream(self._job, "nothing new in its topics", {"lag_records": 0}, self._on_event)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """The query was stopped, is done, or failed."""
+        if str(event.runId) not in self._runs:
+            return
+        self._runs.discard(str(event.runId))
+        if event.exception is not None:
+            text = f"ended by an error: {str(event.exception).strip().splitlines()[0][:500]}"
+            tell_stream(self._job, text, {"failed": 1}, self._on_event)
+        if not self._runs:
+            self._session.streams.removeListener(self)
+
+
+def lag_of(end: str | None, latest: str | None) -> int | None:
+    """Records between two of Spark's offsets of Kafka; None where they cannot be told."""
+    try:
+        ends, newest = json.loads(end or ""), json.loads(latest or "")
+        return sum(
+            max(0, int(at) - int(_of(ends, topic).get(number, at)))
+            for topic, partitions in newest.items()
+            for number, at in partitions.items()
+        )
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _of(offsets: Mapping[str, Any], topic: str) -> Mapping[str, Any]:
+    found = offsets.get(topic, {})
+    return found if isinstance(found, dict) else {}

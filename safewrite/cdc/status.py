@@ -1,0 +1,285 @@
+"""Says where each table of a job stands, by the ledger, the tables' own positions and the ends of the topics."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import safewrite as sw
+from safewrite.cdc.batch import Partition, Range
+from safewrite.cdc.config import Config
+from safewrite.cdc.landing import Landing
+from safewrite.cdc.reading import row_count
+from safewrite.cdc.table_config import Table, TableOptions
+
+State = Literal["ok", "behind", "not begun", "fenced", "needs restart", "unreadable"]
+STOPPED: frozenset[str] = frozenset({"fenced", "needs restart", "unreadable"})
+"""States in which the job stops at the table's next batch, until somebody does something."""
+_SUMS = ("records", "applied", "late", "duplicate", "dead")
+_LOOK_BACK_MAX = 50
+"""Commits of other engines that are looked through for a RESTORE."""
+Reach = Mapping[Partition, Range]
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """Where one table stands.
+
+    ``positions`` are offsets by ``topic/partition``: all before them has landed, or is in the books as dead or ignored.
+    ``lag`` is how many offsets the topics have after them; None where Kafka was not asked.  Counts are sums over the
+    ledger, ``rows`` what the table has now.  Times are of ISO 8601, in UTC: of the last commit by the driver's clock, and
+    of the newest change that landed by its source's.
+    """
+
+    table: str
+    source: str
+    format: str
+    state: State
+    what: str
+    """What is the matter and what to do; empty where nothing is."""
+    last_batch: int | None
+    positions: Mapping[str, int]
+    lag: int | None
+    rows: int | None
+    records: int
+    applied: int
+    late: int
+    duplicate: int
+    dead: int
+    last_commit: str | None
+    valid_through: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a job stands; ``dead_nowhere`` counts dead letters of records that name no table of it."""
+
+    job: str
+    tables: tuple[TableStatus, ...]
+    batches: int
+    dead_nowhere: int
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a table stops the job until somebody does something."""
+        return any(one.state in STOPPED for one in self.tables)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        own = {"job": self.job, "batches": self.batches, "dead_nowhere": self.dead_nowhere}
+        return {**own, "tables": [one.to_dict() for one in self.tables]}
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What the ledger says of a table."""
+
+    sums: Mapping[str, int]
+    last_batch: int | None = None
+    committed_ms: int | None = None
+    source_time_ms: int | None = None
+    ends: Mapping[str, int] | None = None
+    """Where the table's last commit took its positions, by their names."""
+
+
+def status(landing: Landing, ledger: pa.Table, reach: Reach | None = None) -> Status:
+    """Where a job's tables stand.  Nothing is written.
+
+    Args:
+        landing: of the job; its tables are opened.
+        ledger: the rows of the job's ledger, by any reader.
+        reach: the offsets that the topics have; None where Kafka was not asked.
+    """
+    config = landing.config
+    done = landing.books.positions()
+    mine = ledger.filter(pc.equal(ledger.column("job"), config.job))
+    tables = {one.name: one for one in config.tables}
+    names = [name for name in pc.unique(mine.column("table")).to_pylist() if name is not None]
+    tables |= {name: _created(config, name) for name in sorted(names) if name not in tables}
+    found = [
+        _Look(landing, table, done, _past(mine, table.name, config.job), reach).status()
+        for table in tables.values()
+    ]
+    nowhere = _past(mine, None, config.job)
+    batches = len(set(zip(mine.column("batch").to_pylist(), mine.column("offsets").to_pylist(), strict=True)))
+    return Status(config.job, tuple(found), batches, nowhere.sums["dead"])
+
+
+class _Look:
+    """A look at one table."""
+
+    def __init__(
+        self, landing: Landing, table: Table, done: Mapping[str, int], past: _Past, reach: Reach | None
+    ) -> None:
+        self._landing, self._table, self._past = landing, table, past
+        self._job, self._done, self._reach = landing.config.job, done, reach
+
+    def status(self) -> TableStatus:
+        found: sw.Table | None = None
+        positions: dict[str, int] = {}
+        try:
+            found = self._landing.lake.find(self._table)
+            positions = {} if found is None else found.positions()
+            restored = found is not None and _is_restored(found)
+        except sw.ConflictError as error:  # rolled back to where nothing tells a position
+            state: State = "fenced"
+            what = str(error)
+        except sw.SafewriteError as error:
+            state, what = "unreadable", str(error)
+        else:
+            state, what = self._state(positions, restored=restored)
+        past, table = self._past, self._table
+        at = self._at(positions)
+        options = self._landing.config.storage_options
+        return TableStatus(
+            table=table.name, source=table.source or table.table, format=table.format, state=state, what=what,
+            last_batch=past.last_batch, positions=self._offsets(at), lag=self._lag(at),
+            rows=None if found is None else row_count(found, options),
+            records=past.sums["records"], applied=past.sums["applied"], late=past.sums["late"],
+            duplicate=past.sums["duplicate"], dead=past.sums["dead"], last_commit=_iso(past.committed_ms),
+            valid_through=_iso(past.source_time_ms),
+        )  # fmt: skip
+
+    def _state(self, positions: Mapping[str, int], *, restored: bool) -> tuple[State, str]:
+        job, name, done = self._job, self._table.name, self._done
+        knows = any(one.startswith(f"{job}/") for one in positions)
+        if done.get(self._landing.books.mark(name), 0) and not knows:
+            return "needs restart", (
+                f"the job landed rows in {name}, and the table there has no positions of it: it was dropped, or made anew. Restore "
+                f"it; or run `safewrite cdc restart --config FILE --table {name}` and have the source send its rows again"
+            )
+        if knows and not any(one.startswith(f"{job}/") for one in done):
+            # A driver that died in its very first batch leaves this too; without a checkpoint or with that batch it goes on.
+            return "behind", (
+                "the table has positions of the job, and the ledger has none: its first batch is under way or broke off, and the job "
+                "finds it when it reads it again; or the ledger was dropped: restore it"
+            )
+        if restored and knows:
+            return "fenced", (
+                "the table was set back by RESTORE, and the offsets of the rows that went do not come again. Undo that; or raise "
+                "epoch, declare each position where it stands by an append of no rows, (n, n), and have the source send its rows again"
+            )
+        fault = self._set_back(positions) or self._made_anew()
+        if fault:
+            return "fenced", fault
+        at = self._at(positions)
+        if any(offset > done.get(name, 0) for name, offset in at.items()):
+            return "behind", "a batch is under way, or broke off; the job finds it when it reads it again"
+        if self._lag(at):
+            return "behind", ""
+        return ("ok", "") if knows else ("not begun", "no rows have come for it")
+
+    def _set_back(self, positions: Mapping[str, int]) -> str | None:
+        """Whether the table is before what the ledger says of it."""
+        for name, end in (self._past.ends or {}).items():
+            known = positions.get(name)
+            if known is not None and known < end:
+                return (
+                    f"its position {name} is {known}, and the ledger says that it had {end}: the table was set back, and rows went that "
+                    "do not come again. Undo that; or raise epoch and have the source send its rows again"
+                )
+        return None
+
+    def _made_anew(self) -> str | None:
+        """Whether a topic is another one than the ledger counted."""
+        for where in self._reach or ():
+            head, tail = f"{self._job}/{where.topic}/", f"/{where.number}"
+            known = [name for name in self._done if name.startswith(head) and name.endswith(tail)]
+            if known and where.name(self._job) not in known:
+                return (
+                    f"the topic {where.topic!r} was deleted and made anew, and positions count the offsets of the old one. Delete the "
+                    "checkpoint; the job then reads the new topic from its beginning"
+                )
+        return None
+
+    def _at(self, positions: Mapping[str, int]) -> dict[str, int]:
+        """How far the table has come: as far as the job, which closes a batch when all tables have it, or farther."""
+        names = [name for name in {*self._done, *positions} if _partition(name, self._job) is not None]
+        return {name: max(self._done.get(name, 0), positions.get(name, 0)) for name in sorted(names)}
+
+    def _offsets(self, positions: Mapping[str, int]) -> dict[str, int]:
+        places = [_partition(name, self._job) for name in positions]
+        found = {}
+        for place, (name, at) in zip(places, positions.items(), strict=True):
+            if place is not None:  # a topic that was made anew has its place twice
+                found[place if places.count(place) == 1 else f"{place} of {name.split('/')[2]}"] = at
+        return found
+
+    def _lag(self, at: Mapping[str, int]) -> int | None:
+        if self._reach is None:
+            return None
+        starts = self._landing.config.kafka.starting_offsets
+        total = 0
+        for where, (first, end) in self._reach.items():
+            begins = first
+            if not at and starts == "latest":
+                begins = end
+            elif not at and isinstance(starts, dict):
+                begins = starts.get(where.topic, {}).get(str(where.number), first)
+                begins = end if begins == -1 else begins
+            total += max(0, end - max(first, at.get(where.name(self._job), begins)))
+        return total
+
+
+def _is_restored(found: sw.Table) -> bool:
+    """Whether a RESTORE of a Delta table came after the last write of ours."""
+    for one in found.history(_LOOK_BACK_MAX):
+        if one.operation == "RESTORE":
+            return True
+        if one.engine is not None and one.engine.startswith("safewrite"):
+            return False
+    return False
+
+
+def _past(ledger: pa.Table, table: str | None, job: str) -> _Past:
+    column = ledger.column("table")
+    lines = ledger.filter(pc.is_null(column) if table is None else pc.equal(column, table))
+    sums = {name: int(pc.sum(lines.column(name)).as_py() or 0) for name in _SUMS}
+    if not lines.num_rows:
+        return _Past(sums)
+    committed = lines.filter(pc.is_valid(lines.column("version")))
+    newest_ms = pc.max(lines.column("source_time_ms")).as_py()
+    last_batch, committed_ms, ends = None, None, dict[str, int]()
+    if committed.num_rows:
+        has_times = "closed_ms" in committed.column_names  # not of a ledger of an earlier version
+        order = [("closed_ms", "ascending")] if has_times else [("version", "ascending")]
+        last = committed.sort_by(order).slice(committed.num_rows - 1).to_pylist()[0]
+        if has_times:
+            committed_ms = pc.max(committed.column("closed_ms")).as_py()
+        last_batch = last["batch"]
+        for topic, number, topic_id, _, end in json.loads(last["offsets"] or "[]"):
+            ends[Partition(topic, number, topic_id).name(job)] = end
+    return _Past(sums, last_batch, committed_ms, newest_ms, ends)
+
+
+def _created(config: Config, name: str) -> Table:
+    """A table that nobody named, as the job makes them."""
+    database, _, table = name.partition(".")
+    options = (config.defaults or TableOptions()).model_dump(exclude_unset=True)
+    return Table(database=database, table=table, **options)
+
+
+def _partition(name: str, job: str) -> str | None:
+    """``topic/partition`` of a position's name; None of others."""
+    parts = name.split("/")
+    if len(parts) != 4 or parts[0] != job or not parts[3].isdecimal():
+        return None
+    return f"{parts[1]}/{parts[3]}"
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return (
+        None
+        if at_ms is None
+        else dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")
+    )

@@ -1,0 +1,61 @@
+"""What Spark notes of a micro-batch, and which batches are taken without being weighed; the rest is in tests/spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from safewrite.cdc.batch import Partition, Range
+from safewrite.cdc.intake import Intake, _within
+from safewrite.cdc.parts import Limit
+from safewrite.cdc.source import Told
+
+IDS = {"t": "id-1", "u": "id-2"}
+T0, T1, U0 = Partition("t", 0, "id-1"), Partition("t", 1, "id-1"), Partition("u", 0, "id-2")
+READ = {T0: Range(7, 9), U0: Range(3, 5)}
+
+
+def told(ends: Any, starts: Any = None) -> Told:
+    return Told(IDS, ends, starts)
+
+
+def test_offsets_are_those_that_spark_noted_and_else_those_of_the_records() -> None:
+    ends = {"t": {"0": 10, "1": 4}, "u": {"0": 6}}
+    whole = told(ends, {"t": {"0": 5, "1": 4}, "u": {"0": 0}})
+    assert (whole.known, whole.joined) == ({T0: Range(5, 10), U0: Range(0, 6)}, True)
+    new = told(ends, {"t": {"0": 5, "1": 2}})  # a topic that came with this batch
+    assert (new.known, new.joined) == (None, True)
+    assert new.ranges(READ) == {T0: Range(5, 10), T1: Range(2, 4), U0: Range(3, 6)}
+    first = told(ends)
+    assert (first.known, first.joined, first.ranges(READ)) == (
+        None,
+        False,
+        {T0: Range(7, 10), U0: Range(3, 6)},
+    )
+    unknown = told(None, {"t": {"0": 5}})
+    assert (unknown.known, unknown.joined, unknown.ranges(READ)) == (None, False, READ)
+
+
+@pytest.mark.parametrize(
+    ("records", "start", "heavy", "small"),
+    [(100, 0, 100, True), (101, 0, 1, False), (100, 0, 101, False), (100, None, 1, False), (0, 0, 100, True)],
+)
+def test_a_batch_is_weighed_unless_it_fits_with_records_four_times_as_heavy(
+    records: int, start: int | None, heavy: int, small: bool
+) -> None:
+    intake = Intake(None, Limit(100, 40_000))  # type: ignore[arg-type]
+    batch = told({"t": {"0": records}}, None if start is None else {"t": {"0": start}})
+    assert not intake._is_small(batch), "nothing is known of the records yet"
+    intake._learn(0, 0)
+    assert not intake._is_small(batch), "of no records nothing is learned"
+    intake._learn(10, 10 * heavy)
+    intake._learn(1000, 10)
+    assert intake._is_small(batch) is small
+
+
+def test_a_part_is_read_by_its_offsets() -> None:
+    assert _within({U0: Range(3, 6), T0: Range(5, 10)}) == (
+        "(topic = 't' AND partition = 0 AND offset >= 5 AND offset < 10) OR "
+        "(topic = 'u' AND partition = 0 AND offset >= 3 AND offset < 6)"
+    )

@@ -1,0 +1,107 @@
+"""What a job tells of each batch: the log, CloudWatch's lines, OpenTelemetry, and never in its way."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import safewrite as sw
+from safewrite import cdc, metrics
+from safewrite.cdc.landing import Landing
+from safewrite.cdc.telling import tell_stream
+from tests.cdc.events import record
+from tests.cdc.lakes import Job, change
+from tests.metrics.test_metrics import Meter, problems
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path, [{"table": "a"}, {"table": "b"}])
+
+
+def records() -> list[Any]:
+    return [
+        change("c", "a", 1, {"id": 1}, lsn=1, offset=0), change("u", "a", 1, {"id": 1}, lsn=2, offset=1),
+        change("d", "b", 5, None, lsn=3, offset=2), record(b"?", offset=3),
+    ]  # fmt: skip
+
+
+def land(job: Job, on_event: Any, number: int = 0) -> Any:
+    return Landing(job.landing().config, on_event=on_event).land(job.batch(records(), number))
+
+
+def test_each_table_of_a_batch_is_told_once_and_what_names_none_under_the_job(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[sw.Event] = []
+    with caplog.at_level(logging.INFO, "safewrite"):
+        land(job, events.append)
+    told = {event.table: event.details for event in events if event.kind == "table_batch"}
+    assert set(told) == {"job", "db.a", "db.b"}
+    counted = ("records", "applied", "superseded", "tombstoned", "dead")
+    assert [told["db.a"][name] for name in counted] == [2, 1, 1, 0, 0]
+    assert [told["db.b"][name] for name in counted] == [1, 1, 0, 1, 0]
+    assert told["job"] == {"batch": 0, "records": 1, "ignored": 0, "dead": 1}
+    assert told["db.a"]["commit_s"] >= 0
+    assert told["db.a"]["lag_s"] > 0
+    assert told["db.a"]["valid_through_s"] > 1_000_000_000
+    assert (
+        sum(event.kind == "commit" for event in events) >= 4
+    )  # the tables' own writes, the books' among them
+    kinds = [getattr(one, "kind", "") for one in caplog.records]
+    assert kinds.count("table_batch") == 3
+    events.clear()
+    assert land(job, events.append) == []
+    assert [event.kind for event in events if event.kind == "table_batch"] == []
+
+
+def test_the_events_are_metrics_of_cloudwatch_and_opentelemetry(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    meter = Meter()
+    record_with, lines = metrics.otel(meter), metrics.emf(namespace="lake")
+
+    def both(event: sw.Event) -> None:
+        record_with(event)
+        lines(event)
+
+    land(job, both)
+    tell_stream("job", "text", {"lag_records": 7, "batch_s": 1.5, "batch": 0}, both)
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [problems(line) for line in printed] == [[]] * len(printed)
+    found = {(line["kind"], line["Table"]): line for line in printed}
+    assert found["table_batch", "db.a"]["ChangesApplied"] == 1
+    assert found["table_batch", "job"]["DeadLetters"] == 1
+    assert "SourceLag" not in found["table_batch", "job"]
+    assert (found["stream", "job"]["LagRecords"], found["stream", "job"]["BatchTime"]) == (7, 1.5)
+    seen = {name for name, _, _ in meter.seen}
+    assert {"safewrite.cdc.records", "safewrite.cdc.lag.records", "safewrite.cdc.lag.time"} <= seen
+
+
+def test_a_listener_that_raises_stops_nothing(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: sw.Event) -> None:
+        raise ValueError("no")
+
+    land(job, broken)
+    tell_stream("job", "text", {"failed": 1}, broken)
+    assert job.rows("a") == {1: {"id": 1}}
+    assert "on_event= raised" in caplog.text
+
+
+def test_what_cannot_be_called_is_refused(job: Job) -> None:
+    with pytest.raises(sw.InvalidInputError, match="cannot be called"):
+        cdc.Pipeline(job.landing().config, on_event="print")  # type: ignore[arg-type]
+
+
+def test_the_lag_is_told_only_where_spark_knows_it() -> None:
+    listener = pytest.importorskip("safewrite.cdc.listener")
+    newest = '{"t": {"0": 10, "1": 5}, "u": {"0": 3}}'
+    assert listener.lag_of('{"t": {"0": 4, "1": 5}}', newest) == 6
+    assert listener.lag_of(newest, newest) == 0
+    assert [listener.lag_of(*one) for one in ((None, newest), ("3", newest), (newest, None), ("?", "?"))] == [
+        None
+    ] * 4
