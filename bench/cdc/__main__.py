@@ -20,6 +20,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.cdc", description=__doc__)
     parser.add_argument("--changes", type=int, default=5000, help="changes of rows in PostgreSQL")
     parser.add_argument("--kills", type=int, default=3, help="SIGKILLs of each job's driver")
+    parser.add_argument(
+        "--source",
+        choices=["debezium", "dms", "avro"],
+        default="debezium",
+        help="PostgreSQL behind Debezium, or a generator of AWS DMS's JSON or of Debezium's Avro",
+    )
+    parser.add_argument(
+        "--outages", type=int, default=0, help="how often the schema registry goes away (avro)"
+    )
     parser.add_argument("--broker-restarts", type=int, default=1)
     parser.add_argument("--batch", type=int, default=1000, help="records in a batch of a job")
     parser.add_argument(
@@ -36,6 +45,10 @@ def main() -> int:
     parser.add_argument("--rival-batches", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("out/cdc"), help="folder of the report")
     given = parser.parse_args()
+    if given.rivals and given.source != "debezium":
+        parser.error("--rivals read what Debezium writes: leave out --source")
+    if given.outages and given.source != "avro":
+        parser.error("--outages are of the schema registry: use --source avro")
     forms = ("delta", "iceberg") if given.format == "both" else (given.format,)
     plan = Plan(
         given.seed,
@@ -47,6 +60,8 @@ def main() -> int:
         tuple(given.rivals),
         given.rival_batches,
         given.part,
+        given.source,
+        given.outages,
     )
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-cdc-"))
@@ -75,7 +90,9 @@ def show(outcome: Outcome, console: Console) -> None:
                 title, one.table, *map(str, (one.rows, one.lost, one.revived, one.doubled, one.stale))
             )
     console.print(grid)
-    books = Table("lake", "records in", "landed", "dead", "ignored", "batches", "kills", "broker restarts")
+    books = Table(
+        "lake", "records in", "landed", "dead", "ignored", "batches", "kills", "broker restarts", "outages"
+    )
     for verdict in outcome.verdicts:
         numbers = (
             verdict.records,
@@ -85,9 +102,9 @@ def show(outcome: Outcome, console: Console) -> None:
             verdict.batches,
             verdict.kills,
         )
-        books.add_row(verdict.form, *map(str, numbers), str(outcome.broker_restarts))
+        books.add_row(verdict.form, *map(str, numbers), str(outcome.broker_restarts), str(outcome.outages))
     console.print(books)
-    if not outcome.has_under_way:
+    if not outcome.is_hard:
         console.print("no transaction was under way during the snapshot: the run proves less", style="red")
     for name, why in outcome.stopped.items():
         console.print(f"{name} stopped: {why}", style="red", markup=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import time
@@ -110,12 +110,19 @@ def compare(
 
 
 def differences(address: str, job: Job) -> list[Difference]:
-    """All tables of a job."""
+    """All tables of a job behind PostgreSQL."""
+    return differences_from(lambda table: source_rows(address, table), TABLES, job)
+
+
+def differences_from(
+    rows: Callable[[SourceTable], Rows], tables: Sequence[SourceTable], job: Job
+) -> list[Difference]:
+    """All tables of a job whose source has these rows."""
     made = []
-    for table in TABLES:
+    for table in tables:
         data = read(job, table.name)
         found = {} if data is None else lake_rows(table, data)
-        made.append(compare(table, source_rows(address, table), found))
+        made.append(compare(table, rows(table), found))
     return made
 
 

@@ -167,6 +167,15 @@ class Job:
             self._driver = spawn(command, log, env=environment, cwd=self.folder, own_group=True)
 
     @property
+    def runs(self) -> bool:
+        """Whether a driver was started and not killed since."""
+        return self._driver is not None
+
+    def said(self, text: str) -> int:
+        """How often the drivers so far said it."""
+        return self.log.read_text(errors="replace").count(text) if self.log.exists() else 0
+
+    @property
     def ended(self) -> int | None:
         """The exit code of a driver that ended by itself."""
         return None if self._driver is None else self._driver.poll()

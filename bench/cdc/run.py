@@ -12,12 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.cdc.check import Difference, differences, is_marked, read, rival_differences
-from bench.cdc.ground import Form, Ground, Job, ground
+from bench.cdc.check import Difference, differences_from, read, rival_differences
+from bench.cdc.ground import Form, Job
+from bench.cdc.registry import Registry
 from bench.cdc.rivals import land
+from bench.cdc.scene import Captured, Scene, SourceName, scene
 from bench.cdc.topic import copy
 from safewrite.cdc import verify
 
+_WAITS = "The batch waits"
+"""What a driver says while the registry is away."""
 _STUCK_S = 600.0
 """A job that lands nothing for so long has failed."""
 
@@ -35,6 +39,9 @@ class Plan:
     rivals: tuple[str, ...] = ()
     rival_batches: int = 5
     part: int = 100_000
+    source: SourceName = "debezium"
+    outages: int = 0
+    """How often the schema registry goes away (avro)."""
 
 
 @dataclass
@@ -50,10 +57,13 @@ class Verdict:
     faults: tuple[str, ...]
     kills: int
     batches: int
+    expected_dead: int = 0
+    """Records that the source made so that no table can take them."""
 
     @property
     def is_exact(self) -> bool:
-        return not self.faults and self.dead == 0 and all(one.flaws == 0 for one in self.tables)
+        has_letters = self.dead == self.expected_dead
+        return not self.faults and has_letters and all(one.flaws == 0 for one in self.tables)
 
 
 @dataclass
@@ -65,7 +75,8 @@ class Outcome:
     changes: int
     verdicts: list[Verdict] = field(default_factory=list)
     broker_restarts: int = 0
-    has_under_way: bool = False
+    outages: int = 0
+    is_hard: bool = False
     """Whether a transaction was under way during Debezium's snapshot, as it always is to be."""
     topic: int = 0
     """Records that Kafka has."""
@@ -79,12 +90,7 @@ class Outcome:
         counted = all(
             one.records == self.topic == one.landed + one.dead + one.ignored for one in self.verdicts
         )
-        return (
-            bool(self.verdicts)
-            and self.has_under_way
-            and counted
-            and all(one.is_exact for one in self.verdicts)
-        )
+        return bool(self.verdicts) and self.is_hard and counted and all(one.is_exact for one in self.verdicts)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -93,28 +99,29 @@ class Outcome:
 def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
     """Run a plan in a folder."""
     started = time.monotonic()
-    with ground(folder, plan.seed) as servers:
-        say(f"PostgreSQL, Kafka and Debezium run; {plan.changes} changes, seed {plan.seed}")
+    with scene(plan.source, folder, plan.seed) as source:
+        say(f"the servers run; {plan.changes} changes, seed {plan.seed}")
         settings = {"parts": {"records": plan.part}}
-        jobs = [Job(folder, form, servers.kafka.endpoint_url, settings, plan.batch) for form in plan.forms]
+        jobs = [source.job(form, plan.batch, settings) for form in plan.forms]
         try:
-            outcome = _under_faults(plan, servers, jobs, say)
-            outcome.has_under_way = servers.has_under_way
+            outcome = _under_faults(plan, source, jobs, say)
+            outcome.is_hard = source.is_hard
         finally:
             for job in jobs:
                 job.kill()
         for job, verdict in zip(jobs, outcome.verdicts, strict=True):
-            verdict.tables.extend(differences(servers.postgres, job))
-        outcome.topic = copy(servers.kafka.endpoint_url, folder / "topic").num_rows
-        for name in plan.rivals:
+            verdict.tables.extend(differences_from(source.rows, source.tables, job))
+            verdict.expected_dead = source.dead
+        outcome.topic = copy(source.kafka.endpoint_url, folder / "topic", source.pattern).num_rows
+        for name in plan.rivals if isinstance(source, Captured) else ():
             if (stopped := land(name, folder / "topic", folder / name, plan.rival_batches)) is not None:
                 outcome.stopped[name] = stopped
-            outcome.rivals[name] = rival_differences(servers.postgres, folder / name)
+            outcome.rivals[name] = rival_differences(source.servers.postgres, folder / name)
     outcome.elapsed_s = time.monotonic() - started
     return outcome
 
 
-def _under_faults(plan: Plan, servers: Ground, jobs: Sequence[Job], say: Any) -> Outcome:
+def _under_faults(plan: Plan, servers: Scene, jobs: Sequence[Job], say: Any) -> Outcome:
     draw = random.Random(plan.seed)
     failed: list[BaseException] = []
 
@@ -133,13 +140,18 @@ def _under_faults(plan: Plan, servers: Ground, jobs: Sequence[Job], say: Any) ->
     reached = [threading.Event() for _ in range(max(1, plan.kills))]
     worker = threading.Thread(target=work, name="workload")
     worker.start()
-    restarts = 0
+    restarts = outages = 0
     for kill in range(plan.kills):
+        if servers.registry is not None and kill in _chosen(plan.kills, plan.outages):
+            _without_registry(servers.registry, jobs)
+            outages += 1
+            say(f"the registry was away ({outages})")
         for job in jobs:
             before = job.files
-            job.start()
+            if not job.runs:
+                job.start()
             _wait(lambda job=job, before=before: job.files > before or not worker.is_alive(), job, failed)
-        if kill in _chosen(plan):
+        if kill in _chosen(plan.kills, plan.broker_restarts):
             servers.kafka.restart()
             restarts += 1
             say(f"the broker was restarted ({restarts})")
@@ -155,20 +167,31 @@ def _under_faults(plan: Plan, servers: Ground, jobs: Sequence[Job], say: Any) ->
     worker.join()
     if failed:
         raise failed[0]
-    outcome = Outcome(plan, servers.workload.told, servers.workload.changes, broker_restarts=restarts)
+    outcome = Outcome(
+        plan, servers.workload.told, servers.workload.changes, broker_restarts=restarts, outages=outages
+    )
     for job in jobs:
-        _wait(lambda job=job: is_marked(job), job, failed)
+        _wait(lambda job=job: servers.is_complete(job), job, failed)
         _wait(lambda job=job: _is_closed(job), job, failed)
         job.kill()
         outcome.verdicts.append(_books(job, plan.kills))
     return outcome
 
 
-def _chosen(plan: Plan) -> set[int]:
-    """The kills before which the broker is restarted."""
-    return {
-        plan.kills * (2 * number + 1) // (2 * plan.broker_restarts) for number in range(plan.broker_restarts)
-    }
+def _without_registry(registry: Registry, jobs: Sequence[Job]) -> None:
+    """Let new drivers find no registry, until each has said that it waits."""
+    registry.stop()
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        said = job.said(_WAITS)
+        _wait(lambda job=job, said=said: job.said(_WAITS) > said, job, ())
+    registry.start()
+
+
+def _chosen(kills: int, times: int) -> set[int]:
+    """The kills before which something else happens so many times."""
+    return {kills * (2 * number + 1) // (2 * times) for number in range(times)}
 
 
 def _wait(done: Any, job: Job, failed: Sequence[BaseException]) -> None:

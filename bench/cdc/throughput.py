@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +52,22 @@ class Events:
         return Batch.of_records(number, records, {"topic": "id-1"})
 
 
-def landing(folder: Path, tables: int = 1) -> Landing:
-    """A job of so many tables."""
+def landing(folder: Path, tables: int = 1, form: str = "delta") -> Landing:
+    """A job of so many tables of one format."""
+    catalog = {
+        "name": "local",
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "warehouse": f"file://{folder}",
+    }
     given = {
         "job": "bench",
         "kafka": {"servers": "none", "topics": ["topic"]},
         "envelope": "debezium-json",
         "checkpoint": "none",
-        "warehouse": str(folder),
-        "tables": [{"database": "db", "table": f"t{number}"} for number in range(tables)],
+        "job_tables": {"format": form},
+        "tables": [{"database": "db", "table": f"t{number}", "format": form} for number in range(tables)],
+        **({"warehouse": str(folder)} if form == "delta" else {"catalog": catalog}),
     }
     return Landing(load(given))
 
@@ -104,16 +113,34 @@ def idle_table_ms(tables: int, rounds: int) -> float:
     return (costs[1] - costs[0]) / rounds / (tables - 1) * 1000
 
 
-def growth(batches: int, size: int) -> tuple[float, float]:
-    """Milliseconds of CPU of a batch: the median of the first tenth, and of the last."""
+def growth(
+    batches: int, size: int, *, tables: int = 1, form: str = "delta", updates: float = 0.0
+) -> list[float]:
+    """Milliseconds of CPU of a batch, on average, in each tenth of a run.
+
+    Args:
+        size: rows of each table in a batch.
+        updates: part of them that change a row of one of the ten batches before.
+    """
+    draw = random.Random(1)
     with tempfile.TemporaryDirectory() as folder:
-        job, events = landing(Path(folder)), Events()
+        job, events = landing(Path(folder), tables, form), Events()
         costs = []
         for number in range(batches):
-            batch = events.batch(number, range(size * number, size * (number + 1)), lambda _: "c")
+            first, old = size * number, round(size * updates) if number else 0
+            ids = [*range(first, first + size - old)]
+            ids += draw.sample(range(max(0, first - 10 * size), first), old)
+            records = [
+                one
+                for table in range(tables)
+                for one in events.batch(
+                    number, ids, lambda key, first=first: "u" if key < first else "c", table
+                ).records
+            ]
+            batch = Batch.of_records(number, records, {"topic": "id-1"})
             costs.append(_cpu_s(lambda batch=batch: job.land(batch)) * 1000)
-        tenth = max(1, batches // 10)
-        return statistics.median(costs[1 : 1 + tenth]), statistics.median(costs[-tenth:])
+        cuts = [batches * part // 10 for part in range(11)]
+        return [statistics.mean(costs[start:end] or [0.0]) for start, end in pairwise(cuts)]
 
 
 def _record(table: str, key: int, op: str, offset: int) -> Record:
@@ -141,16 +168,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.cdc.throughput", description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--size", type=int, default=20_000, help="rows in a batch")
-    parser.add_argument(
-        "--batches", type=int, default=200, help="batches of 100 rows, to see what a batch costs later"
-    )
+    parser.add_argument("--batches", type=int, default=200, help="batches, to see what one costs later")
+    parser.add_argument("--tables", type=int, default=3, help="tables of these batches, 20 rows each")
+    parser.add_argument("--format", choices=["delta", "iceberg"], default="delta", help="of these tables")
+    parser.add_argument("--updates", type=float, default=0.0, help="part of their rows that are there")
+    parser.add_argument("--only-batches", action="store_true", help="leave out the other figures")
     given = parser.parse_args()
     grid = Table("what", "figure", "unit")
-    grid.add_row("append-only", f"{append_only(given.rows, given.size):,.0f}", "rows/s of CPU")
-    grid.add_row("half updates", f"{half_updates(given.rows, given.size):,.0f}", "rows/s of CPU")
-    grid.add_row("an idle table, of 50", f"{idle_table_ms(50, 20):.2f}", "ms of CPU for a batch")
-    early, late = growth(given.batches, 100)
-    grid.add_row(f"a batch of 100 rows, of {given.batches}", f"{early:.0f}, then {late:.0f}", "ms of CPU")
+    if not given.only_batches:
+        grid.add_row("append-only", f"{append_only(given.rows, given.size):,.0f}", "rows/s of CPU")
+        grid.add_row("half updates", f"{half_updates(given.rows, given.size):,.0f}", "rows/s of CPU")
+        grid.add_row("an idle table, of 50", f"{idle_table_ms(50, 20):.2f}", "ms of CPU for a batch")
+    parts = growth(given.batches, 20, tables=given.tables, form=given.format, updates=given.updates)
+    title = f"{given.batches} batches of {given.tables} {given.format} tables, by tenths"
+    grid.add_row(title, " ".join(f"{part:.0f}" for part in parts), "ms of CPU for a batch")
+    grid.add_row("the last tenth to the first", f"{parts[-1] / parts[0]:.2f}", "")
     Console().print(grid)
 
 

@@ -1,4 +1,4 @@
-"""Copies all records of the workload's topics to Parquet: ``python -m bench.cdc.topic SERVERS FOLDER``."""
+"""Copies all records of the workload's topics to Parquet: ``python -m bench.cdc.topic SERVERS FOLDER PATTERN``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from safewrite.spark.jars import jars_from
 COLUMNS = ("topic", "partition", "offset", "key", "value", "headers")
 
 
-def main(servers: str, folder: str) -> None:
+def main(servers: str, folder: str, pattern: str) -> None:
     """Read from the first offset to the last; aborted transactions and gaps are as Kafka has them."""
     from pyspark.sql import SparkSession
 
@@ -26,14 +26,14 @@ def main(servers: str, folder: str) -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     reader = spark.read.format("kafka").option("kafka.bootstrap.servers", servers)
-    frame = reader.option("subscribePattern", PATTERN).option("includeHeaders", "true").load()
+    frame = reader.option("subscribePattern", pattern).option("includeHeaders", "true").load()
     frame.select(*COLUMNS).coalesce(1).write.parquet(folder)
     spark.stop()
 
 
-def copy(servers: str, folder: Path) -> pa.Table:
+def copy(servers: str, folder: Path, pattern: str = PATTERN) -> pa.Table:
     """The records of the topics, read by a process of its own."""
-    command = [sys.executable, "-m", "bench.cdc.topic", servers, str(folder)]
+    command = [sys.executable, "-m", "bench.cdc.topic", servers, str(folder), pattern]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1800

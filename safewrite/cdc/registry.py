@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -13,12 +14,23 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 import safewrite as sw
 from safewrite.cdc.change import UndecodableError
 
+log = logging.getLogger("safewrite")
+
 _ANSWER_BYTES_MAX = 16 * 1024 * 1024
+_NOT_FOUND = frozenset({40401, 40402, 40403})
+"""The registry's own codes for a subject, a version and a schema that it does not have.  A 404 without one of them comes
+from something else at its address (a gateway, a wrong path), and says nothing about the schema."""
 
 
 class _AwayError(Exception):
@@ -70,6 +82,7 @@ class Registry:
             stop=stop_after_delay(self.patience_s),
             wait=wait_random_exponential(multiplier=0.2, max=10),
             sleep=self.sleep,
+            before_sleep=lambda state: self._tell(state, what),
             reraise=True,
         )
         try:
@@ -80,6 +93,14 @@ class Registry:
                 "this batch was written; it is read again when the job starts. See whether the registry can be reached."
             ) from error
         return answer
+
+    def _tell(self, state: RetryCallState, what: str) -> None:
+        error = None if state.outcome is None else state.outcome.exception()
+        left_s = max(0.0, self.patience_s - (state.seconds_since_start or 0.0))
+        log.warning(
+            "The schema registry at %s gives no answer about %s (%s). The batch waits, nothing of it is written; the registry is "
+            "asked again for %.0f s more.", self.url, what, error, left_s,
+        )  # fmt: skip
 
     def _once(self, path: str, what: str) -> dict[str, Any]:
         request = Request(
@@ -93,20 +114,33 @@ class Registry:
             with urlopen(request, timeout=self.timeout_s, context=context) as answer:
                 content = json.loads(answer.read(_ANSWER_BYTES_MAX))
         except HTTPError as error:
-            error.close()
-            if error.code == HTTPStatus.NOT_FOUND:
+            told = _error_code(error)
+            if error.code == HTTPStatus.NOT_FOUND and told in _NOT_FOUND:
                 raise UndecodableError(f"the registry does not know {what}") from error
             if error.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
                 raise sw.StorageError(
                     f"The schema registry at {self.url} answers {error.code} about {what}. Nothing of this batch was written. "
                     "Correct registry.user and the password."
                 ) from error
-            raise _AwayError(f"HTTP {error.code}") from error
+            missing = ", and no schema registry says so: is registry.url right?"
+            raise _AwayError(
+                f"HTTP {error.code}{missing if error.code == HTTPStatus.NOT_FOUND else ''}"
+            ) from error
         except (URLError, OSError, ValueError) as error:
             raise _AwayError(str(error)) from error
         if not isinstance(content, dict) or "schema" not in content:
             raise _AwayError("an answer without a schema")
         return content
+
+
+def _error_code(error: HTTPError) -> int | None:
+    """The registry's own code in the body of an error."""
+    with error:
+        try:
+            content = json.loads(error.read(_ANSWER_BYTES_MAX))
+        except (OSError, ValueError):
+            return None
+    return content.get("error_code") if isinstance(content, dict) else None
 
 
 def _defined(schema: Any, found: dict[str, Any]) -> Any:

@@ -41,6 +41,10 @@ class Span:
         """Whether a value may be among them."""
         return not self.is_empty and True in self._compared("=", value)
 
+    def may_overlap(self, least: Any, greatest: Any) -> bool:
+        """Whether a value between these, of the column's type, may be among them."""
+        return not (self.is_empty or self._against_low(greatest)[0] or self._is_above(least))
+
     def may_hold_any(self, values: pa.Array[Any]) -> bool:
         """Whether one of many values of the column's type may be among them."""
         if self.is_empty:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -15,15 +16,28 @@ _CUT = dt.timedelta(milliseconds=1)
 """Bounds of times are cut off at milliseconds."""
 
 
-def spans(add: Action, schema: pa.Schema, names: Collection[str]) -> dict[str, Span]:
+_REMEMBERED = 20_000
+"""Statistics are read again at each write to a table: so many are remembered with their bounds."""
+
+
+def spans(add: Action, schema: pa.Schema, names: Collection[str]) -> Mapping[str, Span]:
     """The bounds of these columns, where the file has any that every engine understands alike."""
-    stats = stats_of(add)
+    text = add.get("stats")
+    if not isinstance(text, str):
+        return {}
+    return _remembered(text, tuple((name, schema.field(name).type) for name in names if name in schema.names))
+
+
+@lru_cache(_REMEMBERED)
+def _remembered(text: str, columns: tuple[tuple[str, pa.DataType], ...]) -> Mapping[str, Span]:
+    return _spans(stats_of({"stats": text}), pa.schema(columns), [name for name, _ in columns])
+
+
+def _spans(stats: Mapping[str, Any], schema: pa.Schema, names: Collection[str]) -> Mapping[str, Span]:
     rows = stats.get("numRecords")
     lowest, highest, nulls = (_each(stats, what) for what in ("minValues", "maxValues", "nullCount"))
     found: dict[str, Span] = {}
     for name in names:
-        if name not in schema.names:
-            continue
         kind, count = schema.field(name).type, nulls.get(name)
         if type(count) is int and count == rows:
             found[name] = Span(is_empty=True)

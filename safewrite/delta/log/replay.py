@@ -41,11 +41,16 @@ class LogReplay:
 
     def advance(self, version: int, commit: Commit) -> LogReplay:
         """The files after one more commit.  Raises StorageError as ``Snapshot.advance`` does."""
+        return self.after(self.state.advance(version, commit), [commit])
+
+    def after(self, state: Snapshot, commits: Sequence[Commit]) -> LogReplay:
+        """The files of ``state``, which these commits lead to."""
         replay = Replay(
             dict(self.adds), dict(self.tombstones), dict(self.txns), dict(self.domains), self.newest_ms
         )
-        replay.apply(commit)
-        return replay.files(self.state.advance(version, commit))
+        for commit in commits:
+            replay.apply(commit)
+        return replay.files(state)
 
 
 @dataclass
@@ -158,6 +163,24 @@ def _read(based: Snapshot, limits: Limits) -> Generator[Effect, Outcome, list[by
         bodies.append(answer.value)
     _check_bodies(gets, bodies, listed)
     return bodies
+
+
+def commits_since(
+    known: int, version: int, limits: Limits
+) -> Generator[Effect, Outcome, list[Commit] | None]:
+    """The commits after version ``known``; None if one of them is gone.  Raises as :func:`read_log`."""
+    if version == known:
+        return []
+    gets = [Get(actions.commit_path(v), name="files.get_commit") for v in range(known + 1, version + 1)]
+    *answers, listed = yield from fetch([*gets, segment.effect(known + 1)], limits, name="files.read")
+    bodies: list[bytes] = []
+    for answer in answers:
+        if isinstance(answer, Missing):
+            return None
+        assert isinstance(answer.value, bytes)
+        bodies.append(answer.value)
+    _check_bodies(gets, bodies, listed)
+    return [actions.parse(body, v) for v, body in enumerate(bodies, start=known + 1)]
 
 
 def _check_bodies(gets: Sequence[Get], bodies: Sequence[bytes], listed: Ok | Missing) -> None:

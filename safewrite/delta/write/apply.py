@@ -26,14 +26,14 @@ from safewrite.changes.result import check_accounts
 from safewrite.changes.touched import Hits, Touched, wanted
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
-from safewrite.delta.log.replay import load_files
+from safewrite.delta.log.known import KnownFiles
 from safewrite.delta.write.overwrite import (
     OverwriteTransaction,
     Verdict,
     check_rewritable,
     damaged,
 )
-from safewrite.delta.write.pruning import may_hold
+from safewrite.delta.write.pruning import Pruning
 from safewrite.delta.write.row_files import RowFilesTransaction, size_of
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.delta.write.transaction import Write
@@ -72,6 +72,7 @@ class ApplyTransaction(RowFilesTransaction):
     spec: Spec | None = None
     memory_number: int = -1
     """Names the file of what is to be remembered after this commit; drawn at random."""
+    known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
     settled: Settled | None = None
     decided: Decided | None = None
     remembers: bool = False
@@ -164,7 +165,7 @@ class ApplyTransaction(RowFilesTransaction):
         assert self.state is not None
         yield from super().prepare()
         check_overwrite(self.state)
-        self.active = yield from load_files(self.state, limits=self.limits)
+        self.active = yield from self.known_files.load(self.state, self.limits)
         yield from self._plan()
 
     def renew(self) -> Generator[Effect, Outcome, None]:
@@ -245,11 +246,8 @@ class ApplyTransaction(RowFilesTransaction):
         """Read the files that may have keys of the batch."""
         assert self.state is not None
         keys, live = wanted(self._batch()), self.planned().adds
-        new = [
-            key
-            for key in touched.unseen(live, memory)
-            if may_hold(live[key], keys, self.state.partition_by, self.state.schema)
-        ]
+        pruning = Pruning(keys, self.state.partition_by, self.state.schema)
+        new = [key for key in touched.unseen(live, memory) if pruning.may_hold(live[key])]
         for key in new:
             check_rewritable(live[key])
         for some in windows(new, lambda key: size_of(live[key]), files=_LOOKED_AT_ONCE):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from safewrite.delta.connect import Connection
 from safewrite.delta.log import features, indexing
+from safewrite.delta.log.known import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
@@ -46,6 +47,7 @@ class Planner:
     target_file_size: int
     first: creation.Plan | None = None
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
+    known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
 
     def plan(
         self, data: Any, operation: Operation, name: Identity, state: Snapshot | None
@@ -211,6 +213,7 @@ class Planner:
         return {
             **self._common(nothing, write, state),
             "target_file_size": self.target_file_size,
+            "known_files": self.known_files,
             "memory_number": uuid.UUID(self.new_id()).int >> 65,
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,18 +13,44 @@ from safewrite.delta.log.actions import Action
 from safewrite.frames.predicate import partition_value
 
 
+class Pruning:
+    """Compares the keys of one batch with many files.
+
+    Most files are left out by the least and the greatest key; only the others are compared key by key.
+    """
+
+    def __init__(self, keys: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema) -> None:
+        self._keys, self._partition_by, self._schema = keys, partition_by, schema
+        self._ends = {name: _ends(values) for name, values in keys.items()}
+
+    def may_hold(self, add: Action) -> bool:
+        """Whether a file may have a row with a key of the batch, as its partition and its statistics tell."""
+        bounds = spans(add, self._schema, self._keys)
+        for name, values in self._keys.items():
+            if not len(values):
+                return False
+            if name in self._partition_by:
+                here = partition_value((add.get("partitionValues") or {}).get(name), self._schema.field(name))
+                if here is None or not pc.is_in(pa.scalar(here, values.type), value_set=values).as_py():
+                    return False
+            elif name in bounds:
+                span, ends = bounds[name], self._ends[name]
+                if (ends is not None and not span.may_overlap(*ends)) or not span.may_hold_any(values):
+                    return False
+        return True
+
+
 def may_hold(
     add: Action, keys: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema
 ) -> bool:
-    """Whether a file may have a row with a key of the batch, as its partition and its statistics tell."""
-    bounds = spans(add, schema, keys)
-    for name, values in keys.items():
-        if not len(values):
-            return False
-        if name in partition_by:
-            here = partition_value((add.get("partitionValues") or {}).get(name), schema.field(name))
-            if here is None or not pc.is_in(pa.scalar(here, values.type), value_set=values).as_py():
-                return False
-        elif name in bounds and not bounds[name].may_hold_any(values):
-            return False
-    return True
+    """The same of one file."""
+    return Pruning(keys, partition_by, schema).may_hold(add)
+
+
+def _ends(values: pa.Array) -> tuple[Any, Any] | None:
+    """The least and the greatest value; None where they have no order that Python and Arrow share."""
+    kind = values.type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date32(kind)):
+        return None
+    found = pc.min_max(values).as_py()
+    return None if found["min"] is None else (found["min"], found["max"])

@@ -1,0 +1,183 @@
+"""The two scenes of a run: a database that Debezium captures, and a generator that writes change data to Kafka itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import pyarrow.compute as pc
+
+from bench.cdc import avro, dms, generator
+from bench.cdc.check import Rows, is_marked, read, source_rows
+from bench.cdc.generator import Envelope, Generator
+from bench.cdc.ground import DATABASE, PATTERN, Form, Ground, Job, ground
+from bench.cdc.producer import Producer
+from bench.cdc.registry import Registry
+from bench.cdc.workload import TABLES, SourceTable
+from bench.servers.kafka import Kafka
+
+SourceName = Literal["debezium", "dms", "avro"]
+TOPIC = "changes"
+
+
+class Workload(Protocol):
+    """What changes the source."""
+
+    told: dict[str, int]
+
+    @property
+    def changes(self) -> int: ...
+
+    def run(self, changes: int, of: int | None = None, start: int = 0) -> None: ...
+
+    def mark(self) -> None:
+        """The last changes of a run."""
+
+
+class Scene(Protocol):
+    """What a run needs to know of its source."""
+
+    kafka: Kafka
+    workload: Workload
+    tables: Sequence[SourceTable]
+    pattern: str
+    registry: Registry | None
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether what makes the run hard has happened."""
+
+    @property
+    def dead(self) -> int:
+        """Records that are to be dead letters."""
+
+    def job(self, form: Form, batch: int, settings: Mapping[str, Any]) -> Job: ...
+
+    def rows(self, table: SourceTable) -> Rows:
+        """The truth."""
+
+    def is_complete(self, job: Job) -> bool:
+        """Whether the lake has the last changes."""
+
+
+@dataclass
+class Captured:
+    """PostgreSQL behind Debezium."""
+
+    servers: Ground
+    tables: Sequence[SourceTable] = TABLES
+    pattern: str = PATTERN
+    registry: Registry | None = None
+    dead: int = 0
+
+    def __post_init__(self) -> None:
+        self.kafka, self.workload = self.servers.kafka, self.servers.workload
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether a transaction was under way during the snapshot."""
+        return self.servers.has_under_way
+
+    def job(self, form: Form, batch: int, settings: Mapping[str, Any]) -> Job:
+        return Job(self.servers.folder, form, self.kafka.endpoint_url, settings, batch)
+
+    def rows(self, table: SourceTable) -> Rows:
+        return source_rows(self.servers.postgres, table)
+
+    def is_complete(self, job: Job) -> bool:
+        return is_marked(job)
+
+
+@dataclass
+class Sent:
+    """A generator whose records are in Kafka when a call returns."""
+
+    generator: Generator
+    flush: Callable[[], int]
+
+    @property
+    def told(self) -> dict[str, int]:
+        return self.generator.told
+
+    @property
+    def changes(self) -> int:
+        return self.generator.changes
+
+    def run(self, changes: int, of: int | None = None, start: int = 0) -> None:
+        self.generator.run(changes, of or changes, start)
+        self.mark()
+
+    def mark(self) -> None:
+        if (told := self.flush()) != self.generator.sent:
+            raise RuntimeError(f"{self.generator.sent} records were made, and the broker took {told}")
+
+
+@dataclass
+class Generated:
+    """A generator in front of Kafka."""
+
+    folder: Path
+    kafka: Kafka
+    workload: Sent
+    settings: dict[str, Any]
+    registry: Registry | None
+    tables: Sequence[SourceTable] = generator.TABLES
+    pattern: str = TOPIC
+    is_hard: bool = field(default=True, init=False)
+
+    @property
+    def dead(self) -> int:
+        return self.workload.generator.envelope.dead
+
+    def job(self, form: Form, batch: int, settings: Mapping[str, Any]) -> Job:
+        source = {"servers": self.kafka.endpoint_url, "topics": [TOPIC], "max_offsets_per_trigger": batch}
+        tables = [{"database": DATABASE, "format": form, **one} for one in self.settings["tables"]]
+        whole = {**self.settings, **settings, "kafka": source, "tables": tables}
+        return Job(self.folder, form, self.kafka.endpoint_url, whole, batch)
+
+    def rows(self, table: SourceTable) -> Rows:
+        """The generator's rows; a time without a zone is one in Avro."""
+        is_naive = self.registry is not None
+        found = self.workload.generator.rows[table.name]
+        return {
+            key: [{name: _naive(value) if is_naive else value for name, value in row.items()}]
+            for key, row in found.items()
+        }
+
+    def is_complete(self, job: Job) -> bool:
+        """Whether the books have as many records as were sent: what a killed batch left open is not in them."""
+        ledger = read(job, f"shop-{job.form}_ledger", "cdc")
+        known = 0 if ledger is None else pc.sum(ledger.column("records")).as_py() or 0
+        return bool(known >= self.workload.generator.sent)
+
+
+@contextmanager
+def scene(source: SourceName, folder: Path, seed: int) -> Iterator[Scene]:
+    """All servers of a source, its first rows made."""
+    if source == "debezium":
+        with ground(folder, seed) as servers:
+            yield Captured(servers)
+        return
+    with (
+        Kafka(folder) as kafka,
+        Registry() as registry,
+        Producer(kafka, TOPIC, generator.PARTITIONS, folder / "producer.log") as producer,
+    ):
+        made: Envelope
+        if source == "dms":
+            made, settings = dms.Dms(seed), dms.settings()
+        else:
+            made, settings = avro.DebeziumAvro(registry), avro.settings(registry)
+        changes = Generator(seed, made, lambda record: producer.send(*record))
+        changes.load()
+        workload = Sent(changes, producer.flush)
+        workload.mark()
+        yield Generated(folder, kafka, workload, settings, registry if source == "avro" else None)
+
+
+def _naive(value: Any) -> Any:
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value

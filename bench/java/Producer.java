@@ -1,0 +1,54 @@
+// Creates a topic and sends lines of its standard input as records: "partition key value", both in base64, "-" for none.
+// An empty line asks for an answer once all lines before it are acknowledged: the number of records so far.
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.Base64;
+import java.util.List;
+import java.util.Properties;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+public class Producer {
+  public static void main(String[] given) throws Exception {
+    String topic = given[1];
+    Properties settings = new Properties();
+    settings.put("bootstrap.servers", given[0]);
+    createTopic(settings, new NewTopic(topic, Integer.parseInt(given[2]), (short) 1));
+    settings.put("acks", "all");
+    settings.put("enable.idempotence", "true"); // the order of a partition and each record once, also when the broker restarts
+    settings.put("delivery.timeout.ms", "300000");
+    AtomicReference<Exception> failed = new AtomicReference<>();
+    long sent = 0;
+    try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+        var lines = new BufferedReader(new InputStreamReader(System.in))) {
+      System.out.println("ready");
+      for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+        if (line.isEmpty()) {
+          producer.flush();
+          if (failed.get() != null) throw failed.get();
+          System.out.println(sent);
+        } else {
+          String[] parts = line.split(" ");
+          var record = new ProducerRecord<>(topic, Integer.valueOf(parts[0]), bytes(parts[1]), bytes(parts[2]));
+          producer.send(record, (told, error) -> failed.compareAndSet(null, error));
+          sent++;
+        }
+      }
+    }
+  }
+
+  private static byte[] bytes(String text) {
+    return text.equals("-") ? null : Base64.getDecoder().decode(text);
+  }
+
+  private static void createTopic(Properties settings, NewTopic topic) throws ExecutionException, InterruptedException {
+    try (Admin admin = Admin.create(settings)) {
+      admin.createTopics(List.of(topic)).all().get();
+    }
+  }
+}
