@@ -30,7 +30,7 @@ def to_dict(arm: ArmResult) -> dict[str, Any] | None:
         "in_batches": sum(map(len, log.batches)), "deliveries": len(log.deliveries),
         "delivered_twice": change_log.twice(log), "acked_batches": found.acked_batches,
         "acked_changes": found.acked_changes, "uncertain_keys": found.uncertain, "flaws": found.counts(),
-        "told": dict(found.told), "examples": found.examples, "readers": list(dict.fromkeys(arm.verdict.reads)),
+        "receipts": found.receipts, "counted_changes": found.counted_changes, "told": dict(found.told), "examples": found.examples, "readers": list(dict.fromkeys(arm.verdict.reads)),
     }  # fmt: skip
 
 

@@ -218,8 +218,27 @@ def test_receipts_that_do_not_add_up_or_differ_are_a_flaw(log: ChangeLog) -> Non
     short = Ack(acks[0].batch, {**counts, name: counts[name] - 1})
     assert compare(log, good_rows(log), [short, *acks[1:]])["miscounted"] == 1
     assert compare(log, good_rows(log), [*acks, short])["miscounted"] == 1
+    apart = Ack(acks[0].batch, acks[0].counts, "a stream")
+    again = {"duplicate": len(log.batches[apart.batch]), "applied": 0}
+    assert compare(log, good_rows(log), [apart, *acks, Ack(apart.batch, again, "another")]) == {}
+    assert (
+        compare(log, good_rows(log), [*acks, apart, Ack(apart.batch, again, "a stream")])["miscounted"] == 1
+    )
     no_sum = Ack(acks[0].batch, {**counts, "applied": counts["applied"] + 1})
     assert compare(log, good_rows(log), [no_sum, *acks[1:]])["miscounted"] == 1
+
+
+def test_a_batch_that_a_stream_applies_under_its_own_name_too_counts_for_each_name(log: ChangeLog) -> None:
+    acks = good_acks(log)
+    again = {"duplicate": len(log.batches[acks[0].batch]), "applied": 0}
+    found = Checker(log).check(
+        [Seen("reader", tuple(good_rows(log)))],
+        [*acks, Ack(acks[0].batch, again, "a stream")],
+        counted=True,
+    )
+    assert (found.acked_batches, found.receipts) == (len(log.batches), len(log.batches) + 1)
+    assert found.told.total() == found.counted_changes
+    assert found.counted_changes == sum(map(len, log.batches)) + len(log.batches[acks[0].batch])
 
 
 def test_a_batch_that_nobody_acknowledged_leaves_its_keys_unjudged_and_the_run_unknown(
@@ -270,6 +289,17 @@ def test_every_delivery_has_its_writer_and_every_step_its_kill(name: str) -> Non
     traps = [trap for writer in delivering if not writer.spark for trap in writer.traps]
     kills = Counter((trap["step"], trap["when"]) for trap in traps if trap["seq"] is not None)
     assert {(step, when) for step in steps["key"] for when in ("before", "after")} <= set(kills)
+
+
+def test_keys_batches_and_writers_of_a_log_are_as_asked_for() -> None:
+    asked = Settings(seed=3, changes=6000, change_keys=150, change_batch=500, change_writers=9, spark=1)
+    planned = menu.make_arm("changes-dynamodb", asked)
+    assert planned.log == LogPlan(changes=6000, keys=150, batch=500)
+    kinds = [writer.spark for writer in planned.writers if not writer.chores]
+    assert (kinds.count(False), kinds.count(True)) == (9, 1)
+    naive = menu.make_arm("changes-merge", asked)
+    assert naive.log is not None
+    assert naive.log.changes == 3000
 
 
 def test_a_library_that_does_not_look_at_its_uploads_meets_no_torn_ones() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any
 
@@ -15,9 +16,22 @@ HOW: dict[str, Any] = {
 """What ``apply_changes`` must be told of the log; late batches are expected."""
 
 
+_drawn = functools.cache(change_log.draw)
+
+
+def log_of(config: dict[str, Any]) -> change_log.ChangeLog:
+    """The log that a writer delivers, drawn once in a process and in those that it forks: a long one takes seconds."""
+    return _drawn(config["seed"], change_log.LogPlan(**config["log"]))
+
+
 def name_of(config: dict[str, Any], batch: int) -> str:
     """The key of a batch, whoever delivers it."""
     return f"{config['arm']}-batch-{batch}"
+
+
+def stream_of(config: dict[str, Any]) -> str:
+    """The name of a Spark stream, the same in all lives of its driver."""
+    return f"{config['arm']}-stream-{config['writer']}"
 
 
 class ChangeWriter(common.Writer):
@@ -25,7 +39,7 @@ class ChangeWriter(common.Writer):
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
-        self.log = change_log.draw(config["seed"], change_log.LogPlan(**config["log"]))
+        self.log = log_of(config)
         self.mine = self.log.of_writer(config["place"], config["places"])
 
     def rows_of(self, seq: int) -> tuple[list[Any], str | None]:
