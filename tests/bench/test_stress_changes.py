@@ -299,7 +299,7 @@ def test_keys_batches_and_writers_of_a_log_are_as_asked_for() -> None:
     assert (kinds.count(False), kinds.count(True)) == (9, 1)
     naive = menu.make_arm("changes-merge", asked)
     assert naive.log is not None
-    assert naive.log.changes == 3000
+    assert naive.log.changes == 2000
 
 
 def test_a_library_that_does_not_look_at_its_uploads_meets_no_torn_ones() -> None:

@@ -27,7 +27,7 @@ CHANGES = 1200
 """How many changes a log has where nobody says."""
 _FEW = 500
 """Of a log with fewer changes there may be nothing left to compact after the first time."""
-_NAIVE_SHARE, _NAIVE_MAX = 2, 4000
+_NAIVE_SHARE, _NAIVE_MAX = 2, 2000
 """Naive writers get a log that is so much shorter, and no longer than this: their arms run beside, on the same cores."""
 
 
