@@ -23,7 +23,7 @@ def to_dict(arm: ArmResult) -> dict[str, Any] | None:
     found, plan = arm.comparison, arm.plan.log
     if found is None or plan is None:
         return None
-    log = change_log.draw(arm.seed, plan)
+    log = change_log.drawn(arm.seed, plan)
     return {
         "changes": len(log.changes), "operations": dict(sorted(Counter(one.op for one in log.changes).items())),
         "keys_changed": len(log.moves), "keys": found.keys, "batches": len(log.batches),

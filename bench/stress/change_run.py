@@ -34,7 +34,7 @@ class ChangesRun(ArmRun):
 
     def _look_back(self, writes: list[Write], said: list[dict[str, Any]], fired: dict[str, int]) -> Findings:
         assert self.arm.log is not None
-        log = change_log.draw(self.settings.seed, self.arm.log)
+        log = change_log.drawn(self.settings.seed, self.arm.log)
         checker = Checker(log)
         destroyed = ""
         try:

@@ -405,6 +405,34 @@ def test_an_iceberg_table_is_what_the_log_means_and_upserts_of_pyiceberg_are_not
     assert flaws["stale"] + flaws["revived"] + flaws["doubled"] > 0
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "step"), [("changes-dynamodb", "commit.put_commit"), ("changes-sql", "swap.commit")]
+)
+def test_a_spark_stream_that_is_killed_applies_its_share_of_the_log(
+    name: str, step: str, tmp_path: Path
+) -> None:
+    """Two kills with the JVM: past a commit, before Spark notes it, and at the commit; the checkpoint goes on from there."""
+    options = (
+        "--spark",
+        "1",
+        "--spark-kills",
+        "2",
+        "--no-spark-reader",
+        "--changes",
+        "400",
+        "--change-batch",
+        "20",
+    )
+    code, report, _ = stress(tmp_path, *SMALL, "--steps", step, *options, "--arms", name, limit_s=600)
+    assert (code, report["verdict"], report["reasons"]) == (0, "valid", [])
+    safe = arm(report, name)
+    found = safe["changes"]
+    assert found["flaws"] == dict.fromkeys(map(str, ChangeFlaw), 0)
+    assert sum(found["told"].values()) == found["counted_changes"] >= found["in_batches"]
+    assert "safewrite Spark stream, sink" in safe["kinds"]
+
+
 def test_a_table_of_arrow_has_the_schema_of_the_log() -> None:
     assert change_log.schema().names == list(COLUMNS)
     assert pa.types.is_decimal(change_log.schema().field("amount").type)

@@ -195,7 +195,7 @@ def _writer(
     base: int, place: int, places: int, seed: int, log: LogPlan, *, kind: str, program: str, judged: bool,
     habits: dict[str, Any],
 ) -> WriterPlan:  # fmt: skip
-    deliveries = len(change_log.draw(seed, log).of_writer(place, places))
+    deliveries = len(change_log.drawn(seed, log).of_writer(place, places))
     more = {"log": asdict(log), "place": place, "places": places}
     return WriterPlan(
         base + place, kind, program, judged=judged, appends=deliveries, rows=log.batch,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from typing import Any
 
@@ -16,12 +15,9 @@ HOW: dict[str, Any] = {
 """What ``apply_changes`` must be told of the log; late batches are expected."""
 
 
-_drawn = functools.cache(change_log.draw)
-
-
 def log_of(config: dict[str, Any]) -> change_log.ChangeLog:
-    """The log that a writer delivers, drawn once in a process and in those that it forks: a long one takes seconds."""
-    return _drawn(config["seed"], change_log.LogPlan(**config["log"]))
+    """The log whose batches a writer delivers."""
+    return change_log.drawn(config["seed"], change_log.LogPlan(**config["log"]))
 
 
 def name_of(config: dict[str, Any], batch: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 import math
 import random
 from collections import Counter
@@ -89,6 +90,10 @@ def draw(seed: int, plan: LogPlan) -> ChangeLog:
     batches += _regrouped(rng, batches, round(plan.regrouped * len(batches)))
     flat = tuple(tuple(change for group in batch for change in group) for batch in batches)
     return ChangeLog(plan, source.rows, changes, flat, _deliveries(rng, len(flat), plan), tuple(source.moves))
+
+
+drawn = functools.cache(draw)
+"""The same, drawn once in a process and in those that it forks: a long log takes seconds."""
 
 
 def _shares(truncates: int) -> list[float]:
