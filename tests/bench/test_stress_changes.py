@@ -85,6 +85,13 @@ def test_one_batch_in_five_is_delivered_twice_and_each_at_least_once() -> None:
     assert change_log.twice(log) == pytest.approx(len(log.batches) / 5, abs=1)
 
 
+def test_a_stream_that_has_delivered_all_delivers_again_until_its_kills_have_come() -> None:
+    log = draw(4, PLAN)
+    mine = log.of_writer(2, 5)
+    again = [log.batch_of(2, 5, seq) for seq in range(len(mine) + 2)]
+    assert tuple(again) == (*mine, *mine[:2])
+
+
 def test_a_seed_replays_the_log_and_another_makes_another() -> None:
     assert repr(draw(7, PLAN)) == repr(draw(7, PLAN))
     assert draw(7, PLAN).deliveries != draw(8, PLAN).deliveries

@@ -36,16 +36,19 @@ class ChangeWriter(common.Writer):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
         self.log = log_of(config)
-        self.mine = self.log.of_writer(config["place"], config["places"])
 
     def rows_of(self, seq: int) -> tuple[list[Any], str | None]:
         """The changes of a delivery, and the name of its batch."""
-        return list(self.log.batches[self.mine[seq]]), name_of(self.config, self.mine[seq])
+        batch = self._batch(seq)
+        return list(self.log.batches[batch]), name_of(self.config, batch)
+
+    def _batch(self, seq: int) -> int:
+        return self.log.batch_of(self.config["place"], self.config["places"], seq)
 
     def intend(self, seq: int, rows: list[Any], key: str | None, *, attempt: int) -> None:
         """Write down which batch is about to be delivered."""
         self.ledger.record(
-            common.history.Event.INVOKE, kind=self.kind, writer=self.number, seq=seq, key=key, batch=self.mine[seq],
+            common.history.Event.INVOKE, kind=self.kind, writer=self.number, seq=seq, key=key, batch=self._batch(seq),
             first_id=common.history.first_id(self.number, seq), rows=len(rows),
             checks=common.history.pack_checks(_check(change) for change in rows), attempt=attempt,
         )  # fmt: skip

@@ -72,6 +72,11 @@ class ChangeLog:
         """The deliveries of one of so many writers."""
         return self.deliveries[index::writers]
 
+    def batch_of(self, index: int, writers: int, seq: int) -> int:
+        """The batch of a writer's delivery; past its last it begins anew, as for a stream whose kills have not all come."""
+        mine = self.of_writer(index, writers)
+        return mine[seq % len(mine)]
+
 
 def draw(seed: int, plan: LogPlan) -> ChangeLog:
     """The log of a seed."""
