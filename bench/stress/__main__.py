@@ -153,6 +153,31 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
             help="Also run the arms under a change log of so many changes: apply_changes, and upserts of other libraries.",
         ),
     ] = 0,
+    change_keys: Annotated[
+        int,
+        typer.Option(
+            envvar="SAFEWRITE_CHANGE_KEYS", min=0, help="Keys of that log (left out: a tenth of its changes)."
+        ),
+    ] = 0,
+    change_batch: Annotated[
+        int,
+        typer.Option(
+            envvar="SAFEWRITE_CHANGE_BATCH",
+            min=0,
+            max=20_000,
+            help="Mean changes of a batch of it (left out: 4 to 40, by its length).",
+        ),
+    ] = 0,
+    change_writers: Annotated[
+        int,
+        typer.Option(
+            envvar="SAFEWRITE_CHANGE_WRITERS",
+            min=1,
+            max=64,
+            help="The most processes of safewrite that apply it, besides Spark's streams: each commit rewrites files, so "
+            "many mostly wait for each other.",
+        ),
+    ] = 6,
     spark_reader: Annotated[
         bool | None,
         typer.Option(
@@ -196,6 +221,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         proxy=table is None if proxy is None else proxy, kills_per_step=20 if soak else 1,
         steps=_names(steps), spark=spark, spark_reader=_has_spark() if spark_reader is None else spark_reader,
         spark_kills=spark_kills, lambda_=lambda_, changes=changes * factor,
+        change_keys=change_keys, change_batch=change_batch, change_writers=change_writers,
     )  # fmt: skip
     settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
     console = Console(stderr=json_output)

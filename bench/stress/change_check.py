@@ -53,6 +53,8 @@ class Ack:
 
     batch: int
     counts: Mapping[str, int] | None = None
+    name: str = ""
+    """Under which the batch was applied: deliveries of one name are one write, and are answered alike."""
 
 
 @dataclass(slots=True)
@@ -68,7 +70,11 @@ class Comparison:
     acked_batches: int = 0
     acked_changes: int = 0
     told: Counter[str] = field(default_factory=Counter)
-    """The receipts of all acknowledged batches, each batch once."""
+    """The receipts of all acknowledged batches, each name of a batch once."""
+    receipts: int = 0
+    """How many these are: more than batches where a Spark stream applies under its own name what others apply too."""
+    counted_changes: int = 0
+    """The changes in their batches, which is what ``told`` must add up to."""
 
     def counts(self) -> dict[str, int]:
         """How many keys (or batches) have each flaw; for several readers a key counts once."""
@@ -187,7 +193,7 @@ class Checker:
 
     # --- receipts ---------------------------------------------------------------------------------
     def _check_receipts(self, found: Comparison, acks: Sequence[Ack], *, counted: bool) -> set[Key]:
-        """Add up the receipts of each batch once; the keys of batches without any are returned."""
+        """Add up the receipts of each name of a batch once; the keys of batches without any are returned."""
         by_batch: dict[int, list[Ack]] = {}
         for ack in acks:
             by_batch.setdefault(ack.batch, []).append(ack)
@@ -201,7 +207,9 @@ class Checker:
             found.acked_batches += 1
             found.acked_changes += len(batch)
             if counted:
-                self._check_counts(found, number, [dict(ack.counts or {}) for ack in mine])
+                for name in dict.fromkeys(ack.name for ack in mine):
+                    told = [dict(ack.counts or {}) for ack in mine if ack.name == name]
+                    self._check_counts(found, number, told)
         return uncertain
 
     def _check_counts(self, found: Comparison, number: int, told: Sequence[dict[str, int]]) -> None:
@@ -216,6 +224,8 @@ class Checker:
                 ChangeFlaw.MISCOUNTED, "receipts", number, f"applied is not the sum of its parts: {first}"
             )
         found.told.update(without)
+        found.receipts += 1
+        found.counted_changes += changes
 
 
 def _key(key: tuple[Any, ...]) -> Key:

@@ -23,14 +23,14 @@ def to_dict(arm: ArmResult) -> dict[str, Any] | None:
     found, plan = arm.comparison, arm.plan.log
     if found is None or plan is None:
         return None
-    log = change_log.draw(arm.seed, plan)
+    log = change_log.drawn(arm.seed, plan)
     return {
         "changes": len(log.changes), "operations": dict(sorted(Counter(one.op for one in log.changes).items())),
         "keys_changed": len(log.moves), "keys": found.keys, "batches": len(log.batches),
         "in_batches": sum(map(len, log.batches)), "deliveries": len(log.deliveries),
         "delivered_twice": change_log.twice(log), "acked_batches": found.acked_batches,
         "acked_changes": found.acked_changes, "uncertain_keys": found.uncertain, "flaws": found.counts(),
-        "told": dict(found.told), "examples": found.examples, "readers": list(dict.fromkeys(arm.verdict.reads)),
+        "receipts": found.receipts, "counted_changes": found.counted_changes, "told": dict(found.told), "examples": found.examples, "readers": list(dict.fromkeys(arm.verdict.reads)),
     }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ class ChangesRun(ArmRun):
 
     def _look_back(self, writes: list[Write], said: list[dict[str, Any]], fired: dict[str, int]) -> Findings:
         assert self.arm.log is not None
-        log = change_log.draw(self.settings.seed, self.arm.log)
+        log = change_log.drawn(self.settings.seed, self.arm.log)
         checker = Checker(log)
         destroyed = ""
         try:
@@ -52,8 +52,11 @@ class ChangesRun(ArmRun):
 
 def acks_of(said: list[dict[str, Any]]) -> list[Ack]:
     """The answers of all acknowledged deliveries, with the batch that each named when it called."""
-    batches = {(e["writer"], e["seq"]): e["batch"] for e in said if e["event"] == Event.INVOKE}
-    return [Ack(batches[e["writer"], e["seq"]], e.get("changes")) for e in said if e["event"] == Event.OK]
+    called = {
+        (e["writer"], e["seq"]): (e["batch"], e["key"] or "") for e in said if e["event"] == Event.INVOKE
+    }
+    acked = [(called[e["writer"], e["seq"]], e.get("changes")) for e in said if e["event"] == Event.OK]
+    return [Ack(batch, counts, name) for (batch, name), counts in acked]
 
 
 def _acked_twice(said: list[dict[str, Any]]) -> int:

@@ -80,6 +80,9 @@ class Result:
             "spark_kills",
             "lambda_",
             "changes",
+            "change_keys",
+            "change_batch",
+            "change_writers",
         )
         if soak := s.kills_per_step > 1:
             s = replace(s, appends=s.appends // SOAK_FACTOR, changes=s.changes // SOAK_FACTOR)

@@ -85,6 +85,13 @@ def test_one_batch_in_five_is_delivered_twice_and_each_at_least_once() -> None:
     assert change_log.twice(log) == pytest.approx(len(log.batches) / 5, abs=1)
 
 
+def test_a_stream_that_has_delivered_all_delivers_again_until_its_kills_have_come() -> None:
+    log = draw(4, PLAN)
+    mine = log.of_writer(2, 5)
+    again = [log.batch_of(2, 5, seq) for seq in range(len(mine) + 2)]
+    assert tuple(again) == (*mine, *mine[:2])
+
+
 def test_a_seed_replays_the_log_and_another_makes_another() -> None:
     assert repr(draw(7, PLAN)) == repr(draw(7, PLAN))
     assert draw(7, PLAN).deliveries != draw(8, PLAN).deliveries
@@ -218,8 +225,27 @@ def test_receipts_that_do_not_add_up_or_differ_are_a_flaw(log: ChangeLog) -> Non
     short = Ack(acks[0].batch, {**counts, name: counts[name] - 1})
     assert compare(log, good_rows(log), [short, *acks[1:]])["miscounted"] == 1
     assert compare(log, good_rows(log), [*acks, short])["miscounted"] == 1
+    apart = Ack(acks[0].batch, acks[0].counts, "a stream")
+    again = {"duplicate": len(log.batches[apart.batch]), "applied": 0}
+    assert compare(log, good_rows(log), [apart, *acks, Ack(apart.batch, again, "another")]) == {}
+    assert (
+        compare(log, good_rows(log), [*acks, apart, Ack(apart.batch, again, "a stream")])["miscounted"] == 1
+    )
     no_sum = Ack(acks[0].batch, {**counts, "applied": counts["applied"] + 1})
     assert compare(log, good_rows(log), [no_sum, *acks[1:]])["miscounted"] == 1
+
+
+def test_a_batch_that_a_stream_applies_under_its_own_name_too_counts_for_each_name(log: ChangeLog) -> None:
+    acks = good_acks(log)
+    again = {"duplicate": len(log.batches[acks[0].batch]), "applied": 0}
+    found = Checker(log).check(
+        [Seen("reader", tuple(good_rows(log)))],
+        [*acks, Ack(acks[0].batch, again, "a stream")],
+        counted=True,
+    )
+    assert (found.acked_batches, found.receipts) == (len(log.batches), len(log.batches) + 1)
+    assert found.told.total() == found.counted_changes
+    assert found.counted_changes == sum(map(len, log.batches)) + len(log.batches[acks[0].batch])
 
 
 def test_a_batch_that_nobody_acknowledged_leaves_its_keys_unjudged_and_the_run_unknown(
@@ -270,6 +296,17 @@ def test_every_delivery_has_its_writer_and_every_step_its_kill(name: str) -> Non
     traps = [trap for writer in delivering if not writer.spark for trap in writer.traps]
     kills = Counter((trap["step"], trap["when"]) for trap in traps if trap["seq"] is not None)
     assert {(step, when) for step in steps["key"] for when in ("before", "after")} <= set(kills)
+
+
+def test_keys_batches_and_writers_of_a_log_are_as_asked_for() -> None:
+    asked = Settings(seed=3, changes=6000, change_keys=150, change_batch=500, change_writers=9, spark=1)
+    planned = menu.make_arm("changes-dynamodb", asked)
+    assert planned.log == LogPlan(changes=6000, keys=150, batch=500)
+    kinds = [writer.spark for writer in planned.writers if not writer.chores]
+    assert (kinds.count(False), kinds.count(True)) == (9, 1)
+    naive = menu.make_arm("changes-merge", asked)
+    assert naive.log is not None
+    assert naive.log.changes == 2000
 
 
 def test_a_library_that_does_not_look_at_its_uploads_meets_no_torn_ones() -> None:
@@ -373,6 +410,34 @@ def test_an_iceberg_table_is_what_the_log_means_and_upserts_of_pyiceberg_are_not
     assert (code, report["verdict"], report["reasons"]) == (0, "valid", [])
     flaws = arm(report, "changes-upsert")["changes"]["flaws"]
     assert flaws["stale"] + flaws["revived"] + flaws["doubled"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "step"), [("changes-dynamodb", "commit.put_commit"), ("changes-sql", "swap.commit")]
+)
+def test_a_spark_stream_that_is_killed_applies_its_share_of_the_log(
+    name: str, step: str, tmp_path: Path
+) -> None:
+    """Two kills with the JVM: past a commit, before Spark notes it, and at the commit; the checkpoint goes on from there."""
+    options = (
+        "--spark",
+        "1",
+        "--spark-kills",
+        "2",
+        "--no-spark-reader",
+        "--changes",
+        "400",
+        "--change-batch",
+        "20",
+    )
+    code, report, _ = stress(tmp_path, *SMALL, "--steps", step, *options, "--arms", name, limit_s=600)
+    assert (code, report["verdict"], report["reasons"]) == (0, "valid", [])
+    safe = arm(report, name)
+    found = safe["changes"]
+    assert found["flaws"] == dict.fromkeys(map(str, ChangeFlaw), 0)
+    assert sum(found["told"].values()) == found["counted_changes"] >= found["in_batches"]
+    assert "safewrite Spark stream, sink" in safe["kinds"]
 
 
 def test_a_table_of_arrow_has_the_schema_of_the_log() -> None:

@@ -22,14 +22,13 @@ NAIVE_ARMS = (MERGE, UNGUARDED, UPSERT)
 USUAL = ("changes-dynamodb", "changes-sql", *NAIVE_ARMS)
 """The arms of ``--changes``."""
 ICEBERG_ARMS = (*CATALOGS, UPSERT)
-WRITERS_MAX, NAIVE_WRITERS = 6, 4
-"""Each commit of changes rewrites files, so more writers than this mostly wait for each other."""
+NAIVE_WRITERS = 4
 CHANGES = 1200
 """How many changes a log has where nobody says."""
 _FEW = 500
 """Of a log with fewer changes there may be nothing left to compact after the first time."""
-_NAIVE_SHARE = 2
-"""Naive writers get a log that is so much shorter: their arms run beside, on the same cores."""
+_NAIVE_SHARE, _NAIVE_MAX = 2, 2000
+"""Naive writers get a log that is so much shorter, and no longer than this: their arms run beside, on the same cores."""
 
 
 def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
@@ -37,7 +36,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
     size = settings.changes or CHANGES
     if name in SAFE_ARMS:
         kind = CATALOGS.get(name)
-        log = _log(size)
+        log = _log(size, settings.change_keys, settings.change_batch)
         keeper = _caretaker(settings, base, log, is_delta=kind is None)
         rules = (
             delta_arms.faults_of(settings.seed, ARBITERS[name])
@@ -54,7 +53,7 @@ def make_arm(name: str, settings: Settings, base: int) -> ArmPlan:
             name, f"{title}: a change log", (*writers, keeper), (*memory_faults(), *rules),
             arbiter=ARBITERS.get(name, "catalog"), catalog=kind, log=log,
         )  # fmt: skip
-    log = _log(max(2, size // _NAIVE_SHARE))
+    log = _log(max(2, min(_NAIVE_MAX, size // _NAIVE_SHARE)))
     faults = delta_arms.peer_faults() if name != UPSERT else iceberg_arms.naive_faults("sql")
     match name:
         case "changes-merge":
@@ -102,8 +101,10 @@ def memory_faults() -> tuple[Rule, ...]:
     )
 
 
-def _log(changes: int) -> LogPlan:
-    return LogPlan(changes=changes, keys=max(12, changes // 10), batch=max(4, min(40, changes // 40)))
+def _log(changes: int, keys: int = 0, batch: int = 0) -> LogPlan:
+    return LogPlan(
+        changes=changes, keys=keys or max(12, changes // 10), batch=batch or max(4, min(40, changes // 40))
+    )
 
 
 _FRAMES = (
@@ -119,7 +120,7 @@ def _safewrite(settings: Settings, base: int, log: LogPlan, *, is_delta: bool) -
     common = {
         "keyed": True, "on_error": "retry", "on_unknown": "retry", "calls_max": 12, "lease_s": settings.lease_s,
     }  # fmt: skip
-    count = min(settings.writers, WRITERS_MAX)
+    count = min(settings.writers, settings.change_writers)
     places = count + settings.spark
     ours = tuple(
         _writer(
@@ -133,7 +134,7 @@ def _safewrite(settings: Settings, base: int, log: LogPlan, *, is_delta: bool) -
     commit = spark_writers.COMMITS["delta" if is_delta else "iceberg"]
     streams = tuple(
         _writer(
-            base, number, places, settings.seed, log, kind="safewrite Spark stream, foreachBatch",
+            base, number, places, settings.seed, log, kind="safewrite Spark stream, sink",
             program="changes_stream.py", judged=True, habits={"lease_s": settings.lease_s},
         )
         for number in range(count, places)
@@ -194,7 +195,7 @@ def _writer(
     base: int, place: int, places: int, seed: int, log: LogPlan, *, kind: str, program: str, judged: bool,
     habits: dict[str, Any],
 ) -> WriterPlan:  # fmt: skip
-    deliveries = len(change_log.draw(seed, log).of_writer(place, places))
+    deliveries = len(change_log.drawn(seed, log).of_writer(place, places))
     more = {"log": asdict(log), "place": place, "places": places}
     return WriterPlan(
         base + place, kind, program, judged=judged, appends=deliveries, rows=log.batch,

@@ -75,6 +75,12 @@ class Settings:
     """Environments of the function in each arm in Lambda; 0: as many as such an arm has by itself."""
     changes: int = 0
     """Changes in the log of each arm under a change log; 0: as many as such an arm has by itself."""
+    change_keys: int = 0
+    """Keys in that log; 0: a tenth of its changes."""
+    change_batch: int = 0
+    """Mean number of changes in a batch of it; 0: 4 to 40, by the log's length."""
+    change_writers: int = 6
+    """The most processes of safewrite, besides Spark's streams, that apply it."""
 
 
 @dataclass(frozen=True, slots=True)

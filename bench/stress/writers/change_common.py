@@ -15,9 +15,19 @@ HOW: dict[str, Any] = {
 """What ``apply_changes`` must be told of the log; late batches are expected."""
 
 
+def log_of(config: dict[str, Any]) -> change_log.ChangeLog:
+    """The log whose batches a writer delivers."""
+    return change_log.drawn(config["seed"], change_log.LogPlan(**config["log"]))
+
+
 def name_of(config: dict[str, Any], batch: int) -> str:
     """The key of a batch, whoever delivers it."""
     return f"{config['arm']}-batch-{batch}"
+
+
+def stream_of(config: dict[str, Any]) -> str:
+    """The name of a Spark stream, the same in all lives of its driver."""
+    return f"{config['arm']}-stream-{config['writer']}"
 
 
 class ChangeWriter(common.Writer):
@@ -25,17 +35,20 @@ class ChangeWriter(common.Writer):
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)
-        self.log = change_log.draw(config["seed"], change_log.LogPlan(**config["log"]))
-        self.mine = self.log.of_writer(config["place"], config["places"])
+        self.log = log_of(config)
 
     def rows_of(self, seq: int) -> tuple[list[Any], str | None]:
         """The changes of a delivery, and the name of its batch."""
-        return list(self.log.batches[self.mine[seq]]), name_of(self.config, self.mine[seq])
+        batch = self._batch(seq)
+        return list(self.log.batches[batch]), name_of(self.config, batch)
+
+    def _batch(self, seq: int) -> int:
+        return self.log.batch_of(self.config["place"], self.config["places"], seq)
 
     def intend(self, seq: int, rows: list[Any], key: str | None, *, attempt: int) -> None:
         """Write down which batch is about to be delivered."""
         self.ledger.record(
-            common.history.Event.INVOKE, kind=self.kind, writer=self.number, seq=seq, key=key, batch=self.mine[seq],
+            common.history.Event.INVOKE, kind=self.kind, writer=self.number, seq=seq, key=key, batch=self._batch(seq),
             first_id=common.history.first_id(self.number, seq), rows=len(rows),
             checks=common.history.pack_checks(_check(change) for change in rows), attempt=attempt,
         )  # fmt: skip

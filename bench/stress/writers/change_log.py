@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 import math
 import random
 from collections import Counter
@@ -71,6 +72,11 @@ class ChangeLog:
         """The deliveries of one of so many writers."""
         return self.deliveries[index::writers]
 
+    def batch_of(self, index: int, writers: int, seq: int) -> int:
+        """The batch of a writer's delivery; past its last it begins anew, as for a stream whose kills have not all come."""
+        mine = self.of_writer(index, writers)
+        return mine[seq % len(mine)]
+
 
 def draw(seed: int, plan: LogPlan) -> ChangeLog:
     """The log of a seed."""
@@ -89,6 +95,10 @@ def draw(seed: int, plan: LogPlan) -> ChangeLog:
     batches += _regrouped(rng, batches, round(plan.regrouped * len(batches)))
     flat = tuple(tuple(change for group in batch for change in group) for batch in batches)
     return ChangeLog(plan, source.rows, changes, flat, _deliveries(rng, len(flat), plan), tuple(source.moves))
+
+
+drawn = functools.cache(draw)
+"""The same, drawn once in a process and in those that it forks: a long log takes seconds."""
 
 
 def _shares(truncates: int) -> list[float]:

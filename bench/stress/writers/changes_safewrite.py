@@ -63,6 +63,7 @@ def main() -> None:
     importlib.import_module("boto3.session")
     for module in common.ICEBERG_MODULES[config["catalog"]["type"]] if "catalog" in config else ():
         importlib.import_module(module)
+    change_common.log_of(config)  # each child has it then
     common.in_children(lambda: work(config))
 
 

@@ -27,8 +27,9 @@ class Feeder(spark_stream.Feeder):
 
     def intended(self, seq: int) -> Any:
         """The changes of a delivery, written down as called."""
-        changes, key = self._writer.rows_of(seq)
-        self._writer.intend(seq, changes, key, attempt=0)
+        changes, _ = self._writer.rows_of(seq)
+        # A stream names its batches itself, so a batch that a writer of its key has applied is new to it.
+        self._writer.intend(seq, changes, f"{change_common.stream_of(self.lives.config)}-{seq}", attempt=0)
         return change_log.to_arrow(changes)
 
 

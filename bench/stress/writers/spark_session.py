@@ -7,6 +7,7 @@ where safewrite's faults are.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,16 @@ import safewrite.spark
 from bench.stress import spark_reader
 
 MEMORY = "512m"
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def start(config: dict[str, Any], folder: Path) -> Any:
     """The session of one driver; what it leaves on the disk is under ``folder``."""
     from pyspark.sql import SparkSession
 
+    # Executors decide about changes in Python, by this copy of safewrite.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     # Java's client of Glue takes credentials from the environment alone.
     options = config["storage_options"]
     os.environ.update({name: options[name] for name in options if "KEY" in name or "REGION" in name})
