@@ -44,7 +44,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
         lines=(*lines, *_contend(scale, folder, broken)),
         notes=(
             (
-                "wall: seconds of the same batch, and its ratio to the peer's; peak MiB: how far memory rose during it; "
+                "wall: seconds of the same batch, and its ratio to the peer's; peak MiB: how far memory rose above what was held before the first batch; "
                 f"files: the same in decoded files of the table, of {change_tables.touched_bytes(load) / MIB:.1f} MiB each. Medians."
             ),
             "Aims: recent keys 0.25 of merge, scattered ones 1.0, merge-on-read 0.3; 0.2 of upsert.",

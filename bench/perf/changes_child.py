@@ -71,7 +71,10 @@ def _upsert(arm: str, folder: Path) -> Apply:
 
 
 def main() -> None:
-    """Warm up by one insert, then time each batch: CPU of all threads, wall, and how far memory rose."""
+    """Warm up by one insert, then time each batch: CPU of all threads, wall, and how far memory rose.
+
+    It rises above what the process held before the first batch: what an allocator keeps of one batch for the next counts.
+    """
     config = json.load(sys.stdin)
     load = Load(**config["load"])
     import numpy as np
@@ -80,10 +83,11 @@ def main() -> None:
     apply = opened(config["arm"], Path(config["folder"]))
     apply(rows_of(np.array([-1]), 1).append_column("op", pa.array(["c"])))
     took = []
+    release(pa.default_memory_pool())
+    before = status("VmRSS")
     for number in range(load.rounds):
         changes = batch(load, number)
         release(pa.default_memory_pool())
-        before = status("VmRSS")
         forget_peak()
         began, cpu_s = time.monotonic(), _cpu_s()
         apply(changes)

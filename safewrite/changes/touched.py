@@ -18,7 +18,7 @@ from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers, among, compared, meeting, values_of
 from safewrite.changes.reading import loose
 
-KEPT_BYTES = 16 * 2**20
+KEPT_BYTES = 8 * 2**20
 """What was read of files is kept up to so many bytes, so that few files of a small table are read twice."""
 FileT = TypeVar("FileT", bound=Hashable)
 
@@ -39,6 +39,14 @@ class Hits:
     numbers: Numbers
     of: int
     is_whole: bool
+
+
+def filtered(columns: list[pa.ChunkedArray], schema: pa.Schema, stays: Flags) -> pa.Table:
+    """The rows that stay.  ``columns`` is used up: each is let go once it is copied, so that no file is in memory twice."""
+    kept = pa.array(stays)
+    for at in range(len(columns)):
+        columns[at] = columns[at].filter(kept)
+    return pa.table(columns, schema=schema)
 
 
 class Touched(Generic[FileT]):

@@ -12,6 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Generic, TypeVar
 
+import pyarrow as pa
+
 T = TypeVar("T")
 
 FILES_AT_ONCE = max(2, min(4, os.cpu_count() or 1))
@@ -46,6 +48,31 @@ class Begun(Generic[T]):
             future.cancel()
 
 
+def given_back(call: Callable[[], T]) -> T:
+    """The result of a call that takes much memory for a while; Arrow gives back to the system what it does not need any more.
+
+    Arrow's allocator keeps freed memory for each thread, and gives back that of the thread that asks: the memory
+    of two files for each thread of the pool, for as long as the process lives.
+    """
+    try:
+        return call()
+    finally:
+        pa.default_memory_pool().release_unused()
+
+
+class Handed(Generic[T]):
+    """A value that is held here alone, and by nobody once it was taken: a call that waits for a thread holds its arguments."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, value: T) -> None:
+        self._held = [value]
+
+    def taken(self) -> T:
+        """The value, once."""
+        return self._held.pop()
+
+
 def all_of(calls: Sequence[Callable[[], T]]) -> list[T]:
     """The results of some calls, in their order."""
     begun = Begun(calls, alone=len(calls) == 1)
@@ -56,16 +83,20 @@ def all_of(calls: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def windows(
-    items: Sequence[T], size_of: Callable[[T], int], *, files: int = FILES_AT_ONCE
+    items: Sequence[T],
+    size_of: Callable[[T], int],
+    *,
+    files: int = FILES_AT_ONCE,
+    bytes_max: int = BYTES_AT_ONCE,
 ) -> Iterator[list[T]]:
     """Files that are in memory together: a few small ones, or one that is large."""
     some: list[T] = []
-    left_bytes = BYTES_AT_ONCE
+    left_bytes = bytes_max
     for item in items:
         size = size_of(item)
         if some and (size > left_bytes or len(some) >= files):
             yield some
-            some, left_bytes = [], BYTES_AT_ONCE
+            some, left_bytes = [], bytes_max
         some.append(item)
         left_bytes -= size
     if some:

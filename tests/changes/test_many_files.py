@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ from safewrite.changes import touched
 from safewrite.changes.carry import COLUMN
 from safewrite.changes.decide import Batch, Op
 from safewrite.changes.memory import Memory
-from safewrite.changes.touched import Touched
+from safewrite.changes.touched import Touched, filtered
 from safewrite.frames import side_by_side
 from safewrite.frames.parquet import ParquetDraft
-from safewrite.frames.side_by_side import Begun, all_of, windows
+from safewrite.frames.side_by_side import Begun, Handed, all_of, given_back, windows
 from safewrite.iceberg.write import row_files
 from safewrite.protocol.effects import Failed, Get
 from safewrite.testing.changes import Change, Oracle, RefusedError
@@ -209,3 +210,52 @@ def test_rows_that_only_their_keys_were_looked_at_are_looked_at_again_once_value
     carried = pa.table({"a": [0], "b": ["x"], COLUMN: ["value"], "s": [0], "t": [0]}, memory.carried.schema)
     more = Memory(KEYS, SEQUENCE, memory.tombstones, carried)
     assert seen.unseen(["f"], more) == ["f"]
+
+
+# --- memory -------------------------------------------------------------------------------------------
+def test_files_are_looked_at_together_up_to_so_many_bytes() -> None:
+    sizes = [3, 3, 3, 9, 1]
+    assert list(windows(sizes, lambda size: size, files=8, bytes_max=6)) == [[3, 3], [3], [9], [1]]
+
+
+def test_a_column_is_let_go_once_its_rows_that_stay_are_copied() -> None:
+    """The source of each column is gone while the next is filtered, so a file is never in memory twice."""
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    columns = [pa.chunked_array([np.arange(3)]), pa.chunked_array([np.arange(3, 6)])]
+    sources = [weakref.ref(column) for column in columns]
+    kept = filtered(columns, schema, np.array([True, False, True]))
+    assert kept.to_pydict() == {"a": [0, 2], "b": [3, 5]}
+    assert [source() for source in sources] == [None, None]
+
+
+def test_what_is_handed_to_a_call_is_held_by_nobody_once_it_was_taken() -> None:
+    handed = Handed(pa.chunked_array([np.arange(3)]))
+    source = weakref.ref(value := handed.taken())
+    del value
+    assert source() is None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_memory_is_given_back_after_each_file_whatever_becomes_of_it(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    class Pool:
+        def release_unused(self) -> None:
+            told.append("released")
+
+    monkeypatch.setattr(side_by_side.pa, "default_memory_pool", Pool)
+
+    def call() -> str:
+        told.append("called")
+        if fails:
+            raise ValueError("no")
+        return "made"
+
+    if fails:
+        with pytest.raises(ValueError, match="no"):
+            given_back(call)
+    else:
+        assert given_back(call) == "made"
+    assert told == ["called", "released"]

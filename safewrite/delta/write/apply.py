@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 APP_ID = MEMORY_APP
 """App id of the ``txn`` whose version names the file that remembers deleted keys."""
 _FOLDER = "_safewrite/changes"
-_LOOKED_AT_ONCE = 8
-"""Small files are fetched together, up to so many, and looked through side by side."""
+_LOOKED_AT_ONCE, _LOOKED_BYTES = 8, 8 * 2**20
+"""Small files are fetched together, up to so many and so many bytes, and looked through side by side."""
 
 
 def memory_path(number: int) -> str:
@@ -250,7 +250,10 @@ class ApplyTransaction(RowFilesTransaction):
         new = [key for key in touched.unseen(live, memory) if pruning.may_hold(live[key])]
         for key in new:
             check_rewritable(live[key])
-        for some in windows(new, lambda key: size_of(live[key]), files=_LOOKED_AT_ONCE):
+        some_at_once = windows(
+            new, lambda key: size_of(live[key]), files=_LOOKED_AT_ONCE, bytes_max=_LOOKED_BYTES
+        )
+        for some in some_at_once:
             bodies = yield from self._contents([live[key] for key in some], name="apply.get_data")
             looks = [
                 partial(self._found, touched, body, live[key]) for key, body in zip(some, bodies, strict=True)

@@ -14,13 +14,13 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from safewrite.changes.reading import loose
-from safewrite.changes.touched import Touched
+from safewrite.changes.touched import Touched, filtered
 from safewrite.delta.log.actions import Action, FileKey
 from safewrite.delta.write.overwrite import OverwriteTransaction, Verdict, damaged, read_rows
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.frames import prepare
 from safewrite.frames.predicate import partition_value
-from safewrite.frames.side_by_side import Begun, windows
+from safewrite.frames.side_by_side import Begun, Handed, given_back, windows
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch
 
@@ -97,7 +97,10 @@ class RowFilesTransaction(OverwriteTransaction):
                 bodies = yield from self._contents_again(some, touched)
                 made = before[1].results() if before else []
                 calls = [
-                    partial(self._without, live[key], key, touched, body, self._rests + number)
+                    partial(
+                        given_back,
+                        partial(self._without, live[key], key, touched, Handed(body), self._rests + number),
+                    )
                     for number, (key, body) in enumerate(zip(some, bodies, strict=True))
                 ]
                 self._rests += len(some)
@@ -132,22 +135,22 @@ class RowFilesTransaction(OverwriteTransaction):
             self._made[touched.mark(key)] = rest.verdict, own, rest.rows
 
     def _without(
-        self, add: Action, key: FileKey, touched: Touched[FileKey], body: bytes, number: int
+        self, add: Action, key: FileKey, touched: Touched[FileKey], body: Handed[bytes], number: int
     ) -> _Rest:
         """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
         from safewrite.delta.data.calendar import check_calendar
 
         assert self.state is not None
-        table, footer = self._rows(body, add)
-        del body
+        table, footer = self._rows(body.taken(), add)
         stays = touched.stays(key, table)
         if stays.all():
             return _Rest(Verdict.KEEP, table.num_rows)
         if not stays.any():
             return _Rest(Verdict.REMOVE, 0)
         schema = pa.schema([f for f in self.state.schema if f.name not in self.state.partition_by])
-        kept = table.select(schema.names).filter(pa.array(stays))
+        columns = [table.column(name) for name in schema.names]
         del table
+        kept = filtered(columns, schema, stays)
         check_calendar(footer, kept, add["path"])
         files = tuple(self.remainder(add, prepare(kept, schema, named=False), number))
         return _Rest(Verdict.REWRITE, kept.num_rows, files)

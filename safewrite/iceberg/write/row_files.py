@@ -16,9 +16,9 @@ import pyarrow as pa
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers
 from safewrite.changes.reading import loose
-from safewrite.changes.touched import Touched
+from safewrite.changes.touched import Touched, filtered
 from safewrite.frames import prepare
-from safewrite.frames.side_by_side import Begun, windows
+from safewrite.frames.side_by_side import Begun, Handed, given_back, windows
 from safewrite.iceberg.catalog.effects import ReadRows
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.overwrite import ReplacePlan, refuse_misread, unplanned
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 WHOLE_BYTES = 2**20
 """Files up to this size are read whole at once: their other columns cost less than another request."""
 _LOOKED_AT_ONCE, _MARKED_AT_ONCE = 8, 64
+_LOOKED_BYTES = 8 * 2**20
+"""Files are looked through together up to so many bytes; whole ones are some five times as large in memory."""
 Mark = tuple[str, ...]
 """A data file and its delete files."""
 
@@ -95,7 +97,11 @@ class RowFilesPlan(ReplacePlan):
         ]
         large = [file for file in new if file not in small]
         for columns, files in ((None, small), (touched.columns, large)):
-            for some in windows(files, lambda file: _size(tasks[file]), files=_LOOKED_AT_ONCE):
+            bytes_max = _LOOKED_BYTES // 4 if columns is None else _LOOKED_BYTES
+            some_at_once = windows(
+                files, lambda file: _size(tasks[file]), files=_LOOKED_AT_ONCE, bytes_max=bytes_max
+            )
+            for some in some_at_once:
                 tables = yield from self._live_rows(
                     head, {file: tasks[file] for file in some}, schema, columns
                 )
@@ -254,12 +260,15 @@ class RowFilesPlan(ReplacePlan):
                 made = before[1].results() if before else []
                 calls = [
                     partial(
-                        self._without,
-                        touched,
-                        file,
-                        kept[file],
-                        self._encoder(head, schema),
-                        partial(refuse_misread, tasks[file], schema),
+                        given_back,
+                        partial(
+                            self._without,
+                            touched,
+                            file,
+                            Handed(kept.pop(file)),
+                            self._encoder(head, schema),
+                            partial(refuse_misread, tasks[file], schema),
+                        ),
                     )
                     for file in some
                 ]
@@ -278,19 +287,21 @@ class RowFilesPlan(ReplacePlan):
     def _without(
         touched: Touched[Mark],
         file: Mark,
-        table: pa.Table,
+        read: Handed[pa.Table],
         encoded: Callable[[pa.Table], Iterable[StagedFile]],
         check: Callable[[], None],
     ) -> _Made:
         """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
+        table = read.taken()
         stays = touched.stays(file, table)
         if stays.all() and table.num_rows:
             return _Made(Loss())
         if not stays.any():
             return _Made(Loss(table.num_rows, removes=True))
         check()
-        rows = table.filter(pa.array(stays))
+        columns, schema = table.columns, table.schema
         del table
+        rows = filtered(columns, schema, stays)
         return _Made(Loss(len(stays) - rows.num_rows, True, kept=rows.num_rows), tuple(encoded(rows)))
 
     def _upload(
