@@ -68,7 +68,7 @@ def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[Tabl
     """
     names = pipeline.named(tables)
     found = sort_out(pipeline.listed(names if tables is not None else None), pipeline.config)
-    places = Places(pipeline.config, read_only=True)
+    places = Places(pipeline.config, path=pipeline.places.path, read_only=True)
     mixed = MixedFiles(places.raw, pipeline.config)
     return [
         _table(

@@ -21,8 +21,8 @@ _LOG = "_delta_log"
 class DeltaLineage(Lineage):
     """A Delta table's log, read without its writer's code."""
 
-    def __init__(self, name: str, uri: str, options: Mapping[str, str]) -> None:
-        super().__init__(name, uri)
+    def __init__(self, name: str, uri: str, way_out: str, options: Mapping[str, str]) -> None:
+        super().__init__(name, uri, way_out)
         self._options = dict(options)
         self._storage: Storage = storage(uri, options)
         self._table: Any = None

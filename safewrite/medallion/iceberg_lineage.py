@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class IcebergLineage(Lineage):
     """The snapshots of the table's main branch, as PyIceberg reads them."""
 
-    def __init__(self, name: str, table: Any) -> None:
-        super().__init__(name, table.uri)
+    def __init__(self, name: str, way_out: str, table: Any) -> None:
+        super().__init__(name, table.uri, way_out)
         self._safe = table
         self._table: PyIcebergTable
 

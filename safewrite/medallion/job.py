@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -45,12 +47,20 @@ QUARANTINE = pa.schema(
 
 
 class Places:
-    """The addresses and connections that all tables of a job share; ``read_only``: no table is made."""
+    """The addresses and connections that all tables of a job share.
+
+    ``read_only``: no table is made.  ``path`` is the configuration's file, which commands in messages name; None without one.
+    """
 
     def __init__(
-        self, config: Config, *, read_only: bool = False, on_event: Callable[[sw.Event], object] | None = None
+        self,
+        config: Config,
+        *,
+        path: Path | None = None,
+        read_only: bool = False,
+        on_event: Callable[[sw.Event], object] | None = None,
     ) -> None:
-        self.config, self.read_only, self.on_event = config, read_only, on_event
+        self.config, self.path, self.read_only, self.on_event = config, path, read_only, on_event
         self.raw: Storage = storage(config.raw.location, config.storage_options)
         self.state: Storage = storage(config.state, config.storage_options)
         self._lock = threading.Lock()
@@ -91,8 +101,14 @@ class Places:
     def lineage(self, name: str, address: str, table_format: str) -> Lineage:
         """What reads a table.  Raises as ``safewrite.open`` does."""
         if table_format == "delta":
-            return DeltaLineage(name, address, self.config.storage_options)
-        return IcebergLineage(name, self.open(address, "iceberg", None))
+            return DeltaLineage(name, address, self.replay_of(name), self.config.storage_options)
+        return IcebergLineage(name, self.replay_of(name), self.open(address, "iceberg", None))
+
+    def replay_of(self, name: str) -> str:
+        """What replays a table, as a user can copy it: a command, or a call where the configuration is no file."""
+        if self.path is None:
+            return f"Pipeline(config).replay([{name!r}])"
+        return shlex.join(["safewrite", "medallion", "replay", "--config", str(self.path), "--table", name])
 
     def stands(self, address: str, table_format: str, version: int, mark: str) -> bool:
         """Whether a table is still at the state that a mark was made of; asks once or twice, and opens nothing."""

@@ -36,10 +36,13 @@ class BronzeCommit:
 
 
 class Lineage(ABC):
-    """A bronze table as silver reads it, at the newest state that :meth:`look` saw."""
+    """A bronze table as silver reads it, at the newest state that :meth:`look` saw.
 
-    def __init__(self, name: str, uri: str) -> None:
-        self.name, self.uri = name, uri
+    ``way_out`` is the command or call that mends what silver cannot follow: refusals name it.
+    """
+
+    def __init__(self, name: str, uri: str, way_out: str) -> None:
+        self.name, self.uri, self.way_out = name, uri, way_out
 
     @abstractmethod
     def look(self) -> None:
@@ -89,8 +92,8 @@ class Lineage(ABC):
         """Refuse what silver cannot follow, and name the way out."""
         return BronzeGapError(
             f"Bronze of {self.name} ({self.uri}) cannot be followed: {what}. Nothing was written to silver, which is as it "
-            f"was. `safewrite medallion replay --table {self.name}` lands files again whose rows bronze lost, applies all that "
-            "bronze holds and goes on from there; what silver took from rows that bronze no longer has stays in silver."
+            f"was. `{self.way_out}` lands files again whose rows bronze lost, applies all that bronze "
+            "holds and goes on from there; what silver took from rows that bronze no longer has stays in silver."
         )
 
     def removed(self, version: int, by: str) -> BronzeGapError:

@@ -103,7 +103,8 @@ class Pipeline:
         self, config: str | Path | Mapping[str, Any] | Config, *, on_event: OnEvent | None = None
     ) -> None:
         self.config = config if isinstance(config, Config) else load(config)
-        self.places = Places(self.config, on_event=on_event)
+        path = Path(config) if isinstance(config, str | Path) else None
+        self.places = Places(self.config, path=path, on_event=on_event)
 
     def run(self, tables: Iterable[str] | None = None, *, hints: Iterable[str] | None = None) -> Run:
         """Land new files in bronze and bring silver to bronze's head; one table's failure does not stop others.

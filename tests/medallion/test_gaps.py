@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +14,11 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from typer.testing import CliRunner
 
 import safewrite as sw
 from bench.medallion.lab import Lab, lab
+from safewrite.cli.app import app
 from safewrite.medallion import Pipeline
 from safewrite.medallion.lineage import BronzeGapError
 
@@ -23,16 +27,17 @@ NAME = "shop.t00"
 
 def stopped(job: Lab) -> str:
     """Run, and expect that the table is refused; says why."""
-    run = Pipeline(job.config).run()
+    run = Pipeline(job.write_config()).run()
     assert not run.ok
     assert run.tables[0].error_kind == "conflict"
     return str(run.tables[0].error)
 
 
-def mend(job: Lab) -> None:
-    """What the refusal says."""
-    run = Pipeline(job.config).replay([NAME])
-    assert run.ok, [one.error for one in run.tables]
+def mend(told: str) -> None:
+    """Copy the command from the refusal, and run it as it stands there."""
+    (command,) = re.findall("`(safewrite [^`]+)`", told)
+    done = CliRunner().invoke(app, shlex.split(command)[1:], prog_name="safewrite")
+    assert done.exit_code == 0, done.output
 
 
 def bronze_of(job: Lab) -> deltalake.DeltaTable:
@@ -94,13 +99,23 @@ def test_a_gap_of_a_delta_bronze_is_refused_and_replay_mends_it(gap: str, tmp_pa
     make(job)
     told = stopped(job)
     assert why in told
-    assert f"safewrite medallion replay --table {NAME}" in told
     assert repr(job.read("silver", NAME).to_pylist()) == before
-    mend(job)
+    mend(told)
     assert job.wrong() == {}
     job.go_on()
     job.run()
     assert job.wrong() == {}
+
+
+def test_a_refusal_names_a_call_where_the_configuration_is_no_file(tmp_path: Path) -> None:
+    job = lab(tmp_path, "delta")
+    job.begin()
+    job.run()
+    make_anew(job)
+    pipeline = Pipeline(job.config)
+    (one,) = pipeline.run().tables
+    assert f"`Pipeline(config).replay(['{NAME}'])`" in str(one.error)
+    assert pipeline.replay([NAME]).ok
 
 
 def land_only(job: Lab) -> None:
@@ -196,9 +211,8 @@ def test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it(gap: str, tmp
     make(job)
     told = stopped(job)
     assert why in told
-    assert f"safewrite medallion replay --table {NAME}" in told
     assert repr(job.read("silver", NAME).to_pylist()) == before
-    mend(job)
+    mend(told)
     assert job.wrong() == {}
     job.go_on()
     job.run()
