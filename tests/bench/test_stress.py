@@ -174,7 +174,9 @@ def test_every_step_is_killed_before_and_after_at_writers_that_come_by_it() -> N
 
 @pytest.mark.parametrize("name", ["safewrite-sql", "safewrite-dynamodb"])
 def test_a_writer_that_tries_nothing_again_is_killed_no_more_often_than_it_appends(name: str) -> None:
-    for seed in range(20):  # as many traps as a real commit has steps, in a short run: the slots do not suffice
+    for seed in range(
+        20
+    ):  # as many traps as a real commit has steps, in a short run: the slots do not suffice
         settings = Settings(seed=seed, appends=4)
         steps = dict.fromkeys(STEPS, tuple(f"step.{number}" for number in range(15)))
         arm = place_traps(make_arm(name, settings), steps, settings)

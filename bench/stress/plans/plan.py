@@ -183,7 +183,9 @@ def place_traps(arm: ArmPlan, steps: Mapping[str, Sequence[str]], settings: Sett
         # An append of its own while there are any; in a short run some are killed twice, and only
         # those can be that are tried again.
         again = [slot for slot in fit if slot[0].identity != "none"] or fit
-        writer, seq = next((slot for slot in fit if (slot[0].number, slot[1]) not in taken), rng.choice(again))
+        writer, seq = next(
+            (slot for slot in fit if (slot[0].number, slot[1]) not in taken), rng.choice(again)
+        )
         number = writer.number
         taken.add((number, seq))
         if fresh:
