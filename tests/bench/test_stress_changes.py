@@ -231,6 +231,11 @@ def test_receipts_that_do_not_add_up_or_differ_are_a_flaw(log: ChangeLog) -> Non
     assert (
         compare(log, good_rows(log), [*acks, apart, Ack(apart.batch, again, "a stream")])["miscounted"] == 1
     )
+    forgotten = Ack(acks[0].batch, None)
+    assert compare(log, good_rows(log), [forgotten, *acks]) == {}, (
+        "its commit has expired, only its key is known"
+    )
+    assert compare(log, good_rows(log), [forgotten, *acks[1:]])["miscounted"] == 1
     no_sum = Ack(acks[0].batch, {**counts, "applied": counts["applied"] + 1})
     assert compare(log, good_rows(log), [no_sum, *acks[1:]])["miscounted"] == 1
 

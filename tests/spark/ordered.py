@@ -116,7 +116,9 @@ def delta(hooked: HookedTable, isolation: str = "Serializable") -> DeltaOrder:
     place = hooked.place
     arbiter = {"lock_table": place.lock_table} if place.lock_table else {"arbiter": place.arbiter}
     settings: dict[str, Any] = {"storage_options": dict(place.storage_options), **arbiter}
-    sw.create(place.uri, serial.SCHEMA, properties={"delta.isolationLevel": isolation}, **settings)
+    sw.create(place.uri, serial.SCHEMA, **settings)
+    if isolation != "Serializable":  # which safewrite sets, and makes no table without
+        hooked.run(f"ALTER TABLE {{t}} SET TBLPROPERTIES ('delta.isolationLevel' = '{isolation}')")
     return DeltaOrder(hooked, functools.partial(sw.open, place.uri, **settings))
 
 

@@ -61,19 +61,13 @@ def _fixed_partitions(patch: pytest.MonkeyPatch) -> None:
 
 
 def _settings_of_sessions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("safewrite.delta.spark.write._whole_microseconds", lambda _: nullcontext())
+    patch.setattr("safewrite.delta.spark.write.whole_microseconds", lambda _: nullcontext())
     patch.setattr("safewrite.delta.spark.write._check_session", lambda *_: None)
 
 
 def _cherry_picks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TableVersion, "is_current", lambda head, snapshot_id: snapshot_id in head.ancestors())
-    patch.setattr(
-        TableVersion,
-        "find",
-        lambda head, name, value: next(
-            (one for one in head.ancestors() if head.summaries.get(one, {}).get(name) == value), None
-        ),
-    )
+    patch.setattr(TableVersion, "carriers", TableVersion.ancestors)
 
 
 def _partitioned_by_fixed(program: Program) -> bool:

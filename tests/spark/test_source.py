@@ -360,6 +360,8 @@ class Offered:
 
     fingerprint: Fingerprint
     rows: int
+    volatile: tuple[str, ...] = ()
+    column_digests: str = ""
 
 
 # --- where the rows must speak for themselves -----------------------------------------------------------
