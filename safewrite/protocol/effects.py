@@ -287,6 +287,20 @@ class PassTurn(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class HoldTurn(Effect):
+    """Ask the other writers to wait ``hold_s`` seconds for ``ticket``, if it is being served: ``Ok | Exists | Missing | Unknown``.
+
+    ``Missing``: this queue has no place for it, and its writers wait as long as for any turn.
+    """
+
+    ticket: int
+    hold_s: float
+
+    def __str__(self) -> str:
+        return "Holding a turn in the queue of writers"
+
+
+@dataclass(frozen=True, slots=True)
 class Together(Effect):
     """Several independent effects at once: ``Ok(tuple[Outcome, ...])`` in the order asked."""
 

@@ -4,7 +4,8 @@ Writers that take turns do not collide, so each commits at its first try.  A tur
 courtesy: what makes a commit safe is the conditional create of its version, so a holder that was paused past
 its turn (D1) costs an attempt and no row.  So do two holders that both think the turn is theirs (D2).  A
 writer that watched an unmoving holder for ``lease_s`` of its own monotonic time passes it over; no clock of
-one machine is compared with another's (D8).
+one machine is compared with another's (D8).  A holder that lost its turn because its plan takes longer than that
+(Spark decides in seconds) asks for the time at its next one, or quick writers would starve it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Now, Ok, Outcome, PassTurn, ReadQueue, Sleep, TakeTicket
+from safewrite.protocol.effects import (
+    Effect,
+    HoldTurn,
+    Now,
+    Ok,
+    Outcome,
+    PassTurn,
+    ReadQueue,
+    Sleep,
+    TakeTicket,
+)
 from safewrite.protocol.values import Queue
 
 PACE_S = 0.05
@@ -20,6 +31,8 @@ PACE_S = 0.05
 POLL_S_MIN, POLL_S_MAX = 0.01, 1.0
 NEXT_S_MAX = 0.05
 """How long the writer that is next may sleep between two looks."""
+HOLD_S_MAX = 60.0
+"""No holder is waited for longer: it may be dead."""
 QUICKEST_S = 0.1
 """No writer sleeps so long that turns of this length would reach its own meanwhile, whatever the pace was."""
 
@@ -51,7 +64,7 @@ def wait_turn(limits: Limits) -> Generator[Effect, Outcome, int | None]:
         if seen.serving > queue.serving:
             queue, moved_s = seen, read_s
             pace_s = (read_s - started_s) / (seen.serving - first)
-        elif read_s - moved_s > limits.lease_s:
+        elif read_s - moved_s > max(limits.lease_s, min(seen.hold_s, HOLD_S_MAX)):
             yield PassTurn(queue.serving, name="lease.pass_over")
             moved_s = read_s
     return ticket
@@ -73,6 +86,20 @@ def _pause_s(ahead: int, pace_s: float, unmoved_s: float) -> float:
 def pass_turn(ticket: int) -> PassTurn:
     """The effect that ends our turn; losing its answer costs the next writer ``lease_s`` at most."""
     return PassTurn(ticket, name="lease.pass")
+
+
+def hold_turn(ticket: int | None, spent_s: float, limits: Limits) -> Generator[Effect, Outcome, None]:
+    """Ask for our turn to be kept, where the last attempt took ``spent_s``, longer than a turn is waited for.
+
+    Losing it, or its answer, costs an attempt at most: a turn protects nothing.
+    """
+    if ticket is not None and outlasted(spent_s, limits):
+        yield HoldTurn(ticket, min(2 * spent_s, HOLD_S_MAX), name="lease.hold")
+
+
+def outlasted(spent_s: float, limits: Limits) -> bool:
+    """Whether an attempt took so long that its turn was passed over."""
+    return spent_s > limits.lease_s
 
 
 def now() -> Generator[Effect, Outcome, float]:

@@ -79,7 +79,11 @@ class LedgerRecord:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The ticket queue of a table: ``serving`` is the ticket whose turn it is, ``next`` the next ticket."""
+    """The ticket queue of a table: ``serving`` is the ticket whose turn it is, ``next`` the next ticket.
+
+    ``hold_s`` is for how many seconds who has the turn asked to be waited for; 0 if it did not ask.
+    """
 
     serving: int
     next: int
+    hold_s: float = 0.0

@@ -133,3 +133,6 @@ class TicketQueue(Protocol):
 
     def pass_turn(self, ticket: int) -> Outcome:
         """``Ok | Exists | Unknown``."""
+
+    def hold_turn(self, ticket: int, hold_s: float) -> Outcome:
+        """``Ok | Exists | Missing | Unknown``; it ends with the turn."""

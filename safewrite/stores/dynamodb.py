@@ -315,6 +315,20 @@ class DynamoDBQueue:
             return _write_meaning(error, self.table_name)
         return Ok()
 
+    def hold_turn(self, ticket: int, hold_s: float) -> Outcome:
+        try:
+            self.client.update_item(
+                TableName=self.table_name,
+                Key=self.item_key,
+                # With its ticket: a writer of an earlier version that ends a turn leaves what it does not know.
+                UpdateExpression="SET holdSeconds = :hold, holdTicket = :ticket",
+                ConditionExpression="serving = :ticket",
+                ExpressionAttributeValues={":hold": {"N": f"{hold_s:.3f}"}, ":ticket": {"N": str(ticket)}},
+            )
+        except Exception as error:  # noqa: BLE001 - every failure has a meaning
+            return _write_meaning(error, self.table_name)
+        return Ok()
+
 
 def read_entry(item: Item) -> Entry:
     """A commit entry as DynamoDB holds it."""
@@ -344,7 +358,9 @@ def _record(item: Item) -> LedgerRecord:
 
 def read_queue(item: Item) -> Queue:
     """A ticket queue as DynamoDB holds it."""
-    return Queue(serving=int(item["serving"]["N"]), next=int(item["nextTicket"]["N"]))
+    is_held = item.get("holdTicket") == item["serving"]
+    hold_s = float(item.get("holdSeconds", {}).get("N", 0)) if is_held else 0.0
+    return Queue(serving=int(item["serving"]["N"]), next=int(item["nextTicket"]["N"]), hold_s=hold_s)
 
 
 def _reasons(error: Exception) -> list[str]:

@@ -125,7 +125,7 @@ class MemoryQueue:
     def take(self) -> Outcome:
         with self._lock:
             before = self.queue or Queue(0, 0)
-            self.queue = Queue(before.serving, before.next + 1)
+            self.queue = Queue(before.serving, before.next + 1, before.hold_s)
             return Ok((before.next, self.queue))
 
     def read(self) -> Outcome:
@@ -136,6 +136,13 @@ class MemoryQueue:
             if self.queue is None or self.queue.serving != ticket:
                 return Exists()
             self.queue = Queue(ticket + 1, self.queue.next)
+        return Ok()
+
+    def hold_turn(self, ticket: int, hold_s: float) -> Outcome:
+        with self._lock:
+            if self.queue is None or self.queue.serving != ticket:
+                return Exists()
+            self.queue = Queue(ticket, self.queue.next, hold_s)
         return Ok()
 
 

@@ -214,6 +214,9 @@ class SqlQueue:
 
         return _perform(self._engine, serve_next, write=True)
 
+    def hold_turn(self, ticket: int, hold_s: float) -> Outcome:
+        return Missing()  # tables of earlier versions have no column for it
+
 
 # --- the two tables -----------------------------------------------------------------------------
 def ensure(engine: sa.Engine) -> bool:

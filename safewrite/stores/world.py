@@ -239,6 +239,8 @@ class World:
                     return self.queue.read()
                 case fx.PassTurn(ticket):
                     return self.queue.pass_turn(ticket)
+                case fx.HoldTurn(ticket, hold_s):
+                    return self.queue.hold_turn(ticket, hold_s)
         raise InternalError(f"No store of this world performs {effect!r}.")
 
     def _expire_time_s(self, ttl_s: int) -> int:

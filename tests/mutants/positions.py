@@ -11,6 +11,14 @@ TWO_JOBS = "test_of_two_jobs_with_one_source_the_second_commits_nothing"
 
 POSITION_MUTANTS = (
     Mutant(
+        "C8-hold",
+        "the time that a holder asks for whose plan outlasts a turn",
+        "protocol/delta/commit.py",
+        (("        yield from ticket_queue.hold_turn(state.ticket, state.spent_s, state.limits)\n", ""),),
+        alone("protocol/test_slow_plans.py"),
+        "test_a_plan_longer_than_a_turn_is_not_starved_by_quick_writers",
+    ),
+    Mutant(
         "E7-delta",
         "the look at positions in the commits of others",
         "delta/write/transaction.py",

@@ -354,7 +354,7 @@ def test_a_turn_ends_with_the_write_however_that_ends() -> None:
 
 
 def test_who_has_no_queue_does_not_wait_and_who_has_waits_once() -> None:
-    lost = (Ok(0.0), Ok(0.0), Exists(), Ok(RIVAL))
+    lost = (Ok(0.0), Ok(0.0), Exists(), Ok(RIVAL), Ok(0.0))
     taken = (Ok((4, Queue(4, 5))), Ok(0.0))
     asked = script(
         Ok(0.0), *lost, *taken, Ok(RIVAL), Ok(0.0), Ok(0.0), Ok(), Ok((Ok(head(1, 2, 5, 9)), Ok()))

@@ -50,6 +50,16 @@ def test_an_iceberg_table_has_a_ledger_and_a_queue_of_its_own(dynamodb: Any, dyn
     assert [queue.take(), other_queue.read()] == [Ok((0, Queue(serving=0, next=1))), Missing()]
 
 
+def test_a_turn_is_held_by_who_has_it_and_no_longer_than_it_lasts(dynamodb: Any, dynamodb_table: str) -> None:
+    _, queue = aws_ledger(dynamodb, dynamodb_table, uuid.uuid4())
+    queue.take()
+    queue.take()
+    assert [queue.hold_turn(1, 9.0), queue.hold_turn(0, 7.5)] == [Exists(), Ok()]
+    assert queue.read() == Ok(Queue(serving=0, next=2, hold_s=7.5))
+    assert [queue.pass_turn(0), queue.read()] == [Ok(), Ok(Queue(serving=1, next=2))]
+    assert [queue.hold_turn(0, 9.0), queue.take()] == [Exists(), Ok((2, Queue(serving=1, next=3)))]
+
+
 @pytest.mark.usefixtures("settings")
 def test_the_keys_and_the_queue_of_an_iceberg_table_are_listed(dynamodb: Any, dynamodb_table: str) -> None:
     unique = uuid.uuid4()

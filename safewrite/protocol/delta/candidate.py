@@ -112,6 +112,8 @@ class Try:
     fresh: bool = False
     started_s: float = 0.0
     attempts: int = 0
+    spent_s: float = 0.0
+    """How long the last attempt in a turn took, its plan included."""
     contended: bool = False
     ticket: int | None = None
     checked_s: float | None = None

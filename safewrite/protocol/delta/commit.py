@@ -168,15 +168,25 @@ def _commit(state: Try) -> Generator[Effect, Outcome, Landed]:
             return Landed(found.version, state.attempts, not found.own, state.contended, state.mixed)
         now_s = yield from ticket_queue.now()
         check_patience(state, now_s - state.started_s)
+        yield from ticket_queue.hold_turn(state.ticket, state.spent_s, state.limits)
         yield from state.candidate.renew()
         state.attempts += 1
         version = state.seen + 1
         if (yield from try_version(state, version, now_s)):
             return Landed(version, state.attempts, False, state.contended, state.mixed)
         state.contended, state.fresh = True, False
+        yield from _leave_lost_turn(state, now_s)
         if state.ticket is None and not (yield from queue(state)):
             lost_s = (yield from ticket_queue.now()) - now_s
             yield _spread(state, version, lost_s)
+
+
+def _leave_lost_turn(state: Try, began_s: float) -> Steps:
+    """Leave a turn that was passed over while we planned: the next one is held for as long as a plan takes."""
+    if state.ticket is not None:
+        state.spent_s = (yield from ticket_queue.now()) - began_s
+        if ticket_queue.outlasted(state.spent_s, state.limits):
+            yield from leave_queue(state)
 
 
 def _spread(state: Try, version: int, lost_s: float) -> Backoff:

@@ -49,6 +49,7 @@ from safewrite.protocol.iceberg.change import (
 )
 from safewrite.protocol.iceberg.failures import clobbered, gone, replaced, rolled_back, unaccounted, undecided
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.iceberg.turn import Turn
 from safewrite.texts import said
 
 METADATA_READ_MAX = 100
@@ -275,7 +276,7 @@ def commit(
         NotCommittedError: a subclass; nothing landed and nothing can land later.
         CommitUnknownError, ForeignWriterError: as for :func:`settle`.
     """
-    state = _Turn(limits, lease_queue)
+    state = Turn(limits, lease_queue)
     try:
         return (
             yield from _commit(
@@ -287,33 +288,7 @@ def commit(
         raise
 
 
-@dataclass(slots=True)
-class _Turn:
-    """One commit's place in the queue, if it has one."""
-
-    limits: Limits
-    lease_queue: bool
-    ticket: int | None = None
-
-    def wait(self) -> Generator[Effect, Outcome, bool]:
-        """Wait for our turn once; False where there is no queue or it was waited for before."""
-        if not self.lease_queue:
-            return False
-        self.lease_queue = False
-        self.ticket = yield from ticket_queue.wait_turn(self.limits)
-        return True
-
-    def closing(self) -> tuple[Effect, ...]:
-        """The effects that end our turn, to be performed once."""
-        return () if self.ticket is None else (ticket_queue.pass_turn(self.ticket),)
-
-    def close(self) -> Generator[Effect, Outcome, None]:
-        """End our turn, where no answer of the catalog came to end it with."""
-        if self.ticket is not None:
-            yield from _answer(ticket_queue.pass_turn(self.ticket))
-
-
-def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Generator[Effect, Outcome, Swapped]:
+def _commit(plan: Plan, done: Swapped, turn: Turn, queue_first: bool) -> Generator[Effect, Outcome, Swapped]:
     started_s = yield from ticket_queue.now()
     seen = tried = done.head
     if queue_first and (yield from turn.wait()):
@@ -328,6 +303,7 @@ def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Genera
         yield from _check_patience(done, turn.limits, started_s)
         done.attempts += 1
         began_s = yield from ticket_queue.now()
+        yield from turn.hold()
         change = yield from plan.stage(done.head)
         settled = yield from settle(change, turn.limits, started_s, turn.closing())
         done.head = settled.head
@@ -339,8 +315,9 @@ def _commit(plan: Plan, done: Swapped, turn: _Turn, queue_first: bool) -> Genera
         if not settled.in_doubt:
             done.lost.append(change)
         done.contended = True
+        lost_s = (yield from ticket_queue.now()) - began_s
+        turn.lost(lost_s)
         if not (yield from turn.wait()):
-            lost_s = (yield from ticket_queue.now()) - began_s
             yield _spread(done, tried, lost_s)
         tried = seen
         done.head = yield from load(turn.limits)

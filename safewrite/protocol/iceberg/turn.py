@@ -1,0 +1,49 @@
+"""Keeps the place of a commit in the queue of writers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from safewrite.protocol import ticket_queue
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.effects import Effect, Outcome
+
+
+@dataclass(slots=True)
+class Turn:
+    """One commit's place in the queue, if it has one."""
+
+    limits: Limits
+    lease_queue: bool
+    ticket: int | None = None
+    spent_s: float = 0.0
+    """How long the last attempt in a turn took, its plan included."""
+
+    def wait(self) -> Generator[Effect, Outcome, bool]:
+        """Wait for our turn once; False where there is no queue or it was waited for before."""
+        if not self.lease_queue:
+            return False
+        self.lease_queue = False
+        self.ticket = yield from ticket_queue.wait_turn(self.limits)
+        return True
+
+    def hold(self) -> Generator[Effect, Outcome, None]:
+        """Ask for our turn to be kept, where the last attempt outlasted it."""
+        yield from ticket_queue.hold_turn(self.ticket, self.spent_s, self.limits)
+
+    def lost(self, spent_s: float) -> None:
+        """An attempt is lost.  If it outlasted its turn, we wait for another one."""
+        if self.ticket is not None and ticket_queue.outlasted(spent_s, self.limits):
+            self.spent_s, self.ticket, self.lease_queue = spent_s, None, True
+
+    def closing(self) -> tuple[Effect, ...]:
+        """The effects that end our turn, to be performed once."""
+        return () if self.ticket is None else (ticket_queue.pass_turn(self.ticket),)
+
+    def close(self) -> Generator[Effect, Outcome, None]:
+        """End our turn, where no answer of the catalog came to end it with."""
+        if self.ticket is not None:
+            with suppress(Exception):  # a library's: it costs the next writer ``lease_s`` at most
+                yield ticket_queue.pass_turn(self.ticket)

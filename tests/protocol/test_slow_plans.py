@@ -1,0 +1,177 @@
+"""A writer whose plan takes longer than a turn gets its commit through beside quick ones (C8)."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from safewrite.protocol import ticket_queue
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta.candidate import Anchor, Arbiter, Found
+from safewrite.protocol.delta.commit import Landed, commit
+from safewrite.protocol.effects import Backoff, Effect, HoldTurn, Now, Ok, Outcome, PassTurn, Sleep, Together
+from safewrite.protocol.iceberg.turn import Turn
+from safewrite.protocol.values import Queue
+from safewrite.stores.memory import MemoryLedger, MemoryObjects, MemoryQueue
+from safewrite.stores.world import World
+from safewrite.write_loop import QUEUE_MEMORY
+from tests.protocol.scripts import script
+
+Steps = Generator[Effect, Outcome, Any]
+LIMITS = Limits(lease_s=1.0, timeout_s=1e6, attempts=10_000)
+REQUEST_S = 0.02
+
+
+@dataclass
+class Planned:
+    """A candidate that plans for ``plan_s`` after each commit of another."""
+
+    name: str
+    plan_s: float
+    table_id: str | None = "t"
+    accounted: int = -1
+    anchor: Anchor | None = None
+    is_stale: bool = False
+
+    def body(self, version: int) -> bytes:
+        return f"{self.name} {version}".encode()
+
+    def examine(self, version: int, body: bytes) -> Found | None:
+        self.is_stale = True
+        return None
+
+    def summary(self, version: int) -> str | None:
+        return None
+
+    def suffices(self, summary: str) -> bool:
+        return False
+
+    def examine_summary(self, version: int, summary: str, digest: str) -> Found | None:
+        raise AssertionError("nobody gives a summary")
+
+    def renew(self) -> Steps:
+        if self.is_stale:
+            self.is_stale = False
+            yield Sleep(self.plan_s)
+
+    def recheck(self) -> Steps:
+        yield from ()
+
+
+@dataclass
+class Race:
+    """Writers on one table in memory, and a clock that their requests and pauses move."""
+
+    queue: MemoryQueue = field(default_factory=MemoryQueue)
+    rng: random.Random = field(default_factory=lambda: random.Random(7))
+    now_s: float = 0.0
+    passed_over: int = 0
+
+    def __post_init__(self) -> None:
+        self.world = World(MemoryObjects(), ledger=MemoryLedger(), queue=self.queue)
+
+    def run(self, writers: list[Steps]) -> None:
+        """Let all of them go on until each is done."""
+        waiting: list[tuple[float, int, Outcome | None]] = [(0.0, n, None) for n in range(len(writers))]
+        while waiting:
+            self.now_s, number, outcome = heapq.heappop(waiting)
+            try:
+                effect = writers[number].send(outcome)  # type: ignore[arg-type]
+            except StopIteration:
+                continue
+            outcome, cost_s = self._performed(effect)
+            heapq.heappush(waiting, (self.now_s + cost_s, number, outcome))
+
+    def _performed(self, effect: Effect) -> tuple[Outcome, float]:
+        match effect:
+            case Now():
+                return Ok(self.now_s), 0.0
+            case Sleep(seconds):
+                return Ok(), seconds
+            case Backoff(attempt, ceiling_s):
+                return Ok(), self.rng.uniform(0, ceiling_s or 0.02 * 2**attempt)
+            case Together(effects):
+                return Ok(tuple(self._performed(one)[0] for one in effects)), REQUEST_S
+        if isinstance(effect, PassTurn) and effect.name == "lease.pass_over":
+            self.passed_over += 1
+        return self.world.perform(effect), REQUEST_S
+
+    def writing(self, plan_s: float, name: str, landed: list[tuple[str, Landed]], times: int) -> Steps:
+        """Commit so many times, one after another."""
+        seen, queued = -1, QUEUE_MEMORY
+        for number in range(times):
+            candidate = Planned(f"{name}-{number}", plan_s, accounted=seen)
+            arbiter = Arbiter(lock_table=False, lease=True)
+            done = yield from commit(candidate, seen, arbiter=arbiter, limits=LIMITS, queue_first=queued > 0)
+            seen, queued = done.version, QUEUE_MEMORY if done.contended else max(0, queued - 1)
+            landed.append((name, done))
+
+
+def test_a_plan_longer_than_a_turn_is_not_starved_by_quick_writers() -> None:
+    race, landed = Race(), list[tuple[str, Landed]]()
+    quick = [race.writing(0.0, f"quick-{number}", landed, 100) for number in range(8)]
+    race.run([race.writing(4.0, "slow", landed, 3), *quick])
+    slow = [done for name, done in landed if name == "slow"]
+    assert sorted(done.version for _, done in landed) == list(range(803))
+    assert [done.attempts <= 4 for done in slow] == [True] * 3
+    assert slow[-1].version < 400, "not when the others have ended"
+
+
+def test_a_dead_holder_is_waited_for_as_long_as_it_asked_and_no_longer() -> None:
+    race, landed = Race(), list[tuple[str, Landed]]()
+    race.queue.take()
+    race.queue.hold_turn(0, 5.0)
+    race.run([ticket_queue.wait_turn(LIMITS)])
+    assert 5.0 < race.now_s < 7.0
+    assert race.passed_over == 1
+    race.queue.hold_turn(1, 1e9)
+    race.run([ticket_queue.wait_turn(LIMITS)])
+    assert race.now_s < ticket_queue.HOLD_S_MAX + 2.0
+    race.run([race.writing(0.0, "after", landed, 1)])
+    assert landed[0][1].version == 0
+
+
+def test_a_turn_is_asked_for_only_after_an_attempt_that_outlasted_one() -> None:
+    for ticket, spent_s in ((4, 1.0), (None, 9.0)):
+        script().run(ticket_queue.hold_turn(ticket, spent_s, LIMITS))
+    asked = script(Ok())
+    asked.run(ticket_queue.hold_turn(4, 1.5, LIMITS))
+    assert asked.asked == [HoldTurn(4, 3.0, name="lease.hold")]
+    longest = script(Ok())
+    longest.run(ticket_queue.hold_turn(4, 900.0, LIMITS))
+    assert longest.asked == [HoldTurn(4, 60.0, name="lease.hold")]
+
+
+@pytest.mark.parametrize(("spent_s", "tickets"), [(0.5, [0]), (2.0, [0, 1])])
+def test_an_iceberg_plan_that_outlasted_its_turn_waits_for_another(
+    spent_s: float, tickets: list[int]
+) -> None:
+    race, turn, held = Race(), Turn(LIMITS, lease_queue=True), list[int | None]()
+
+    def attempts() -> Steps:
+        for _ in range(2):
+            yield from turn.wait()
+            held.append(turn.ticket)
+            yield from turn.hold()
+            yield from turn.close()
+            turn.lost(spent_s)
+
+    race.run([attempts()])
+    assert list(dict.fromkeys(held)) == tickets
+    assert race.queue.queue == Queue(len(tickets), len(tickets))
+
+
+def test_a_hold_ends_with_its_turn_and_is_nobody_elses() -> None:
+    queue = MemoryQueue()
+    queue.take()
+    queue.take()
+    assert isinstance(queue.hold_turn(0, 5.0), Ok)
+    assert queue.read() == Ok(Queue(0, 2, 5.0))
+    queue.pass_turn(0)
+    assert queue.read() == Ok(Queue(1, 2))
+    assert not isinstance(queue.hold_turn(0, 5.0), Ok)
