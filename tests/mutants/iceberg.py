@@ -145,8 +145,8 @@ ICEBERG_MUTANTS = (
         SWAP,
         (
             (
-                "        if self.ticket is not None:\n            yield from _answer(ticket_queue.pass_turn(self.ticket))\n",
-                "        yield from self.closing()\n",
+                "            if not settled.closed:\n                yield from turn.close()\n            return done\n",
+                "            return done\n",
             ),
         ),
         OWN,

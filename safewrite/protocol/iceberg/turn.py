@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import suppress
 from dataclasses import dataclass
 
 from safewrite.protocol import ticket_queue
@@ -45,5 +44,7 @@ class Turn:
     def close(self) -> Generator[Effect, Outcome, None]:
         """End our turn, where no answer of the catalog came to end it with."""
         if self.ticket is not None:
-            with suppress(Exception):  # a library's: it costs the next writer ``lease_s`` at most
+            try:
                 yield ticket_queue.pass_turn(self.ticket)
+            except Exception:  # noqa: BLE001 - a library's: it costs the next writer ``lease_s`` at most
+                return
