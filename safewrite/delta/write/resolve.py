@@ -23,7 +23,8 @@ def resolve(
 
     Raises:
         CommitUnknownError: an attempt may still land: a commit under the key is claimed in the lock table
-            and not yet finished, or an attempt ended in doubt at a version that nobody has taken yet.
+            and not yet finished, or an attempt ended in doubt at a version that nobody has taken yet.  Or a
+            commit since the first attempt is gone (log clean-up), and may have been it.
         StorageError: the store gave no answer.
     """
     record = yield from keys.recall(key, limits)
@@ -39,9 +40,16 @@ def resolve(
     # The claim is read before the log: what is finished in between then shows in the log.
     pending = (yield from _pending(key, limits)) if arbiter.lock_table else None
     base = record.base_version if record is not None else _base(key, -1)
-    head, found = yield from _scan(key, base, limits)
+    head, found, whole = yield from _scan(key, base, limits)
     if found is not None:
         return found
+    if not whole and (record is not None or keys.base_of_generated(key) is not None):
+        raise CommitUnknownError(
+            f"Commits after version {base} are gone from the log, so it cannot be seen whether the write with key {key!r} "
+            "landed there: the log is kept for less time than keys are retried. Nothing was written. Look for the rows in "
+            "the table; then raise delta.logRetentionDuration.",
+            key=key,
+        )
     in_doubt = record is not None and record.in_doubt_at is not None and record.in_doubt_at > head
     if pending or in_doubt:
         raise CommitUnknownError(
@@ -90,8 +98,8 @@ def _pending(key: str, limits: Limits) -> Generator[Effect, Outcome, bool]:
 
 def _scan(
     key: str, base: int, limits: Limits
-) -> Generator[Effect, Outcome, tuple[int, tuple[int, Entry] | None]]:
-    """The newest version, and the commit after ``base`` that carries the key."""
+) -> Generator[Effect, Outcome, tuple[int, tuple[int, Entry] | None, bool]]:
+    """The newest version, the commit after ``base`` that carries the key, and whether every commit since is there."""
     effect = List(
         "_delta_log/", start_after=commit_path(base) if base >= 0 else "_delta_log//", name="resolve.list"
     )
@@ -113,8 +121,9 @@ def _scan(
             assert isinstance(outcome.value, bytes)
             entry = yield from find_write(outcome.value, version, key, limits)
             if entry is not None:
-                return versions[-1], (version, entry)
-    return max(versions, default=base), None
+                return versions[-1], (version, entry), True
+    head = max(versions, default=base)
+    return head, None, len(set(versions)) == head - base
 
 
 def _base(key: str, otherwise: int) -> int:
