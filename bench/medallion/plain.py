@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import deltalake
 import pyarrow as pa
@@ -34,6 +34,10 @@ def read(path: Path) -> pa.Table:
     return rows.select(["Op", *TYPES, "seq"])
 
 
+def _read_all(paths: Sequence[Path]) -> pa.Table:
+    return pa.concat_tables([read(path) for path in paths])
+
+
 def newest(rows: pa.Table) -> pa.Table:
     """Of each key the last change."""
     numbered = rows.append_column("n", pa.array(range(rows.num_rows)))
@@ -43,14 +47,25 @@ def newest(rows: pa.Table) -> pa.Table:
     return ordered.filter(is_first).drop_columns(["n"])
 
 
+class Place(Protocol):
+    """Bronze and silver tables by name."""
+
+    def table(self, name: str, paths: Sequence[Path]) -> None:
+        """Take new files of one table."""
+
+    def rows(self, name: str) -> pa.Table:
+        """The rows of its silver."""
+
+
 class PlainDelta:
     """By deltalake: ``write_deltalake`` and ``merge``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def table(self, name: str, rows: pa.Table) -> None:
+    def table(self, name: str, paths: Sequence[Path]) -> None:
         """Bronze and silver of one table."""
+        rows = _read_all(paths)
         bronze, silver = (str(self.folder / layer / name) for layer in ("bronze", "silver"))
         deltalake.write_deltalake(bronze, rows, mode="append")
         source = newest(rows)
@@ -84,8 +99,9 @@ class PlainIceberg:
         for layer in ("bronze", "silver"):
             self.catalog.create_namespace_if_not_exists(layer)
 
-    def table(self, name: str, rows: pa.Table) -> None:
+    def table(self, name: str, paths: Sequence[Path]) -> None:
         """Bronze and silver of one table."""
+        rows = _read_all(paths)
         source = newest(rows)
         bronze = self.catalog.create_table_if_not_exists(f"bronze.{name}", rows.schema)
         bronze.append(rows)
@@ -100,14 +116,10 @@ class PlainIceberg:
         return self.catalog.load_table(f"silver.{name}").scan().to_arrow()
 
 
-def run(place: PlainDelta | PlainIceberg, files: Mapping[str, Sequence[Path]], workers: int) -> None:
+def run(place: Place, files: Mapping[str, Sequence[Path]], workers: int) -> None:
     """All tables, so many at once."""
-
-    def one(name: str) -> None:
-        place.table(name, pa.concat_tables([read(path) for path in files[name]]))
-
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(one, files))
+        list(pool.map(place.table, files, files.values()))
 
 
 def same(first: Any, second: Any) -> bool:
