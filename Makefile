@@ -141,8 +141,8 @@ truth-medallion: install ## Silver of 80 tables against the truth of their sourc
 	@$(PY) -W ignore -m bench.medallion $(MEDALLION_ARGS)
 
 .PHONY: bench-medallion
-bench-medallion: install ## Medallion jobs against plain code without guarantees, and what a table without news costs (MEDALLION_ARGS="--tables 5")
-	@$(PY) -W ignore -m bench.medallion.speed $(MEDALLION_ARGS)
+bench-medallion: install $(if $(JAVA),$(JARS)/spark/.copied) ## Medallion jobs against plain code without guarantees, and what a table without news costs (MEDALLION_ARGS="--tables 5"; Java and Maven only for plain Spark)
+	@$(PY) -W ignore -m bench.medallion.speed $(if $(JAVA),,--no-spark) $(MEDALLION_ARGS)
 
 .PHONY: build
 build: install $(LOGSTORE) ## Wheel and source distribution in dist/; needs Java 17 and Maven for the jar in the wheel
