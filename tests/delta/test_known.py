@@ -13,7 +13,7 @@ from safewrite.delta.log.checkpoint import write_checkpoint
 from safewrite.delta.log.known import KnownFiles
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.log.snapshot import load
-from safewrite.delta.write.pruning import Pruning, may_hold
+from safewrite.delta.write.pruning import Pruning
 from safewrite.errors import StorageError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Get, Ok
@@ -133,8 +133,8 @@ def test_the_ends_of_a_batch_leave_out_no_file_that_its_keys_would_keep():
         file = add("f", stats=json.dumps(stats))["add"]
         keys = {"n": pa.array(numbers, pa.int64()), "day": pa.array(days)}
         alone = [{"n": pa.array([n], pa.int64()), "day": pa.array([day])} for n in numbers for day in days]
-        if any(may_hold(file, one, (), SCHEMA) for one in alone):
+        if any(Pruning(one, (), SCHEMA).may_hold(file) for one in alone):
             assert Pruning(keys, (), SCHEMA).may_hold(file)
         for name, values in keys.items():
-            expected = any(may_hold(file, {name: one[name]}, (), SCHEMA) for one in alone)
+            expected = any(Pruning({name: one[name]}, (), SCHEMA).may_hold(file) for one in alone)
             assert Pruning({name: values}, (), SCHEMA).may_hold(file) == expected

@@ -17,7 +17,7 @@ from safewrite.delta.spark.files import SparkDelta, find
 from safewrite.delta.spark.write import Place, check_counted, check_values, spark_path, whole_microseconds
 from safewrite.delta.write.apply import ApplyTransaction
 from safewrite.delta.write.overwrite import Verdict, check_rewritable
-from safewrite.delta.write.pruning import may_hold
+from safewrite.delta.write.pruning import Pruning
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import columns, possible
 from safewrite.protocol.effects import Effect, Outcome
@@ -71,7 +71,7 @@ class SparkApplyTransaction(ApplyTransaction):
         self.is_stale, self.plans = False, self.plans + 1
         memory = yield from self._recall_memory()
         live = self.planned().adds
-        looked = [key for key in live if self._may_hold(live[key])]
+        looked = self._looked(live)
         for key in looked:
             check_rewritable(live[key])
         self.close()
@@ -92,16 +92,19 @@ class SparkApplyTransaction(ApplyTransaction):
             raise InternalError("Changes were committed before they were read. Please report it.")
         return self.source, self.spec, self.table
 
-    def _may_hold(self, add: Action) -> bool:
-        """Whether a file may have a row with a key of the batch."""
+    def _looked(self, live: Mapping[FileKey, Action]) -> list[FileKey]:
+        """The files that may have a row with a key of the batch."""
         assert self.state is not None
         source, _, _ = self._parts()
-        if not source.report.ends or not may_hold(
-            add, source.values, self.state.partition_by, self.state.schema
-        ):
-            return False
-        bounds = spans(add, self.state.schema, columns(source.bounds))
-        return True in possible(source.bounds, bounds)
+        if not source.report.ends:
+            return []
+        schema, names = self.state.schema, columns(source.bounds)
+        pruning = Pruning(source.values, self.state.partition_by, schema)
+        return [
+            key
+            for key, add in live.items()
+            if pruning.may_hold(add) and True in possible(source.bounds, spans(add, schema, names))
+        ]
 
     def _rows_of(self, looked: Collection[FileKey]) -> Callable[[list[str]], DataFrame | None]:
         from pyspark.sql import functions as f

@@ -40,13 +40,6 @@ class Pruning:
         return True
 
 
-def may_hold(
-    add: Action, keys: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema
-) -> bool:
-    """The same of one file."""
-    return Pruning(keys, partition_by, schema).may_hold(add)
-
-
 def _ends(values: pa.Array) -> tuple[Any, Any] | None:
     """The least and the greatest value; None where they have no order that Python and Arrow share."""
     kind = values.type
