@@ -18,7 +18,7 @@ from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.given import reading
 from safewrite.protocol.ask import Limits
 from safewrite.public import public
-from safewrite.stores.events import Event, Listener, listener
+from safewrite.stores.events import Listener, OnEvent, listener
 from safewrite.stores.settings import storage_options as storage_keys
 from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.texts import said
@@ -52,7 +52,7 @@ class Settings(TypedDict, total=False):
     lease_s: float
     target_file_size: int | None
     checkpoints: bool
-    on_event: Callable[[Event], object] | None
+    on_event: OnEvent | None
 
 
 @overload
@@ -87,7 +87,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
     lease_s: float = Limits.lease_s,
     target_file_size: int | None = None,
     checkpoints: bool = True,
-    on_event: Callable[[Event], object] | None = None,
+    on_event: OnEvent | None = None,
 ) -> Table:
     """Open a Delta table, or with ``catalog=`` an Iceberg table, for safe writes.
 
@@ -195,7 +195,7 @@ def create(
     lease_s: float = Limits.lease_s,
     target_file_size: int | None = None,
     checkpoints: bool = True,
-    on_event: Callable[[Event], object] | None = None,
+    on_event: OnEvent | None = None,
 ) -> Table:
     """Create an empty table and open it; the settings are those of :func:`open`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import safewrite as sw
 from safewrite.cdc.config import Config
 from safewrite.cdc.frames import schema_of
 from safewrite.cdc.table_config import Table, TableFormat
+from safewrite.metrics import OnEvent
 
 log = logging.getLogger("safewrite")
 
@@ -24,7 +25,7 @@ KEYS = "cdc.keys"
 class Lake:
     """The tables of a job by name."""
 
-    def __init__(self, config: Config, *, on_event: Callable[[sw.Event], object] | None = None) -> None:
+    def __init__(self, config: Config, *, on_event: OnEvent | None = None) -> None:
         self._config = config
         self._on_event = on_event
         self._open: dict[str, sw.Table] = {}

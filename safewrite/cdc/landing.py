@@ -33,7 +33,8 @@ from safewrite.cdc.registry import Registry
 from safewrite.cdc.routing import Router
 from safewrite.cdc.rows import Rows, rows_of
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
-from safewrite.cdc.telling import OnEvent, checked, tell_batch
+from safewrite.cdc.telling import tell_batch
+from safewrite.metrics import OnEvent, listener
 
 log = logging.getLogger("safewrite")
 
@@ -66,8 +67,8 @@ class Landing:
 
     def __init__(self, config: Config, *, on_event: OnEvent | None = None) -> None:
         self.config = config
-        self._on_event = checked(on_event)
-        self.lake = Lake(config, on_event=on_event)
+        self._on_event = listener(on_event)
+        self.lake = Lake(config, on_event=self._on_event)
         self.books = Books(config, self.lake)
         self._router = Router(config)
         self._decoder = Decoder(

@@ -14,7 +14,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from safewrite.cdc.telling import OnEvent, tell_stream
+from safewrite import metrics
+from safewrite.cdc.telling import tell_stream
 
 
 class Listener(StreamingQueryListener):
@@ -23,7 +24,9 @@ class Listener(StreamingQueryListener):
     Rows by table are not told here but where the ledger is written, so that none of them is missing when the driver ends.
     """
 
-    def __init__(self, job: str, query: str, session: SparkSession, on_event: OnEvent | None) -> None:
+    def __init__(
+        self, job: str, query: str, session: SparkSession, on_event: metrics.Listener | None
+    ) -> None:
         self._job, self._query, self._session, self._on_event = job, query, session, on_event
         self._runs: set[str] = set()
 

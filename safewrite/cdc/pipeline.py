@@ -13,7 +13,7 @@ from safewrite.cdc.landing import Landing
 from safewrite.cdc.ledger import Line
 from safewrite.cdc.parts import Limit
 from safewrite.cdc.source import Source
-from safewrite.cdc.telling import OnEvent
+from safewrite.metrics import OnEvent, listener
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,8 +45,8 @@ class Pipeline:
         self, config: Config | dict[str, Any] | str | Path, *, on_event: OnEvent | None = None
     ) -> None:
         self.config = load(config)
-        self._on_event = on_event
-        self.landing = Landing(self.config, on_event=on_event)
+        self._on_event = listener(on_event)
+        self.landing = Landing(self.config, on_event=self._on_event)
         self.last: list[Line] = []
         """The ledger's lines of the last batch that landed."""
 

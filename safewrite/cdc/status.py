@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from safewrite.cdc.config import Config
 from safewrite.cdc.landing import Landing
 from safewrite.cdc.reading import row_count
 from safewrite.cdc.table_config import Table, TableOptions
+from safewrite.history import utc
 
 State = Literal["ok", "behind", "not begun", "fenced", "needs restart", "unreadable"]
 STOPPED: frozenset[str] = frozenset({"fenced", "needs restart", "unreadable"})
@@ -278,8 +278,5 @@ def _partition(name: str, job: str) -> str | None:
 
 
 def _iso(at_ms: int | None) -> str | None:
-    return (
-        None
-        if at_ms is None
-        else dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC).isoformat(timespec="milliseconds")
-    )
+    at = utc(at_ms)  # a source's clock may say what is in no calendar
+    return None if at is None else at.isoformat(timespec="milliseconds")

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import safewrite as sw
 from safewrite.cdc.ledger import Line
+from safewrite.metrics import Listener
 
 log = logging.getLogger("safewrite")
 
-OnEvent = Callable[[sw.Event], object]
 
-
-def checked(on_event: OnEvent | None) -> OnEvent | None:
-    """The listener.
-
-    Raises:
-        InvalidInputError: it cannot be called.
-    """
-    if on_event is not None and not callable(on_event):
-        raise sw.InvalidInputError(
-            f"on_event= is called with an event, and {type(on_event).__name__} cannot be called. Nothing was read or written. "
-            "Give a function, or safewrite.metrics.emf() or otel()."
-        )
-    return on_event
-
-
-def tell_batch(lines: Sequence[Line], on_event: OnEvent | None) -> None:
+def tell_batch(lines: Sequence[Line], on_event: Listener | None) -> None:
     """Tell of a batch whose ledger is written: a line and an event for each table that it has records of.
 
     Records that name no table are told under the name of the job.
@@ -43,27 +28,16 @@ def tell_batch(lines: Sequence[Line], on_event: OnEvent | None) -> None:
         )
         extra = {"table": line.table or line.job, "kind": "table_batch", **numbers}
         log.info("batch %s of %s: %s: %s", line.batch, line.job, line.table or "no table", text, extra=extra)
-        send(
-            on_event,
-            sw.Event("table_batch", line.table or line.job, f"batch {line.batch}: {text}", numbers),
-        )
+        if on_event is not None:
+            on_event(sw.Event("table_batch", line.table or line.job, f"batch {line.batch}: {text}", numbers))
 
 
-def tell_stream(job: str, text: str, numbers: Mapping[str, Any], on_event: OnEvent | None) -> None:
+def tell_stream(job: str, text: str, numbers: Mapping[str, Any], on_event: Listener | None) -> None:
     """Tell how far the stream of a job is, or that it ended by an error."""
     level = logging.ERROR if numbers.get("failed") else logging.INFO
     log.log(level, "stream of %s: %s", job, text, extra={"table": job, "kind": "stream", **numbers})
-    send(on_event, sw.Event("stream", job, text, numbers))
-
-
-def send(on_event: OnEvent | None, event: sw.Event) -> None:
-    """Call a listener; what it raises is logged, and stops nothing."""
-    if on_event is None:
-        return
-    try:
-        on_event(event)
-    except Exception:
-        log.exception("on_event= raised for %s", event.table)
+    if on_event is not None:
+        on_event(sw.Event("stream", job, text, numbers))
 
 
 def _numbers(line: Line) -> dict[str, Any]:

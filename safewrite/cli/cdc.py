@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from safewrite import Event
     from safewrite.cdc import Pipeline, Verdict
     from safewrite.cdc.status import Status
+    from safewrite.metrics import OnEvent
 
 cdc = typer.Typer(
     help="Land change data of Kafka (Debezium, AWS DMS) in many Delta and Iceberg tables.",
@@ -166,17 +167,17 @@ def restart(
         )
 
 
-def _pipeline(config: Path, on_event: Callable[[Event], object] | None = None) -> Pipeline:
+def _pipeline(config: Path, on_event: OnEvent | None = None) -> Pipeline:
     from safewrite.cdc import Pipeline
 
     return Pipeline(config, on_event=on_event)
 
 
-def _exporters(namespace: str | None, *, is_otel: bool) -> Callable[[Event], object] | None:
+def _exporters(namespace: str | None, *, is_otel: bool) -> OnEvent | None:
     """What makes metrics of events; None where nothing is asked for."""
     from safewrite import metrics
 
-    tell: list[Callable[[Event], object]] = []
+    tell: list[OnEvent] = []
     if namespace is not None:
         tell.append(metrics.emf(namespace=namespace))
     if is_otel:

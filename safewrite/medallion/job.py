@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import shlex
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 
@@ -31,6 +31,7 @@ from safewrite.medallion.lineage import Lineage
 from safewrite.medallion.records import BadRecord
 from safewrite.medallion.rows import bronze_schema
 from safewrite.medallion.storage import Storage, storage
+from safewrite.metrics import OnEvent, listener
 
 QUARANTINE = pa.schema(
     [
@@ -58,9 +59,9 @@ class Places:
         *,
         path: Path | None = None,
         read_only: bool = False,
-        on_event: Callable[[sw.Event], object] | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
-        self.config, self.path, self.read_only, self.on_event = config, path, read_only, on_event
+        self.config, self.path, self.read_only, self.on_event = config, path, read_only, listener(on_event)
         self.raw: Storage = storage(config.raw.location, config.storage_options)
         self.state: Storage = storage(config.state, config.storage_options)
         self._lock = threading.Lock()
@@ -101,14 +102,14 @@ class Places:
     def lineage(self, name: str, address: str, table_format: str) -> Lineage:
         """What reads a table.  Raises as ``safewrite.open`` does."""
         if table_format == "delta":
-            return DeltaLineage(name, address, self.replay_of(name), self.config.storage_options)
-        return IcebergLineage(name, self.replay_of(name), self.open(address, "iceberg", None))
+            return DeltaLineage(name, address, self.command("replay", name), self.config.storage_options)
+        return IcebergLineage(name, self.command("replay", name), self.open(address, "iceberg", None))
 
-    def replay_of(self, name: str) -> str:
-        """What replays a table, as a user can copy it: a command, or a call where the configuration is no file."""
+    def command(self, verb: Literal["replay", "verify"], name: str) -> str:
+        """What replays or verifies a table, as a user can copy it: a command, or a call where the configuration is no file."""
         if self.path is None:
-            return f"Pipeline(config).replay([{name!r}])"
-        return shlex.join(["safewrite", "medallion", "replay", "--config", str(self.path), "--table", name])
+            return f"{'Pipeline(config).replay(' if verb == 'replay' else 'verify(Pipeline(config), '}[{name!r}])"
+        return shlex.join(["safewrite", "medallion", verb, "--config", str(self.path), "--table", name])
 
     def stands(self, address: str, table_format: str, version: int, mark: str) -> bool:
         """Whether a table is still at the state that a mark was made of; asks once or twice, and opens nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import safewrite as sw
@@ -12,12 +12,12 @@ from safewrite.errors import SafewriteError
 from safewrite.medallion.layout import SourceFile
 from safewrite.medallion.lineage import Lineage
 from safewrite.medallion.state import State
+from safewrite.metrics import Listener
 
 if TYPE_CHECKING:
     from safewrite.medallion.pipeline import TableRun
 
 log = logging.getLogger("safewrite")
-OnEvent = Callable[[sw.Event], object]
 
 
 def note_lag(
@@ -42,7 +42,7 @@ def note_lag(
     run.lag_s = max(0.0, time.time() - min(since_ms) / 1000) if since_ms else 0.0
 
 
-def tell(run: TableRun, on_event: OnEvent | None) -> None:
+def tell(run: TableRun, on_event: Listener | None) -> None:
     """Write a line about a table to the log, and tell the listener; what that raises stops nothing."""
     landed, refined = run.landed, run.refined
     numbers = {
@@ -67,7 +67,4 @@ def tell(run: TableRun, on_event: OnEvent | None) -> None:
     )
     if on_event is not None:
         details = {**numbers, **({"error": run.error_kind} if run.error_kind else {})}
-        try:
-            on_event(sw.Event("table_run", run.table, f"{run.table}: {text}", details))
-        except Exception:
-            log.exception("medallion: on_event= raised for %s", run.table)
+        on_event(sw.Event("table_run", run.table, f"{run.table}: {text}", details))

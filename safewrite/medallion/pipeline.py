@@ -16,11 +16,12 @@ from safewrite.medallion.job import Places, TableJob, quarantine_rows
 from safewrite.medallion.landing import Landed, catch_up, is_news, known_state, land, land_lost
 from safewrite.medallion.layout import Found, SourceFile, sort_out, tables_of
 from safewrite.medallion.lineage import BronzeGapError
-from safewrite.medallion.metrics import OnEvent, note_lag, tell
+from safewrite.medallion.metrics import note_lag, tell
 from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.records import BadRecord
 from safewrite.medallion.refining import Refined, refine
 from safewrite.medallion.state import KnownFile, State, read_state, write_state
+from safewrite.metrics import OnEvent
 
 log = logging.getLogger("safewrite")
 _COUNTED = ("files", "rows_in_files", "rows", "quarantined", "overwritten")

@@ -135,7 +135,7 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
     if sum(counts.values()) != rows.num_rows + split + truncates:
         raise InternalError(
             f"Silver's commit {receipt.version} accounts for {counts} of {rows.num_rows} rows and {split} changes of keys of "
-            f"{job.name}. It is committed. Please report it, and run `safewrite medallion verify --table {job.name}`."
+            f"{job.name}. It is committed. Please report it, and run `{job.places.command('verify', job.name)}`."
         )
     done.commits += 1
     done.rows += rows.num_rows

@@ -1,7 +1,8 @@
 """Turns the events of tables into metrics; nothing is measured unless it is asked for.
 
 Give one of these as ``on_event=`` of ``safewrite.open`` or ``safewrite.create``: :func:`emf` prints lines that
-CloudWatch reads from a log, :func:`otel` records with an OpenTelemetry meter.  The metrics are ``METRICS``.
+CloudWatch reads from a log, :func:`otel` records with an OpenTelemetry meter.  The metrics are ``METRICS``.  Jobs that send
+events of their own do so through :func:`listener`.
 """
 
 from __future__ import annotations
@@ -9,5 +10,6 @@ from __future__ import annotations
 from safewrite.metrics.cloudwatch import emf
 from safewrite.metrics.measures import METRICS, Metric
 from safewrite.metrics.telemetry import otel
+from safewrite.stores.events import Listener, OnEvent, listener
 
-__all__ = ["METRICS", "Metric", "emf", "otel"]
+__all__ = ["METRICS", "Listener", "Metric", "OnEvent", "emf", "listener", "otel"]

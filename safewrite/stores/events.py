@@ -58,6 +58,10 @@ class Event:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
+OnEvent: TypeAlias = Callable[[Event], object]
+"""What is given as ``on_event=``."""
+
+
 class Listener:
     """The receiver of events; what it raises is logged, and stops no write.
 
@@ -65,7 +69,7 @@ class Listener:
     without it.
     """
 
-    def __init__(self, call: Callable[[Event], object] | None) -> None:
+    def __init__(self, call: OnEvent | None) -> None:
         self.call = call
 
     def __call__(self, event: Event) -> None:

@@ -70,7 +70,8 @@ def test_the_events_are_metrics_of_cloudwatch_and_opentelemetry(
         lines(event)
 
     land(job, both)
-    tell_stream("job", "text", {"lag_records": 7, "batch_s": 1.5, "batch": 0}, both)
+    numbers = {"lag_records": 7, "batch_s": 1.5, "batch": 0}
+    tell_stream("job", "text", numbers, metrics.listener(both))
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [problems(line) for line in printed] == [[]] * len(printed)
     found = {(line["kind"], line["Table"]): line for line in printed}
@@ -87,13 +88,13 @@ def test_a_listener_that_raises_stops_nothing(job: Job, caplog: pytest.LogCaptur
         raise ValueError("no")
 
     land(job, broken)
-    tell_stream("job", "text", {"failed": 1}, broken)
+    tell_stream("job", "text", {"failed": 1}, metrics.listener(broken))
     assert job.rows("a") == {1: {"id": 1}}
     assert "on_event= raised" in caplog.text
 
 
 def test_what_cannot_be_called_is_refused(job: Job) -> None:
-    with pytest.raises(sw.InvalidInputError, match="cannot be called"):
+    with pytest.raises(sw.InvalidInputError, match="on_event= is a function"):
         cdc.Pipeline(job.landing().config, on_event="print")  # type: ignore[arg-type]
 
 
