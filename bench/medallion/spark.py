@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.stress.spark_reader import EXTENSIONS, JARS
+from bench.stress.spark_reader import EXTENSIONS, JARS, all_jars, delta_settings, session_settings
 
 COLUMNS = {"id": "BIGINT", "name": "STRING", "price": "DECIMAL(12,2)", "at": "TIMESTAMP_NTZ"}
 SEQ = "DECIMAL(38,0)"
@@ -27,14 +27,13 @@ def session(folder: Path, cores: int) -> Iterator[Any]:
     """A Spark session on this machine that knows Delta, and Iceberg tables in a catalog of files; the JVM ends with this process."""
     from pyspark.sql import SparkSession
 
-    jars = sorted(JARS.glob("*.jar"))
-    if not jars:
+    if not all_jars():
         raise FileNotFoundError(
             f"No jars of Delta and Iceberg are in {JARS}. Nothing was run. Run: make jars"
         )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(f"local[{cores}]").appName("plain-medallion")
-    for name, value in _settings(folder, jars, cores).items():
+    for name, value in _settings(folder, cores).items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
@@ -44,23 +43,14 @@ def session(folder: Path, cores: int) -> Iterator[Any]:
         found.stop()
 
 
-def _settings(folder: Path, jars: Sequence[Path], cores: int) -> dict[str, str]:
+def _settings(folder: Path, cores: int) -> dict[str, str]:
     return {
-        "spark.jars": ",".join(map(str, jars)),
+        **session_settings(folder, memory="2g", jvm=""),
+        **delta_settings(),
         "spark.sql.extensions": f"io.delta.sql.DeltaSparkSessionExtension,{EXTENSIONS}",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
         f"spark.sql.catalog.{CATALOG}.type": "hadoop",
         f"spark.sql.catalog.{CATALOG}.warehouse": str(folder / "iceberg"),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.session.timeZone": "UTC",
         # The defaults, 200 and 50, are for large tables: they would slow Spark down here.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.databricks.delta.snapshotPartitions": "1",

@@ -21,7 +21,7 @@ from safewrite.spark import attach, configure
 
 from ..servers import servers
 from ..servers.catalogs import IcebergRest, Postgres, catalog_properties
-from ..stress.spark_reader import JARS, catalog_settings
+from ..stress.spark_reader import JARS, catalog_settings, s3a_settings, session_settings
 from . import spark_pairs
 from .figures import Spread, in_turn
 from .lab import LOCK_TABLE, Lab
@@ -39,21 +39,10 @@ def _session(lab: Lab, folder: Path, catalog: Mapping[str, str]) -> Any:
     servers.create_lock_table(lab.cloud.boto3_client("dynamodb"), LOCK_TABLE)
     options = lab.place("any").storage_options
     settings = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **session_settings(folder, memory="2g", jvm=""),
         "spark.delta.logStore.plain.impl": "io.delta.storage.S3SingleDriverLogStore",
         "spark.hadoop.fs.plain.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-        "spark.hadoop.fs.s3a.endpoint": options["AWS_ENDPOINT_URL"],
-        "spark.hadoop.fs.s3a.endpoint.region": options["AWS_REGION"],
-        "spark.hadoop.fs.s3a.access.key": options["AWS_ACCESS_KEY_ID"],
-        "spark.hadoop.fs.s3a.secret.key": options["AWS_SECRET_ACCESS_KEY"],
-        "spark.hadoop.fs.s3a.path.style.access": "true",
+        **s3a_settings(options),
         **catalog_settings(CATALOG, catalog),
         f"spark.sql.catalog.{CATALOG}.cache-enabled": "true",  # the default
     }

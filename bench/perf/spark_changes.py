@@ -21,7 +21,7 @@ import typer
 
 import safewrite as sw
 
-from ..stress.spark_reader import EXTENSIONS, JARS
+from ..stress.spark_reader import EXTENSIONS, JARS, delta_settings, session_settings
 from . import change_tables
 from .change_tables import RECENT, SCATTERED, Load, batch
 from .figures import Spread, in_turn
@@ -42,20 +42,12 @@ def _session(folder: Path) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars = [*sorted(JARS.glob("*.jar")), *sorted((JARS.parent / "iceberg-rest").glob("sqlite-jdbc-*.jar"))]
     settings = {
+        **session_settings(folder, memory="3g", jvm=""),
+        **delta_settings(),
         "spark.jars": ",".join(map(str, jars)),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "3g",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(CORES),
         "spark.databricks.delta.snapshotPartitions": str(CORES),  # the default is for larger logs
         "spark.sql.extensions": f"io.delta.sql.DeltaSparkSessionExtension,{EXTENSIONS}",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("safewrite-bench")
     for name, value in settings.items():

@@ -143,13 +143,17 @@ def s3a_settings(storage_options: Mapping[str, str]) -> dict[str, str]:
     return {f"spark.hadoop.fs.s3a.{key}": value for key, value in settings.items()}
 
 
-def session_settings(folder: Path) -> dict[str, str]:
+_SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+"""Quick to start, slow at work: for a reader or a test; what is measured takes the JVM's own settings."""
+
+
+def session_settings(folder: Path, *, memory: str = "1g", jvm: str = _SMALL_JVM) -> dict[str, str]:
     """Settings of a small session on loopback that leaves its files in ``folder``."""
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -Dderby.system.home={folder}",
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"{jvm} -Dderby.system.home={folder}".strip(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder / "local"),

@@ -278,5 +278,5 @@ def _partition(name: str, job: str) -> str | None:
 
 
 def _iso(at_ms: int | None) -> str | None:
-    at = utc(at_ms)  # a source's clock may say what is in no calendar
+    at = utc(at_ms)
     return None if at is None else at.isoformat(timespec="milliseconds")

@@ -14,7 +14,7 @@ import safewrite as sw
 from safewrite.cdc.batch import Partition, Range
 from safewrite.cdc.ledger import LEDGER_SCHEMA
 from safewrite.cdc.status import Reach, Status, TableStatus, status
-from tests.cdc.events import event, postgres, record
+from tests.cdc.events import record
 from tests.cdc.lakes import Job, change
 from tests.cdc.test_commands import answer, run
 from tests.cdc.test_landing import CrashError, dying
@@ -62,12 +62,6 @@ def test_each_table_of_a_job_has_a_row(job: Job) -> None:
     assert (first["records"], first["applied"], first["dead"], second["state"]) == (3, 3, 0, "not begun")
     assert first["last_commit"] > first["valid_through"] > "2020"
     assert "topic/0: 4" in run(job, "status").stdout
-
-
-def test_a_time_that_no_calendar_has_is_left_out(job: Job) -> None:
-    where = postgres(1, "a", ts_ms=9 * 10**17)
-    job.land(record(event("c", {"id": 1}, source=where), {"id": 1}, offset=0))
-    assert look(job).tables[0].valid_through is None
 
 
 def test_a_table_that_was_dropped_needs_a_restart(job: Job) -> None:

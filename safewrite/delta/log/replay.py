@@ -153,6 +153,26 @@ def _read(based: Snapshot, limits: Limits) -> Generator[Effect, Outcome, list[by
         for path in (based.checkpoint.paths if based.checkpoint else ())
     ]
     gets += [Get(actions.commit_path(v), name="files.get_commit") for v in range(first, based.version + 1)]
+    return (yield from _bodies(gets, first, limits))
+
+
+def commits_since(
+    known: int, version: int, limits: Limits
+) -> Generator[Effect, Outcome, list[Commit] | None]:
+    """The commits after version ``known``; None if one of them is gone.  Raises as :func:`read_log`."""
+    if version == known:
+        return []
+    gets = [Get(actions.commit_path(v), name="files.get_commit") for v in range(known + 1, version + 1)]
+    bodies = yield from _bodies(gets, known + 1, limits)
+    return (
+        None if bodies is None else [actions.parse(body, v) for v, body in enumerate(bodies, start=known + 1)]
+    )
+
+
+def _bodies(
+    gets: Sequence[Get], first: int, limits: Limits
+) -> Generator[Effect, Outcome, list[bytes] | None]:
+    """Bodies of files of the log, checked against a listing from version ``first`` on; None if one of them is gone."""
     effects: list[Effect] = [*gets, segment.effect(first or None)]
     *answers, listed = yield from fetch(effects, limits, name="files.read")
     bodies: list[bytes] = []
@@ -163,24 +183,6 @@ def _read(based: Snapshot, limits: Limits) -> Generator[Effect, Outcome, list[by
         bodies.append(answer.value)
     _check_bodies(gets, bodies, listed)
     return bodies
-
-
-def commits_since(
-    known: int, version: int, limits: Limits
-) -> Generator[Effect, Outcome, list[Commit] | None]:
-    """The commits after version ``known``; None if one of them is gone.  Raises as :func:`read_log`."""
-    if version == known:
-        return []
-    gets = [Get(actions.commit_path(v), name="files.get_commit") for v in range(known + 1, version + 1)]
-    *answers, listed = yield from fetch([*gets, segment.effect(known + 1)], limits, name="files.read")
-    bodies: list[bytes] = []
-    for answer in answers:
-        if isinstance(answer, Missing):
-            return None
-        assert isinstance(answer.value, bytes)
-        bodies.append(answer.value)
-    _check_bodies(gets, bodies, listed)
-    return [actions.parse(body, v) for v, body in enumerate(bodies, start=known + 1)]
 
 
 def _check_bodies(gets: Sequence[Get], bodies: Sequence[bytes], listed: Ok | Missing) -> None:
