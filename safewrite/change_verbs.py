@@ -28,6 +28,7 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
         sequence_by: Sequence[str],
         delete_when: str | Sequence[tuple[str, str, Any]] | None = None,
         truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        columns: Sequence[str] | None = None,
         unchanged: str | None = None,
         all_late: Literal["error", "count"] = "error",
         check: Callable[[Any, Mapping[str, int]], object] | None = None,
@@ -49,6 +50,8 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
             delete_when: what makes a row a delete (``"op = 'd'"``, tuples, or the name of a boolean column); such a row
                 needs its key and sequence only.  Columns that only conditions name need not be in the table.
             truncate_when: what makes a row a truncate: everything before its sequence goes; it needs no key.
+            columns: the columns of the data that go into the table, keys and sequence among them; others are left out.  None
+                takes all.  Columns of the table that an upsert lacks are refused as by :meth:`append`, whatever is named here.
             unchanged: the name of a column of lists: for each upsert the columns whose values it does not bring, for its
                 source did not change them (PostgreSQL's TOAST).  They are carried on, which is not NULL.
             all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
@@ -71,7 +74,9 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
             properties=check_properties(properties),
             positions=check_positions(positions),
             timeout_s=patience(timeout_s),
-            changes=declared(keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check),
+            changes=declared(
+                keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check, columns
+            ),
         )
         return self._write(data, operation, identity(key, txn))
 
@@ -84,6 +89,7 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
         sequence_by: Sequence[str],
         delete_when: str | Sequence[tuple[str, str, Any]] | None = None,
         truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        columns: Sequence[str] | None = None,
         unchanged: str | None = None,
         all_late: Literal["error", "count"] = "error",
         check: Callable[[Any, Mapping[str, int]], object] | None = None,
@@ -100,7 +106,7 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
 
         Args:
             members: ``(key, changes)`` for each batch, as for :meth:`append_many`; no Spark DataFrame.
-            keys, sequence_by, delete_when, truncate_when, unchanged: as for :meth:`apply_changes`, for all members.
+            keys, sequence_by, delete_when, truncate_when, columns, unchanged: as for :meth:`apply_changes`, for all members.
             all_late: of each member: one of which every change is late, also against members before it, is refused or counted.
             check: is called for each member with the rows that it brings and its counts; what it raises refuses that member.
             groups: as for :meth:`append_many`; what comes after a refused member in its group is left out too (kind HELD_BACK).
@@ -122,6 +128,8 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
             properties=check_properties(properties),
             positions=check_positions(positions),
             timeout_s=patience(timeout_s),
-            changes=declared(keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check),
+            changes=declared(
+                keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check, columns
+            ),
         )
         return self._write_many(Group(members, groups, verb="apply_changes_many"), operation)

@@ -328,4 +328,4 @@ def _declared_changes(
     return given
 
 
-_OF_CHANGES = ("keys", "sequence_by", "delete_when", "truncate_when", "all_late", "unchanged")
+_OF_CHANGES = ("keys", "sequence_by", "delete_when", "truncate_when", "all_late", "columns", "unchanged")

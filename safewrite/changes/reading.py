@@ -48,6 +48,8 @@ class Spec:
     unchanged: str | None = None
     """The column that lists, for each change, the columns that it does not bring."""
     check: Check | None = None
+    columns: tuple[str, ...] | None = None
+    """The columns of the data that are the table's; None for all that no condition has for itself."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,12 @@ def declared(  # noqa: PLR0917 - the arguments of one verb, in its order
     all_late: Any = "error",
     unchanged: Any = None,
     check: Any = None,
+    columns: Any = None,
 ) -> Spec:
     """Check what does not depend on the table.
 
     Raises:
-        InvalidInputError: no names, or one name twice.
+        InvalidInputError: no names, or one name twice; ``columns`` without a key or a sequence.
     """
     if all_late not in {"error", "count"}:
         raise InvalidInputError(
@@ -88,12 +91,19 @@ def declared(  # noqa: PLR0917 - the arguments of one verb, in its order
         )
     names = _names("keys", keys), _names("sequence_by", sequence_by)
     lacks = None if unchanged is None else plain(unchanged)
-    spec = Spec(*names, delete_when, truncate_when, all_late, lacks, check)
+    wanted = None if columns is None else _names("columns", columns)
+    spec = Spec(*names, delete_when, truncate_when, all_late, lacks, check, wanted)
     both = sorted(set(spec.keys) & set(spec.sequence_by))
     if both:
         raise InvalidInputError(
             f"{both} are keys= and sequence_by= too: a key cannot order its own changes. Nothing was written. Take them out "
             "of one."
+        )
+    left_out = [name for name in (*spec.keys, *spec.sequence_by) if wanted is not None and name not in wanted]
+    if left_out:
+        raise InvalidInputError(
+            f"columns= leaves out {left_out}, which are keys= or sequence_by= and are kept in the table. Nothing was written. "
+            "Name them there too."
         )
     return spec
 
@@ -114,6 +124,12 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
     Raises:
         InvalidInputError: a column that the table does not have, or a type whose values have no order or equality.
     """
+    unknown = [name for name in spec.columns or () if name not in schema.names]
+    if unknown:
+        raise InvalidInputError(
+            f"columns= names {unknown}, which are no columns of the table. Nothing was written. Add them to the table first, or "
+            "take them out."
+        )
     for what, names in (("keys", spec.keys), ("sequence_by", spec.sequence_by)):
         for name in names:
             if name not in schema.names:
@@ -151,7 +167,8 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
     ops, named = _ops(table, spec)
     absent = _absent(table, ops, spec, schema)
     told = named | ({spec.unchanged} if spec.unchanged else set())
-    kept = table.drop_columns([name for name in table.column_names if name in told - set(schema.names)])
+    mine = [name for name in table.column_names if name in schema.names or name not in told]
+    kept = table.select(mine if spec.columns is None else [name for name in mine if name in spec.columns])
     parts, places = [loose(schema).empty_table()], [np.zeros(0, np.int64)]
     lacking = np.any([*absent.values()], axis=0) if absent else np.zeros(len(ops), np.bool_)
     for which, names in (

@@ -38,6 +38,36 @@ def test_columns_that_only_a_condition_names_are_not_written() -> None:
     assert found.batch.table.to_pylist()[1] == {"id": 2, "lsn": 2, "name": None}
 
 
+def test_columns_of_the_data_that_are_not_named_are_left_out() -> None:
+    """A source's metadata; without ``columns=`` it would be refused."""
+    rows = [row("c", 1, 1) | {"_meta": {"a": 1}}, row("d", 2, 2, None) | {"_meta": {"a": 2}}]
+    found = changes(rows, columns=TARGET.names)
+    assert found.batch.table.column_names == TARGET.names
+    assert found.batch.ops.tolist() == [Op.UPSERT, Op.DELETE]
+    assert found.fingerprint == changes([row("c", 1, 1), row("d", 2, 2, None)]).fingerprint
+    frame = pd.DataFrame(rows)
+    assert changes(frame, columns=TARGET.names).fingerprint == found.fingerprint
+    with pytest.raises(WouldAlterError, match="_meta"):
+        changes(rows)
+
+
+def test_columns_of_the_table_that_are_left_out_are_not_null() -> None:
+    with pytest.raises(WouldAlterError, match="name"):
+        changes([row("c", 1, 1)], columns=["id", "lsn"])
+    lacks = [row("c", 1, 1) | {"lacks": ["name"]}]
+    found = changes(lacks, columns=["id", "lsn"], unchanged="lacks")
+    assert found.batch.absent["name"].tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [(["id", "name"], "leaves out"), (["id", "lsn", "other"], "no columns"), ([], "list of names"), (["id", "id"], "once")],
+)  # fmt: skip
+def test_columns_must_be_the_tables_with_key_and_sequence(columns: list[str], why: str) -> None:
+    with pytest.raises(InvalidInputError, match=why):
+        changes([row("c", 1, 1)], columns=columns)
+
+
 def test_places_are_those_of_the_frame() -> None:
     found = changes([row("d", 1, 1, None), row("c", 2, 2), row("d", 3, 3, None), row("c", 4, 4)])
     assert found.batch.table["id"].to_pylist() == [1, 2, 3, 4]

@@ -21,7 +21,7 @@ from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
 from tests.changes import test_unchanged as unchanged
 from tests.changes.test_decide import OTHER, K, changes, down, up
-from tests.changes.test_tables import COMMIT, HOW, apply, frame
+from tests.changes.test_tables import COMMIT, HOW, SCHEMA, apply, frame
 from tests.integration.places import once
 from tests.spark.changed import ChangedTable, made
 from tests.spark.ends import delta, iceberg
@@ -102,7 +102,7 @@ def test_spark_and_pandas_apply_one_log_in_turns(table: ChangedTable) -> None:
     for number, (batch, by_spark) in enumerate(log):
         told = oracle.apply(batch)
         write = by_spark or (lambda batch, **how: apply(table.open(), batch, **how))
-        assert counted(write(batch, key=str(number))) == told
+        assert counted(write(batch, key=str(number), columns=SCHEMA.names)) == told
         assert table.rows() == oracle.rows
     again = apply(table.open(), log[-1][0], key="2")
     assert again.outcome == "already_committed", "a frame of another kind is the same batch"
