@@ -30,6 +30,7 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
         truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
         columns: Sequence[str] | None = None,
         unchanged: str | None = None,
+        full_refresh: bool = False,
         all_late: Literal["error", "count"] = "error",
         check: Callable[[Any, Mapping[str, int]], object] | None = None,
         key: Key = GENERATED,
@@ -54,6 +55,8 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
                 takes all.  Columns of the table that an upsert lacks are refused as by :meth:`append`, whatever is named here.
             unchanged: the name of a column of lists: for each upsert the columns whose values it does not bring, for its
                 source did not change them (PostgreSQL's TOAST).  They are carried on, which is not NULL.
+            full_refresh: the batch is all there is, as when a source was read anew: every row of the table and every deletion that
+                it remembers goes in the same commit, also those of others meanwhile; ``keys`` and ``sequence_by`` may be new.
             all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
             check: is called before each try of the commit with the rows that it would write (an Arrow table, or a Spark DataFrame
                 for one; after all changes of a key were decided) and its counts; what it raises stops the write.
@@ -75,7 +78,15 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
             positions=check_positions(positions),
             timeout_s=patience(timeout_s),
             changes=declared(
-                keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check, columns
+                keys,
+                sequence_by,
+                delete_when,
+                truncate_when,
+                all_late,
+                unchanged,
+                check,
+                columns,
+                full_refresh,
             ),
         )
         return self._write(data, operation, identity(key, txn))

@@ -50,6 +50,8 @@ class Spec:
     check: Check | None = None
     columns: tuple[str, ...] | None = None
     """The columns of the data that are the table's; None for all that no condition has for itself."""
+    full_refresh: bool = False
+    """The batch is all there is: rows and remembered deletions of before go."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def declared(  # noqa: PLR0917 - the arguments of one verb, in its order
     unchanged: Any = None,
     check: Any = None,
     columns: Any = None,
+    full_refresh: Any = False,
 ) -> Spec:
     """Check what does not depend on the table.
 
@@ -89,10 +92,14 @@ def declared(  # noqa: PLR0917 - the arguments of one verb, in its order
         raise InvalidInputError(
             f"check= is a function of rows and counts, not {shown(check)}. Nothing was written."
         )
+    if not isinstance(full_refresh, bool):
+        raise InvalidInputError(
+            f"full_refresh= is True or False, not {shown(full_refresh)}. Nothing was written."
+        )
     names = _names("keys", keys), _names("sequence_by", sequence_by)
     lacks = None if unchanged is None else plain(unchanged)
     wanted = None if columns is None else _names("columns", columns)
-    spec = Spec(*names, delete_when, truncate_when, all_late, lacks, check, wanted)
+    spec = Spec(*names, delete_when, truncate_when, all_late, lacks, check, wanted, full_refresh)
     both = sorted(set(spec.keys) & set(spec.sequence_by))
     if both:
         raise InvalidInputError(

@@ -120,6 +120,24 @@ def test_a_truncate_of_spark_removes_what_is_before_it(table: ChangedTable) -> N
 
 
 @pytest.mark.long
+def test_a_full_refresh_of_spark_takes_the_place_of_all_that_was_there(table: ChangedTable) -> None:
+    table.apply([up((5, 0), "old"), up((5, 0), "old", OTHER), down((9, 0), (1, "y"))])
+    ours, rival = table.open(), table.open()
+    step = COMMIT["delta" if table.lake is None else "iceberg"]
+    ours.world = At(ours.world, step, "before", lambda: apply(rival, [up((10, 0), "theirs", (1, "y"))]))
+    receipt = table.apply([up((1, 0), "new"), down((3, 0), OTHER)], table=ours, full_refresh=True)
+    assert counted(receipt) == {"inserted": 1, "tombstoned": 1}
+    assert receipt.removed_rows == 3
+    assert table.rows() == {K: "new"}
+    assert counted(table.apply([up((2, 0), "late", OTHER), up((2, 0), "in", (1, "y"))])) == {
+        "late": 1,
+        "inserted": 1,
+    }
+    table.apply([], full_refresh=True)
+    assert table.rows() == {}
+
+
+@pytest.mark.long
 def test_a_rival_between_plan_and_commit_is_planned_on(table: ChangedTable) -> None:
     """Plain merges of both formats insert the key twice (I7), or give up."""
     for number, rival in enumerate(([up((1, 0), "theirs")], [down((9, 0), OTHER)])):

@@ -41,7 +41,7 @@ class SparkApplyTransaction(ApplyTransaction):
     table: SparkDelta | None = None
     _plans: ExitStack = field(default_factory=ExitStack, repr=False)
     _written: tuple[object, tuple[StagedFile, ...]] | None = field(default=None, repr=False)
-    _removed: int = 0
+    _removed: int | None = 0
     _kept: int = 0
 
     def removed_rows(self) -> int | None:
@@ -71,7 +71,7 @@ class SparkApplyTransaction(ApplyTransaction):
         self.is_stale, self.plans = False, self.plans + 1
         memory = yield from self._recall_memory()
         live = self.planned().adds
-        looked = self._looked(live)
+        looked = [] if self.refreshes else self._looked(live)
         for key in looked:
             check_rewritable(live[key])
         self.close()
@@ -80,7 +80,7 @@ class SparkApplyTransaction(ApplyTransaction):
         decision = plan.settled.decision
         check_result(spec, decision, plan.upserts())
         self._carry_out(plan)
-        if plan.cut is None:
+        if plan.cut is None and not self.refreshes:
             check_accounts(decision, plan.rows, self._removed)
         yield from self._remember(memory, plan.after(memory, self.timestamp_ms))
         self.write = replace(
@@ -128,6 +128,12 @@ class SparkApplyTransaction(ApplyTransaction):
         assert self.state is not None
         _, _, table = self._parts()
         live = self.planned().adds
+        if self.refreshes:
+            self._remove_all()
+            if self._written is None:  # what comes does not depend on what is there
+                self._written = None, self._rows_written(plan, (), plan.rows)
+            self.files, self._removed, self._kept = self._written[1], super().removed_rows(), 0
+            return
         lost = {table.key(file): len(places) for file, places in plan.goes.items()}
         totals = {key: rows_of(live[key]) for key in lost}
         if plan.cut is not None or None in totals.values():

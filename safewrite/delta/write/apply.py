@@ -27,6 +27,7 @@ from safewrite.changes.touched import Hits, Touched, wanted
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.known import KnownFiles
+from safewrite.delta.write.conflicts import check_moved
 from safewrite.delta.write.overwrite import (
     OverwriteTransaction,
     Verdict,
@@ -131,6 +132,11 @@ class ApplyTransaction(RowFilesTransaction):
             mine.append({"appId": APP_ID, "version": self.memory_number, "lastUpdated": self.timestamp_ms})
         return mine
 
+    @property
+    def refreshes(self) -> bool:
+        """Whether the batch takes the place of all rows and of all that is remembered."""
+        return self.spec is not None and self.spec.full_refresh
+
     def _given(self) -> Settled:
         if self.settled is None:
             raise InternalError("Changes were committed before they were planned. Please report it.")
@@ -163,7 +169,10 @@ class ApplyTransaction(RowFilesTransaction):
             StorageError: no answer, or a file that is not what the log says.
         """
         assert self.state is not None
-        yield from super().prepare()
+        if self.refreshes:
+            self.check_positions()  # rows that a RESTORE took away are none of this batch
+        else:
+            yield from super().prepare()
         check_overwrite(self.state)
         self.active = yield from self.known_files.load(self.state, self.limits)
         yield from self._plan()
@@ -196,7 +205,8 @@ class ApplyTransaction(RowFilesTransaction):
         memory = yield from self._recall_memory()
         touched = self._touched or Touched[FileKey](self._batch(), self.state.schema)
         self._touched = touched
-        yield from self._look(touched, memory)
+        if not self.refreshes:
+            yield from self._look(touched, memory)
         self.decided = decided = self._decide(touched, memory)
         if decided.faults:
             self.met |= decided.faults
@@ -204,8 +214,11 @@ class ApplyTransaction(RowFilesTransaction):
         self.settled = settled = decided.settled
         decision = settled.decision
         touched.decided(decision, memory)
-        yield from self._replace(touched)
-        if not touched.is_cut:
+        if self.refreshes:
+            self._remove_all()
+        else:
+            yield from self._replace(touched)
+        if not touched.is_cut and not self.refreshes:
             check_accounts(decision, settled.rows.num_rows + decided.again, self.removed_rows())
         yield from self._remember(memory, decided.memory)
         if self.group:
@@ -219,7 +232,7 @@ class ApplyTransaction(RowFilesTransaction):
         columns = self.spec.keys, self.spec.sequence_by, self.state.schema
         nothing = Memory.empty(*columns, table_id=self.state.table_id)
         number = self.state.txns.get(APP_ID)
-        if number is None:
+        if number is None or self.refreshes:
             return nothing
         if number == self._memory_of and self._memory is not None:
             return self._memory
@@ -233,7 +246,8 @@ class ApplyTransaction(RowFilesTransaction):
 
     def _remember(self, before: Memory, after: Memory) -> Generator[Effect, Outcome, None]:
         assert self.state is not None
-        self.remembers = APP_ID not in self.state.txns or not after.says_the_same(before)
+        same = not self.refreshes and after.says_the_same(before)
+        self.remembers = APP_ID not in self.state.txns or not same
         if self.remembers:
             if self.plans > 1:  # an immutable file may not be written twice
                 drawn = yield NewId(name="apply.id")
@@ -283,7 +297,18 @@ class ApplyTransaction(RowFilesTransaction):
             staged += files
         self.rewritten = tuple(staged)
 
+    def _remove_all(self) -> None:
+        """Let all live files go, with their rows unread."""
+        self.verdicts = dict.fromkeys(self.planned().adds, Verdict.REMOVE)
+        self.rewritten, self.kept = (), {}
+
     # --- what others wrote --------------------------------------------------------------------------
+    def _check_moved(self, version: int, commit: Commit) -> None:
+        if not self.refreshes:
+            super()._check_moved(version, commit)
+        elif version > self.accounted:
+            check_moved(self.positions, self.table_id, commit, self.write.key)
+
     def check_conflict(self, version: int, commit: Commit) -> None:
         """Note that a commit touches files, or what is remembered: then :meth:`renew` plans again.
 

@@ -63,17 +63,17 @@ class SparkApplyPlan(ApplyPlan):
         source, spec, _ = self._parts()
         schema = arrow_schema(table_of(head).metadata.schema())
         memory = yield from self._recalled(head, spec, schema)
-        tasks = yield from self._tasks(head, source.bounds)
+        tasks = yield from self._tasks(head, EVERYTHING if spec.full_refresh else source.bounds)
         with ExitStack() as stack:
-            looked = tasks if source.report.ends else {}
+            looked = tasks if source.report.ends and not spec.full_refresh else {}
             rows = self._reader(head, looked, stack)
             plan = stack.enter_context(planned(source, memory, lambda names: _selected(rows(looked), names)))
             decision = plan.settled.decision
             check_result(spec, decision, plan.upserts())
-            if plan.cut is not None:
+            if plan.cut is not None and not spec.full_refresh:
                 tasks = yield from self._tasks(head, EVERYTHING)
             yield from self._carry_out(head, tasks, plan, rows)
-            if plan.cut is None:
+            if plan.cut is None and not spec.full_refresh:
                 check_accounts(decision, plan.rows, self._dropped_rows)
             clock = yield WallClock()
             assert isinstance(clock, Ok)
@@ -111,6 +111,13 @@ class SparkApplyPlan(ApplyPlan):
         rows: Callable[[Collection[Mark]], DataFrame | None],
     ) -> Generator[Effect, Outcome, None]:
         """Write the rows that come, and those that stay of files that lose some; or mark those that go."""
+        if self._parts()[1].full_refresh:
+            if self._done is None:
+                made = yield from self._rows_written(head, plan, None, plan.rows)
+                self._done = _Done(None, [], made, [], 0, 0)
+            self._remove_all(tasks)
+            self._rewritten, self._deletes, self._kept = self._done.rewritten, [], 0
+            return
         lost, totals = self._rows_lost(tasks, plan, rows)
         mark = (plan.mark, sorted(lost.items()))
         if self._done is None or self._done.mark != mark:

@@ -83,9 +83,11 @@ class ApplyPlan(RowFilesPlan):
             raise InternalError("Changes were committed before they were read. Please report it.")
         schema = arrow_schema(table_of(head).metadata.schema())
         memory = yield from self._recalled(head, self.spec, schema)
-        tasks = yield from self._tasks(head, _bounds(self._batch()))
+        refreshes = self.spec.full_refresh
+        tasks = yield from self._tasks(head, EVERYTHING if refreshes else _bounds(self._batch()))
         touched = self._touched = self._touched or Touched[Mark](self._batch(), schema)
-        yield from self._look(head, tasks, touched, memory, schema)
+        if not refreshes:
+            yield from self._look(head, tasks, touched, memory, schema)
         clock = yield WallClock()
         assert isinstance(clock, Ok)
         assert isinstance(clock.value, int)
@@ -96,12 +98,15 @@ class ApplyPlan(RowFilesPlan):
         settled = decided.settled
         decision = settled.decision
         touched.decided(decision, memory)
-        if touched.is_cut:
+        if touched.is_cut and not refreshes:
             tasks = yield from self._tasks(head, EVERYTHING)
         self._removed, self._rewritten, self._deletes, self._dropped_rows, self._kept = [], [], [], 0, 0
-        yield from self._replace(head, tasks, touched, schema)
+        if refreshes:
+            self._remove_all(tasks)
+        else:
+            yield from self._replace(head, tasks, touched, schema)
         yield from self._insert(head, settled, schema)
-        if not touched.is_cut:
+        if not touched.is_cut and not refreshes:
             check_accounts(decision, settled.rows.num_rows + decided.again, self._dropped_rows)
         yield from self._remember(head, memory, decided.memory)
         self.write = _described(self.write, decided, len(self._rewritten))
@@ -158,7 +163,7 @@ class ApplyPlan(RowFilesPlan):
     ) -> Generator[Effect, Outcome, Memory]:
         nothing = Memory.empty(spec.keys, spec.sequence_by, schema)
         location = memory_of(head)
-        if location is None:
+        if location is None or spec.full_refresh:
             return nothing
         if self._known is not None and self._known[0] == location:
             return self._known[1]
@@ -180,7 +185,8 @@ class ApplyPlan(RowFilesPlan):
         self, head: TableVersion, before: Memory, after: Memory
     ) -> Generator[Effect, Outcome, None]:
         self._memory = None
-        if memory_of(head) is not None and after.says_the_same(before):
+        refreshes = self.spec is not None and self.spec.full_refresh
+        if memory_of(head) is not None and not refreshes and after.says_the_same(before):
             return
         sequence = table_of(head).metadata.next_sequence_number()
         self._memory = puffin.encoded(after.encode(), BLOB, self.snapshot_id, sequence)

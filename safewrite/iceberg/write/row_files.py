@@ -5,7 +5,7 @@ Files are read, and made, a few at a time: in memory are those that are worked o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -73,11 +73,17 @@ class RowFilesPlan(ReplacePlan):
     _live: dict[Mark, Flags | None] = field(default_factory=dict, repr=False)
     """Which rows of a file are live, where rows of it are marked as gone; None where that is not known."""
     _stores: int = 0
-    _dropped_rows: int = 0
+    _dropped_rows: int | None = 0
 
     def removed_rows(self) -> int | None:
-        """How many rows the snapshot removes."""
+        """How many rows the snapshot removes; None where a file that goes whole has delete files."""
         return self._dropped_rows
+
+    def _remove_all(self, tasks: Mapping[Mark, FileScanTask]) -> None:
+        """Let files go, with their rows unread."""
+        self._removed = [task.file for task in tasks.values()]
+        unsure = any(task.delete_files for task in tasks.values())
+        self._dropped_rows = None if unsure else sum(file.record_count for file in self._removed)
 
     # --- rows that are there ----------------------------------------------------------------------
     def _look(
@@ -186,14 +192,16 @@ class RowFilesPlan(ReplacePlan):
         )
         left = [file for file in new if losing[file] not in self._losses]
         yield from self._rewrite_all(head, left, tasks, touched, schema)
+        dropped = 0
         for file, mark in losing.items():
             loss = self._losses[mark]
-            self._dropped_rows += loss.rows
+            dropped += loss.rows
             self._rewritten += loss.rest
             self._kept += loss.kept
             self._deletes += loss.deletes
             if loss.removes:
                 self._removed.append(tasks[file].file)
+        self._dropped_rows = dropped
 
     def _marks(self, head: TableVersion, task: FileScanTask) -> bool:
         """Whether rows of a file are marked as gone, for the table is merge-on-read."""
