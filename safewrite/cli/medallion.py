@@ -80,6 +80,14 @@ def replay(
     *,
     config: ConfigOption,
     table: Annotated[list[str], typer.Option("--table", help="The table (schema.table); may be repeated.")],
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Only what bronze's commits brought from this time on (ISO 8601, UTC where it names no zone), by the clocks of "
+            "their writers.",
+        ),
+    ] = None,
     html: HtmlOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -89,7 +97,28 @@ def replay(
     """
     screen = Screen(context, output)
     with screen.errors():
-        done = _pipeline(config).replay(table)
+        done = _pipeline(config).replay(table, since=since)
+        _report(screen, done, html)
+    raise typer.Exit(0 if done.ok else EXIT_LOST)
+
+
+@medallion.command("reset")
+def reset(
+    context: typer.Context,
+    *,
+    config: ConfigOption,
+    table: Annotated[list[str], typer.Option("--table", help="The table (schema.table); may be repeated.")],
+    html: HtmlOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Make silver anew from bronze: its rows, and what it remembers of deleted keys, go first.
+
+    For other keys, or to be rid of what bronze no longer has.  It is safe beside a running job; a table of more than a million
+    rows of bronze is being filled for a while, and if that breaks off the next run does the rest.
+    """
+    screen = Screen(context, output)
+    with screen.errors():
+        done = _pipeline(config).reset(table)
         _report(screen, done, html)
     raise typer.Exit(0 if done.ok else EXIT_LOST)
 

@@ -18,6 +18,7 @@ from safewrite.medallion.layout import SourceFile, sort_out
 from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.pipeline import Pipeline
 from safewrite.medallion.records import Records
+from safewrite.medallion.refining import is_under_way
 from safewrite.medallion.rows import OLD
 
 EXAMPLES_MAX = 5
@@ -145,7 +146,8 @@ def _silver(
     """Silver is bronze folded: of each key the change that is last by its sequence."""
     name = job.lineage.position_name
     silver = job.places.lineage(job.name, job.config.silver, job.config.format)
-    at = job.silver.refresh().positions().get(name)
+    positions = job.silver.refresh().positions()
+    at = None if is_under_way(positions) else positions.get(name)
     silver.look()
     found = silver.read(silver.whole())
     audit.silver_rows = found.num_rows

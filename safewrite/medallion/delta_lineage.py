@@ -63,17 +63,35 @@ class DeltaLineage(Lineage):
     def since(self, position: int) -> list[BronzeCommit]:
         if position > self.head:
             raise self.gap(f"silver took version {position}, and bronze has only {self.head}")
-        commits = [self._commit(version) for version in range(position + 1, self.head + 1)]
+        commits = [
+            self._commit(version, self._log(version)) for version in range(position + 1, self.head + 1)
+        ]
         return [commit for commit in commits if commit.files]
 
-    def _commit(self, version: int) -> BronzeCommit:
+    def from_time(self, since_ms: int) -> list[BronzeCommit]:
+        found: list[BronzeCommit] = []
+        for version in range(self.head, -1, -1):
+            actions = self._log(version)
+            if actions is None:
+                raise self.forgot(since_ms)
+            if int(_info(actions).get("timestamp") or 0) < since_ms:
+                break
+            found.append(self._commit(version, actions))
+        return [commit for commit in reversed(found) if commit.files]
+
+    def _log(self, version: int) -> list[Mapping[str, Any]] | None:
+        """The actions of a commit; None if its file is gone."""
         content = self._storage.get(f"{_LOG}/{version:020}.json")
         if content is None:
+            return None
+        return [json.loads(line) for line in content.decode().split("\n") if line.strip()]
+
+    def _commit(self, version: int, actions: Sequence[Mapping[str, Any]] | None) -> BronzeCommit:
+        if actions is None:
             raise self.gap(
                 f"the log no longer has version {version}, which silver did not take: it was cleaned up"
             )
-        actions = [json.loads(line) for line in content.decode().split("\n") if line.strip()]
-        info: Mapping[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        info = _info(actions)
         if any(one["remove"].get("dataChange", True) for one in actions if "remove" in one):
             raise self.removed(version, str(info.get("operation")))
         for one in actions:
@@ -120,6 +138,10 @@ class DeltaLineage(Lineage):
             for one in schema
         ]
         return pa.table(arrays, schema=schema)
+
+
+def _info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
 
 
 def head_mark(place: Storage, version: int) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -58,6 +59,14 @@ class IcebergLineage(Lineage):
                     break
             else:
                 raise self._lost(position)
+        commits = [self._commit(snapshot) for snapshot in reversed(new)]
+        return [commit for commit in commits if commit.files]
+
+    def from_time(self, since_ms: int) -> list[BronzeCommit]:
+        line = self._ancestors()
+        new = list(takewhile(lambda one: one.timestamp_ms >= since_ms, line))
+        if new and len(new) == len(line) and line[-1].parent_snapshot_id is not None:
+            raise self.forgot(since_ms)
         commits = [self._commit(snapshot) for snapshot in reversed(new)]
         return [commit for commit in commits if commit.files]
 

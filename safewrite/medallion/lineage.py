@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +72,14 @@ class Lineage(ABC):
         """
 
     @abstractmethod
+    def from_time(self, since_ms: int) -> list[BronzeCommit]:
+        """As :meth:`since`, of the commits that were made at a time or later, by the clocks of their writers.
+
+        Raises:
+            BronzeGapError: also where what is left of the history does not go back so far.
+        """
+
+    @abstractmethod
     def whole(self) -> list[DataFile]:
         """All files of the head.  Raises BronzeGapError for rows that were removed in part."""
 
@@ -95,6 +104,11 @@ class Lineage(ABC):
             f"was. `{self.way_out}` lands files again whose rows bronze lost, applies all that bronze "
             "holds and goes on from there; what silver took from rows that bronze no longer has stays in silver."
         )
+
+    def forgot(self, since_ms: int) -> BronzeGapError:
+        """What is left of the history begins after a time."""
+        at = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC).isoformat(sep=" ", timespec="seconds")
+        return self.gap(f"its history no longer goes back to {at}")
 
     def removed(self, version: int, by: str) -> BronzeGapError:
         """Rows of bronze were removed or replaced."""

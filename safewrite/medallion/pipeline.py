@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +20,7 @@ from safewrite.medallion.lineage import BronzeGapError
 from safewrite.medallion.metrics import note_lag, tell
 from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.records import BadRecord
-from safewrite.medallion.refining import Refined, refine
+from safewrite.medallion.refining import Refined, refine, refine_since
 from safewrite.medallion.state import KnownFile, State, read_state, write_state
 from safewrite.metrics import OnEvent
 
@@ -75,7 +76,17 @@ class Run:
         plain = asdict(self) | {"ok": self.ok}
         for table in plain["tables"]:
             table["landed"] = {name: table["landed"][name] for name in _COUNTED}
+            del table["refined"]["resets"]
         return plain
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a run is to do to silver besides what is new."""
+
+    again: bool = False
+    anew: bool = False
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +135,7 @@ class Pipeline:
             tables = self._hinted(tables, hints)
             if tables == []:
                 return Run(self.config.job, [], 0.0, 0)
-        return self._run(tables, self._table)
+        return self._each(tables, _Task())
 
     def _hinted(self, tables: Iterable[str] | None, hints: Iterable[str]) -> list[str] | None:
         """Tables of new files, among those that are asked for; None where any table may be meant."""
@@ -134,13 +145,34 @@ class Pipeline:
             return wanted
         return [name for name in wanted or self.config.tables if name in found]
 
-    def replay(self, tables: Iterable[str]) -> Run:
-        """Apply all that bronze holds to silver, from whatever position; what silver knows already does no harm.
+    def replay(self, tables: Iterable[str], *, since: dt.datetime | str | None = None) -> Run:
+        """Apply what bronze holds to silver again, from whatever position; what silver knows already does no harm.
+
+        Args:
+            tables: names of tables.
+            since: only what bronze's commits brought from this time on, by the clocks of their writers; UTC where it names no
+                zone.  Then no files are landed again.  None: all that bronze holds.
+
+        Raises:
+            InvalidInputError: a name is not configured, or ``since`` is no time.
+        """
+        if since is None:
+            return self._each(tables, _Task(again=True))
+        return self._each(tables, _Task(since_ms=_milliseconds(since)))
+
+    def reset(self, tables: Iterable[str]) -> Run:
+        """Make silver of the tables anew from bronze: what silver has, and remembers of deleted keys, goes first.
+
+        A table of up to a million rows of bronze is made anew in one commit, and readers see it before or after.  A larger one is
+        being filled for a while; if that breaks off, the next run does the rest.  Safe beside a running job.
 
         Raises:
             InvalidInputError: a name is not configured.
         """
-        return self._run(tables, lambda job, found, mixed: self._table(job, found, mixed, again=True))
+        return self._each(tables, _Task(again=True, anew=True))
+
+    def _each(self, tables: Iterable[str] | None, task: _Task) -> Run:
+        return self._run(tables, lambda job, found, mixed: self._table(job, found, mixed, task))
 
     # --- all tables -----------------------------------------------------------------------------------
     def _run(
@@ -228,13 +260,11 @@ class Pipeline:
         return f"{self.config.job}/{name}"
 
     # --- one table ------------------------------------------------------------------------------------
-    def _table(
-        self, job: TableJob, sources: list[SourceFile], mixed: MixedFiles, *, again: bool = False
-    ) -> TableRun:
+    def _table(self, job: TableJob, sources: list[SourceFile], mixed: MixedFiles, task: _Task) -> TableRun:
         run, started_s = TableRun(job.name), time.monotonic()
         known: list[State] = []
         try:
-            self._work(job, (sources, mixed, known), run, again=again)
+            self._work(job, (sources, mixed, known), run, task)
         except SafewriteError as error:
             run.error, run.error_kind = error.message, error.kind.value
             log.error("medallion: %s failed: %s", job.name, error.message)
@@ -251,13 +281,18 @@ class Pipeline:
         job: TableJob,
         given: tuple[list[SourceFile], MixedFiles, list[State]],
         run: TableRun,
-        *,
-        again: bool,
+        task: _Task,
     ) -> None:
         sources, mixed, known = given
+        again = task.again
         state = read_state(self.places.state, self._document(job.name))
         known += [] if state is None else [state]
-        if not again and not is_news(state, sources) and state is not None and self._heads_stand(job, state):
+        if (
+            task == _Task()
+            and not is_news(state, sources)
+            and state is not None
+            and self._heads_stand(job, state)
+        ):
             run.news = False
             return
         state = known_state(job, state)
@@ -270,16 +305,18 @@ class Pipeline:
         finally:
             state.heads = {}
             write_state(self.places.state, self._document(job.name), state)
-        self._refine(job, run.refined, again=again)
+        self._refine(job, run.refined, task)
         if catch_up(job, state, run.landed.versions):
             version, mark = job.silver_mark()
             state.heads = {"bronze": [job.lineage.head, job.lineage.mark()], "silver": [version, mark]}
             write_state(self.places.state, self._document(job.name), state)
 
-    def _refine(self, job: TableJob, done: Refined, *, again: bool) -> None:
+    def _refine(self, job: TableJob, done: Refined, task: _Task) -> None:
+        if task.since_ms is not None:
+            refine_since(job, done, task.since_ms)
         for attempt in range(1, _TRIES + 1):
             try:
-                refine(job, done, again=again)
+                refine(job, done, again=task.again, anew=task.anew)
             except ConflictError as error:  # another run moved silver's position first
                 if attempt == _TRIES or isinstance(error, BronzeGapError):
                     raise
@@ -293,3 +330,15 @@ class Pipeline:
             if mark is None or not self.places.stands(address, job.config.format, version, mark):
                 return False
         return True
+
+
+def _milliseconds(at: object) -> int:
+    try:
+        found = dt.datetime.fromisoformat(at) if isinstance(at, str) else at
+    except ValueError:
+        found = None
+    if not isinstance(found, dt.datetime):
+        raise InvalidInputError(
+            f"A replay begins at a time of ISO 8601, such as 2026-11-23T08:00:00Z, or a datetime, not {at!r}. Nothing was written."
+        )
+    return int((found if found.tzinfo else found.replace(tzinfo=dt.UTC)).timestamp() * 1000)

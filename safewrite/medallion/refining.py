@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 
@@ -23,6 +23,8 @@ from safewrite.medallion.rows import OLD
 ROWS_MAX = 1_000_000
 """So many rows of bronze, or those of one commit if it has more, go into one commit of silver."""
 _DELETE, _TRUNCATE = "_delete", "_truncate"
+RESET = "reset"
+"""The position of silver that is odd while it is made anew in several commits: whoever comes next applies all of bronze."""
 _BEFORE_ALL = Decimal(-(10**37))
 """Older than every row of a full load, and so only newer than earlier epochs."""
 
@@ -40,18 +42,27 @@ class Refined:
     quarantined: int = 0
     changes: dict[str, int] = field(default_factory=dict)
     position: int | None = None
+    resets: int | None = None
+    """Silver's position of :data:`RESET`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Files for one commit; ``to`` is where bronze's position comes to by it, None if it stays."""
+    """Files for one commit; ``to`` is where bronze's position comes to by it, None if it stays.
+
+    ``anew``: what silver has goes in it.  ``resets``: where the position of :data:`RESET` comes to, None if it stays.
+    """
 
     files: tuple[DataFile, ...]
     to: int | None
+    anew: bool = False
+    resets: int | None = None
 
 
-def refine(job: TableJob, done: Refined, *, again: bool = False) -> None:
-    """Bring silver to bronze's head and note it in ``done``; ``again`` applies all that bronze holds, from whatever position.
+def refine(job: TableJob, done: Refined, *, again: bool = False, anew: bool = False) -> None:
+    """Bring silver to bronze's head and note it in ``done``.
+
+    ``again`` applies all that bronze holds, from whatever position; ``anew`` does so after what silver has is gone.
 
     Raises:
         ConflictError: bronze cannot be followed from silver's position, or another run moves it.
@@ -66,15 +77,53 @@ def refine(job: TableJob, done: Refined, *, again: bool = False) -> None:
     at = positions.get(name)
     if at is None and not again and any(one.startswith("bronze/") for one in positions):
         raise lineage.gap("it is another table than the one that silver took (made anew)")
-    done.position = at
+    done.position, done.resets = at, positions.get(RESET)
+    again = again or anew or is_under_way(positions)
     if again or at is None:
         steps = list(_all(lineage.whole(), lineage.head))
+        if again:
+            steps = _resetting(steps, lineage.head, done.resets or 0, anew=anew)
     else:
         steps = list(_new(lineage.since(at), lineage.head))
     # The same news has the same name, and is known if it comes twice; a replay is to look at silver each time.
     named = f"again/{uuid.uuid4()}" if again else "new"
     for number, step in enumerate(steps):
         _apply(job, step, done, f"{named}/{lineage.head}/{number}")
+
+
+def refine_since(job: TableJob, done: Refined, since_ms: int) -> None:
+    """Apply what bronze's commits brought from a time on, by the clocks of their writers; silver's position stays.
+
+    Raises:
+        As :func:`refine`.
+    """
+    lineage = job.lineage
+    lineage.look()
+    silver = job.silver.refresh()
+    done.position = silver.positions().get(lineage.position_name)
+    named = f"again/{uuid.uuid4()}"
+    for number, step in enumerate(_new(lineage.from_time(since_ms), lineage.head)):
+        _apply(job, replace(step, to=None), done, f"{named}/{number}")
+
+
+def is_under_way(positions: Mapping[str, int]) -> bool:
+    """Whether silver is being made anew, or that broke off."""
+    return positions.get(RESET, 0) % 2 == 1
+
+
+def _resetting(steps: Sequence[_Step], head: int, resets: int, *, anew: bool) -> list[_Step]:
+    """Steps through all of bronze; between the first of several that begin anew and the last, :data:`RESET` is odd."""
+    found = list(steps)
+    if anew and not found:
+        found = [_Step((), head if head >= 0 else None)]
+    if anew:
+        found[0] = replace(
+            found[0], anew=True, resets=resets + 1 if len(found) > 1 and not resets % 2 else None
+        )
+        resets = found[0].resets or resets
+    if found and resets % 2:
+        found[-1] = replace(found[-1], resets=resets + 1)
+    return found
 
 
 def _all(files: Sequence[DataFile], head: int) -> Iterator[_Step]:
@@ -117,7 +166,9 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
     rows = _put_aside(job, rows, batch, done)
     changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
     changes, truncates = with_truncates(changes, rows, reload=job.config.reload)
-    moved = None if step.to is None else {name: (done.position, step.to)}
+    moved = {name: (done.position, step.to)} if step.to is not None else {}
+    if step.resets is not None:
+        moved[RESET] = (done.resets, step.resets)
     key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
     receipt = job.silver.apply_changes(
         changes,
@@ -125,11 +176,12 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
         sequence_by=SEQUENCE,
         delete_when=_DELETE,
         truncate_when=_TRUNCATE,
+        full_refresh=step.anew,
         all_late="count",
         check=partial(check_result, rules=job.config.quality.result, name=job.name),
         key=key,
         properties={"medallion.rows": str(rows.num_rows), "medallion.split": str(split + truncates)},
-        positions=moved,
+        positions=moved or None,
     )
     counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
     if sum(counts.values()) != rows.num_rows + split + truncates:
@@ -142,6 +194,8 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
     done.split += split + truncates
     if step.to is not None:
         done.position = step.to
+    if step.resets is not None:
+        done.resets = step.resets
     for what, count in counts.items():
         done.changes[what] = done.changes.get(what, 0) + count
 

@@ -1,0 +1,127 @@
+"""Silver is made anew from bronze, or takes bronze again from a time on, by commands that are safe beside a running job."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import safewrite as sw
+from bench.medallion.lab import Lab, lab
+from safewrite.cli.app import app
+from safewrite.medallion import Pipeline, refining, verify
+
+NAME = "shop.t00"
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+    made = lab(tmp_path, request.param)
+    made.begin()
+    for table in made.tables:
+        made.dms.deliver_held(table)
+    made.run()
+    return made
+
+
+def silver(job: Lab) -> sw.Table:
+    return sw.open(
+        job.address("silver", NAME), catalog=job.catalog if job.table_format == "iceberg" else None
+    )
+
+
+def command(job: Lab, *arguments: str) -> Any:
+    return CliRunner().invoke(
+        app, ["medallion", arguments[0], "--config", str(job.write_config()), "--table", NAME, *arguments[1:]]
+    )
+
+
+def spoil(job: Lab) -> None:
+    """As a bad rule or a by-hand repair does: replays pass over what they think that silver has."""
+    first = job.read("silver", NAME).slice(0, 1).to_pylist()[0]
+    wrong = {**first, "_epoch": 99, "name": "wrong"}
+    keys = Pipeline(job.config).config.tables[NAME].keys
+    silver(job).apply_changes([wrong], keys=keys, sequence_by=["_epoch", "_seq"])
+
+
+def test_a_reset_makes_silver_what_bronze_says(job: Lab) -> None:
+    spoil(job)
+    assert job.wrong()
+    assert Pipeline(job.config).replay([NAME]).ok
+    assert job.wrong(), "a replay passes over what is older"
+    done = command(job, "reset")
+    assert done.exit_code == 0, done.output
+    assert job.wrong() == {}
+    assert Pipeline(job.config).run().tables[0].refined.rows == 0
+    job.go_on()
+    job.run()
+    assert job.wrong() == {}
+    assert verify(Pipeline(job.config))[0].clean
+
+
+def test_a_reset_that_breaks_off_is_ended_by_the_next_run(job: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.go_on()
+    job.run()
+    spoil(job)
+    monkeypatch.setattr(refining, "ROWS_MAX", 1)  # a commit for each file of bronze
+    own, begun = refining._apply, []
+
+    def breaks_off(*given: Any) -> None:
+        if begun:
+            raise KeyboardInterrupt
+        begun.append(given)
+        own(*given)
+
+    monkeypatch.setattr(refining, "_apply", breaks_off)
+    with pytest.raises(KeyboardInterrupt):
+        Pipeline(job.config).reset([NAME])
+    assert silver(job).positions()["reset"] == 1
+    (audit,) = verify(Pipeline(job.config))
+    assert audit.behind == audit.bronze_rows, "silver lacks rows, and says so"
+    monkeypatch.setattr(refining, "_apply", own)
+    assert Pipeline(job.config).run().ok
+    assert (job.wrong(), silver(job).positions()["reset"]) == ({}, 2)
+    assert Pipeline(job.config).reset([NAME]).ok
+    assert (job.wrong(), silver(job).positions()["reset"]) == ({}, 4)
+
+
+def test_a_run_beside_a_reset_harms_nothing(job: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run lands and takes what is new, once before the reset's first commit and once after it."""
+    spoil(job)
+    monkeypatch.setattr(refining, "ROWS_MAX", 1)
+    own, calls = refining._apply, []
+
+    def beside(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) in {1, 3}:
+            job.go_on()
+            assert Pipeline(job.config).run().ok
+        own(*given)
+
+    monkeypatch.setattr(refining, "_apply", beside)
+    assert Pipeline(job.config).reset([NAME]).ok
+    monkeypatch.setattr(refining, "_apply", own)
+    job.run()
+    assert job.wrong() == {}
+    assert verify(Pipeline(job.config))[0].clean
+
+
+def test_a_replay_from_a_time_takes_what_came_since(job: Lab) -> None:
+    time.sleep(0.002)  # the clock of the next commits is past this one
+    since = dt.datetime.now(dt.UTC)
+    before = job.read("bronze", NAME).num_rows
+    job.go_on()
+    job.run()
+    (one,) = Pipeline(job.config).replay([NAME], since=since).tables
+    assert one.refined.rows == job.read("bronze", NAME).num_rows - before > 0
+    assert not one.refined.changes["inserted"]
+    done = command(job, "replay", "--since", "2999-01-01", "--output", "json")
+    assert (done.exit_code, '"rows": 0' in done.output) == (0, True), done.output
+    done = command(job, "replay", "--since", "yesterday")
+    assert done.exit_code == 2
+    assert "ISO 8601" in done.output
+    assert job.wrong() == {}
