@@ -18,6 +18,7 @@ from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
+"""How long a killer may take on a machine that has a core for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class Warm:
         request = {
             "killers": [(killer.module, killer.arguments) for killer in killers],
             "texts": dict(texts or {}),
-            "limit_s": limit_s,
+            "limit_s": limit_s * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)),
         }
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
