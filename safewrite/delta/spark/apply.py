@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from safewrite.changes.result import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of, spark_errors
 from safewrite.changes.spark.plan import FILE, SparkPlan, planned
+from safewrite.delta.data.rows import check_within
 from safewrite.delta.data.spans import spans
 from safewrite.delta.log.actions import FileKey, rows_of
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.spark.files import SparkDelta, find
 from safewrite.delta.spark.write import Place, check_counted, check_values, spark_path, whole_microseconds
 from safewrite.delta.write.apply import ApplyTransaction
-from safewrite.delta.write.overwrite import Verdict, check_rewritable
+from safewrite.delta.write.overwrite import Verdict
 from safewrite.delta.write.pruning import Pruning
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import columns, possible
@@ -73,7 +74,7 @@ class SparkApplyTransaction(ApplyTransaction):
         live = self.planned().adds
         looked = self._looked(live)
         for key in looked:
-            check_rewritable(live[key])
+            check_within(live[key])
         self.close()
         plan = self._plans.enter_context(planned(source, memory, self._rows_of(looked)))
         self.settled = plan.settled
@@ -126,9 +127,8 @@ class SparkApplyTransaction(ApplyTransaction):
     def _carry_out(self, plan: SparkPlan) -> None:
         """Write the rows that come, and those that stay of files that lose some."""
         assert self.state is not None
-        _, _, table = self._parts()
         live = self.planned().adds
-        lost = {table.key(file): len(places) for file, places in plan.goes.items()}
+        lost = self._by_key({file: len(places) for file, places in plan.goes.items()})
         totals = {key: rows_of(live[key]) for key in lost}
         if plan.cut is not None or None in totals.values():
             lost, totals = self._counted(plan, live if plan.cut is not None else lost)
@@ -138,7 +138,7 @@ class SparkApplyTransaction(ApplyTransaction):
         if lost:
             check_overwrite(self.state, rewrites=True)
         for key in lost:
-            check_rewritable(live[key])
+            check_within(live[key])
         rewritten = [key for key in lost if self.verdicts[key] is Verdict.REWRITE]
         stays = sum((totals[key] or 0) - lost[key] for key in rewritten)
         mark = (plan.mark, sorted(lost.items()))
@@ -181,18 +181,24 @@ class SparkApplyTransaction(ApplyTransaction):
         if not files:
             return {}, {}
         rows = table.rows([live[key] for key in files], FILE)
-        totals = _by_file(rows, table)
-        left = _by_file(plan.staying(rows, FILE), table)
+        totals = self._by_key(_by_file(rows))
+        left = self._by_key(_by_file(plan.staying(rows, FILE)))
         lost = {key: count - left.get(key, 0) for key, count in totals.items()}
         return {key: count for key, count in lost.items() if count}, {**totals}
 
+    def _by_key(self, counts: Mapping[str, int]) -> dict[FileKey, int]:
+        """Numbers by the live files that Spark names by their whole paths."""
+        _, _, table = self._parts()
+        live = {key[0]: key for key in self.planned().adds}
+        return {table.key(path, live): count for path, count in counts.items()}
 
-def _by_file(rows: DataFrame, table: SparkDelta) -> dict[FileKey, int]:
+
+def _by_file(rows: DataFrame) -> dict[str, int]:
     from safewrite.frames.spark.hashes import quoted
 
     with spark_errors("count the rows of files"):
         found = rows.groupBy(quoted(FILE)).count().collect()
-    return {table.key(row[0]): int(row[1]) for row in found}
+    return {row[0]: int(row[1]) for row in found}
 
 
 # --- from a frame to a transaction ----------------------------------------------------------------------

@@ -24,14 +24,13 @@ from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes, Spec
 from safewrite.changes.result import check_accounts
 from safewrite.changes.touched import Hits, Touched, wanted
+from safewrite.delta.data.rows import check_within, damaged
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.known import KnownFiles
 from safewrite.delta.write.overwrite import (
     OverwriteTransaction,
     Verdict,
-    check_rewritable,
-    damaged,
 )
 from safewrite.delta.write.pruning import Pruning
 from safewrite.delta.write.row_files import RowFilesTransaction, size_of
@@ -249,7 +248,8 @@ class ApplyTransaction(RowFilesTransaction):
         pruning = Pruning(keys, self.state.partition_by, self.state.schema)
         new = [key for key in touched.unseen(live, memory) if pruning.may_hold(live[key])]
         for key in new:
-            check_rewritable(live[key])
+            check_within(live[key])
+        yield from self.vectors.fetch([live[key] for key in new], self.limits)
         some_at_once = windows(
             new, lambda key: size_of(live[key]), files=_LOOKED_AT_ONCE, bytes_max=_LOOKED_BYTES
         )
@@ -275,7 +275,8 @@ class ApplyTransaction(RowFilesTransaction):
         if losing:
             check_overwrite(self.state, rewrites=True)
         for key in losing:
-            check_rewritable(live[key])
+            check_within(live[key])
+        yield from self.vectors.fetch([live[key] for key in losing], self.limits)
         yield from self._make([key for key in losing if touched.mark(key) not in self._made], touched)
         staged: list[StagedFile] = []
         for key in losing:

@@ -11,20 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
+from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, without
 from safewrite.delta.data.spans import spans
 from safewrite.delta.log import indexing
-from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of, stats_of
+from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.staging import StagedFile, recheck, stage
 from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.vector_files import Vectors
 from safewrite.delta.write.write import (
     Done,
     is_of_another,
@@ -34,12 +36,9 @@ from safewrite.delta.write.write import (
 from safewrite.errors import (
     ConflictError,
     InternalError,
-    Kind,
-    StorageError,
-    UnsupportedTableError,
 )
 from safewrite.frames import Prepared, prepare
-from safewrite.frames.predicate import Predicate, columns, partition_value, possible, truths
+from safewrite.frames.predicate import Predicate, columns, partition_value, possible
 from safewrite.frames.replace_where import EVERYTHING, digest
 from safewrite.operation import keyed_until_landed
 from safewrite.protocol import keys
@@ -48,11 +47,6 @@ from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch_one
 from safewrite.texts import shortened
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
-    from safewrite.delta.log.snapshot import Snapshot
 
 
 class Verdict(Enum):
@@ -72,6 +66,7 @@ class OverwriteTransaction(Transaction):
     mode: str = "Overwrite"
     rewritten: tuple[StagedFile, ...] = ()
     active: LogReplay | None = None
+    vectors: Vectors = field(default_factory=Vectors)
     verdicts: dict[FileKey, Verdict] = field(default_factory=dict, repr=False)
     kept: dict[FileKey, int] = field(default_factory=dict, repr=False)
     """How many rows stay of each file that is rewritten."""
@@ -125,7 +120,7 @@ class OverwriteTransaction(Transaction):
 
         Raises:
             UnsupportedTableError: append-only, or a file that cannot be rewritten without loss.
-            StorageError: no answer, or a data file that is not what the log says.
+            StorageError: no answer, or a data file or deletion vector that is not what the log says.
         """
         assert self.state is not None
         check_overwrite(self.state)
@@ -134,7 +129,8 @@ class OverwriteTransaction(Transaction):
         if undecided:
             check_overwrite(self.state, rewrites=True)
         for key in undecided:
-            check_rewritable(self.active.adds[key])
+            check_within(self.active.adds[key])
+        yield from self.vectors.fetch([self.active.adds[key] for key in undecided], self.limits)
         staged: list[StagedFile] = []
         for number, key in enumerate(undecided):
             verdict, files = yield from self._rewrite(self.active.adds[key], number)
@@ -196,12 +192,13 @@ class OverwriteTransaction(Transaction):
         state = self.state
         assert state is not None
         path = unquote(add["path"])
-        rows, footer = read_rows((yield from self.body_of(add)), add, state)
-        kept = _kept(rows, self.constants(add), self.predicate, self._schema_after())
-        if kept.num_rows == rows.rows:
+        rows, footer = read_rows((yield from self.body_of(add)), add, state, None, self.vectors.of(add))
+        goes = matching(rows, self.constants(add), self.predicate, self._schema_after())
+        if not goes.any():
             return Verdict.KEEP, ()
-        if kept.num_rows == 0:
+        if goes.all():
             return Verdict.REMOVE, ()
+        kept = without(rows, goes)
         check_calendar(footer, kept, path)
         self.kept[file_key(add)] = kept.num_rows
         return Verdict.REWRITE, self.remainder(add, prepare(kept, rows.schema, named=False), number)
@@ -268,87 +265,6 @@ def removal(add: Action, deletion_timestamp_ms: int) -> dict[str, Any]:
             **{name: add[name] for name in names if add.get(name) is not None},
         }
     }
-
-
-# --- rows ---------------------------------------------------------------------------------------------
-def check_rewritable(add: Action) -> None:
-    """Refuse a file that cannot be rewritten without loss.
-
-    Raises:
-        UnsupportedTableError: it has a deletion vector, or is another table's.
-    """
-    path = add["path"]
-    if add.get("deletionVector"):
-        raise UnsupportedTableError(
-            f"{path} has a deletion vector (feature deletionVectors), and this write would have to rewrite it. Nothing was "
-            "written. Name whole partitions, or purge the vectors first (Spark: REORG TABLE ... APPLY (PURGE))."
-        )
-    if "://" in path or path.startswith(("/", "file:")):
-        raise UnsupportedTableError(
-            f"{path} lies outside the table (a shallow clone), and this write would have to rewrite it. Nothing was written."
-        )
-
-
-def read_rows(
-    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None = None
-) -> tuple[Prepared, pq.FileMetaData]:
-    """The rows of a data file under the table's schema, without partition columns, and its footer.
-
-    ``names`` are the columns to be read, if not all.  One thread decodes: several files are read side by side.
-    """
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    asked = {*(state.schema.names if names is None else names)} - {*state.partition_by}
-    schema = pa.schema([f for f in state.schema if f.name in asked])
-    try:
-        file = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
-        table = file.read(None if names is None else schema.names, use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise damaged(add["path"], str(error)) from error
-    said, count = stats_of(add).get("numRecords"), file.metadata.num_rows
-    if isinstance(said, int) and said != count:
-        raise damaged(add["path"], f"it holds {count} rows, not {said}")
-    # Columns that were added to the table later are missing in the file and read as NULL.
-    table = table.select([name for name in schema.names if name in table.column_names])
-    for at, name in enumerate(table.column_names):
-        wanted, has = schema.field(name).type, table.schema.field(at).type
-        if pa.types.is_timestamp(wanted) and wanted.tz and pa.types.is_timestamp(has) and has.tz is None:
-            # INT96, as Spark writes instants: Parquet keeps no zone there, and it is UTC.
-            table = table.set_column(at, name, pc.assume_timezone(table.column(at), "UTC"))
-        elif pa.types.is_timestamp(wanted) and pa.types.is_date(has):
-            # The column was a date when the file was written (typeWidening), which is its midnight now.
-            table = table.set_column(at, name, table.column(at).cast(wanted))
-    if not table.column_names:
-        first = (
-            schema[0] if schema.names else next(f for f in state.schema if f.name not in state.partition_by)
-        )
-        schema = schema if schema.names else pa.schema([first.with_nullable(True)])
-        table = pa.table({first.name: pa.nulls(count, first.type)})
-    return prepare(table, schema, schema_mode="merge", named=False), file.metadata
-
-
-def _kept(rows: Prepared, constants: dict[str, Any], predicate: Predicate, schema: pa.Schema) -> pa.Table:
-    import pyarrow.compute as pc
-
-    kept = [rows.schema.empty_table()]
-    for piece in rows.tables():
-        whole = piece
-        for name, value in constants.items():
-            column = pa.repeat(pa.scalar(value, schema.field(name).type), piece.num_rows)
-            whole = whole.append_column(name, column)
-        matching = pc.fill_null(truths(predicate, whole), False)
-        kept.append(piece.filter(pc.invert(matching)))
-    return pa.concat_tables(kept)
-
-
-def damaged(path: str, why: str) -> StorageError:
-    """The error for a data file that is not what the log says."""
-    return StorageError(
-        f"Data file {path} is not what the log says: {why}. Nothing was committed. "
-        "Run `safewrite doctor` on the table.",
-        kind=Kind.DATA_FILE_DAMAGED,
-    )
 
 
 # --- one overwrite --------------------------------------------------------------------------------------

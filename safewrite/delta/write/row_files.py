@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from safewrite.changes.reading import loose
 from safewrite.changes.touched import Touched, filtered
+from safewrite.delta.data.rows import damaged, read_rows
 from safewrite.delta.log.actions import Action, FileKey
-from safewrite.delta.write.overwrite import OverwriteTransaction, Verdict, damaged, read_rows
+from safewrite.delta.write.overwrite import OverwriteTransaction, Verdict
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.frames import prepare
 from safewrite.frames.predicate import partition_value
@@ -70,7 +71,7 @@ class RowFilesTransaction(OverwriteTransaction):
     ) -> tuple[pa.Table, pq.FileMetaData]:
         """The live rows of a file with all of the table's columns, or with some."""
         assert self.state is not None
-        rows, footer = read_rows(body, add, self.state, names)
+        rows, footer = read_rows(body, add, self.state, names, self.vectors.of(add))
         wide = loose(self.state.schema)
         if names is not None:
             wide = pa.schema([wide.field(name) for name in names])
