@@ -1,7 +1,7 @@
 """Applies changes by key and sequence in one commit: rows, and what must be remembered of those that went.
 
 Copy-on-write: files that hold keys of the batch are rewritten without their old rows, and the new rows go into files of
-their own.  After any commit in between that touches files the plan is made anew before the next try, within the writer's
+their own; where the table wants deletion vectors these take the old rows away instead.  After any commit in between that touches files the plan is made anew before the next try, within the writer's
 turn where there is one, so two writers never insert one key twice (C9); data files never change, so only new ones are read.
 The memory of deleted keys is an immutable file that a ``txn`` action names: checkpoints keep it, and no reader or
 writer needs a table feature for it.
@@ -34,7 +34,7 @@ from safewrite.delta.write.overwrite import (
 )
 from safewrite.delta.write.pruning import Pruning
 from safewrite.delta.write.row_files import RowFilesTransaction, size_of
-from safewrite.delta.write.staging import StagedFile, stage
+from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
@@ -114,14 +114,15 @@ class ApplyTransaction(RowFilesTransaction):
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for MERGE."""
         assert self.settled is not None
-        counts = self.settled.decision.counts
+        counts, files = self.settled.decision.counts, self.file_metrics()
         return {
             "numSourceRows": counts.changes,
             "numTargetRowsInserted": counts.inserted,
             "numTargetRowsUpdated": counts.updated,
             "numTargetRowsDeleted": counts.deleted,
             "numTargetFilesAdded": len(self.files) + len(self.rewritten),
-            "numTargetFilesRemoved": len(self.replaced()),
+            "numTargetFilesRemoved": files.pop("numRemovedFiles"),
+            **{f"numTarget{name.removeprefix('num')}": number for name, number in files.items()},
         }
 
     def _txns(self, version: int) -> list[Action]:
@@ -267,7 +268,7 @@ class ApplyTransaction(RowFilesTransaction):
 
     # --- what goes --------------------------------------------------------------------------------
     def _replace(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
-        """Rewrite the files that lose rows."""
+        """Take rows out of the files that lose some."""
         assert self.state is not None
         live = self.planned().adds
         self.verdicts = dict.fromkeys(live, Verdict.KEEP)
@@ -277,12 +278,7 @@ class ApplyTransaction(RowFilesTransaction):
         for key in losing:
             check_within(live[key])
         yield from self.vectors.fetch([live[key] for key in losing], self.limits)
-        yield from self._make([key for key in losing if touched.mark(key) not in self._made], touched)
-        staged: list[StagedFile] = []
-        for key in losing:
-            self.verdicts[key], files, self.kept[key] = self._made[touched.mark(key)]
-            staged += files
-        self.rewritten = tuple(staged)
+        yield from self._take_out(losing, touched)
 
     # --- what others wrote --------------------------------------------------------------------------
     def check_conflict(self, version: int, commit: Commit) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 
 from safewrite.delta.data.calendar import check_calendar
@@ -22,11 +23,11 @@ from safewrite.delta.data.rows import check_within, damaged, matching, read_rows
 from safewrite.delta.data.spans import spans
 from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
-from safewrite.delta.log.features import check_overwrite
+from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.staging import StagedFile, recheck, stage
 from safewrite.delta.write.transaction import Transaction, Write
-from safewrite.delta.write.vector_files import Vectors
+from safewrite.delta.write.vector_files import Vectors, marked
 from safewrite.delta.write.write import (
     Done,
     is_of_another,
@@ -46,7 +47,11 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch_one
+from safewrite.protocol.staging import check
 from safewrite.texts import shortened
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
 
 
 class Verdict(Enum):
@@ -55,6 +60,8 @@ class Verdict(Enum):
     KEEP = "keep"
     REMOVE = "remove"
     REWRITE = "rewrite"
+    MARK = "mark"
+    """Its deletion vector takes rows away; the file stays."""
 
 
 @dataclass
@@ -69,16 +76,23 @@ class OverwriteTransaction(Transaction):
     vectors: Vectors = field(default_factory=Vectors)
     verdicts: dict[FileKey, Verdict] = field(default_factory=dict, repr=False)
     kept: dict[FileKey, int] = field(default_factory=dict, repr=False)
-    """How many rows stay of each file that is rewritten."""
+    """How many rows stay of each file that is rewritten, or gets another deletion vector."""
+    marked: dict[FileKey, Action] = field(default_factory=dict, repr=False)
+    """The ``add`` of each file that gets another deletion vector."""
 
     # --- what is written ------------------------------------------------------------------------
     def file_actions(self) -> list[dict[str, Any]]:
-        """``add`` actions of the new rows and of rewritten files, ``remove`` actions of what they replace."""
+        """``add`` actions of the new rows and of files in place of others, ``remove`` actions of what they replace."""
         removes = [removal(add, self.timestamp_ms) for add in self.replaced()]
-        return [file.action for file in (*self.files, *self.rewritten)] + removes
+        marked = [{"add": self.marked[key]} for key in self.planned().adds if self.marks(key)]
+        return [file.action for file in (*self.files, *self.rewritten)] + marked + removes
+
+    def marks(self, key: FileKey) -> bool:
+        """Whether a live file stays under another deletion vector."""
+        return self.verdicts[key] is Verdict.MARK
 
     def replaced(self) -> list[Action]:
-        """The live files that this commit removes."""
+        """The live files that this commit removes; one whose vector changes is another logical file afterwards."""
         live = self.planned().adds.items()
         return [add for key, add in live if self.verdicts[key] is not Verdict.KEEP]
 
@@ -87,17 +101,33 @@ class OverwriteTransaction(Transaction):
         counts = [rows_of(add) for add in self.replaced()]
         if None in counts:
             return None
-        return sum(count for count in counts if count is not None) - sum(file.rows for file in self.rewritten)
+        stay = sum(file.rows for file in self.rewritten)
+        stay += sum(self.kept[key] for key in self.planned().adds if self.marks(key))
+        return sum(count for count in counts if count is not None) - stay
 
     def kept_rows(self) -> int | None:
         """How many rows of replaced files the new files have, by the plan."""
-        return sum(self.kept[key] for key, verdict in self.verdicts.items() if verdict is Verdict.REWRITE)
+        stay = (Verdict.REWRITE, Verdict.MARK)
+        return sum(self.kept[key] for key, verdict in self.verdicts.items() if verdict in stay)
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for replaceWhere, without numbers that were not counted."""
         counted = self.removed_rows()
         rows = {} if counted is None else {"numDeletedRows": counted}
-        return {**super().metrics(), "numRemovedFiles": len(self.replaced()), **rows}
+        return {**super().metrics(), **self.file_metrics(), **rows}
+
+    def file_metrics(self) -> dict[str, int]:
+        """How many files go, and how many get a deletion vector, as Spark names them."""
+        marked = [key for key in self.planned().adds if self.marks(key)]
+        removed = {"numRemovedFiles": len(self.replaced()) - len(marked)}
+        if not marked:
+            return removed
+        updated = sum(1 for _, vector in marked if vector is not None)
+        return removed | {
+            "numDeletionVectorsAdded": len(marked),
+            "numDeletionVectorsRemoved": updated,
+            "numDeletionVectorsUpdated": updated,
+        }
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
@@ -113,6 +143,7 @@ class OverwriteTransaction(Transaction):
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
         yield from recheck((*self.files, *self.rewritten), self.limits)
+        yield from check(self.vectors.marks(self.marked.values()), self.limits)
 
     # --- the plan ---------------------------------------------------------------------------------
     def plan(self) -> Generator[Effect, Outcome, None]:
@@ -132,11 +163,14 @@ class OverwriteTransaction(Transaction):
             check_within(self.active.adds[key])
         yield from self.vectors.fetch([self.active.adds[key] for key in undecided], self.limits)
         staged: list[StagedFile] = []
+        wider: dict[FileKey, BitMap64] = {}
         for number, key in enumerate(undecided):
-            verdict, files = yield from self._rewrite(self.active.adds[key], number)
+            verdict, files = yield from self._rewrite(self.active.adds[key], number, wider)
             self.verdicts[key] = verdict
             staged += yield from stage(files, self.timestamp_ms, self.limits)
         self.rewritten = tuple(staged)
+        stored = yield from self.vectors.store(wider, self.limits)
+        self.marked = {key: marked(self.active.adds[key], vector) for key, vector in stored.items()}
 
     def _undecided(self) -> list[FileKey]:
         """Decide by partition values and statistics; returns the files whose rows must be looked at."""
@@ -187,20 +221,29 @@ class OverwriteTransaction(Transaction):
         return self.active
 
     def _rewrite(
-        self, add: Action, number: int
+        self, add: Action, number: int, wider: dict[FileKey, BitMap64]
     ) -> Generator[Effect, Outcome, tuple[Verdict, Iterable[DataFile]]]:
+        """Look through a file: what becomes of it, and the files of its other rows or its next vector."""
         state = self.state
         assert state is not None
-        path = unquote(add["path"])
-        rows, footer = read_rows((yield from self.body_of(add)), add, state, None, self.vectors.of(add))
+        body, gone, marks = (yield from self.body_of(add)), self.vectors.of(add), marks_rows(state)
+        names = sorted(columns(self.predicate) & {*state.schema.names}) if marks else None
+        rows, footer = read_rows(body, add, state, names, gone)
         goes = matching(rows, self.constants(add), self.predicate, self._schema_after())
         if not goes.any():
             return Verdict.KEEP, ()
         if goes.all():
             return Verdict.REMOVE, ()
+        key, places = file_key(add), np.flatnonzero(goes)
+        self.kept[key] = len(goes) - len(places)
+        if marks:
+            vector = self.vectors.widened(add, places)
+            if vector is not None:
+                wider[key] = vector
+                return Verdict.MARK, ()
+            rows, footer = read_rows(body, add, state, None, gone)
         kept = without(rows, goes)
-        check_calendar(footer, kept, path)
-        self.kept[file_key(add)] = kept.num_rows
+        check_calendar(footer, kept, unquote(add["path"]))
         return Verdict.REWRITE, self.remainder(add, prepare(kept, rows.schema, named=False), number)
 
     def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:
@@ -242,9 +285,8 @@ class OverwriteTransaction(Transaction):
         self.active = self.planned().advance(version, commit)
         undecided = self._undecided()
         live = self.active.adds
-        gone = [
-            key for key, verdict in self.verdicts.items() if verdict is Verdict.REWRITE and key not in live
-        ]
+        partly = (Verdict.REWRITE, Verdict.MARK)
+        gone = [key for key, verdict in self.verdicts.items() if verdict in partly and key not in live]
         if undecided or gone:
             raise ConflictError(
                 f"Version {version} added or removed files whose rows this write must look at. Nothing was "

@@ -1,20 +1,42 @@
-"""Fetches the deletion vectors of live files, and stores new ones."""
+"""Fetches the deletion vectors of live files, and stores those of a commit."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+import uuid
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from safewrite.delta.data.rows import unreadable
-from safewrite.delta.data.vectors import VectorError, decoded, path_of
-from safewrite.delta.log.actions import Action, FileKey, file_key
+import numpy as np
+
+from safewrite.changes.positions import Numbers
+from safewrite.delta.data import vectors
+from safewrite.delta.data.rows import live_rows, unreadable
+from safewrite.delta.data.stats import wide
+from safewrite.delta.data.vectors import VectorError
+from safewrite.delta.log.actions import Action, FileKey, file_key, stats_of
+from safewrite.protocol import staging
 from safewrite.protocol.ask import Limits
-from safewrite.protocol.effects import Effect, Get, Missing, Outcome
+from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch
+from safewrite.protocol.staging import TAIL_BYTES_MAX, Mark
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
+
+GONE_MAX = 0.5
+"""A file of which more rows would be gone is rewritten: readers would read more of what is not there than of what is."""
+_KEPT = (
+    "path",
+    "partitionValues",
+    "size",
+    "modificationTime",
+    "stats",
+    "tags",
+    "baseRowId",
+    "defaultRowCommitVersion",
+    "clusteringProvider",
+)
 
 
 @dataclass
@@ -26,6 +48,8 @@ class Vectors:
 
     root: str = ""
     _known: dict[FileKey, BitMap64] = field(default_factory=dict, repr=False)
+    _stored: dict[str, Mark] = field(default_factory=dict, repr=False)
+    """Files of vectors that were uploaded, by path."""
 
     def fetch(self, adds: Iterable[Action], limits: Limits) -> Generator[Effect, Outcome, None]:
         """Make the vectors of these files known; files that hold many are fetched once.
@@ -47,7 +71,7 @@ class Vectors:
             body = None if answer is None else answer.value
             assert body is None or isinstance(body, bytes)
             try:
-                self._known[file_key(add)] = decoded(add["deletionVector"], body)
+                self._known[file_key(add)] = vectors.decoded(add["deletionVector"], body)
             except VectorError as error:
                 raise unreadable(add["path"], str(error)) from error
 
@@ -57,6 +81,56 @@ class Vectors:
 
     def _path_of(self, add: Action) -> str | None:
         try:
-            return path_of(add["deletionVector"], self.root)
+            return vectors.path_of(add["deletionVector"], self.root)
         except VectorError as error:
             raise unreadable(add["path"], str(error)) from error
+
+    # --- new ones -----------------------------------------------------------------------------------
+    def widened(self, add: Action, places: Numbers) -> BitMap64 | None:
+        """The vector that takes more rows away: those at ``places`` among the live ones.
+
+        None where the file had better be rewritten, or does not say how many rows it has, as one with a vector must.
+        """
+        rows, gone = stats_of(add).get("numRecords"), self.of(add)
+        if type(rows) is not int:
+            return None
+        if gone is not None:
+            places = np.flatnonzero(live_rows(add["path"], gone, rows))[places]
+        vector = vectors.bitmap(places)
+        if gone is not None:
+            vector |= gone
+        return vector if len(vector) <= GONE_MAX * rows else None
+
+    def store(
+        self, wider: Mapping[FileKey, BitMap64], limits: Limits
+    ) -> Generator[Effect, Outcome, dict[FileKey, Action]]:
+        """Store vectors, all but the smallest in one new file; the answer is how the log names each.
+
+        Raises:
+            StorageError: the upload failed for good.
+        """
+        encoded = {key: (vectors.serialized(vector), len(vector)) for key, vector in wider.items()}
+        small = {key: one for key, one in encoded.items() if len(one[0]) <= vectors.INLINE_BYTES}
+        large = {key: one for key, one in encoded.items() if key not in small}
+        named = {key: vectors.inline(*one) for key, one in small.items()}
+        if large:
+            drawn = yield NewId(name="vectors.id")
+            assert isinstance(drawn, Ok)
+            name = uuid.UUID(str(drawn.value))
+            body, described = vectors.file_of([*large.values()], name)
+            path = vectors.file_name(name)
+            yield from staging.upload([(path, body)], limits)
+            self._stored[path] = Mark.of(path, len(body), body[-TAIL_BYTES_MAX:])
+            named |= dict(zip(large, described, strict=True))
+        return named
+
+    def marks(self, adds: Iterable[Action]) -> list[Mark]:
+        """What the uploaded files must look like that the vectors of these files are in."""
+        paths = dict.fromkeys(self._path_of(add) for add in adds)
+        return [self._stored[path] for path in paths if path in self._stored]
+
+
+def marked(add: Action, vector: Action) -> Action:
+    """The ``add`` of a file under another vector; its statistics are bounds that need not be reached any more."""
+    kept = {name: add[name] for name in _KEPT if add.get(name) is not None}
+    return {**kept, "stats": wide(add["stats"]), "dataChange": True, "deletionVector": dict(vector)}
