@@ -50,7 +50,7 @@ def vector(lake: Lake, stored: str) -> dict[str, Any]:
     """The descriptor of a vector of six rows, whose file is there if it has one."""
     data = vectors.serialized(vectors.bitmap(np.array(GONE)))
     if stored == "i":
-        return vectors.inline(data, len(GONE))
+        return inline(data, len(GONE))
     name = uuid.UUID(int=7)
     other = vectors.serialized(vectors.bitmap(np.arange(9)))
     body, (_, ours) = vectors.file_of([(other, 9), (data, len(GONE))], name)
@@ -61,6 +61,12 @@ def vector(lake: Lake, stored: str) -> dict[str, Any]:
     if stored == "p":
         return {**ours, "storageType": "p", "pathOrInlineDv": path.as_uri()}
     return {**ours, "pathOrInlineDv": folder.rstrip("/") + ours["pathOrInlineDv"]}
+
+
+def inline(data: bytes, rows: int) -> dict[str, Any]:
+    """The descriptor of a vector that the log itself holds."""
+    text = vectors.z85(data + bytes(-len(data) % 4))
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": rows}
 
 
 def commit(lake: Lake, *actions: dict[str, Any]) -> None:
@@ -220,7 +226,7 @@ def test_a_vector_of_another_file_is_refused(tmp_path: Path) -> None:
     data = vectors.serialized(vectors.bitmap(np.array([40])))
     commit(
         lake,
-        {"add": {**add, "deletionVector": vectors.inline(data, 1)}},
+        {"add": {**add, "deletionVector": inline(data, 1)}},
         {"remove": {**add, "dataChange": True}},
     )
     with pytest.raises(sw.StorageError, match="names row 40 of 40"):
@@ -265,7 +271,7 @@ def test_a_commit_that_gave_a_file_another_vector_is_not_found_by_the_file_alone
         actions.parse(path.read_bytes(), v)
         for v, path in enumerate(sorted(Path(lake.uri, "_delta_log").glob("*.json")))
     ]
-    vector = vectors.inline(vectors.serialized(vectors.bitmap(np.arange(9))), 9)
+    vector = inline(vectors.serialized(vectors.bitmap(np.arange(9))), 9)
     lost = actions.parse(json.dumps({"add": {**add, "deletionVector": vector}}).encode(), 3)
     assert not LogIndex(log).holds(lost)
     assert LogIndex(log).holds(log[2])

@@ -291,7 +291,7 @@ def test_a_file_whose_deletion_vector_cannot_be_read_is_only_removed_whole(table
         {"add": {**add, "deletionVector": vector}}, {"remove": {"path": add["path"], "dataChange": True}}
     )
     before = dict(table.blobs)
-    with pytest.raises(StorageError, match="deletion vector of data file .* cannot be read") as caught:
+    with pytest.raises(StorageError, match=r"deletion vector of data file .* cannot be read") as caught:
         do(table, rows(), "n > 0")
     assert caught.value.kind is Kind.DATA_FILE_DAMAGED
     assert table.blobs == before

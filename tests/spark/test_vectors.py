@@ -84,7 +84,7 @@ def test_files_whose_rows_spark_took_away_are_changed_by_both_engines(table: Cha
 
 
 def test_vectors_that_safewrite_writes_are_read_and_widened_by_spark(table: ChangedTable) -> None:
-    """In the log and in files; Spark's DELETE, MERGE and OPTIMIZE go on from them, and a checkpoint and VACUUM keep them."""
+    """Spark's DELETE, MERGE and OPTIMIZE go on from them, and a checkpoint and VACUUM keep them."""
     where = f"delta.`{table.name}`"
     wanted = {one.key: one.row for one in FIRST} | {(a, "x"): f"row {a}" for a in range(1000, 3000)}
     apply(table.open(), [up((1, 0), f"row {a}", (a, "x")) for a in range(1000, 3000)])

@@ -1,6 +1,7 @@
 """Encodes and decodes deletion vectors: which rows of a data file are gone (PROTOCOL.md, "Deletion Vectors").
 
-A vector is a 64-bit roaring bitmap of row numbers.  It stands in the log itself, or with others in a file of the table.
+A vector is a 64-bit roaring bitmap of row numbers.  It stands with others in a file of the table, or in the log itself: such
+are read and not written, for VACUUM of Spark's Delta (4.4.0) fails on them.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 MAGIC = 1681511377
 """Begins a vector: "portable" roaring bitmaps.  Nothing writes the other form, 1681511376, which most readers refuse."""
 FILE_VERSION = 1
-INLINE_BYTES = 128
-"""Vectors up to this size stand in the log: some 40 rows here and there, which are not worth a request."""
 _UUID_CHARS = 20
 _WORD = 4
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -171,6 +170,11 @@ def _decoded_text(text: str) -> bytes:
     return base64.b85decode(text.translate(_FROM_Z85))
 
 
+def z85(data: bytes) -> str:
+    """Base85 as Delta writes it, of whole words of four bytes."""
+    return base64.b85encode(data).decode().translate(_TO_Z85)
+
+
 # --- encoding --------------------------------------------------------------------------------------------
 def serialized(gone: BitMap64) -> bytes:
     """The bytes of a vector."""
@@ -179,18 +183,11 @@ def serialized(gone: BitMap64) -> bytes:
     return MAGIC.to_bytes(_WORD, "little") + small.serialize()
 
 
-def inline(data: bytes, rows: int) -> dict[str, Any]:
-    """The descriptor of a vector in the log."""
-    padded = data + bytes(-len(data) % _WORD)
-    text = base64.b85encode(padded).decode().translate(_TO_Z85)
-    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": rows}
-
-
 def file_of(vectors: Sequence[tuple[bytes, int]], name: uuid.UUID) -> tuple[bytes, list[dict[str, Any]]]:
-    """One file of many vectors, each with its number of rows; and their descriptors."""
+    """One file of many vectors, each with its number of rows, and their descriptors."""
     parts, offset = [bytes([FILE_VERSION])], 1
     described = []
-    text = base64.b85encode(name.bytes).decode().translate(_TO_Z85)
+    text = z85(name.bytes)
     for data, rows in vectors:
         where = {"storageType": "u", "pathOrInlineDv": text, "offset": offset}
         described.append({**where, "sizeInBytes": len(data), "cardinality": rows})

@@ -104,25 +104,22 @@ class Vectors:
     def store(
         self, wider: Mapping[FileKey, BitMap64], limits: Limits
     ) -> Generator[Effect, Outcome, dict[FileKey, Action]]:
-        """Store vectors, all but the smallest in one new file; the answer is how the log names each.
+        """Store vectors in one new file; the answer is how the log names each.
 
         Raises:
             StorageError: the upload failed for good.
         """
-        encoded = {key: (vectors.serialized(vector), len(vector)) for key, vector in wider.items()}
-        small = {key: one for key, one in encoded.items() if len(one[0]) <= vectors.INLINE_BYTES}
-        large = {key: one for key, one in encoded.items() if key not in small}
-        named = {key: vectors.inline(*one) for key, one in small.items()}
-        if large:
-            drawn = yield NewId(name="vectors.id")
-            assert isinstance(drawn, Ok)
-            name = uuid.UUID(str(drawn.value))
-            body, described = vectors.file_of([*large.values()], name)
-            path = vectors.file_name(name)
-            yield from staging.upload([(path, body)], limits)
-            self._stored[path] = Mark.of(path, len(body), body[-TAIL_BYTES_MAX:])
-            named |= dict(zip(large, described, strict=True))
-        return named
+        if not wider:
+            return {}
+        drawn = yield NewId(name="vectors.id")
+        assert isinstance(drawn, Ok)
+        name = uuid.UUID(str(drawn.value))
+        encoded = [(vectors.serialized(vector), len(vector)) for vector in wider.values()]
+        body, described = vectors.file_of(encoded, name)
+        path = vectors.file_name(name)
+        yield from staging.upload([(path, body)], limits)
+        self._stored[path] = Mark.of(path, len(body), body[-TAIL_BYTES_MAX:])
+        return dict(zip(wider, described, strict=True))
 
     def marks(self, adds: Iterable[Action]) -> list[Mark]:
         """What the uploaded files must look like that the vectors of these files are in."""
