@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.cdc.reading import rows_with
 from safewrite.delta.data import vectors
 from safewrite.delta.log import actions
 from safewrite.delta.maintenance.doctor import examine
@@ -23,6 +24,7 @@ from safewrite.delta.maintenance.vanished import LogIndex
 from safewrite.delta.maintenance.verify import read_rows
 from safewrite.findings import Severity
 from safewrite.testing.changes import Change
+from safewrite.testing.reading import rows_of
 from tests.changes.test_decide import down, up
 from tests.changes.test_tables import SCHEMA, Lake, apply
 
@@ -247,6 +249,15 @@ def test_without_pyroaring_the_extra_is_named(tmp_path: Path, monkeypatch: pytes
 def test_verify_reads_the_rows_that_are_left(tmp_path: Path) -> None:
     lake = marked(tmp_path, "u")
     assert read_rows(inspect_table(lake.uri), ("a", "b")) == {"a": sorted(LEFT), "b": ["x"] * len(LEFT)}
+
+
+def test_the_readers_of_change_data_jobs_and_checks_leave_deleted_rows_out(tmp_path: Path) -> None:
+    """deltalake's dataset refuses such tables, so its query engine reads them."""
+    lake = marked(tmp_path, "u")
+    table = lake.open()
+    assert sorted(rows_of(table).column("a").to_pylist()) == sorted(LEFT)
+    found = rows_with(table, ["a", "b"], [(5, "x"), (7, "x"), (8, "y")], {})
+    assert found == [{"a": 5, "b": "x", "s": 1, "t": 0, "value": "old"}]
 
 
 @pytest.mark.parametrize("deep", [False, True])

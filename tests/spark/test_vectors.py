@@ -103,7 +103,7 @@ def test_vectors_that_safewrite_writes_are_read_and_widened_by_spark(table: Chan
     assert as_spark_reads(table) == table.rows() == wanted
     with table.spark.setting("spark.databricks.delta.retentionDurationCheck.enabled", "false"):
         table.spark.run(f"VACUUM {where} RETAIN 0 HOURS")
-    assert len(list(Path(table.name).glob("deletion_vector_*.bin"))) in {1, 2}
+    assert len(list(Path(table.name).glob("deletion_vector_*.bin"))) == 1, "VACUUM knows which are in use"
     assert as_spark_reads(table) == table.rows() == wanted
     table.spark.run(
         f"MERGE INTO {where} t USING (SELECT EXPLODE(ARRAY(104L, 1003L)) AS a) s ON t.a = s.a "
