@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 MERGE_ON_READ = {"write.merge.mode": "merge-on-read"}
 MARKING = {"merge-on-read": ("iceberg", MERGE_ON_READ), "vectors": ("delta", VECTORS)}
-"""Tables whose rows are marked as gone: of Delta by Arrow's engine alone, and Spark rewrites what it touches of them."""
+"""Tables whose rows are marked as gone."""
 
 
 @pytest.fixture(params=["delta", "iceberg"])

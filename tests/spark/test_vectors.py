@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import safewrite as sw
@@ -118,6 +119,52 @@ def test_vectors_that_safewrite_writes_are_read_and_widened_by_spark(table: Chan
     table.spark.run(f"OPTIMIZE {where}")
     assert vectors(table) == []
     assert as_spark_reads(table) == table.rows() == wanted
+
+
+def test_changes_of_a_spark_frame_mark_rows_on_top_of_other_marks(table: ChangedTable) -> None:
+    """By their numbers in the file, whatever is gone of it before; a file of which most rows are gone is rewritten."""
+    wanted = {one.key: one.row for one in FIRST}
+    table.spark.run(f"DELETE FROM delta.`{table.name}` WHERE a IN (100, 101)")
+    table.open().delete("a = 102")
+    for a in (100, 101, 102):
+        del wanted[a, "x"]
+    for turn, gone in enumerate(([103, 110, 139], [104, 138], [*range(111, 125)])):
+        receipt = table.apply(
+            [down((2 + turn, 0), (a, "x")) for a in gone] + [up((2 + turn, 0), "new", (turn, "x"))]
+        )
+        for a in gone:
+            del wanted[a, "x"]
+        wanted[turn, "x"] = "new"
+        assert (receipt.changes["deleted"], receipt.removed_rows) == (len(gone), len(gone))
+        assert vectors(table) == [[6], [8], []][turn]
+        assert as_spark_reads(table) == table.rows() == wanted
+
+
+def test_rows_of_a_file_that_spark_reads_in_parts_are_marked_where_they_are(table: ChangedTable) -> None:
+    (path,) = Path(table.name).glob("part-*.parquet")
+    parts = path.with_name("parts.parquet")
+    pq.write_table(pq.read_table(path), parts, row_group_size=4, use_dictionary=False)
+    log = Path(table.name) / "_delta_log"
+    newest = max(int(one.stem) for one in log.glob("*.json"))
+    (add,) = [
+        one["add"]
+        for one in map(json.loads, (log / f"{newest:020}.json").read_text().splitlines())
+        if "add" in one
+    ]
+    actions = [
+        {"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}},
+        {"add": {**add, "path": parts.name, "size": parts.stat().st_size}},
+    ]
+    (log / f"{newest + 1:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
+    wanted = {one.key: one.row for one in FIRST}
+    with table.spark.setting("spark.sql.files.maxPartitionBytes", str(parts.stat().st_size // 6)):
+        for turn in range(2, 4):
+            gone = [98 + turn, 106 + turn, 115 + turn, 130 + turn]
+            table.apply([down((turn, 0), (a, "x")) for a in gone])
+            for a in gone:
+                del wanted[a, "x"]
+            assert vectors(table) == [4 * (turn - 1)]
+            assert as_spark_reads(table) == table.rows() == wanted
 
 
 def test_a_delete_where_goes_by_the_rows_that_are_left(table: ChangedTable) -> None:

@@ -35,8 +35,11 @@ class SparkDelta:
     snapshot: Any
     root: str
 
-    def rows(self, adds: Iterable[Action], name: str) -> DataFrame:
-        """The live rows of some files, without those that deletion vectors take away; the column ``name`` tells the file."""
+    def rows(self, adds: Iterable[Action], name: str, number: str | None = None) -> DataFrame:
+        """The live rows of some files, without those that deletion vectors take away.
+
+        The column ``name`` tells the file, the column ``number``, if given, the row's number in it.
+        """
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as f
 
@@ -47,7 +50,8 @@ class SparkDelta:
             files.add(parse.fromJson(json.dumps({"add": add})))
         listed = jvm.scala.collection.JavaConverters.asScalaBuffer(files).toList()
         made = self.log.createDataFrame(self.snapshot, listed, False, jvm.scala.Option.empty())
-        return DataFrame(made, self.session).withColumn(name, f.col("_metadata.file_path"))
+        frame = DataFrame(made, self.session).withColumn(name, f.col("_metadata.file_path"))
+        return frame if number is None else frame.withColumn(number, f.col("_metadata.row_index"))
 
     def key(self, path: str, live: Mapping[str, FileKey]) -> FileKey:
         """The file that Spark names by its whole path, among the ``live`` ones by their paths within the table."""

@@ -15,6 +15,7 @@ from safewrite.delta.data.rows import live_rows, unreadable
 from safewrite.delta.data.stats import wide
 from safewrite.delta.data.vectors import VectorError
 from safewrite.delta.log.actions import Action, FileKey, file_key, stats_of
+from safewrite.errors import InternalError
 from safewrite.protocol import staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
@@ -87,18 +88,31 @@ class Vectors:
 
     # --- new ones -----------------------------------------------------------------------------------
     def widened(self, add: Action, places: Numbers) -> BitMap64 | None:
-        """The vector that takes more rows away: those at ``places`` among the live ones.
+        """The vector that takes more rows away: those at ``places`` among the live ones; None as for :meth:`taking`."""
+        rows, gone = stats_of(add).get("numRecords"), self.of(add)
+        if gone is not None and type(rows) is int:
+            places = np.flatnonzero(live_rows(add["path"], gone, rows))[places]
+        return self.taking(add, places)
+
+    def taking(self, add: Action, numbers: Numbers) -> BitMap64 | None:
+        """The vector that takes more rows away, by their numbers in the file.
 
         None where the file had better be rewritten, or does not say how many rows it has, as one with a vector must.
+
+        Raises:
+            InternalError: a row was gone before, or there is none of that number.
         """
         rows, gone = stats_of(add).get("numRecords"), self.of(add)
         if type(rows) is not int:
             return None
-        if gone is not None:
-            places = np.flatnonzero(live_rows(add["path"], gone, rows))[places]
-        vector = vectors.bitmap(places)
+        vector = vectors.bitmap(numbers)
+        before = 0 if gone is None else len(gone)
         if gone is not None:
             vector |= gone
+        if len(vector) != before + len(numbers) or (len(vector) and vector.max() >= rows):
+            raise InternalError(
+                f"Rows of {add['path']} were to be marked as gone that it does not have. Nothing was committed. Please report it."
+            )
         return vector if len(vector) <= GONE_MAX * rows else None
 
     def store(
