@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import safewrite as sw
 from safewrite.delta.data.stats import wide
+from safewrite.delta.write.vector_files import Vectors
+from safewrite.errors import InternalError
+from safewrite.protocol.ask import Limits
+from safewrite.stores.world import run
 from safewrite.testing.changes import Change
 from safewrite.testing.steps import Answers, At
 from tests.changes.test_decide import down, up
@@ -249,6 +254,19 @@ def test_a_repeat_marks_nothing(tmp_path: Path) -> None:
     first = change(lake, wanted, batch, key="a")
     again = apply(lake.open(), batch, key="a")
     assert (again.outcome, again.version) == (sw.Outcome.ALREADY_COMMITTED, first.version)
+
+
+@pytest.mark.parametrize("number", [3, 50, 51])
+def test_a_row_that_is_gone_or_was_never_there_is_not_marked(number: int, tmp_path: Path) -> None:
+    """Rows of Spark's engine are known by the numbers that Spark tells: 3 is gone, and the last of 50 is 49."""
+    lake, _ = marked(tmp_path)
+    version = apply(lake.open(), [down((2, 0), (3, "x"))]).version
+    (add,) = of(lake, version, "add")
+    known = Vectors(lake.uri)
+    run(known.fetch([add], Limits()), lake.open().world)
+    assert sorted(known.taking(add, np.array([4, 49])) or ()) == [3, 4, 49]
+    with pytest.raises(InternalError, match="that it does not have"):
+        known.taking(add, np.array([4, number]))
 
 
 # --- statistics ---------------------------------------------------------------------------------------------

@@ -189,6 +189,14 @@ CHANGE_MUTANTS = (
         "test_files_stay_as_they_are_however_often_rows_of_them_go",
     ),
     Mutant(
+        "vector-cardinality",
+        "the comparison of a vector's number of rows with the plan's",
+        VECTOR_FILES,
+        (("(vectors.serialized(vector), len(vector))", "(vectors.serialized(vector), len(vector) + 1)"),),
+        MARKS,
+        "test_files_stay_as_they_are_however_often_rows_of_them_go",
+    ),
+    Mutant(
         "vector-places",
         "the places of rows in their file, not among its live rows",
         VECTOR_FILES,
