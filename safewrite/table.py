@@ -210,7 +210,7 @@ class Table(ChangeVerbs[VersionT, PlanT, DoneT]):
 
         Raises:
             InvalidInputError: a row does not satisfy ``where``, or ``where`` cannot be understood.
-            UnsupportedTableError: append-only table, or deletion vectors in files to be rewritten.
+            UnsupportedTableError: append-only table, or a file that cannot be rewritten.
             ConflictError: other writers changed the same files again and again.
             WouldAlterError, ReplayMismatchError, NotCommittedError, CommitUnknownError,
             ForeignWriterError: as for :meth:`append`.

@@ -18,7 +18,7 @@ from safewrite import errors, tables
 from safewrite.errors import Kind, SafewriteError
 
 ENGINES = ("deltalake", "pyiceberg", "pyspark", "pandas", "polars", "duckdb")
-OPTIONAL = (*ENGINES, "typer", "rich", "sqlglot", "hypothesis")
+OPTIONAL = (*ENGINES, "typer", "rich", "sqlglot", "pyroaring", "hypothesis")
 
 # Append only: a released kind is API.
 RELEASED_KINDS = {

@@ -255,7 +255,7 @@ def test_an_argument_that_is_not_there_is_refused_as_python_does() -> None:
         {"delta.checkpointInterval": "0"},
         {"delta.checkpointInterval": "abc"},
         {"delta.checkpointInterval": "-3"},
-        {"delta.enableDeletionVectors": "true"},
+        {"delta.enableDeletionVectors": "perhaps"},
         {"delta.enableRowTracking": "true"},
         {"delta.columnMapping.mode": "name"},
         {"delta.checkpointPolicy": "v2"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -122,12 +123,27 @@ def catalog(folder: Path) -> Any:
     return SqlCatalog("local", uri=f"sqlite:///{folder}/catalog.db", warehouse=folder.as_uri())
 
 
-def make_delta(load: Load, folder: Path) -> None:
-    """Write the table by deltalake."""
+def make_delta(load: Load, folder: Path, *, vectors: bool = False) -> None:
+    """Write the table by deltalake; with ``vectors`` it then wants deletion vectors, as after Spark's ALTER TABLE."""
     from deltalake import write_deltalake
 
     for part in base(load):
         write_deltalake(str(folder), part, mode="append")
+    if vectors:
+        _want_vectors(folder / "_delta_log")
+
+
+def _want_vectors(log: Path) -> None:
+    """deltalake writes no table that has the feature."""
+    first = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+    (metadata,) = [action["metaData"] for action in first if "metaData" in action]
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    actions: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"metaData": {**metadata, "configuration": {"delta.enableDeletionVectors": "true"}}},
+    ]
+    newest = max(int(path.stem) for path in log.glob("*.json"))
+    (log / f"{newest + 1:020}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
 
 
 def make_iceberg(load: Load, folder: Path, mode: str = "copy-on-write") -> None:
@@ -142,10 +158,12 @@ def make_iceberg(load: Load, folder: Path, mode: str = "copy-on-write") -> None:
 
 
 def read_delta(folder: Path) -> dict[str, int]:
-    """What deltalake reads."""
-    from deltalake import DeltaTable
+    """What deltalake's query engine reads, which knows deletion vectors."""
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
 
-    return found(DeltaTable(str(folder)).to_pyarrow_table(columns=["id", "lsn"]))
+    asked = QueryBuilder().register("t", DeltaTable(str(folder))).execute("SELECT id, lsn FROM t")
+    return found(pa.table(asked.read_all()))
 
 
 def read_iceberg(folder: Path) -> dict[str, int]:

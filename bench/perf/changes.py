@@ -12,7 +12,7 @@ from typing import Any
 
 from . import change_tables, change_writers
 from .change_tables import RECENT, SCATTERED, Load
-from .changes_child import MERGE, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, UPSERT
+from .changes_child import MERGE, ON_DELTA, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, OURS_VECTORS, UPSERT
 from .figures import Line, Scenario, interleave, paired
 from .lab import Lab, child, module
 from .scale import Scale
@@ -33,7 +33,7 @@ def run(scale: Scale, folder: Path) -> Scenario:
             keys=keys,
         )  # fmt: skip
         fewer = Load(**{**load.to_dict(), "changes": scale.upsert_changes})
-        lines += _pair(load, folder, (OURS_DELTA, OURS_ICEBERG, OURS_MARKED, MERGE), broken)
+        lines += _pair(load, folder, (OURS_DELTA, OURS_VECTORS, OURS_ICEBERG, OURS_MARKED, MERGE), broken)
         lines += _pair(fewer, folder, (OURS_ICEBERG, OURS_MARKED, UPSERT), broken)
     return Scenario(
         name="changes",
@@ -76,9 +76,9 @@ def _pair(load: Load, folder: Path, arms: tuple[str, ...], broken: list[str]) ->
     with tempfile.TemporaryDirectory(dir=folder) as here:
         for arm in arms:
             place = Path(here) / arm.replace(" ", "-")
-            is_delta = arm in (OURS_DELTA, MERGE)
+            is_delta = arm in (*ON_DELTA, MERGE)
             if is_delta:
-                change_tables.make_delta(load, place)
+                change_tables.make_delta(load, place, vectors=arm == OURS_VECTORS)
             else:
                 mode = "merge-on-read" if arm == OURS_MARKED else "copy-on-write"
                 change_tables.make_iceberg(load, place, mode)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 OURS_DELTA, OURS_ICEBERG = "safewrite on Delta", "safewrite on Iceberg"
 OURS_MARKED = "safewrite on Iceberg, merge-on-read"
+OURS_VECTORS = "safewrite on Delta, deletion vectors"
+ON_DELTA = (OURS_DELTA, OURS_VECTORS)
 MERGE, UPSERT = "deltalake merge", "PyIceberg upsert"
 Apply = Callable[["pa.Table"], object]
 
@@ -30,7 +32,7 @@ def opened(arm: str, folder: Path) -> Apply:
 def _safewrite(arm: str, folder: Path) -> Apply:
     import safewrite as sw
 
-    table = sw.open(str(folder)) if arm == OURS_DELTA else sw.open(TABLE, catalog=catalog(folder))
+    table = sw.open(str(folder)) if arm in ON_DELTA else sw.open(TABLE, catalog=catalog(folder))
     how: dict[str, Any] = {"keys": ["id"], "sequence_by": ["lsn"], "delete_when": [("op", "=", "d")]}
     return lambda changes: table.apply_changes(changes, **how)
 

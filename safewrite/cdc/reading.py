@@ -74,7 +74,14 @@ def _read(
         one = pc.field(name).isin(values)
         condition = one if condition is None else condition & one
     table = deltalake.DeltaTable(found.uri, version=found.version, storage_options=dict(options) or None)
-    return pa.table(table.to_pyarrow_dataset().to_table(filter=condition))
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return pa.table(table.to_pyarrow_dataset().to_table(filter=condition))
+    # deltalake's dataset knows no deletion vectors; its query engine does, and gives all rows in turn.
+    answer = deltalake.QueryBuilder().register("rows", table).execute("SELECT * FROM rows")
+    parts = (
+        pa.Table.from_batches([part]).cast(found.schema) for part in pa.RecordBatchReader.from_stream(answer)
+    )
+    return pa.concat_tables([found.schema.empty_table(), *(part.filter(condition) for part in parts)])
 
 
 def _iceberg_filter(keys: Sequence[str], wanted: Sequence[tuple[Any, ...]]) -> Any:

@@ -104,6 +104,7 @@ _EXTRAS = {
     "pyiceberg": "safewrite-lake[iceberg]",
     "sqlalchemy": "pyiceberg[sql-postgres]' 'pyiceberg[sql-sqlite]",
     "sqlglot": "safewrite-lake[delta]",
+    "pyroaring": "safewrite-lake[delta]",
     "pyspark": "safewrite-lake[spark]",
     "deltalake": "safewrite-lake[stress]",
 }

@@ -12,7 +12,7 @@ import pytest
 from bench.perf import __main__ as perf
 from bench.perf import change_tables, change_writers, changes
 from bench.perf.change_tables import RECENT, SCATTERED, Keys, Load
-from bench.perf.changes_child import MERGE, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, UPSERT
+from bench.perf.changes_child import MERGE, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, OURS_VECTORS, UPSERT
 from bench.perf.scale import TINY
 
 LOAD = Load(rows=400, files=4, changes=30, rounds=2, keys=SCATTERED)
@@ -54,7 +54,9 @@ def test_no_two_batches_have_a_key_in_common() -> None:
     assert max(ids.values()) == 1
 
 
-@pytest.mark.parametrize("arms", [(OURS_DELTA, MERGE), (OURS_ICEBERG, UPSERT), (OURS_MARKED, UPSERT)])
+@pytest.mark.parametrize(
+    "arms", [(OURS_DELTA, MERGE), (OURS_ICEBERG, UPSERT), (OURS_MARKED, UPSERT), (OURS_VECTORS, MERGE)]
+)
 def test_both_arms_of_a_format_make_the_same_table_and_the_ratio_is_to_the_peer(
     arms: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -97,6 +99,6 @@ def test_the_whole_scenario_tiny_has_every_arm_and_no_wrong_table() -> None:
     scenario = perf.measure("changes", TINY)
     assert scenario.broken == ()
     assert {line.arm for line in scenario.lines} == {
-        OURS_DELTA, MERGE, OURS_ICEBERG, OURS_MARKED, UPSERT, *change_writers.ARMS,
+        OURS_DELTA, OURS_VECTORS, MERGE, OURS_ICEBERG, OURS_MARKED, UPSERT, *change_writers.ARMS,
     }  # fmt: skip
     assert all(line.extra["acked"] > 0 for line in scenario.lines if "writers" in line.case)

@@ -17,10 +17,12 @@ from tests.changes.test_tables import COMMIT, HOW, Lake, apply, frame
 OF_BEFORE = [up((5, 0), "old"), up((5, 0), "old", OTHER), down((9, 0), (1, "y"))]
 
 
-@pytest.fixture(params=["delta", "iceberg", "merge-on-read"])
+@pytest.fixture(params=["delta", "vectors", "merge-on-read"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     kind: str = request.param
-    return Marked(tmp_path) if kind == "merge-on-read" else Lake(kind, tmp_path)
+    if kind == "merge-on-read":
+        return Marked(tmp_path)
+    return Lake("delta", tmp_path, vectors=kind == "vectors")
 
 
 def test_rows_and_deletions_of_before_go_and_older_changes_count(lake: Lake) -> None:

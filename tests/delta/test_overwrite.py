@@ -284,15 +284,16 @@ def test_rows_outside_where_are_refused_with_their_number(table):
     assert table.blobs == before
 
 
-def test_a_file_with_a_deletion_vector_is_not_rewritten(table):
+def test_a_file_whose_deletion_vector_cannot_be_read_is_only_removed_whole(table):
     vector = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1, "sizeInBytes": 4, "cardinality": 1}
     (add, *_) = actions_of(table, 1, "add")
     table.commit(
         {"add": {**add, "deletionVector": vector}}, {"remove": {"path": add["path"], "dataChange": True}}
     )
     before = dict(table.blobs)
-    with pytest.raises(UnsupportedTableError, match="deletion vector"):
+    with pytest.raises(StorageError, match=r"deletion vector of data file .* cannot be read") as caught:
         do(table, rows(), "n > 0")
+    assert caught.value.kind is Kind.DATA_FILE_DAMAGED
     assert table.blobs == before
     do(table, rows())
     assert vector in [remove.get("deletionVector") for remove in actions_of(table, 3, "remove")]

@@ -111,6 +111,18 @@ def test_a_table_with_deletion_vectors_enabled_takes_appends(place: Place) -> No
     assert place.replayed_ids() == once(1, 2, 3)
 
 
+def test_rows_go_by_vectors_where_the_table_wants_it(place: Place) -> None:
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    change(place, protocol=features, properties={"delta.enableDeletionVectors": "true"})
+    table = place.open()
+    table.append(rows(*range(3, 13)), key="event")
+    assert table.delete("id in (1, 5)", key="delete").removed_rows == 2
+    assert len([path for path in place.objects() if path.endswith(".bin")]) == 1
+    assert place.open().delete("id in (5, 7)", key="next").removed_rows == 1
+    read = deltalake.QueryBuilder().register("t", place.delta()).execute("SELECT id FROM t ORDER BY id")
+    assert pa.table(read.read_all())["id"].to_pylist() == [2, 3, 4, 6, *range(8, 13)]
+
+
 def test_check_constraints_are_refused_by_name(place: Place) -> None:
     add_constraint(place)
     refused(place, r"checkConstraints.*small")

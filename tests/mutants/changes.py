@@ -8,8 +8,10 @@ MEANING, TABLES = alone("changes/test_decide.py"), alone("changes/test_tables.py
 """A mutant says which of these must fail."""
 UNCHANGED = alone("changes/test_unchanged.py")
 MEMBERS = alone("changes/test_members.py")
+VECTORS, MARKS = alone("changes/test_vectors.py"), alone("changes/test_marks.py")
 DECIDE = "changes/decide.py"
 DELTA = "delta/write/apply.py"
+VECTOR_FILES = "delta/write/vector_files.py"
 CARRY = "changes/carry.py"
 
 CHANGE_MUTANTS = (
@@ -153,5 +155,74 @@ CHANGE_MUTANTS = (
         ),
         alone("changes/test_many_files.py"),
         "test_changes_that_are_there_already_are_duplicates_though_only_their_keys_were_looked_at",
+    ),
+    Mutant(
+        "vector-mask",
+        "the rows that a deletion vector takes away",
+        "delta/data/rows.py",
+        (("    if gone is not None:\n        flags", "    if False:\n        flags"),),
+        VECTORS,
+        "test_deleted_rows_are_neither_seen_nor_brought_back",
+    ),
+    Mutant(
+        "vector-removal",
+        "the deletion vector of a file that is removed",
+        "delta/write/overwrite.py",
+        (('"tags", "deletionVector", "baseRowId"', '"tags", "baseRowId"'),),
+        VECTORS,
+        "test_deleted_rows_are_neither_seen_nor_brought_back",
+    ),
+    Mutant(
+        "vector-checksum",
+        "the checksum of a vector's bytes",
+        "delta/data/vectors.py",
+        (("    if zlib.crc32(data) != int", "    if False and int"),),
+        VECTORS,
+        "test_a_damaged_vector_is_refused_and_nothing_is_written",
+    ),
+    Mutant(
+        "vector-union",
+        "the rows of a file's last vector in its next",
+        VECTOR_FILES,
+        (("            vector |= gone\n", "            pass\n"),),
+        MARKS,
+        "test_files_stay_as_they_are_however_often_rows_of_them_go",
+    ),
+    Mutant(
+        "vector-cardinality",
+        "the comparison of a vector's number of rows with the plan's",
+        VECTOR_FILES,
+        (("(vectors.serialized(vector), len(vector))", "(vectors.serialized(vector), len(vector) + 1)"),),
+        MARKS,
+        "test_files_stay_as_they_are_however_often_rows_of_them_go",
+    ),
+    Mutant(
+        "vector-places",
+        "the places of rows in their file, not among its live rows",
+        VECTOR_FILES,
+        (
+            (
+                '            places = np.flatnonzero(live_rows(add["path"], gone, rows))[places]\n',
+                "            pass\n",
+            ),
+        ),
+        MARKS,
+        "test_files_stay_as_they_are_however_often_rows_of_them_go",
+    ),
+    Mutant(
+        "vector-check",
+        "the look at uploaded vectors before the commit",
+        "delta/write/overwrite.py",
+        (("        yield from check(self.vectors.marks(self.marked.values()), self.limits)\n", ""),),
+        MARKS,
+        "test_vectors_that_went_away_before_the_commit_are_noticed",
+    ),
+    Mutant(
+        "vector-rival",
+        "the new plan of a delete whose file a rival took away",
+        "delta/write/overwrite.py",
+        (("partly = (Verdict.REWRITE, Verdict.MARK)", "partly = (Verdict.REWRITE,)"),),
+        MARKS,
+        "test_a_delete_whose_file_a_rival_removed_is_planned_again",
     ),
 )

@@ -40,7 +40,10 @@ class ChangedTable:
     def found(self) -> list[dict[str, Any]]:
         """The rows, by deltalake or PyIceberg."""
         if self.lake is None:
-            return list(deltalake.DeltaTable(self.name).to_pyarrow_table().to_pylist())
+            read = deltalake.QueryBuilder().register(
+                "t", deltalake.DeltaTable(self.name)
+            )  # it knows deletion vectors
+            return list(pa.table(read.execute("SELECT * FROM t").read_all()).to_pylist())
         return list(self.lake.load().load_table(self.name).scan().to_arrow().to_pylist())
 
     def rows(self) -> dict[tuple[int, str], str]:

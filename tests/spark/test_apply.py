@@ -21,7 +21,7 @@ from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
 from tests.changes import test_unchanged as unchanged
 from tests.changes.test_decide import OTHER, K, changes, down, up
-from tests.changes.test_tables import COMMIT, HOW, SCHEMA, apply, frame
+from tests.changes.test_tables import COMMIT, HOW, SCHEMA, VECTORS, apply, frame
 from tests.integration.places import once
 from tests.spark.changed import ChangedTable, made
 from tests.spark.ends import delta, iceberg
@@ -33,6 +33,8 @@ from tests.spark.stream import Killed, Stream
 pytestmark = pytest.mark.xdist_group("spark")
 
 MERGE_ON_READ = {"write.merge.mode": "merge-on-read"}
+MARKING = {"merge-on-read": ("iceberg", MERGE_ON_READ), "vectors": ("delta", VECTORS)}
+"""Tables whose rows are marked as gone."""
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -48,7 +50,7 @@ def counted(receipt: Any) -> Counter[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["delta", "iceberg", "merge-on-read"])
+@pytest.mark.parametrize("kind", ["delta", "vectors", "iceberg", "merge-on-read"])
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_any_log_in_any_split_by_spark_and_others_gives_the_table_of_the_oracle(
     kind: str,
@@ -66,7 +68,7 @@ def test_any_log_in_any_split_by_spark_and_others_gives_the_table_of_the_oracle(
         )
     )
     def check(steps: list[tuple[list[Any], str]]) -> None:
-        format_, properties = ("iceberg", MERGE_ON_READ) if kind == "merge-on-read" else (kind, {})
+        format_, properties = MARKING.get(kind, (kind, {}))
         by = ["b"] if partitioned else []
         folder = tmp_path_factory.mktemp("lake")
         table = made(format_, spark, lakes("sql"), folder, partition_by=by, **properties)

@@ -68,18 +68,15 @@ def uses_vectors(root: Path) -> bool:
     return any('"deletionVector":{' in path.read_text() for path in (root / "_delta_log").glob("*.json"))
 
 
-def test_an_overwrite_does_not_touch_files_with_deletion_vectors_that_it_cannot_read(
-    spark: Spark, tmp_path: Path
-) -> None:
-    """Whole files may be replaced; rows of a file with deleted rows would come back to life."""
+def test_rows_that_spark_deleted_by_vectors_do_not_come_back(spark: Spark, tmp_path: Path) -> None:
     root = tmp_path / "t"
-    spark.write(root, rows(1, 2, 3), **{"delta.enableDeletionVectors": "true"})
+    spark.write(root, rows(1, 2, 3, 4), **{"delta.enableDeletionVectors": "true"})
     spark.run(f"DELETE FROM delta.`{root}` WHERE id = 2")
     assert uses_vectors(root)
     table = sw.open(str(root))
-    with pytest.raises(sw.UnsupportedTableError, match="deletion vector"):
-        table.overwrite(rows(30), where=[("id", ">", 2)])
-    assert spark.ids({"t": root}) == {"t": Counter([1, 3])}
+    assert table.overwrite(rows(30), where=[("id", ">", 3)]).removed_rows == 1
+    assert spark.ids({"t": root}) == {"t": Counter([1, 3, 30])}
+    assert table.delete("id = 2").removed_rows == 0
     table.overwrite(rows(4))
     assert spark.ids({"t": root}) == {"t": Counter([4])}
 

@@ -86,6 +86,27 @@ class FileStats:
         )
 
 
+def wide(stats: str) -> str:
+    """The same statistics of a file that loses rows to a deletion vector: bounds still hold, and are no longer reached.
+
+    Numbers keep their spelling.
+    """
+    read = json.loads(stats, parse_float=_Spelled, parse_int=_Spelled, parse_constant=_Spelled)
+    return _render(_spelled(read | {"tightBounds": False}))
+
+
+class _Spelled(str):
+    """A number as it was written."""
+
+    __slots__ = ()
+
+
+def _spelled(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {name: _spelled(part) for name, part in tree.items()}
+    return str(tree) if isinstance(tree, _Spelled) else json.dumps(tree, ensure_ascii=False)
+
+
 def _leaves(path: Path, column: pa.ChunkedArray) -> Iterator[tuple[Path, pa.ChunkedArray]]:
     """Columns without their structs; a NULL struct counts as a NULL in each of its leaves."""
     if not pa.types.is_struct(column.type):

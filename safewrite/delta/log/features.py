@@ -21,6 +21,7 @@ from safewrite.frames.text_limits import DECLARED, is_nested
 
 READER_VERSION_MAX = 3
 WRITER_VERSION_MAX = 7
+VECTORS, VECTORS_WANTED = "deletionVectors", "delta.enableDeletionVectors"
 LOG_RETENTION_DEFAULT = "interval 30 days"
 
 IMPLIED_BY_WRITER_VERSION: Mapping[int, tuple[str, ...]] = {
@@ -89,6 +90,12 @@ def check_overwrite(state: Snapshot, *, rewrites: bool = False) -> None:
             "changeDataFeed: rewriting files would show kept rows as changed; overwrite whole partitions"
         )
     _refuse(state, reasons)
+
+
+def marks_rows(state: Snapshot) -> bool:
+    """Whether rows may go by deletion vectors: the table wants it, and its protocol has them for readers and writers."""
+    known = [state.protocol.get(name) or () for name in ("readerFeatures", "writerFeatures")]
+    return _true(state, VECTORS_WANTED) and all(VECTORS in names for names in known)
 
 
 def _refuse(state: Snapshot, reasons: list[str]) -> None:
@@ -240,7 +247,7 @@ HONOURED = frozenset(
     {
         "appendOnly",  # appends are what it allows; overwrites are refused
         "changeDataFeed",  # commits that only add files, or only replace whole files, need no change files
-        "deletionVectors",  # whole files are removed with their vector recorded; none is written
+        VECTORS,  # rows under one are gone for every write; written where the table wants them
         "domainMetadata",  # domains are kept in checkpoints, and none is touched
         "inCommitTimestamp-preview",
         "timestampNtz",

@@ -144,7 +144,7 @@ _KNOWN: Mapping[str, Check] = {
     indexing.STATS_COLUMNS: _named,
     "delta.deletedFileRetentionDuration": _interval,
     "delta.enableChangeDataFeed": _flag,
-    "delta.enableDeletionVectors": _off("deletion vectors"),
+    "delta.enableDeletionVectors": _flag,
     "delta.enableExpiredLogCleanup": _flag,
     "delta.enableIcebergCompat*": _off("Iceberg's metadata"),
     "delta.enableInCommitTimestamps": _off("in-commit timestamps"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.delta.data import calendar, footers
 from safewrite.delta.data.footers import Footer, Leaf
+from safewrite.delta.data.vectors import VectorError, path_of
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.replay import load_files
@@ -16,7 +18,7 @@ from safewrite.delta.maintenance import vanished
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import SafewriteError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
-from safewrite.protocol.effects import Missing, Ok, Outcome
+from safewrite.protocol.effects import GetTail, Missing, Ok, Outcome
 from safewrite.protocol.values import Tail
 from safewrite.stores.world import run
 
@@ -51,6 +53,7 @@ def examine(found: Inspection, *, deep: bool) -> Findings:
         sizes = _sizes(ends)
         looked_for = {path: live[path] for path in newest}
     yield from _missing(looked_for, sizes)
+    yield from _vectors(found, files.adds.values(), sizes if deep else None)
     if deep:
         yield from _unreferenced(found, files.adds, files.tombstones, sizes)
     yield from _footers(found, live, ends, deep=deep)
@@ -87,6 +90,30 @@ def _missing(live: Mapping[str, Action], sizes: Mapping[str, int]) -> Findings:
             "Restore them from a versioned copy, or remove them from the log with FSCK REPAIR and write their rows "
             "again; find the VACUUM or lifecycle rule that took them.",
             {"missing": missing[:EXAMPLES], "changed": changed[:EXAMPLES], "checked": len(live)},
+        )  # fmt: skip
+
+
+def _vectors(found: Inspection, adds: Iterable[Action], listed: Mapping[str, int] | None) -> Findings:
+    """Look for the files of deletion vectors: all among the ``listed`` ones, or else a sample."""
+    paths: set[str] = set()
+    for add in adds:
+        with suppress(VectorError):
+            if add.get("deletionVector") and (path := path_of(add["deletionVector"], found.address.uri)):
+                paths.add(path)
+    named = sorted(paths)
+    if listed is None:
+        named = named[:SAMPLE]
+        answers = [found.world.perform(GetTail(path, 1, name="doctor.look")) for path in named]
+        missing = [path for path, answer in zip(named, answers, strict=True) if isinstance(answer, Missing)]
+    else:
+        missing = [path for path in named if path not in listed]
+    if missing:
+        yield Finding(
+            DANGER, "deletion_vectors_missing",
+            f"Of {len(named)} files of deletion vectors that were looked for, {len(missing)} are missing: reads fail, and which "
+            "rows of their data files are deleted nobody knows.",
+            "Restore them from a versioned copy; find the VACUUM, clean-up of orphan files or lifecycle rule that took them.",
+            {"missing": missing[:EXAMPLES], "checked": len(named)},
         )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from safewrite.delta.log import actions
-from safewrite.delta.log.actions import Commit
+from safewrite.delta.log.actions import Commit, FileKey
 from safewrite.delta.maintenance.inspection import Attempt, Inspection
 from safewrite.delta.write.members import ENGINE, keys_by_hash
 
@@ -68,22 +68,24 @@ class LogIndex:
     """What the log holds, by path, by key and by batch, to look attempts up in."""
 
     def __init__(self, commits: Iterable[Commit]) -> None:
-        self.paths: set[str] = set()
+        self.files: set[FileKey] = set()
         self.keys: set[str] = set()
         self.txns: dict[tuple[str, int], int] = {}
         self.ids: set[str] = set()
         for commit in commits:
-            self.paths.update(actions.file_key(action)[0] for action in commit.adds())
+            self.files.update(map(actions.file_key, commit.adds()))
             self.keys.update(hashes_of(commit))
             self.txns.update({(txn["appId"], txn["version"]): commit.version for txn in commit.txns})
             self.ids.update(filter(None, [_commit_id(commit)]))
+        self.paths = {path for path, _ in self.files}
 
     def holds(self, commit: Commit) -> bool:
         """Whether a commit's key, id or any of its files is in the log."""
-        paths = {actions.file_key(action)[0] for action in commit.adds()}
+        # A file that only got another deletion vector was in the log before.
+        files = set(map(actions.file_key, commit.adds()))
         return bool(
             self.keys.intersection(hashes_of(commit))
-            or self.paths.intersection(paths)
+            or self.files.intersection(files)
             or _commit_id(commit) in self.ids
         )
 

@@ -6,11 +6,13 @@ import io
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from safewrite.delta.data.rows import live_rows
 from safewrite.delta.log import actions
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.delta.write.members import ENGINE, all_writes, carried
-from safewrite.errors import Kind, StorageError, TableNotFoundError, UnsupportedTableError
+from safewrite.delta.write.vector_files import Vectors
+from safewrite.errors import Kind, StorageError, TableNotFoundError
 from safewrite.findings import KeyAudit
 from safewrite.protocol import keys
 from safewrite.protocol.effects import Get, Ok
@@ -75,8 +77,8 @@ def read_rows(found: Inspection, columns: tuple[str, ...]) -> dict[str, list[Any
     """These columns of all rows of the newest version, as plain values.
 
     Raises:
-        UnsupportedTableError: files with deletion vectors, which this plain reader does not apply.
-        StorageError: a data file is missing.
+        StorageError: a data file is missing, or a deletion vector is not what the log says.
+        MissingExtraError: deletion vectors without pyroaring.
     """
     import pyarrow as pa
 
@@ -85,13 +87,13 @@ def read_rows(found: Inspection, columns: tuple[str, ...]) -> dict[str, list[Any
     files = run(load_files(found.state, limits=ASKS), found.world)
     schema = pa.schema([found.state.schema.field(name) for name in columns])
     gathered: dict[str, list[Any]] = {name: [] for name in columns}
-    for (path, vector), action in files.adds.items():
-        if vector is not None:
-            raise UnsupportedTableError(
-                "The table has deletion vectors, which verify does not read. Nothing was written. Give keys instead "
-                "of a history, or purge the vectors (REORG ... APPLY (PURGE))."
-            )
+    vectors = Vectors(found.address.uri)
+    run(vectors.fetch(files.adds.values(), ASKS), found.world)
+    for (path, _), action in files.adds.items():
         part = _read_file(found, path, action, schema)
+        gone = vectors.of(action)
+        if gone is not None:
+            part = part.filter(pa.array(live_rows(path, gone, part.num_rows)))
         for name in columns:
             gathered[name] += part.column(name).to_pylist()
     return gathered

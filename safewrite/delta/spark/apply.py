@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.changes.result import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of, spark_errors
-from safewrite.changes.spark.plan import FILE, SparkPlan, planned
+from safewrite.changes.spark.plan import FILE, POS, SparkPlan, planned
+from safewrite.delta.data.rows import check_within
 from safewrite.delta.data.spans import spans
 from safewrite.delta.log.actions import FileKey, rows_of
-from safewrite.delta.log.features import check_overwrite
+from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.spark.files import SparkDelta, find
 from safewrite.delta.spark.write import Place, check_counted, check_values, spark_path, whole_microseconds
 from safewrite.delta.write.apply import ApplyTransaction
-from safewrite.delta.write.overwrite import Verdict, check_rewritable
+from safewrite.delta.write.overwrite import Verdict
 from safewrite.delta.write.pruning import Pruning
+from safewrite.delta.write.vector_files import marked
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import columns, possible
 from safewrite.protocol.effects import Effect, Outcome
@@ -33,6 +35,18 @@ if TYPE_CHECKING:
     from safewrite.frames.spark.batch import Origin
 
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a plan wrote: new files, and the next vectors of files that stay; ``mark`` says what it did to which files."""
+
+    mark: object
+    files: tuple[StagedFile, ...]
+    vectors: Mapping[FileKey, Action]
+
+
 @dataclass
 class SparkApplyTransaction(ApplyTransaction):
     """Changes of a Spark DataFrame.  Files of the last plan serve the next, if it does the same to the same files."""
@@ -40,7 +54,7 @@ class SparkApplyTransaction(ApplyTransaction):
     source: SparkChanges | None = None
     table: SparkDelta | None = None
     _plans: ExitStack = field(default_factory=ExitStack, repr=False)
-    _written: tuple[object, tuple[StagedFile, ...]] | None = field(default=None, repr=False)
+    _written: _Written | None = field(default=None, repr=False)
     _removed: int | None = 0
     _kept: int = 0
 
@@ -73,13 +87,13 @@ class SparkApplyTransaction(ApplyTransaction):
         live = self.planned().adds
         looked = [] if self.refreshes else self._looked(live)
         for key in looked:
-            check_rewritable(live[key])
+            check_within(live[key])
         self.close()
         plan = self._plans.enter_context(planned(source, memory, self._rows_of(looked)))
         self.settled = plan.settled
         decision = plan.settled.decision
         check_result(spec, decision, plan.upserts())
-        self._carry_out(plan)
+        yield from self._carry_out(plan)
         if plan.cut is None and not self.refreshes:
             check_accounts(decision, plan.rows, self._removed)
         yield from self._remember(memory, plan.after(memory, self.timestamp_ms))
@@ -107,34 +121,35 @@ class SparkApplyTransaction(ApplyTransaction):
         ]
 
     def _rows_of(self, looked: Collection[FileKey]) -> Callable[[list[str]], DataFrame | None]:
-        from pyspark.sql import functions as f
-
         from safewrite.frames.spark.hashes import quoted
 
+        assert self.state is not None
         _, _, table = self._parts()
-        live = self.planned().adds
+        live, marks = self.planned().adds, marks_rows(self.state)
 
         def rows(names: list[str]) -> DataFrame | None:
             if not looked:
                 return None
-            frame = table.rows([live[key] for key in looked], FILE)
-            return frame.select(*map(quoted, names), f.col(quoted(FILE)))
+            if not marks:
+                frame = table.rows([live[key] for key in looked], FILE)
+                return frame.select(*map(quoted, (*names, FILE)))
+            frame = table.rows([live[key] for key in looked], FILE, POS)
+            return frame.select(*map(quoted, (*names, FILE, POS)))
 
         return rows
 
     # --- what goes and what comes -------------------------------------------------------------------
-    def _carry_out(self, plan: SparkPlan) -> None:
-        """Write the rows that come, and those that stay of files that lose some."""
+    def _carry_out(self, plan: SparkPlan) -> Generator[Effect, Outcome, None]:
+        """Write the rows that come, and those that stay of files that lose some; or mark those that go."""
         assert self.state is not None
-        _, _, table = self._parts()
         live = self.planned().adds
         if self.refreshes:
             self._remove_all()
             if self._written is None:  # what comes does not depend on what is there
-                self._written = None, self._rows_written(plan, (), plan.rows)
-            self.files, self._removed, self._kept = self._written[1], super().removed_rows(), 0
+                self._written = _Written(None, self._rows_written(plan, (), plan.rows), {})
+            self.files, self._removed, self._kept = self._written.files, super().removed_rows(), 0
             return
-        lost = {table.key(file): len(places) for file, places in plan.goes.items()}
+        lost = self._by_key({file: len(places) for file, places in plan.goes.items()})
         totals = {key: rows_of(live[key]) for key in lost}
         if plan.cut is not None or None in totals.values():
             lost, totals = self._counted(plan, live if plan.cut is not None else lost)
@@ -144,13 +159,38 @@ class SparkApplyTransaction(ApplyTransaction):
         if lost:
             check_overwrite(self.state, rewrites=True)
         for key in lost:
-            check_rewritable(live[key])
+            check_within(live[key])
         rewritten = [key for key in lost if self.verdicts[key] is Verdict.REWRITE]
-        stays = sum((totals[key] or 0) - lost[key] for key in rewritten)
+        self.kept = {key: (totals[key] or 0) - lost[key] for key in rewritten}
         mark = (plan.mark, sorted(lost.items()))
-        if self._written is None or self._written[0] != mark:
-            self._written = mark, self._rows_written(plan, rewritten, stays + plan.rows)
-        self.files, self._removed, self._kept = self._written[1], sum(lost.values()), stays
+        if self._written is None or self._written.mark != mark:
+            vectors = yield from self._vectors_stored(plan, rewritten)
+            left = [key for key in rewritten if key not in vectors]
+            files = self._rows_written(plan, left, sum(self.kept[key] for key in left) + plan.rows)
+            self._written = _Written(mark, files, vectors)
+        self.files, self._removed, self._kept = (
+            self._written.files,
+            sum(lost.values()),
+            sum(self.kept.values()),
+        )
+        self.marked = {key: marked(live[key], vector) for key, vector in self._written.vectors.items()}
+        self.verdicts |= dict.fromkeys(self.marked, Verdict.MARK)
+
+    def _vectors_stored(
+        self, plan: SparkPlan, files: Collection[FileKey]
+    ) -> Generator[Effect, Outcome, Mapping[FileKey, Action]]:
+        """The next vectors of files, where the table wants them; others, and those with a truncate, are rewritten."""
+        assert self.state is not None
+        if plan.cut is not None or not marks_rows(self.state):
+            return {}
+        live, wider = self.planned().adds, {}
+        yield from self.vectors.fetch([live[key] for key in files], self.limits)
+        places = self._by_key(plan.goes)
+        for key in files:
+            vector = None if (places[key] < 0).any() else self.vectors.taking(live[key], places[key])
+            if vector is not None:
+                wider[key] = vector
+        return (yield from self.vectors.store(wider, self.limits))
 
     def _rows_written(
         self, plan: SparkPlan, rewritten: Collection[FileKey], rows: int
@@ -187,18 +227,24 @@ class SparkApplyTransaction(ApplyTransaction):
         if not files:
             return {}, {}
         rows = table.rows([live[key] for key in files], FILE)
-        totals = _by_file(rows, table)
-        left = _by_file(plan.staying(rows, FILE), table)
+        totals = self._by_key(_by_file(rows))
+        left = self._by_key(_by_file(plan.staying(rows, FILE)))
         lost = {key: count - left.get(key, 0) for key, count in totals.items()}
         return {key: count for key, count in lost.items() if count}, {**totals}
 
+    def _by_key(self, by_path: Mapping[str, T]) -> dict[FileKey, T]:
+        """What is known of files that Spark names by their whole paths, by live file."""
+        _, _, table = self._parts()
+        live = {key[0]: key for key in self.planned().adds}
+        return {table.key(path, live): known for path, known in by_path.items()}
 
-def _by_file(rows: DataFrame, table: SparkDelta) -> dict[FileKey, int]:
+
+def _by_file(rows: DataFrame) -> dict[str, int]:
     from safewrite.frames.spark.hashes import quoted
 
     with spark_errors("count the rows of files"):
         found = rows.groupBy(quoted(FILE)).count().collect()
-    return {table.key(row[0]): int(row[1]) for row in found}
+    return {row[0]: int(row[1]) for row in found}
 
 
 # --- from a frame to a transaction ----------------------------------------------------------------------

@@ -7,7 +7,7 @@ safewrite read it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -35,8 +35,11 @@ class SparkDelta:
     snapshot: Any
     root: str
 
-    def rows(self, adds: Iterable[Action], name: str) -> DataFrame:
-        """The live rows of some files; the column ``name`` tells the file."""
+    def rows(self, adds: Iterable[Action], name: str, number: str | None = None) -> DataFrame:
+        """The live rows of some files, without those that deletion vectors take away.
+
+        The column ``name`` tells the file, the column ``number``, if given, the row's number in it.
+        """
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as f
 
@@ -47,16 +50,18 @@ class SparkDelta:
             files.add(parse.fromJson(json.dumps({"add": add})))
         listed = jvm.scala.collection.JavaConverters.asScalaBuffer(files).toList()
         made = self.log.createDataFrame(self.snapshot, listed, False, jvm.scala.Option.empty())
-        return DataFrame(made, self.session).withColumn(name, f.col("_metadata.file_path"))
+        frame = DataFrame(made, self.session).withColumn(name, f.col("_metadata.file_path"))
+        return frame if number is None else frame.withColumn(number, f.col("_metadata.row_index"))
 
-    def key(self, path: str) -> FileKey:
-        """The file that Spark names by its whole path."""
+    def key(self, path: str, live: Mapping[str, FileKey]) -> FileKey:
+        """The file that Spark names by its whole path, among the ``live`` ones by their paths within the table."""
         whole = unquote(path)
-        if not whole.startswith(f"{self.root}/"):
+        key = live.get(whole[len(self.root) + 1 :]) if whole.startswith(f"{self.root}/") else None
+        if key is None:
             raise InternalError(
-                f"Spark read {whole}, which is not in {self.root}. Nothing was committed. Please report it."
+                f"Spark read {whole}, which is no live file of {self.root}. Nothing was committed. Please report it."
             )
-        return whole[len(self.root) + 1 :], None
+        return key
 
     def write(self, rows: DataFrame) -> list[StagedFile]:
         """Write the rows to new files of the table.

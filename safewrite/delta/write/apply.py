@@ -1,7 +1,7 @@
 """Applies changes by key and sequence in one commit: rows, and what must be remembered of those that went.
 
 Copy-on-write: files that hold keys of the batch are rewritten without their old rows, and the new rows go into files of
-their own.  After any commit in between that touches files the plan is made anew before the next try, within the writer's
+their own; where the table wants deletion vectors these take the old rows away instead.  After any commit in between that touches files the plan is made anew before the next try, within the writer's
 turn where there is one, so two writers never insert one key twice (C9); data files never change, so only new ones are read.
 The memory of deleted keys is an immutable file that a ``txn`` action names: checkpoints keep it, and no reader or
 writer needs a table feature for it.
@@ -24,6 +24,7 @@ from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes, Spec
 from safewrite.changes.result import check_accounts
 from safewrite.changes.touched import Hits, Touched, wanted
+from safewrite.delta.data.rows import check_within, damaged
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.known import KnownFiles
@@ -31,12 +32,10 @@ from safewrite.delta.write.conflicts import check_moved
 from safewrite.delta.write.overwrite import (
     OverwriteTransaction,
     Verdict,
-    check_rewritable,
-    damaged,
 )
 from safewrite.delta.write.pruning import Pruning
 from safewrite.delta.write.row_files import RowFilesTransaction, size_of
-from safewrite.delta.write.staging import StagedFile, stage
+from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
@@ -116,14 +115,15 @@ class ApplyTransaction(RowFilesTransaction):
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for MERGE."""
         assert self.settled is not None
-        counts = self.settled.decision.counts
+        counts, files = self.settled.decision.counts, self.file_metrics()
         return {
             "numSourceRows": counts.changes,
             "numTargetRowsInserted": counts.inserted,
             "numTargetRowsUpdated": counts.updated,
             "numTargetRowsDeleted": counts.deleted,
             "numTargetFilesAdded": len(self.files) + len(self.rewritten),
-            "numTargetFilesRemoved": len(self.replaced()),
+            "numTargetFilesRemoved": files.pop("numRemovedFiles"),
+            **{f"numTarget{name.removeprefix('num')}": number for name, number in files.items()},
         }
 
     def _txns(self, version: int) -> list[Action]:
@@ -263,7 +263,8 @@ class ApplyTransaction(RowFilesTransaction):
         pruning = Pruning(keys, self.state.partition_by, self.state.schema)
         new = [key for key in touched.unseen(live, memory) if pruning.may_hold(live[key])]
         for key in new:
-            check_rewritable(live[key])
+            check_within(live[key])
+        yield from self.vectors.fetch([live[key] for key in new], self.limits)
         some_at_once = windows(
             new, lambda key: size_of(live[key]), files=_LOOKED_AT_ONCE, bytes_max=_LOOKED_BYTES
         )
@@ -281,7 +282,7 @@ class ApplyTransaction(RowFilesTransaction):
 
     # --- what goes --------------------------------------------------------------------------------
     def _replace(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
-        """Rewrite the files that lose rows."""
+        """Take rows out of the files that lose some."""
         assert self.state is not None
         live = self.planned().adds
         self.verdicts = dict.fromkeys(live, Verdict.KEEP)
@@ -289,18 +290,14 @@ class ApplyTransaction(RowFilesTransaction):
         if losing:
             check_overwrite(self.state, rewrites=True)
         for key in losing:
-            check_rewritable(live[key])
-        yield from self._make([key for key in losing if touched.mark(key) not in self._made], touched)
-        staged: list[StagedFile] = []
-        for key in losing:
-            self.verdicts[key], files, self.kept[key] = self._made[touched.mark(key)]
-            staged += files
-        self.rewritten = tuple(staged)
+            check_within(live[key])
+        yield from self.vectors.fetch([live[key] for key in losing], self.limits)
+        yield from self._take_out(losing, touched)
 
     def _remove_all(self) -> None:
         """Let all live files go, with their rows unread."""
         self.verdicts = dict.fromkeys(self.planned().adds, Verdict.REMOVE)
-        self.rewritten, self.kept = (), {}
+        self.rewritten, self.kept, self.marked = (), {}, {}
 
     # --- what others wrote --------------------------------------------------------------------------
     def _check_moved(self, version: int, commit: Commit) -> None:

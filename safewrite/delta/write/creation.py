@@ -117,7 +117,9 @@ def _protocol(prepared: Prepared, configuration: Mapping[str, str]) -> Action:
             ", ".join(needed),
             ", ".join(f.name for f in prepared.schema if features_needed(pa.schema([f]))),
         )
-    change_feed = configuration.get("delta.enableChangeDataFeed", "").lower() == "true"
+    if _is_on(configuration, features.VECTORS_WANTED):
+        needed = (*needed, features.VECTORS)
+    change_feed = _is_on(configuration, "delta.enableChangeDataFeed")
     if needed:
         legacy = ["appendOnly", "invariants", *(["changeDataFeed"] if change_feed else [])]
         return {
@@ -127,6 +129,10 @@ def _protocol(prepared: Prepared, configuration: Mapping[str, str]) -> Action:
             "writerFeatures": [*needed, *legacy],
         }
     return {"minReaderVersion": 1, "minWriterVersion": 4 if change_feed else 2}
+
+
+def _is_on(configuration: Mapping[str, str], name: str) -> bool:
+    return configuration.get(name, "").strip().lower() == "true"
 
 
 def _check_new_types(state: Snapshot, prepared: Prepared) -> None:

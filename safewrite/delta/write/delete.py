@@ -24,4 +24,4 @@ class DeleteTransaction(OverwriteTransaction):
         """``operationMetrics`` as Spark names them, without numbers that were not counted."""
         counted = self.removed_rows()
         rows = {} if counted is None else {"numDeletedRows": counted}
-        return {"numRemovedFiles": len(self.replaced()), "numAddedFiles": len(self.rewritten), **rows}
+        return {**self.file_metrics(), "numAddedFiles": len(self.rewritten), **rows}

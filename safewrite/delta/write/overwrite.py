@@ -14,17 +14,20 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 
 from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
+from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, without
 from safewrite.delta.data.spans import spans
 from safewrite.delta.log import indexing
-from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of, stats_of
-from safewrite.delta.log.features import check_overwrite
+from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
+from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.log.replay import LogReplay, load_files
 from safewrite.delta.write.staging import StagedFile, recheck, stage
 from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.vector_files import Vectors, marked
 from safewrite.delta.write.write import (
     Done,
     is_of_another,
@@ -34,12 +37,9 @@ from safewrite.delta.write.write import (
 from safewrite.errors import (
     ConflictError,
     InternalError,
-    Kind,
-    StorageError,
-    UnsupportedTableError,
 )
 from safewrite.frames import Prepared, prepare
-from safewrite.frames.predicate import Predicate, columns, partition_value, possible, truths
+from safewrite.frames.predicate import Predicate, columns, partition_value, possible
 from safewrite.frames.replace_where import EVERYTHING, digest
 from safewrite.operation import keyed_until_landed
 from safewrite.protocol import keys
@@ -47,12 +47,11 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch_one
+from safewrite.protocol.staging import check
 from safewrite.texts import shortened
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
-    from safewrite.delta.log.snapshot import Snapshot
+    from pyroaring import BitMap64
 
 
 class Verdict(Enum):
@@ -61,6 +60,8 @@ class Verdict(Enum):
     KEEP = "keep"
     REMOVE = "remove"
     REWRITE = "rewrite"
+    MARK = "mark"
+    """Its deletion vector takes rows away; the file stays."""
 
 
 @dataclass
@@ -72,18 +73,26 @@ class OverwriteTransaction(Transaction):
     mode: str = "Overwrite"
     rewritten: tuple[StagedFile, ...] = ()
     active: LogReplay | None = None
+    vectors: Vectors = field(default_factory=Vectors)
     verdicts: dict[FileKey, Verdict] = field(default_factory=dict, repr=False)
     kept: dict[FileKey, int] = field(default_factory=dict, repr=False)
-    """How many rows stay of each file that is rewritten."""
+    """How many rows stay of each file that is rewritten, or gets another deletion vector."""
+    marked: dict[FileKey, Action] = field(default_factory=dict, repr=False)
+    """The ``add`` of each file that gets another deletion vector."""
 
     # --- what is written ------------------------------------------------------------------------
     def file_actions(self) -> list[dict[str, Any]]:
-        """``add`` actions of the new rows and of rewritten files, ``remove`` actions of what they replace."""
+        """``add`` actions of the new rows and of files in place of others, ``remove`` actions of what they replace."""
         removes = [removal(add, self.timestamp_ms) for add in self.replaced()]
-        return [file.action for file in (*self.files, *self.rewritten)] + removes
+        marked = [{"add": self.marked[key]} for key in self.planned().adds if self.marks(key)]
+        return [file.action for file in (*self.files, *self.rewritten)] + marked + removes
+
+    def marks(self, key: FileKey) -> bool:
+        """Whether a live file stays under another deletion vector."""
+        return self.verdicts[key] is Verdict.MARK
 
     def replaced(self) -> list[Action]:
-        """The live files that this commit removes."""
+        """The live files that this commit removes; one whose vector changes is another logical file afterwards."""
         live = self.planned().adds.items()
         return [add for key, add in live if self.verdicts[key] is not Verdict.KEEP]
 
@@ -92,17 +101,33 @@ class OverwriteTransaction(Transaction):
         counts = [rows_of(add) for add in self.replaced()]
         if None in counts:
             return None
-        return sum(count for count in counts if count is not None) - sum(file.rows for file in self.rewritten)
+        stay = sum(file.rows for file in self.rewritten)
+        stay += sum(self.kept[key] for key in self.planned().adds if self.marks(key))
+        return sum(count for count in counts if count is not None) - stay
 
     def kept_rows(self) -> int | None:
         """How many rows of replaced files the new files have, by the plan."""
-        return sum(self.kept[key] for key, verdict in self.verdicts.items() if verdict is Verdict.REWRITE)
+        stay = (Verdict.REWRITE, Verdict.MARK)
+        return sum(self.kept[key] for key, verdict in self.verdicts.items() if verdict in stay)
 
     def metrics(self) -> dict[str, int]:
         """``operationMetrics`` as Spark names them for replaceWhere, without numbers that were not counted."""
         counted = self.removed_rows()
         rows = {} if counted is None else {"numDeletedRows": counted}
-        return {**super().metrics(), "numRemovedFiles": len(self.replaced()), **rows}
+        return {**super().metrics(), **self.file_metrics(), **rows}
+
+    def file_metrics(self) -> dict[str, int]:
+        """How many files go, and how many get a deletion vector, as Spark names them."""
+        marked = [key for key in self.planned().adds if self.marks(key)]
+        removed = {"numRemovedFiles": len(self.replaced()) - len(marked)}
+        if not marked:
+            return removed
+        updated = sum(1 for _, vector in marked if vector is not None)
+        return removed | {
+            "numDeletionVectorsAdded": len(marked),
+            "numDeletionVectorsRemoved": updated,
+            "numDeletionVectorsUpdated": updated,
+        }
 
     def parameters(self, partition_by: Sequence[str]) -> dict[str, str]:
         """``operationParameters`` as Spark and deltalake write them."""
@@ -118,6 +143,7 @@ class OverwriteTransaction(Transaction):
     def recheck(self) -> Generator[Effect, Outcome, None]:
         """See ``safewrite.protocol.delta.commit.Candidate.recheck``."""
         yield from recheck((*self.files, *self.rewritten), self.limits)
+        yield from check(self.vectors.marks(self.marked.values()), self.limits)
 
     # --- the plan ---------------------------------------------------------------------------------
     def plan(self) -> Generator[Effect, Outcome, None]:
@@ -125,7 +151,7 @@ class OverwriteTransaction(Transaction):
 
         Raises:
             UnsupportedTableError: append-only, or a file that cannot be rewritten without loss.
-            StorageError: no answer, or a data file that is not what the log says.
+            StorageError: no answer, or a data file or deletion vector that is not what the log says.
         """
         assert self.state is not None
         check_overwrite(self.state)
@@ -134,13 +160,17 @@ class OverwriteTransaction(Transaction):
         if undecided:
             check_overwrite(self.state, rewrites=True)
         for key in undecided:
-            check_rewritable(self.active.adds[key])
+            check_within(self.active.adds[key])
+        yield from self.vectors.fetch([self.active.adds[key] for key in undecided], self.limits)
         staged: list[StagedFile] = []
+        wider: dict[FileKey, BitMap64] = {}
         for number, key in enumerate(undecided):
-            verdict, files = yield from self._rewrite(self.active.adds[key], number)
+            verdict, files = yield from self._rewrite(self.active.adds[key], number, wider)
             self.verdicts[key] = verdict
             staged += yield from stage(files, self.timestamp_ms, self.limits)
         self.rewritten = tuple(staged)
+        stored = yield from self.vectors.store(wider, self.limits)
+        self.marked = {key: marked(self.active.adds[key], vector) for key, vector in stored.items()}
 
     def _undecided(self) -> list[FileKey]:
         """Decide by partition values and statistics; returns the files whose rows must be looked at."""
@@ -191,19 +221,29 @@ class OverwriteTransaction(Transaction):
         return self.active
 
     def _rewrite(
-        self, add: Action, number: int
+        self, add: Action, number: int, wider: dict[FileKey, BitMap64]
     ) -> Generator[Effect, Outcome, tuple[Verdict, Iterable[DataFile]]]:
+        """Look through a file: what becomes of it, and the files of its other rows or its next vector."""
         state = self.state
         assert state is not None
-        path = unquote(add["path"])
-        rows, footer = read_rows((yield from self.body_of(add)), add, state)
-        kept = _kept(rows, self.constants(add), self.predicate, self._schema_after())
-        if kept.num_rows == rows.rows:
+        body, gone, marks = (yield from self.body_of(add)), self.vectors.of(add), marks_rows(state)
+        names = sorted(columns(self.predicate) & {*state.schema.names}) if marks else None
+        rows, footer = read_rows(body, add, state, names, gone)
+        goes = matching(rows, self.constants(add), self.predicate, self._schema_after())
+        if not goes.any():
             return Verdict.KEEP, ()
-        if kept.num_rows == 0:
+        if goes.all():
             return Verdict.REMOVE, ()
-        check_calendar(footer, kept, path)
-        self.kept[file_key(add)] = kept.num_rows
+        key, places = file_key(add), np.flatnonzero(goes)
+        self.kept[key] = len(goes) - len(places)
+        if marks:
+            vector = self.vectors.widened(add, places)
+            if vector is not None:
+                wider[key] = vector
+                return Verdict.MARK, ()
+            rows, footer = read_rows(body, add, state, None, gone)
+        kept = without(rows, goes)
+        check_calendar(footer, kept, unquote(add["path"]))
         return Verdict.REWRITE, self.remainder(add, prepare(kept, rows.schema, named=False), number)
 
     def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:
@@ -245,9 +285,8 @@ class OverwriteTransaction(Transaction):
         self.active = self.planned().advance(version, commit)
         undecided = self._undecided()
         live = self.active.adds
-        gone = [
-            key for key, verdict in self.verdicts.items() if verdict is Verdict.REWRITE and key not in live
-        ]
+        partly = (Verdict.REWRITE, Verdict.MARK)
+        gone = [key for key, verdict in self.verdicts.items() if verdict in partly and key not in live]
         if undecided or gone:
             raise ConflictError(
                 f"Version {version} added or removed files whose rows this write must look at. Nothing was "
@@ -268,87 +307,6 @@ def removal(add: Action, deletion_timestamp_ms: int) -> dict[str, Any]:
             **{name: add[name] for name in names if add.get(name) is not None},
         }
     }
-
-
-# --- rows ---------------------------------------------------------------------------------------------
-def check_rewritable(add: Action) -> None:
-    """Refuse a file that cannot be rewritten without loss.
-
-    Raises:
-        UnsupportedTableError: it has a deletion vector, or is another table's.
-    """
-    path = add["path"]
-    if add.get("deletionVector"):
-        raise UnsupportedTableError(
-            f"{path} has a deletion vector (feature deletionVectors), and this write would have to rewrite it. Nothing was "
-            "written. Name whole partitions, or purge the vectors first (Spark: REORG TABLE ... APPLY (PURGE))."
-        )
-    if "://" in path or path.startswith(("/", "file:")):
-        raise UnsupportedTableError(
-            f"{path} lies outside the table (a shallow clone), and this write would have to rewrite it. Nothing was written."
-        )
-
-
-def read_rows(
-    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None = None
-) -> tuple[Prepared, pq.FileMetaData]:
-    """The rows of a data file under the table's schema, without partition columns, and its footer.
-
-    ``names`` are the columns to be read, if not all.  One thread decodes: several files are read side by side.
-    """
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    asked = {*(state.schema.names if names is None else names)} - {*state.partition_by}
-    schema = pa.schema([f for f in state.schema if f.name in asked])
-    try:
-        file = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
-        table = file.read(None if names is None else schema.names, use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise damaged(add["path"], str(error)) from error
-    said, count = stats_of(add).get("numRecords"), file.metadata.num_rows
-    if isinstance(said, int) and said != count:
-        raise damaged(add["path"], f"it holds {count} rows, not {said}")
-    # Columns that were added to the table later are missing in the file and read as NULL.
-    table = table.select([name for name in schema.names if name in table.column_names])
-    for at, name in enumerate(table.column_names):
-        wanted, has = schema.field(name).type, table.schema.field(at).type
-        if pa.types.is_timestamp(wanted) and wanted.tz and pa.types.is_timestamp(has) and has.tz is None:
-            # INT96, as Spark writes instants: Parquet keeps no zone there, and it is UTC.
-            table = table.set_column(at, name, pc.assume_timezone(table.column(at), "UTC"))
-        elif pa.types.is_timestamp(wanted) and pa.types.is_date(has):
-            # The column was a date when the file was written (typeWidening), which is its midnight now.
-            table = table.set_column(at, name, table.column(at).cast(wanted))
-    if not table.column_names:
-        first = (
-            schema[0] if schema.names else next(f for f in state.schema if f.name not in state.partition_by)
-        )
-        schema = schema if schema.names else pa.schema([first.with_nullable(True)])
-        table = pa.table({first.name: pa.nulls(count, first.type)})
-    return prepare(table, schema, schema_mode="merge", named=False), file.metadata
-
-
-def _kept(rows: Prepared, constants: dict[str, Any], predicate: Predicate, schema: pa.Schema) -> pa.Table:
-    import pyarrow.compute as pc
-
-    kept = [rows.schema.empty_table()]
-    for piece in rows.tables():
-        whole = piece
-        for name, value in constants.items():
-            column = pa.repeat(pa.scalar(value, schema.field(name).type), piece.num_rows)
-            whole = whole.append_column(name, column)
-        matching = pc.fill_null(truths(predicate, whole), False)
-        kept.append(piece.filter(pc.invert(matching)))
-    return pa.concat_tables(kept)
-
-
-def damaged(path: str, why: str) -> StorageError:
-    """The error for a data file that is not what the log says."""
-    return StorageError(
-        f"Data file {path} is not what the log says: {why}. Nothing was committed. "
-        "Run `safewrite doctor` on the table.",
-        kind=Kind.DATA_FILE_DAMAGED,
-    )
 
 
 # --- one overwrite --------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
+    from safewrite.delta.write.vector_files import Vectors
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.where import Where
     from safewrite.group import Member
@@ -167,6 +168,7 @@ class Planner:
             **self._common(prepared, write, state),
             predicate=predicate,
             target_file_size=self.target_file_size,
+            vectors=self._vectors(),
         )
 
     def delete(self, where: Any, state: Snapshot, name: Identity) -> OverwriteTransaction:
@@ -182,7 +184,13 @@ class Planner:
             **self._common(nothing, write, state),
             predicate=predicate,
             target_file_size=self.target_file_size,
+            vectors=self._vectors(),
         )
+
+    def _vectors(self) -> Vectors:
+        from safewrite.delta.write.vector_files import Vectors
+
+        return Vectors(self.connection.address.uri)
 
     def apply_changes(self, data: Any, spec: Spec, state: Snapshot, name: Identity) -> ApplyTransaction:
         """A transaction that applies changes by key and sequence.
@@ -213,6 +221,7 @@ class Planner:
         return {
             **self._common(nothing, write, state),
             "target_file_size": self.target_file_size,
+            "vectors": self._vectors(),
             "known_files": self.known_files,
             "memory_number": uuid.UUID(self.new_id()).int >> 65,
         }

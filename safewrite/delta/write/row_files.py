@@ -1,4 +1,4 @@
-"""Rewrites data files without some of their rows, a few at a time.
+"""Takes rows out of data files: rewrites them a few at a time, or marks the rows as gone in deletion vectors.
 
 In memory are the files that are worked on, those that go up and those that come next.
 """
@@ -15,9 +15,12 @@ import pyarrow as pa
 
 from safewrite.changes.reading import loose
 from safewrite.changes.touched import Touched, filtered
+from safewrite.delta.data.rows import damaged, read_rows
 from safewrite.delta.log.actions import Action, FileKey
-from safewrite.delta.write.overwrite import OverwriteTransaction, Verdict, damaged, read_rows
+from safewrite.delta.log.features import marks_rows
+from safewrite.delta.write.overwrite import OverwriteTransaction, Verdict
 from safewrite.delta.write.staging import StagedFile, stage
+from safewrite.delta.write.vector_files import marked
 from safewrite.frames import prepare
 from safewrite.frames.predicate import partition_value
 from safewrite.frames.side_by_side import Begun, Handed, given_back, windows
@@ -39,13 +42,21 @@ class _Rest:
     files: Sequence[DataFile] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What became of a file: the uploaded files of its other rows, or its next deletion vector."""
+
+    verdict: Verdict
+    rows: int
+    files: Sequence[StagedFile] = ()
+    vector: Action | None = None
+
+
 @dataclass
 class RowFilesTransaction(OverwriteTransaction):
     """A write that takes single rows out of files.  What was made of a file serves every plan in which the same rows stay."""
 
-    _made: dict[tuple[Any, ...], tuple[Verdict, Sequence[StagedFile], int]] = field(
-        default_factory=dict, repr=False
-    )
+    _made: dict[tuple[Any, ...], _Made] = field(default_factory=dict, repr=False)
     _rests: int = 0
     """How many files were rewritten so far, in all plans."""
 
@@ -70,7 +81,7 @@ class RowFilesTransaction(OverwriteTransaction):
     ) -> tuple[pa.Table, pq.FileMetaData]:
         """The live rows of a file with all of the table's columns, or with some."""
         assert self.state is not None
-        rows, footer = read_rows(body, add, self.state, names)
+        rows, footer = read_rows(body, add, self.state, names, self.vectors.of(add))
         wide = loose(self.state.schema)
         if names is not None:
             wide = pa.schema([wide.field(name) for name in names])
@@ -86,6 +97,41 @@ class RowFilesTransaction(OverwriteTransaction):
             for f in wide
         ]
         return pa.table(columns, schema=wide), footer
+
+    def _take_out(
+        self, losing: Sequence[FileKey], touched: Touched[FileKey]
+    ) -> Generator[Effect, Outcome, None]:
+        """Take rows out of files: by deletion vectors where the table wants them, else by files without these rows."""
+        live, staged = self.planned().adds, list[StagedFile]()
+        yield from self._mark([key for key in losing if touched.mark(key) not in self._made], touched)
+        yield from self._make([key for key in losing if touched.mark(key) not in self._made], touched)
+        self.marked = {}
+        for key in losing:
+            made = self._made[touched.mark(key)]
+            self.verdicts[key], self.kept[key] = made.verdict, made.rows
+            staged += made.files
+            if made.vector is not None:
+                self.marked[key] = marked(live[key], made.vector)
+        self.rewritten = tuple(staged)
+
+    def _mark(self, losing: Sequence[FileKey], touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+        """Store the next vectors of files that keep most of their rows; one that loses all goes without a look."""
+        assert self.state is not None
+        if touched.is_cut or not marks_rows(self.state):  # after a truncate the rows must be looked at
+            return
+        live, wider, rows = self.planned().adds, {}, {}
+        for key in losing:
+            gone = touched.gone(key)
+            assert gone is not None
+            rows[key] = touched.rows_of(key) - len(gone)
+            vector = self.vectors.widened(live[key], gone) if rows[key] else None
+            if vector is not None:
+                wider[key] = vector
+            elif not rows[key]:
+                self._made[touched.mark(key)] = _Made(Verdict.REMOVE, 0)
+        stored = yield from self.vectors.store(wider, self.limits)
+        for key, named in stored.items():
+            self._made[touched.mark(key)] = _Made(Verdict.MARK, rows[key], vector=named)
 
     def _make(self, losing: Sequence[FileKey], touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
         """Make and upload the files of rows that stay: a few at a time, while those before go up and those after come."""
@@ -132,7 +178,7 @@ class RowFilesTransaction(OverwriteTransaction):
         staged = iter((yield from stage(files, self.timestamp_ms, self.limits)))
         for key, rest in zip(some, made, strict=True):
             own = tuple(next(staged) for _ in rest.files)
-            self._made[touched.mark(key)] = rest.verdict, own, rest.rows
+            self._made[touched.mark(key)] = _Made(rest.verdict, rest.rows, own)
 
     def _without(
         self, add: Action, key: FileKey, touched: Touched[FileKey], body: Handed[bytes], number: int

@@ -1,0 +1,129 @@
+"""Reads the live rows of a data file: those that its deletion vector leaves, under the table's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from safewrite.changes.positions import Flags
+from safewrite.changes.touched import filtered
+from safewrite.delta.data.vectors import VectorError, live
+from safewrite.delta.log.actions import Action, stats_of
+from safewrite.errors import Kind, StorageError, UnsupportedTableError
+from safewrite.frames import Prepared, prepare
+from safewrite.frames.predicate import Predicate, truths
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+    from pyroaring import BitMap64
+
+    from safewrite.delta.log.snapshot import Snapshot
+
+
+def check_within(add: Action) -> None:
+    """Refuse a file that another table may have, too.
+
+    Raises:
+        UnsupportedTableError: it lies outside the table.
+    """
+    path = add["path"]
+    if "://" in path or path.startswith(("/", "file:")):
+        raise UnsupportedTableError(
+            f"{path} lies outside the table (a shallow clone), and this write would have to rewrite it. Nothing was written."
+        )
+
+
+def read_rows(
+    body: bytes, add: Action, state: Snapshot, names: Sequence[str] | None, gone: BitMap64 | None
+) -> tuple[Prepared, pq.FileMetaData]:
+    """The live rows of a data file under the table's schema, without partition columns, and its footer.
+
+    ``names`` are the columns to be read (None: all), ``gone`` the rows that its deletion vector takes away.  One thread
+    decodes: several files are read side by side.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    asked = {*(state.schema.names if names is None else names)} - {*state.partition_by}
+    schema = pa.schema([f for f in state.schema if f.name in asked])
+    try:
+        file = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
+        table = file.read(None if names is None else schema.names, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(add["path"], str(error)) from error
+    said, count = stats_of(add).get("numRecords"), file.metadata.num_rows
+    if isinstance(said, int) and said != count:
+        raise damaged(add["path"], f"it holds {count} rows, not {said}")
+    # Columns that were added to the table later are missing in the file and read as NULL.
+    table = table.select([name for name in schema.names if name in table.column_names])
+    if gone is not None:
+        flags, columns, read = live_rows(add["path"], gone, count), table.columns, table.schema
+        del table  # so that each column is let go once it is copied
+        table, count = filtered(columns, read, flags), count - len(gone)
+    for at, name in enumerate(table.column_names):
+        wanted, has = schema.field(name).type, table.schema.field(at).type
+        if pa.types.is_timestamp(wanted) and wanted.tz and pa.types.is_timestamp(has) and has.tz is None:
+            # INT96, as Spark writes instants: Parquet keeps no zone there, and it is UTC.
+            table = table.set_column(at, name, pc.assume_timezone(table.column(at), "UTC"))
+        elif pa.types.is_timestamp(wanted) and pa.types.is_date(has):
+            # The column was a date when the file was written (typeWidening), which is its midnight now.
+            table = table.set_column(at, name, table.column(at).cast(wanted))
+    if not table.column_names:
+        first = (
+            schema[0] if schema.names else next(f for f in state.schema if f.name not in state.partition_by)
+        )
+        schema = schema if schema.names else pa.schema([first.with_nullable(True)])
+        table = pa.table({first.name: pa.nulls(count, first.type)})
+    return prepare(table, schema, schema_mode="merge", named=False), file.metadata
+
+
+def live_rows(path: str, gone: BitMap64, count: int) -> Flags:
+    """Which of so many rows of a data file are left.  Raises StorageError if its vector names others."""
+    try:
+        return live(gone, count)
+    except VectorError as error:
+        raise unreadable(path, str(error)) from error
+
+
+def matching(rows: Prepared, constants: Mapping[str, Any], predicate: Predicate, schema: pa.Schema) -> Flags:
+    """For which rows the predicate is TRUE; ``constants`` are columns that have one value in all of them."""
+    import pyarrow.compute as pc
+
+    flags = [np.zeros(0, np.bool_)]
+    for piece in rows.tables():
+        whole = piece
+        for name, value in constants.items():
+            column = pa.repeat(pa.scalar(value, schema.field(name).type), piece.num_rows)
+            whole = whole.append_column(name, column)
+        flags.append(np.asarray(pc.fill_null(truths(predicate, whole), False)))
+    return np.concatenate(flags)
+
+
+def without(rows: Prepared, flags: Flags) -> pa.Table:
+    """The rows that are not flagged."""
+    kept, at = [rows.schema.empty_table()], 0
+    for piece in rows.tables():
+        kept.append(piece.filter(pa.array(~flags[at : at + piece.num_rows])))
+        at += piece.num_rows
+    return pa.concat_tables(kept)
+
+
+def damaged(path: str, why: str) -> StorageError:
+    """The error for a data file that is not what the log says."""
+    return StorageError(
+        f"Data file {path} is not what the log says: {why}. Nothing was committed. "
+        "Run `safewrite doctor` on the table.",
+        kind=Kind.DATA_FILE_DAMAGED,
+    )
+
+
+def unreadable(path: str, why: str) -> StorageError:
+    """The error for a deletion vector that is not what the log says: which rows of its file are gone nobody knows."""
+    return StorageError(
+        f"The deletion vector of data file {path} cannot be read: {why}. Nothing was committed. Restore the vector's file "
+        "from a versioned copy, or let the engine that wrote it purge its vectors (Spark: REORG TABLE ... APPLY (PURGE)).",
+        kind=Kind.DATA_FILE_DAMAGED,
+    )
