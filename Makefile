@@ -89,8 +89,9 @@ test: install arms .envs/cfn-lint/.installed jars ## The test suite (PYTEST_ARGS
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-spark35
-test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGSTORE) ## Smoke test of Spark 3.5, which Glue 5 and EMR 7 run; needs Java 17 and Maven
-	@SAFEWRITE_JARS=$(abspath $(JARS)/spark-3.5) .envs/spark-3.5/bin/python -m pytest tests/spark35/smoke.py
+test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGSTORE) ## Spark 3.5, which Glue 5 and EMR 7 run: a smoke test, and the change data job on Kafka; needs Java 17 and Maven
+	@SAFEWRITE_JARS=$(abspath $(JARS)/spark-3.5) .envs/spark-3.5/bin/python -m pytest -m "long or not long" -W "ignore:.*distutils:DeprecationWarning" \
+		tests/spark35/smoke.py tests/spark/test_arrow.py tests/spark/test_cdc.py
 
 .PHONY: test-pyiceberg
 test-pyiceberg: install .envs/pyiceberg-tests/.installed .envs/pyiceberg-tests/source/.fetched ## PyIceberg's own tests as they are and through SafeCatalog, compared test by test
