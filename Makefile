@@ -58,7 +58,7 @@ lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes ne
 		-o requirements/dev.txt
 	@$(LOCK) --python-platform x86_64-manylinux2014 --only-binary :all: \
 		requirements/lambda-layer.in -o requirements/lambda-layer.txt
-	@for arm in $(ARMS) cfn-lint spark-3.5 pyiceberg-tests airflow; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
+	@for arm in $(ARMS) cfn-lint spark-3.5 kafka2delta pyiceberg-tests airflow; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
 .PHONY: lint
 lint: install ## ruff (rules and format) and codespell
@@ -136,6 +136,11 @@ truth-cdc: install jars $(JARS)/connect/.copied ## PostgreSQL's changes through 
 .PHONY: bench-cdc
 bench-cdc: install ## What the change data job costs without Kafka and Spark: rows a second of CPU, idle tables, later batches (BENCH_ARGS)
 	@$(PY) -W ignore -m bench.cdc.throughput $(BENCH_ARGS)
+
+.PHONY: bench-cdc-rivals
+bench-cdc-rivals: install .envs/kafka2delta/.installed $(JARS)/spark/.copied $(JARS)/kafka/.copied $(JARS)/iceberg-sink/.copied $(JARS)/spark-avro/.copied ## The change data job beside Iceberg's sink for Kafka Connect (a topic of inserts, killed too) and kafka2delta; needs Java 17 and Maven (BENCH_ARGS for the first)
+	@$(PY) -W ignore -m bench.cdc.drain $(BENCH_ARGS)
+	@$(PY) -W ignore -m bench.cdc.flat
 
 .PHONY: truth-medallion
 truth-medallion: install ## Silver of 80 tables against the truth of their source, the job killed again and again, and the recipe that people copy (MEDALLION_ARGS="--tables 8 --files 300")
@@ -220,6 +225,12 @@ $(JARS)/kafka/.copied: bench/java/kafka/pom.xml | check-java
 	$(copy-jars)
 
 $(JARS)/connect/.copied: bench/java/connect/pom.xml | check-java
+	$(copy-jars)
+
+$(JARS)/iceberg-sink/.copied: bench/java/iceberg-sink/pom.xml | check-java
+	$(copy-jars)
+
+$(JARS)/spark-avro/.copied: bench/java/spark-avro/pom.xml | check-java
 	$(copy-jars)
 
 # Part of the wheel.
