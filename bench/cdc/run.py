@@ -130,7 +130,7 @@ def _rival(
     address = source.servers.postgres
     if name == sink.NAME:
         topics = sorted(topic.column("topic").unique().to_pylist())
-        events = topic.num_rows - topic.column("value").null_count
+        events = sum(sink.is_row(value) for value in topic.column("value").to_pylist())
         catalog, stopped = sink.land(source.kafka, topics, folder / name, events)
         return stopped, sink.differences(address, catalog)
     stopped = land(name, folder / "topic", folder / name, plan.rival_batches)
