@@ -33,7 +33,7 @@ MODEL_ARGS ?= --long
 MUTANTS_ARGS ?=
 BENCH_ARGS ?=
 CROSSCHECK_ARGS ?=
-CDC_ARGS ?= --rivals recipe by-schema
+CDC_ARGS ?= --rivals recipe by-schema iceberg-sink
 MEDALLION_ARGS ?=
 LAYER_ARGS ?=
 
@@ -130,7 +130,7 @@ bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTO
 	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
 
 .PHONY: truth-cdc
-truth-cdc: install jars $(JARS)/connect/.copied ## PostgreSQL's changes through Debezium and Kafka to Delta and Iceberg, drivers killed, rivals on the same records; needs Java 17, Maven and PostgreSQL (CDC_ARGS="--changes 100000 --kills 10")
+truth-cdc: install jars $(JARS)/connect/.copied $(JARS)/iceberg-sink/.copied ## PostgreSQL's changes through Debezium and Kafka to Delta and Iceberg, drivers killed, rivals on the same records; needs Java 17, Maven and PostgreSQL (CDC_ARGS="--changes 100000 --kills 10")
 	@$(PY) -W ignore -m bench.cdc $(CDC_ARGS)
 
 .PHONY: bench-cdc

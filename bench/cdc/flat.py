@@ -231,8 +231,8 @@ def by_kafka2delta(registry: Registry, seed: int, changes: int, batches: int, fo
 def main() -> None:
     """Land, print the report and write it."""
     parser = argparse.ArgumentParser(prog="python -m bench.cdc.flat", description=__doc__)
-    parser.add_argument("--changes", type=int, default=2000)
-    parser.add_argument("--batches", type=int, default=20)
+    parser.add_argument("--changes", type=int, default=1000)
+    parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--seed", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("out/cdc"), help="folder of the report")
     given = parser.parse_args()

@@ -77,6 +77,11 @@ def test_a_catalog_that_is_not_there_yet_has_no_rows(tmp_path: Path) -> None:
     assert sink.rows(tmp_path / "empty.db", "items") == 0
 
 
+def test_a_tombstone_and_a_truncate_are_no_rows() -> None:
+    events = [None, *(b'{"payload": {"op": "%s"}}' % op for op in (b"c", b"u", b"d", b"r", b"t"))]
+    assert [sink.is_row(event) for event in events] == [False, True, True, True, True, False]
+
+
 @pytest.mark.long
 def test_the_job_and_the_sink_land_each_id_once(tmp_path: Path) -> None:
     """Both drain a topic in peace; the job also while it is killed."""
