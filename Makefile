@@ -33,7 +33,7 @@ MODEL_ARGS ?= --long
 MUTANTS_ARGS ?=
 BENCH_ARGS ?=
 CROSSCHECK_ARGS ?=
-CDC_ARGS ?= --rivals recipe by-schema
+CDC_ARGS ?= --rivals recipe by-schema iceberg-sink
 MEDALLION_ARGS ?=
 LAYER_ARGS ?=
 
@@ -58,7 +58,7 @@ lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes ne
 		-o requirements/dev.txt
 	@$(LOCK) --python-platform x86_64-manylinux2014 --only-binary :all: \
 		requirements/lambda-layer.in -o requirements/lambda-layer.txt
-	@for arm in $(ARMS) cfn-lint spark-3.5 pyiceberg-tests airflow; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
+	@for arm in $(ARMS) cfn-lint spark-3.5 kafka2delta pyiceberg-tests airflow; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
 
 .PHONY: lint
 lint: install ## ruff (rules and format) and codespell
@@ -89,8 +89,9 @@ test: install arms .envs/cfn-lint/.installed jars ## The test suite (PYTEST_ARGS
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-spark35
-test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGSTORE) ## Smoke test of Spark 3.5, which Glue 5 and EMR 7 run; needs Java 17 and Maven
-	@SAFEWRITE_JARS=$(abspath $(JARS)/spark-3.5) .envs/spark-3.5/bin/python -m pytest tests/spark35/smoke.py
+test-spark35: .envs/spark-3.5/.installed $(JARS)/spark-3.5/spark/.copied $(LOGSTORE) ## Spark 3.5, which Glue 5 and EMR 7 run: a smoke test, and the change data job on Kafka; needs Java 17 and Maven
+	@SAFEWRITE_JARS=$(abspath $(JARS)/spark-3.5) .envs/spark-3.5/bin/python -m pytest -m "long or not long" -W "ignore:.*distutils:DeprecationWarning" \
+		tests/spark35/smoke.py tests/spark/test_arrow.py tests/spark/test_cdc.py
 
 .PHONY: test-pyiceberg
 test-pyiceberg: install .envs/pyiceberg-tests/.installed .envs/pyiceberg-tests/source/.fetched ## PyIceberg's own tests as they are and through SafeCatalog, compared test by test
@@ -129,12 +130,17 @@ bench-spark: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTO
 	@$(PY) -m bench.perf.spark $(BENCH_ARGS)
 
 .PHONY: truth-cdc
-truth-cdc: install jars $(JARS)/connect/.copied ## PostgreSQL's changes through Debezium and Kafka to Delta and Iceberg, drivers killed, rivals on the same records; needs Java 17, Maven and PostgreSQL (CDC_ARGS="--changes 100000 --kills 10")
+truth-cdc: install jars $(JARS)/connect/.copied $(JARS)/iceberg-sink/.copied ## PostgreSQL's changes through Debezium and Kafka to Delta and Iceberg, drivers killed, rivals on the same records; needs Java 17, Maven and PostgreSQL (CDC_ARGS="--changes 100000 --kills 10")
 	@$(PY) -W ignore -m bench.cdc $(CDC_ARGS)
 
 .PHONY: bench-cdc
 bench-cdc: install ## What the change data job costs without Kafka and Spark: rows a second of CPU, idle tables, later batches (BENCH_ARGS)
 	@$(PY) -W ignore -m bench.cdc.throughput $(BENCH_ARGS)
+
+.PHONY: bench-cdc-rivals
+bench-cdc-rivals: install .envs/kafka2delta/.installed $(JARS)/spark/.copied $(JARS)/kafka/.copied $(JARS)/iceberg-sink/.copied $(JARS)/spark-avro/.copied ## The change data job beside Iceberg's sink for Kafka Connect (a topic of inserts, killed too) and kafka2delta; needs Java 17 and Maven (BENCH_ARGS for the first)
+	@$(PY) -W ignore -m bench.cdc.drain $(BENCH_ARGS)
+	@$(PY) -W ignore -m bench.cdc.flat
 
 .PHONY: truth-medallion
 truth-medallion: install ## Silver of 80 tables against the truth of their source, the job killed again and again, and the recipe that people copy (MEDALLION_ARGS="--tables 8 --files 300")
@@ -219,6 +225,12 @@ $(JARS)/kafka/.copied: bench/java/kafka/pom.xml | check-java
 	$(copy-jars)
 
 $(JARS)/connect/.copied: bench/java/connect/pom.xml | check-java
+	$(copy-jars)
+
+$(JARS)/iceberg-sink/.copied: bench/java/iceberg-sink/pom.xml | check-java
+	$(copy-jars)
+
+$(JARS)/spark-avro/.copied: bench/java/spark-avro/pom.xml | check-java
 	$(copy-jars)
 
 # Part of the wheel.

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.cdc import sink
 from bench.cdc.rivals import NAMES
 from bench.cdc.run import Outcome, Plan, run
 
@@ -40,7 +41,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--format", choices=["delta", "iceberg", "both"], default="both")
     parser.add_argument(
-        "--rivals", nargs="*", choices=NAMES, default=[], help="who lands the same records too"
+        "--rivals", nargs="*", choices=[*NAMES, sink.NAME], default=[], help="who lands the same records too"
     )
     parser.add_argument("--rival-batches", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("out/cdc"), help="folder of the report")

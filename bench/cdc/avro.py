@@ -86,7 +86,7 @@ class DebeziumAvro:
             "ts_ms": _milliseconds(event.at),
         }  # fmt: skip
         where = partition_of(event.table, tuple(key.values()))
-        return Record(where, _coded(*self._keys[event.table], key), _coded(*self._values[event.table], value))
+        return Record(where, coded(*self._keys[event.table], key), coded(*self._values[event.table], value))
 
     def _row(self, table: str, row: Row | None) -> Row | None:
         if row is None:
@@ -100,14 +100,7 @@ class DebeziumAvro:
         return self._known({"type": "record", "name": "Key", "namespace": f"shop.{table}", "fields": fields})
 
     def _value_schema(self, table: str) -> tuple[int, Any]:
-        fields: list[dict[str, Any]] = [
-            {"name": name, "type": _PLAIN[made.kind]} for name, made in SHAPES[table].key.items()
-        ]
-        fields += [
-            {"name": name, "type": ["null", _type(made)], "default": None}
-            for name, made in self._columns[table].items()
-        ]
-        row = {"type": "record", "name": "Value", "fields": fields}
+        row = {"type": "record", "name": "Value", "fields": self._fields(table)}
         around = [
             {"name": "before", "type": ["null", row], "default": None},
             {"name": "after", "type": ["null", "Value"], "default": None},
@@ -116,6 +109,17 @@ class DebeziumAvro:
         ]  # fmt: skip
         schema = {"type": "record", "name": "Envelope", "namespace": f"shop.{table}", "fields": around}
         return self._known(schema)
+
+    def _fields(self, table: str) -> list[dict[str, Any]]:
+        """Those of a row."""
+        fields: list[dict[str, Any]] = [
+            {"name": name, "type": _PLAIN[made.kind]} for name, made in SHAPES[table].key.items()
+        ]
+        fields += [
+            {"name": name, "type": ["null", _type(made)], "default": None}
+            for name, made in self._columns[table].items()
+        ]
+        return fields
 
     def _known(self, schema: dict[str, Any]) -> tuple[int, Any]:
         return self._registry.add(schema), parse_schema(schema)
@@ -151,7 +155,8 @@ def _milliseconds(at: datetime) -> int:
     return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
 
 
-def _coded(number: int, schema: Any, datum: Any) -> bytes:
+def coded(number: int, schema: Any, datum: Any) -> bytes:
+    """A datum as Confluent's converter writes it."""
     body = io.BytesIO()
     schemaless_writer(body, schema, datum)
     return struct.pack(">bI", 0, number) + body.getvalue()

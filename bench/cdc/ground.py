@@ -112,6 +112,7 @@ class Job:
     servers: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     batch: int = 1000
+    spark: Mapping[str, str] = field(default_factory=lambda: SMALL_SPARK)
     _driver: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -158,7 +159,7 @@ class Job:
 
     def start(self) -> None:
         """A driver by the command line; call it from a thread that outlives it."""
-        settings = [f"--conf={name}={value}" for name, value in SMALL_SPARK.items()]
+        settings = [f"--conf={name}={value}" for name, value in self.spark.items()]
         code = "from safewrite.cli import main; main()"
         command = [sys.executable, "-c", code, "--log-level", "info", "cdc", "run"]
         command += ["--config", str(self.write_config()), "--jars", str(JARS), *settings]
@@ -174,6 +175,12 @@ class Job:
     def said(self, text: str) -> int:
         """How often the drivers so far said it."""
         return self.log.read_text(errors="replace").count(text) if self.log.exists() else 0
+
+    @property
+    def pid(self) -> int:
+        """The process id of the driver."""
+        assert self._driver is not None
+        return self._driver.pid
 
     @property
     def ended(self) -> int | None:

@@ -69,7 +69,7 @@ class Registry:
             self._server = None
 
     def _answer(self, path: str) -> tuple[int, dict[str, Any]]:
-        number = path.removeprefix("/schemas/ids/")
+        number = path.partition("?")[0].removeprefix("/schemas/ids/")
         if number.isdecimal() and int(number) in self._schemas:
             return 200, {"schema": self._schemas[int(number)]}
         if number.isdecimal():

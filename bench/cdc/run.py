@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bench.cdc import sink
 from bench.cdc.check import Difference, differences_from, read, rival_differences
 from bench.cdc.ground import Form, Job
 from bench.cdc.registry import Registry
@@ -112,13 +113,28 @@ def run(plan: Plan, folder: Path, say: Any = print) -> Outcome:
         for job, verdict in zip(jobs, outcome.verdicts, strict=True):
             verdict.tables.extend(differences_from(source.rows, source.tables, job))
             verdict.expected_dead = source.dead
-        outcome.topic = copy(source.kafka.endpoint_url, folder / "topic", source.pattern).num_rows
+        topic = copy(source.kafka.endpoint_url, folder / "topic", source.pattern)
+        outcome.topic = topic.num_rows
         for name in plan.rivals if isinstance(source, Captured) else ():
-            if (stopped := land(name, folder / "topic", folder / name, plan.rival_batches)) is not None:
+            stopped, outcome.rivals[name] = _rival(name, source, topic, folder, plan)
+            if stopped is not None:
                 outcome.stopped[name] = stopped
-            outcome.rivals[name] = rival_differences(source.servers.postgres, folder / name)
     outcome.elapsed_s = time.monotonic() - started
     return outcome
+
+
+def _rival(
+    name: str, source: Captured, topic: pa.Table, folder: Path, plan: Plan
+) -> tuple[str | None, list[Difference]]:
+    """Why a rival stopped, if it did, and what differs in its tables."""
+    address = source.servers.postgres
+    if name == sink.NAME:
+        topics = sorted(topic.column("topic").unique().to_pylist())
+        events = sum(sink.is_row(value) for value in topic.column("value").to_pylist())
+        catalog, stopped = sink.land(source.kafka, topics, folder / name, events)
+        return stopped, sink.differences(address, catalog)
+    stopped = land(name, folder / "topic", folder / name, plan.rival_batches)
+    return stopped, rival_differences(address, folder / name)
 
 
 def _under_faults(plan: Plan, servers: Scene, jobs: Sequence[Job], say: Any) -> Outcome:

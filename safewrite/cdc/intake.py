@@ -6,6 +6,7 @@ import logging
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
+from safewrite.cdc.arrow import arrow_of
 from safewrite.cdc.batch import Batch, Partition, Ranges, ranges_of
 from safewrite.cdc.parts import Cell, Limit, cut
 from safewrite.cdc.source import Source, Told, records_of
@@ -62,13 +63,13 @@ class Intake:
                     continue
                 # No name here holds the records while the next part is taken.
                 yield Batch(
-                    number, tuple(records_of(frame.where(_within(part)).toArrow())), part, told.joined
+                    number, tuple(records_of(arrow_of(frame.where(_within(part))))), part, told.joined
                 )
         finally:
             frame.unpersist()
 
     def _whole(self, frame: DataFrame, number: int, told: Told) -> Batch:
-        data = frame.toArrow()
+        data = arrow_of(frame)
         self._learn(data.num_rows, data.nbytes)
         found = Batch.of_records(number, records_of(data), told.ids)
         return Batch(number, found.records, told.ranges(found.ranges), told.joined)
@@ -95,7 +96,7 @@ class Intake:
             f.count("*").alias("records"), f.sum("size").alias("size"),
             f.min("offset").alias("first"), f.max("offset").alias("last"),
         )  # fmt: skip
-        rows = summed.toArrow().to_pylist()
+        rows = arrow_of(summed).to_pylist()
         found = [
             Cell(
                 Partition(row["topic"], row["partition"], ids.get(row["topic"], "")),

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import safewrite as sw
+from safewrite.cdc.arrow import refuse_other_sessions
 from safewrite.cdc.config import Config, load
 from safewrite.cdc.intake import Intake
 from safewrite.cdc.landing import Landing
@@ -51,12 +51,12 @@ class Pipeline:
         """The ledger's lines of the last batch that landed."""
 
     def start(self, spark: SparkSession) -> StreamingQuery:
-        """Start the stream; it runs until it is stopped, or until all is landed (``available_now``)."""
-        if not hasattr(spark, "sparkContext") or not hasattr(type(spark.range(0)), "toArrow"):
-            raise sw.UnsafeConfigError(
-                "The job needs PySpark 4.0 or newer with a session of its own, not Spark Connect. Nothing was read or written. "
-                "Run it by spark-submit, or with SparkSession.builder.getOrCreate()."
-            )
+        """Start the stream; it runs until it is stopped, or until all is landed (``available_now``).
+
+        Raises:
+            UnsafeConfigError: the session is of Spark Connect, or older than Spark 3.5.
+        """
+        refuse_other_sessions(spark)
         config = self.config
         source = Source(config.kafka, config.job)
         intake = Intake(source, Limit(config.parts.records, config.parts.bytes))

@@ -84,9 +84,9 @@ def test_the_pinned_jars_are_those_that_the_tests_run_with(tmp_path: Path) -> No
 def test_jars_that_are_not_pinned_for_a_spark_are_not_left_out_in_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(jars, "_spark_line", lambda: "3.5")
-    with pytest.raises(sw.UnsafeConfigError, match=r"for kafka for PySpark 4\.1, not for 3\.5"):
-        packages(kafka=True)
+    monkeypatch.setattr(jars, "_spark_line", lambda: "4.0")
+    with pytest.raises(sw.UnsafeConfigError, match=r"for kafka, s3 for PySpark 3\.5, 4\.1, not for 4\.0"):
+        packages(delta=False, kafka=True)
 
 
 def test_the_folder_that_make_jars_fills_is_searched_for_its_spark_folder(tmp_path: Path) -> None:

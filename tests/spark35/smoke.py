@@ -1,6 +1,7 @@
 """What Spark 3.5 must do as well: sinks, MERGE, and a batch of a killed driver once, in tables of both formats.
 
-Its name keeps it out of `make test`, which runs with another Spark.
+Its name keeps it out of `make test`, which runs with another Spark.  `make test-spark35` runs the change data job's tests
+of tests/spark with this Spark too.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def values(end: End) -> dict[int, str]:
 
 def test_this_is_spark_3_5_with_the_jars_that_are_pinned_for_it() -> None:
     assert pyspark.__version__.startswith("3.5.")
-    pinned = {path.name for path in jars_from(JARS, iceberg=True)}
+    pinned = {path.name for path in jars_from(JARS, iceberg=True, kafka=True)}
     assert {path.name for path in JARS.glob("*.jar")} - pinned == {"postgresql-42.7.7.jar"}
     builder: Any = configure(
         pyspark.sql.SparkSession.Builder(), jars=JARS, iceberg={"lake": {"type": "rest"}}
