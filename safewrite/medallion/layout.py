@@ -42,10 +42,14 @@ class Found:
     mixed: list[SourceFile] = field(default_factory=list)
     unknown: list[RawFile] = field(default_factory=list)
 
+    def of(self, name: str) -> list[SourceFile]:
+        """Where records of a table may be; nowhere for one whose bronze others write."""
+        return [*self.tables[name], *self.mixed] if name in self.tables else []
+
 
 def sort_out(files: Iterable[RawFile], config: Config) -> Found:
     """Give each file to its table; other names that begin with a dot or underscore are other tools' notes."""
-    found = Found({name: [] for name in config.tables})
+    found = Found({name: [] for name in config.landed})
     mixed = (config.raw.mixed_folder or "").strip("/") + "/"
     for raw in files:
         parts = raw.path.split("/")
@@ -83,7 +87,7 @@ def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
             continue
         parts = path.removeprefix(f"{root}/").split("/")
         name = ".".join(parts[:2])
-        if len(parts) > 2 and name in config.tables:
+        if len(parts) > 2 and name in config.landed:
             found.add(name)
         elif len(parts) < 3 or name not in config.ignored_tables:
             return None

@@ -21,6 +21,7 @@ from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.records import BadRecord
 from safewrite.medallion.refining import Refined, refine
 from safewrite.medallion.state import KnownFile, State, read_state, write_state
+from safewrite.medallion.sync import sync
 from safewrite.metrics import OnEvent
 
 log = logging.getLogger("safewrite")
@@ -154,11 +155,7 @@ class Pipeline:
         found = sort_out(listed, self.config)
         mixed = MixedFiles(self.places.raw, self.config)
         with ThreadPoolExecutor(min(self.config.workers, len(names)), "medallion") as pool:
-            runs = list(
-                pool.map(
-                    lambda name: one_table(self.job(name), [*found.tables[name], *found.mixed], mixed), names
-                )
-            )
+            runs = list(pool.map(lambda name: one_table(self.job(name), found.of(name), mixed), names))
         run = Run(self.config.job, runs, 0.0, len(listed))
         if tables is None:
             self._strangers(found, mixed, run)
@@ -182,10 +179,12 @@ class Pipeline:
 
     def listed(self, names: list[str] | None) -> Iterable[Any]:
         """Raw files: one listing for all tables, or one for each that is named.  Raises StorageError."""
+        if not self.config.landed:
+            return
         if names is None:
             yield from self.places.raw.files()
             return
-        for name in names:
+        for name in (one for one in names if one in self.config.landed):
             yield from self._below(name.replace(".", "/", 1) + "/")
         if self.config.raw.mixed_folder is not None:
             yield from self._below(self.config.raw.mixed_folder.strip("/") + "/")
@@ -260,6 +259,12 @@ class Pipeline:
         if not again and not is_news(state, sources) and state is not None and self._heads_stand(job, state):
             run.news = False
             return
+        if job.config.sync is not None:
+            self._tried(lambda: sync(job, run.refined, again=again))
+            version, mark = job.silver_mark()
+            state = State(heads={"bronze": [job.foreign.head, job.foreign.mark()], "silver": [version, mark]})
+            write_state(self.places.state, self._document(job.name), state)
+            return
         state = known_state(job, state)
         known.append(state)
         state.forget_all_but({source.path for source in sources})
@@ -277,9 +282,13 @@ class Pipeline:
             write_state(self.places.state, self._document(job.name), state)
 
     def _refine(self, job: TableJob, done: Refined, *, again: bool) -> None:
+        self._tried(lambda: refine(job, done, again=again))
+
+    @staticmethod
+    def _tried(bring: Callable[[], None]) -> None:
         for attempt in range(1, _TRIES + 1):
             try:
-                refine(job, done, again=again)
+                bring()
             except ConflictError as error:  # another run moved silver's position first
                 if attempt == _TRIES or isinstance(error, BronzeGapError):
                     raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InternalError
-from safewrite.medallion.config import SEQUENCE
 from safewrite.medallion.job import TableJob, quarantine_rows, short_key
 from safewrite.medallion.lineage import BronzeCommit, DataFile
 from safewrite.medallion.quality import check_result, faults
@@ -22,7 +21,7 @@ from safewrite.medallion.rows import OLD
 
 ROWS_MAX = 1_000_000
 """So many rows of bronze, or those of one commit if it has more, go into one commit of silver."""
-_DELETE, _TRUNCATE = "_delete", "_truncate"
+DELETE, _TRUNCATE = "_delete", "_truncate"
 _BEFORE_ALL = Decimal(-(10**37))
 """Older than every row of a full load, and so only newer than earlier epochs."""
 
@@ -40,6 +39,10 @@ class Refined:
     quarantined: int = 0
     changes: dict[str, int] = field(default_factory=dict)
     position: int | None = None
+    watermark: int | None = None
+    """Of a sync by time: the newest time that silver took, in microseconds since 1970."""
+    late: int = 0
+    """Of a sync by time: rows that came later than the overlap, and that silver did not account for before the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,31 +120,51 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
     rows = _put_aside(job, rows, batch, done)
     changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
     changes, truncates = with_truncates(changes, rows, reload=job.config.reload)
-    moved = None if step.to is None else {name: (done.position, step.to)}
+    moves = None if step.to is None else {name: (done.position, step.to)}
     key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
+    write(job, changes, done, key=key, moves=moves, split=split + truncates)
+    if step.to is not None:
+        done.position = step.to
+
+
+def write(
+    job: TableJob,
+    changes: pa.Table,
+    done: Refined,
+    *,
+    key: str,
+    moves: Mapping[str, tuple[int | None, int]] | None,
+    split: int = 0,
+) -> None:
+    """Apply changes in one commit of silver that moves positions, and compare its counts with the changes.
+
+    ``split`` of the changes are in no row of bronze.
+
+    Raises:
+        SafewriteError: as ``apply_changes``.
+    """
+    taken = changes.num_rows - split
     receipt = job.silver.apply_changes(
         changes,
         keys=job.config.keys,
-        sequence_by=SEQUENCE,
-        delete_when=_DELETE,
-        truncate_when=_TRUNCATE,
+        sequence_by=job.sequence,
+        delete_when=DELETE,
+        truncate_when=_TRUNCATE if _TRUNCATE in changes.column_names else None,
         all_late="count",
         check=partial(check_result, rules=job.config.quality.result, name=job.name),
         key=key,
-        properties={"medallion.rows": str(rows.num_rows), "medallion.split": str(split + truncates)},
-        positions=moved,
+        properties={"medallion.rows": str(taken), "medallion.split": str(split)},
+        positions=moves,
     )
     counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
-    if sum(counts.values()) != rows.num_rows + split + truncates:
+    if sum(counts.values()) != changes.num_rows:
         raise InternalError(
-            f"Silver's commit {receipt.version} accounts for {counts} of {rows.num_rows} rows and {split} changes of keys of "
+            f"Silver's commit {receipt.version} accounts for {counts} of {taken} rows and {split} changes of keys of "
             f"{job.name}. It is committed. Please report it, and run `{job.places.command('verify', job.name)}`."
         )
     done.commits += 1
-    done.rows += rows.num_rows
-    done.split += split + truncates
-    if step.to is not None:
-        done.position = step.to
+    done.rows += taken
+    done.split += split
     for what, count in counts.items():
         done.changes[what] = done.changes.get(what, 0) + count
 
@@ -171,7 +194,7 @@ def _put_aside(job: TableJob, rows: pa.Table, batch: str, done: Refined) -> pa.T
 
 def changes_of(rows: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> tuple[pa.Table, int]:
     """Bronze rows as changes of silver: an update that changes a key is a delete of the old one before it."""
-    changes = rows.select(columns).append_column(_DELETE, pc.equal(rows["_op"], "D"))
+    changes = rows.select(columns).append_column(DELETE, pc.equal(rows["_op"], "D"))
     old = {key: rows[OLD + key] for key in keys if OLD + key in rows.column_names}
     if not old:
         return changes, 0
@@ -186,8 +209,8 @@ def changes_of(rows: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> t
     for key, values in before.items():
         place = deletes.column_names.index(key)
         deletes = deletes.set_column(place, changes.schema.field(key), values.filter(pa.array(moved)))
-    place = deletes.column_names.index(_DELETE)
-    deletes = deletes.set_column(place, _DELETE, pa.array(np.ones(deletes.num_rows, np.bool_)))
+    place = deletes.column_names.index(DELETE)
+    deletes = deletes.set_column(place, DELETE, pa.array(np.ones(deletes.num_rows, np.bool_)))
     order = np.argsort(np.concatenate([np.flatnonzero(moved), np.arange(rows.num_rows)]), kind="stable")
     return pa.concat_tables([deletes, changes]).take(pa.array(order)), int(moved.sum())
 
@@ -199,7 +222,7 @@ def with_truncates(changes: pa.Table, rows: pa.Table, *, reload: str | None) -> 
         return changes, 0
     epochs = sorted(pc.unique(rows["_epoch"].filter(pc.equal(rows["_op"], "L"))).to_pylist())
     before = [
-        {"_epoch": epoch, "_seq": _BEFORE_ALL, _DELETE: False, _TRUNCATE: True}
+        {"_epoch": epoch, "_seq": _BEFORE_ALL, DELETE: False, _TRUNCATE: True}
         for epoch in epochs
         if epoch > 1
     ]
