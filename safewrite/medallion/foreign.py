@@ -154,12 +154,13 @@ class ForeignIceberg(Foreign):
     def batches(
         self, columns: Sequence[str], *, time: str | None = None, since_us: int = 0
     ) -> pa.RecordBatchReader:
-        from pyiceberg.expressions import AlwaysTrue, GreaterThanOrEqual, Reference
+        from pyiceberg.expressions import AlwaysTrue, GreaterThanOrEqual
 
         wanted: Any = AlwaysTrue()
         if time is not None:
             bound = _scalar(self.schema.field(time).type, since_us).as_py()
-            wanted = GreaterThanOrEqual(Reference(time), bound.isoformat())
+            not_before: Any = GreaterThanOrEqual  # its type says other arguments than it takes
+            wanted = not_before(time, bound.isoformat())
         try:
             with self.told():
                 scan = self._table.scan(row_filter=wanted, selected_fields=tuple(columns))

@@ -143,7 +143,7 @@ class Places:
         return found
 
     def put_aside(self, name: str, stage: str, batches: Sequence[tuple[str, pa.Table]]) -> int:
-        """Commit bad records, each batch under a key of its own; says how many.
+        """Commit bad records, each batch under a key of its own; says how many were not there yet.
 
         Rules may change between a crash and the next run: other records, or other reasons, are another batch.
 
@@ -156,10 +156,12 @@ class Places:
             (short_key(f"{self.config.job}/{name}/{stage}/{key}/{_digest(rows)}"), rows)
             for key, rows in batches
         ]
-        for answer in self.quarantine.append_many(members):
+        count = 0
+        for (_, rows), answer in zip(members, self.quarantine.append_many(members), strict=True):
             if isinstance(answer, SafewriteError):
                 raise answer
-        return sum(rows.num_rows for _, rows in batches)
+            count += 0 if answer.outcome == sw.Outcome.ALREADY_COMMITTED else rows.num_rows
+        return count
 
 
 @dataclass

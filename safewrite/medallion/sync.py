@@ -6,6 +6,7 @@ Which rows there are is decided by their values alone: by no clock of ours, and 
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -181,17 +182,22 @@ def _good(
     where: dict[str, list[BadRecord]] = {}
     for number, reason in found.items():
         row = _row(changes, number)
-        told = ", ".join(f"{name}={value!r}" for name, value in row.items() if name != "_op")
+        told = ", ".join(f"{name}={value!r}" for name, value in row.items() if name not in ("_op", ABSENT))
         where.setdefault(named(job, row), []).append(BadRecord(0, reason, told))
     uri = job.config.bronze
+    # The same row under other columns, as when one was added since, is another record of quarantine.
     batches = [
-        (f"{uri}#{tag}", quarantine_rows(job.name, "silver", uri, tag, records))
+        (f"{uri}#{tag}#{_digest(records)}", quarantine_rows(job.name, "silver", uri, tag, records))
         for tag, records in where.items()
     ]
     done.quarantined += job.places.put_aside(job.name, "silver", batches)
     good = np.ones(changes.num_rows, np.bool_)
     good[list(found)] = False
     return changes.filter(pa.array(good))
+
+
+def _digest(records: Sequence[BadRecord]) -> str:
+    return hashlib.sha256(repr([one.text for one in records]).encode()).hexdigest()[:16]
 
 
 def _row(rows: pa.Table, number: int) -> dict[str, Any]:
