@@ -90,7 +90,10 @@ def _judge(job: TableJob, rows: list[_Row], have: dict[Any, _Row], mark: Mark, a
     if how.late == "take":  # by the next run
         audit.behind += len(late)
     else:
-        what = f"rows of bronze came late, and silver lacks them (`{job.places.command('replay', job.name)}`)"
+        what = (
+            f"rows of bronze came late, and silver lacks them (`{job.places.command('replay', job.name)}` takes them), or bronze "
+            "lost a delete of their key that silver took"
+        )
         audit.tell(what, late)
 
 

@@ -74,6 +74,23 @@ def sort_out(files: Iterable[RawFile], config: Config) -> Found:
     return found
 
 
+def odd(path: str, config: Config) -> tuple[str, str]:
+    """Why a file is not understood, and what may be done."""
+    parts = path.split("/")
+    in_mixed = config.raw.mixed_folder is not None and path.startswith(
+        config.raw.mixed_folder.strip("/") + "/"
+    )
+    if in_mixed or (len(parts) > 2 and ".".join(parts[:2]) in config.landed):
+        return (
+            "its name is none that DMS gives (LOAD00000001 or yyyymmdd-hhmmssfff, and .csv, .csv.gz or .parquet), as with a copy",
+            "Take it away, or give it such a name",
+        )
+    return (
+        "its name or folder is that of no configured table",
+        "Configure the table, name it in ignored_tables",
+    )
+
+
 def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
     """The tables that new files belong to; None where one may be of any table, or of none that is configured.
 

@@ -14,7 +14,7 @@ from safewrite.errors import ConflictError, InvalidInputError, SafewriteError
 from safewrite.medallion.config import Config, load
 from safewrite.medallion.job import Places, TableJob, quarantine_rows
 from safewrite.medallion.landing import Landed, catch_up, is_news, known_state, land, land_lost
-from safewrite.medallion.layout import Found, SourceFile, sort_out, tables_of
+from safewrite.medallion.layout import Found, SourceFile, odd, sort_out, tables_of
 from safewrite.medallion.lineage import BronzeGapError
 from safewrite.medallion.metrics import note_lag, tell
 from safewrite.medallion.mixed import MixedFiles
@@ -87,6 +87,7 @@ class _Stranger:
     tag: str
     mark: str
     bad: list[BadRecord]
+    advice: str = "Configure the table, name it in ignored_tables"
 
 
 class Pipeline:
@@ -199,8 +200,9 @@ class Pipeline:
             state = read_state(self.places.state, self._document("_job")) or State()
             news = [raw for raw in found.unknown if not state.knows(raw.path, raw.mark)]
             for raw in news:
-                bad = [BadRecord(0, "its name or folder is that of no configured table", None)]
-                self._stranger(state, run, aside, _Stranger(raw.path, raw.mark, raw.mark, bad))
+                reason, advice = odd(raw.path, self.config)
+                one = _Stranger(raw.path, raw.mark, raw.mark, [BadRecord(0, reason, None)], advice)
+                self._stranger(state, run, aside, one)
             for source in found.mixed:
                 if not state.knows(source.path, source.raw.mark):
                     whole = mixed.get(source)
@@ -215,8 +217,8 @@ class Pipeline:
     def _stranger(self, state: State, run: Run, aside: list[tuple[str, Any]], one: _Stranger) -> None:
         if one.bad and self.config.unknown_tables == "raise":
             run.errors.append(
-                f"{one.path}: {len(one.bad)} times {one.bad[0].reason}. Nothing of that was written; all else was. Configure "
-                'the table, name it in ignored_tables, or say unknown_tables: "quarantine".'
+                f"{one.path}: {len(one.bad)} times {one.bad[0].reason}. Nothing of that was written; all else was. {one.advice}, "
+                'or say unknown_tables: "quarantine", which notes it there.'
             )
             return
         if one.bad:
