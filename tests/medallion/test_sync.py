@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
 import re
 import shlex
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from typer.testing import CliRunner
 
 import safewrite as sw
 from safewrite.cli.app import app
-from safewrite.medallion import Pipeline, sync, verify
+from safewrite.medallion import Pipeline, foreign, sync, verify
 
 FORMATS = ("delta", "iceberg")
 NAME = "shop.orders"
@@ -38,8 +40,6 @@ def row(
     key: int | None, lsn: int | None, second: float | None, price: str = "1.00", op: str | None = "U"
 ) -> dict[str, Any]:
     """A change, and the second of its load."""
-    from decimal import Decimal
-
     at = None if second is None else START + dt.timedelta(seconds=second)
     return {"id": key, "price": Decimal(price), "change": op, "lsn": lsn, "loaded": at, "note": "x"}
 
@@ -355,3 +355,55 @@ def test_a_bronze_without_a_column_that_is_named_is_refused(
 def test_a_bronze_that_is_not_there_is_not_made(bronze: Bronze) -> None:
     assert "no" in bronze.stopped()
     assert not (bronze.folder / "bronze").exists()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ms", "Europe/Berlin")],
+)
+def test_files_are_left_out_by_whole_milliseconds_alone(kind: pa.DataType) -> None:
+    """Spark cuts the greatest time of a file to milliseconds: by 12.000999 the file of 12.0009995 would be passed over."""
+    bound = foreign._scalar(kind, 1_000_999)
+    assert bound.type == kind
+    assert bound.cast(pa.int64()).as_py() == {"us": 1_000_000, "ns": 1_000_000_000, "ms": 1000}[kind.unit]
+    day = foreign._scalar(pa.date32(), 86_400_000_000 + 5)
+    assert day.as_py() == dt.date(1970, 1, 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_comes_when_silver_is_what_the_sequences_say(seed: int, tmp_path: Path) -> None:
+    """Rows early, late and without a time, in any order of sequences, between overwrites that trim and reorder bronze."""
+    chance = random.Random(seed)
+    bronze = Bronze(tmp_path, FORMATS[seed % 6 == 5], late="take", overlap_s=20)
+    bronze.config["tables"][NAME]["quality"] = {"quarantined_share_max": 1.0}
+    truth: dict[int, dict[str, Any]] = {}
+    live: list[dict[str, Any]] = []
+    lsn = 0
+    for step in range(12):
+        new = []
+        for _ in range(chance.randint(0, 6)):
+            lsn += 1
+            place = lsn if chance.random() < 0.7 else chance.randint(1, lsn) * 1000 + lsn
+            at = step * 30 + chance.random() * 30 - (chance.random() < 0.25) * chance.random() * 400
+            op = chance.choice(["I", "U", "U", "D", "U", "Q", None])
+            new.append(
+                row(chance.randint(1, 8), place, None if chance.random() < 0.05 else at, f"{lsn}.00", op)
+            )
+        if live and chance.random() < 0.3:
+            live = [one for one in live if one["change"] == "D" or chance.random() < 0.7] + new
+            chance.shuffle(live)
+            bronze.write(*live, mode="overwrite")
+        else:
+            live += new
+            bronze.write(*new)
+        for one in new:
+            known = truth.get(one["id"])
+            if one["change"] in ("I", "U", "D") and (known is None or known["lsn"] < one["lsn"]):
+                truth[one["id"]] = one
+        bronze.run()
+        audit = bronze.audit()
+        assert (audit.flaws, audit.behind) == ([], 0), (seed, step)
+    assert bronze.silver() == {
+        key: (str(one["price"]), one["lsn"]) for key, one in truth.items() if one["change"] != "D"
+    }
