@@ -166,6 +166,7 @@ def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = Fa
             if not one.news:
                 continue
             changes = ", ".join(f"{count} {what}" for what, count in one.refined.changes.items() if count)
+            changes += f"; {one.refined.late} came late" if one.refined.late else ""
             aside = one.landed.quarantined + one.refined.quarantined
             counts = (one.landed.files, one.landed.rows_in_files, one.landed.rows, aside, one.refined.rows)
             grid.add_row(

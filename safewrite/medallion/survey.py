@@ -53,11 +53,32 @@ class Surveyor:
     def _at(self) -> str:
         return f"epoch_us({_quoted(self.sync.time)})"
 
+    @contextmanager
+    def _asked(self) -> Iterator[Any]:
+        """A connection, whose errors are told as those of safewrite."""
+        try:
+            import duckdb
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                "A sync by time counts with DuckDB: pip install 'safewrite-lake[medallion]'. Nothing was written to silver."
+            ) from error
+        with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("SET enable_external_access = false")
+            try:
+                with self.bronze.told():
+                    yield connection
+            except duckdb.Error as error:
+                raise StorageError(
+                    f"{self.bronze.uri} cannot be counted: {error}. Nothing was written to silver. Run again; files of the state "
+                    "that was read may have been removed meanwhile."
+                ) from error
+
     def newest_us(self) -> int | None:
         """The greatest time; None where no row has one."""
-        with _connected() as connection, self.bronze.told():
+        with self._asked() as connection:
             connection.register("bronze", self.bronze.batches([self.sync.time]))
-            (found,) = _all(connection, f"SELECT max({self._at}) FROM bronze", self.bronze)
+            (found,) = connection.execute(f"SELECT max({self._at}) FROM bronze").fetchall()
         return None if found[0] is None else int(found[0])
 
     def survey(self, floor_us: int, next_us: int) -> Survey:
@@ -67,12 +88,10 @@ class Surveyor:
             SELECT CASE WHEN coalesce({self._at} < {floor_us}, true) THEN 0 WHEN {self._at} < {next_us} THEN 1 ELSE 2 END AS zone,
                 count(*), (sum({hashed}) % {_MODULUS}::HUGEINT)::BIGINT, count(*) FILTER ({self._at} IS NULL)
             FROM bronze GROUP BY zone"""
-        with _connected() as connection, self.bronze.told():
+        with self._asked() as connection:
             connection.register("bronze", self.bronze.batches(self.narrow))
-            found = {
-                zone: (Digest(rows, total), nulls)
-                for zone, rows, total, nulls in _all(connection, query, self.bronze)
-            }
+            zones_found = connection.execute(query).fetchall()
+        found = {zone: (Digest(rows, total), nulls) for zone, rows, total, nulls in zones_found}
         zones = [found.get(zone, (Digest(), 0)) for zone in range(3)]
         return Survey(zones[0][0], zones[1][0], zones[2][0], zones[0][1])
 
@@ -90,7 +109,7 @@ class Surveyor:
         is_delete = f"coalesce({_quoted(self.sync.op)} IN ({deletes}), false)" if self.sync.op else "false"
         key, order = ", ".join(map(_quoted, keys)), ", ".join(map(_quoted, sequence))
         no_order = " OR ".join(f"{_quoted(name)} IS NULL" for name in sequence)
-        with _connected() as connection, self.bronze.told():
+        with self._asked() as connection:
             connection.register("have", have.select(kinds.names).cast(kinds))
             connection.register("bronze", self.bronze.batches(self.narrow))
             connection.execute(f"""
@@ -121,35 +140,9 @@ def _same(left: str, right: str, keys: Sequence[str]) -> str:
     return " AND ".join(f"{left}.{_quoted(one)} = {right}.{_quoted(one)}" for one in keys)
 
 
-def _all(connection: Any, query: str, bronze: Foreign) -> list[tuple[Any, ...]]:
-    import duckdb
-
-    try:
-        found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
-    except duckdb.Error as error:
-        raise StorageError(
-            f"{bronze.uri} cannot be counted: {error}. Nothing was written. Run again."
-        ) from error
-    return found
-
-
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
-
-
-@contextmanager
-def _connected() -> Iterator[Any]:
-    try:
-        import duckdb
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "A sync by time counts with DuckDB: pip install 'safewrite-lake[medallion]'. Nothing was written to silver."
-        ) from error
-    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET enable_external_access = false")
-        yield connection

@@ -357,6 +357,36 @@ def test_a_bronze_that_is_not_there_is_not_made(bronze: Bronze) -> None:
     assert not (bronze.folder / "bronze").exists()
 
 
+def test_a_file_of_bronze_that_is_gone_is_told(tmp_path: Path) -> None:
+    bronze = Bronze(tmp_path, "delta")
+    bronze.write(row(1, 10, 0))
+    bronze.run()
+    bronze.write(row(2, 11, 1))
+    for file in (tmp_path / "bronze").glob("*.parquet"):
+        file.unlink()
+    assert "may have been removed meanwhile" in bronze.stopped()
+    assert set(bronze.silver()) == {1}
+
+
+def test_one_job_has_tables_of_both_kinds(tmp_path: Path) -> None:
+    """Raw files in the folder of a table that has none are told."""
+    bronze = Bronze(tmp_path, "delta")
+    bronze.write(row(1, 10, 0))
+    landed = {"format": "delta", "bronze": f"{tmp_path}/b2", "silver": f"{tmp_path}/s2", "keys": ["id"]}
+    landed |= {"columns": {"id": "int64"}, "files": {"kind": "csv", "header": True}}
+    bronze.config["tables"]["shop.items"] = landed
+    bronze.config["raw"] = {"location": f"{tmp_path}/raw"}
+    (tmp_path / "raw/shop/items").mkdir(parents=True)
+    (tmp_path / "raw/shop/items/LOAD00000001.csv").write_text("id\n7\n")
+    run = Pipeline(bronze.config).run()
+    assert (run.ok, [one.refined.rows for one in run.tables]) == (True, [1, 1])
+    assert [one.clean for one in verify(Pipeline(bronze.config))] == [True, True]
+    (tmp_path / "raw/shop/orders").mkdir()
+    (tmp_path / "raw/shop/orders/LOAD00000001.csv").write_text("id\n8\n")
+    assert Pipeline(bronze.config).run([NAME]).ok
+    assert "shop/orders/LOAD00000001.csv" in Pipeline(bronze.config).run().errors[0]
+
+
 @pytest.mark.parametrize(
     "kind",
     [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ms", "Europe/Berlin")],
