@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.errors import InternalError
+from safewrite.errors import InternalError, SafewriteError
 from safewrite.medallion.job import TableJob, quarantine_rows, short_key
 from safewrite.medallion.lineage import BronzeCommit, DataFile
 from safewrite.medallion.quality import check_result, faults
@@ -24,6 +23,10 @@ ROWS_MAX = 1_000_000
 DELETE, _TRUNCATE = "_delete", "_truncate"
 _BEFORE_ALL = Decimal(-(10**37))
 """Older than every row of a full load, and so only newer than earlier epochs."""
+
+
+class _NeedlessError(SafewriteError):
+    """Stops a commit that would change nothing."""
 
 
 @dataclass
@@ -135,27 +138,38 @@ def write(
     key: str,
     moves: Mapping[str, tuple[int | None, int]] | None,
     split: int = 0,
-) -> None:
+    is_needed: Callable[[Mapping[str, int]], bool] | None = None,
+) -> bool:
     """Apply changes in one commit of silver that moves positions, and compare its counts with the changes.
 
-    ``split`` of the changes are in no row of bronze.
+    ``split`` of the changes are in no row of bronze.  ``is_needed`` says by the counts whether there is to be a commit at all;
+    the answer is whether there is.
 
     Raises:
         SafewriteError: as ``apply_changes``.
     """
+
+    def check(rows: pa.Table, counts: Mapping[str, int]) -> None:
+        if is_needed is not None and not is_needed(counts):
+            raise _NeedlessError("Nothing would change. Nothing was written.")
+        check_result(rows, counts, job.config.quality.result, job.name)
+
     taken = changes.num_rows - split
-    receipt = job.silver.apply_changes(
-        changes,
-        keys=job.config.keys,
-        sequence_by=job.sequence,
-        delete_when=DELETE,
-        truncate_when=_TRUNCATE if _TRUNCATE in changes.column_names else None,
-        all_late="count",
-        check=partial(check_result, rules=job.config.quality.result, name=job.name),
-        key=key,
-        properties={"medallion.rows": str(taken), "medallion.split": str(split)},
-        positions=moves,
-    )
+    try:
+        receipt = job.silver.apply_changes(
+            changes,
+            keys=job.config.keys,
+            sequence_by=job.sequence,
+            delete_when=DELETE,
+            truncate_when=_TRUNCATE if _TRUNCATE in changes.column_names else None,
+            all_late="count",
+            check=check,
+            key=key,
+            properties={"medallion.rows": str(taken), "medallion.split": str(split)},
+            positions=moves,
+        )
+    except _NeedlessError:
+        return False
     counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
     if sum(counts.values()) != changes.num_rows:
         raise InternalError(
@@ -167,6 +181,7 @@ def write(
     done.split += split
     for what, count in counts.items():
         done.changes[what] = done.changes.get(what, 0) + count
+    return True
 
 
 def _put_aside(job: TableJob, rows: pa.Table, batch: str, done: Refined) -> pa.Table:

@@ -105,7 +105,7 @@ def sync(job: TableJob, done: Refined, *, again: bool = False) -> None:
     given = [one for one in given if one.num_rows]
     if mark != known or is_new or given:
         new = _pieces(job, known.floor, done) if is_new else iter(())
-        _take(job, chain(given, new), _Step(done, positions, mark))
+        _take(job, chain(given, new), _Step(done, positions, mark), must=mark != known or is_new)
         done.watermark = watermark
     done.late += count
     if not takes_late:
@@ -276,8 +276,11 @@ class _Step:
     mark: Mark
 
 
-def _take(job: TableJob, pieces: Iterator[pa.Table], step: _Step) -> None:
-    """Apply changes, commit by commit; the mark comes with the last, for what comes twice does no harm."""
+def _take(job: TableJob, pieces: Iterator[pa.Table], step: _Step, *, must: bool = True) -> None:
+    """Apply changes, commit by commit; the mark comes with the last, for what comes twice does no harm.
+
+    Not ``must``: the mark stays, and so there is a commit only if a change takes effect.
+    """
     told = {name_of(job.sync.time, part): value for part, value in asdict(step.mark).items()}
     moves = {name: (step.positions.get(name), value) for name, value in told.items()}
     batch = f"medallion/{job.places.config.job}/{job.name}/time/{uuid.uuid4()}"
@@ -294,8 +297,13 @@ def _take(job: TableJob, pieces: Iterator[pa.Table], step: _Step) -> None:
             step.done,
             key=short_key(f"{batch}/{number}"),
             moves=moves if following is None else None,
+            is_needed=None if must else _takes_effect,
         )
         changes, number = following, number + 1
+
+
+def _takes_effect(counts: Mapping[str, int]) -> bool:
+    return counts["applied"] > 0
 
 
 def _refused(job: TableJob, count: int, known: Mark, found: Survey) -> LateRowsError:

@@ -192,6 +192,21 @@ def test_a_late_delete_of_an_unknown_key_keeps_its_older_rows_away(bronze: Bronz
     assert bronze.audit().clean
 
 
+def test_a_table_that_waits_for_its_replay_commits_no_more(tmp_path: Path) -> None:
+    """Deletes of keys that silver lacks are offered by each run, and silver knows them."""
+    bronze = Bronze(tmp_path, "delta")
+    bronze.write(row(1, 10, 0), row(7, 11, 1), row(7, 12, 2, op="D"), row(2, 13, 1000))
+    bronze.run()
+    bronze.write(row(3, 14, 3))
+    assert "1 rows of bronze" in bronze.stopped()
+    version = sw.open(bronze.where["silver"]).version
+    assert "1 rows of bronze" in bronze.stopped()
+    assert sw.open(bronze.where["silver"]).version == version
+    bronze.write(row(8, 15, 4, op="D"))
+    assert "1 rows of bronze" in bronze.stopped()
+    assert sw.open(bronze.where["silver"]).version == version + 1
+
+
 def test_a_source_whose_clock_goes_back_is_told_and_loses_nothing(bronze: Bronze) -> None:
     bronze.write(row(1, 10, 1_000_000))
     bronze.run()
