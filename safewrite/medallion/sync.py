@@ -127,13 +127,20 @@ def check_columns(job: TableJob, have: pa.Schema) -> None:
         ("sync.sequence", name) for name in how.sequence
     ]
     wanted += [("sync.time", how.time), *([("sync.op", how.op)] if how.op else [])]
-    lacking = [f"{field}: {name}" for field, name in wanted if name not in have.names]
+    lacking = [f"{field}: {name} is no column of it" for field, name in wanted if name not in have.names]
     kind = have.field(how.time).type if how.time in have.names else None
     if kind is not None and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         lacking.append(f"sync.time: {how.time} is a {kind}, and no timestamp or date")
+    used = {name for _, name in wanted} | set(job.config.keys)
+    for name in sorted(used & set(have.names)):  # DuckDB and Delta do not tell them apart
+        lacking += [
+            f"{name} and {one} differ in case alone"
+            for one in have.names
+            if one != name and one.lower() == name.lower()
+        ]
     if lacking:
         raise InvalidInputError(
-            f"Bronze of {job.name} ({job.config.bronze}) lacks what tables.{job.name} names: {'; '.join(lacking)}. Nothing was "
+            f"Bronze of {job.name} ({job.config.bronze}) is not as tables.{job.name} says: {'; '.join(lacking)}. Nothing was "
             "written to silver. Correct the configuration, or the table."
         )
 
@@ -317,4 +324,7 @@ def _refused(job: TableJob, count: int, known: Mark, found: Survey) -> LateRowsE
 
 
 def _time(at_us: int) -> str:
-    return f"{dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=at_us):%Y-%m-%d %H:%M:%S.%f}"
+    try:
+        return f"{dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=at_us):%Y-%m-%d %H:%M:%S.%f}"
+    except OverflowError:
+        return f"{at_us} microseconds since 1970"
