@@ -194,7 +194,8 @@ def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = Fa
         for one in done.tables:
             if not one.news:
                 continue
-            changes = ", ".join(f"{count} {what}" for what, count in one.refined.changes.items() if count)
+            what_became = {**one.refined.changes, "late by time": one.refined.late}
+            changes = ", ".join(f"{count} {what}" for what, count in what_became.items() if count)
             aside = one.landed.quarantined + one.refined.quarantined
             counts = (one.landed.files, one.landed.rows_in_files, one.landed.rows, aside, one.refined.rows)
             grid.add_row(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from safewrite.medallion.accounting import TableAudit, verify
+from safewrite.medallion.accounting import verify
+from safewrite.medallion.audit import TableAudit
 from safewrite.medallion.config import Config, load
 from safewrite.medallion.pipeline import Pipeline, Run, TableRun
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import SafewriteError, TableNotFoundError
+from safewrite.medallion.audit import TableAudit
+from safewrite.medallion.comparison import compare
 from safewrite.medallion.config import SEQUENCE
 from safewrite.medallion.job import Places, TableJob
 from safewrite.medallion.landing import records_of
@@ -21,43 +22,12 @@ from safewrite.medallion.records import Records
 from safewrite.medallion.refining import is_under_way
 from safewrite.medallion.rows import OLD
 
-EXAMPLES_MAX = 5
 FileKey = tuple[str, str]
 """A path, and the tag of a content that it had."""
 Key = tuple[Any, ...]
 """The values of a row's key columns."""
 _Last = tuple[tuple[Any, ...], list[str] | None]
 """A change of a key: its place in the order, and its values; None for a deletion."""
-
-
-@dataclass
-class TableAudit:
-    """One table: ``flaws`` is empty if everything is there once.
-
-    ``rows_in_files`` counts the records of the files that are listed now, ``landed`` and ``put_aside`` where they are.
-    ``silver_rows`` is the number of rows in silver; ``behind`` counts rows of bronze that silver has yet to take.
-    """
-
-    table: str
-    files: int = 0
-    rows_in_files: int = 0
-    landed: int = 0
-    put_aside: int = 0
-    bronze_rows: int = 0
-    silver_rows: int = 0
-    silver_put_aside: int = 0
-    behind: int = 0
-    commits: int = 0
-    flaws: list[str] = field(default_factory=list)
-    error: str | None = None
-
-    @property
-    def clean(self) -> bool:
-        return not self.flaws and self.error is None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self) | {"clean": self.clean}
 
 
 def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[TableAudit]:
@@ -72,16 +42,17 @@ def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[Tabl
     places = Places(pipeline.config, path=pipeline.places.path, read_only=True)
     mixed = MixedFiles(places.raw, pipeline.config)
     return [
-        _table(
-            TableJob(name, pipeline.config.tables[name], places), [*found.tables[name], *found.mixed], mixed
-        )
-        for name in names
+        _table(TableJob(name, pipeline.config.tables[name], places), found.of(name), mixed) for name in names
     ]
 
 
 def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> TableAudit:
     audit = TableAudit(job.name)
     try:
+        if job.config.sync is not None:
+            compare(job, _put_aside(job)["silver"], audit)
+            _commits(job, audit)
+            return audit
         job.lineage.look()
         rows = job.lineage.read(job.lineage.whole())
         aside = _put_aside(job)
@@ -118,7 +89,7 @@ def _files(
     """``rows in a file = landed + quarantined``, for each file that is listed."""
     lines = list(zip(*(rows[name].to_pylist() for name in ("_file", "_tag", "_line")), strict=True))
     twice = [one for one, count in Counter(lines).items() if count > 1]
-    _tell(audit, "bronze has records twice", twice)
+    audit.tell("bronze has records twice", twice)
     landed: dict[FileKey, set[int]] = {}
     for path, tag, line in lines:
         landed.setdefault((path, tag), set()).add(line)
@@ -136,7 +107,7 @@ def _files(
         audit.put_aside += len(there)
         if here | there != wanted:
             unlike.append(f"{source.path}: {len(wanted)} records, {len(here)} landed, {len(there)} put aside")
-    _tell(audit, "files are not landed as they are", unlike)
+    audit.tell("files are not landed as they are", unlike)
     audit.bronze_rows = rows.num_rows
 
 
@@ -175,10 +146,9 @@ def _silver(
             wanted |= {key: have[key]} if key in have else {}
     if len(have) < found.num_rows:
         audit.flaws.append(f"{found.num_rows - len(have)} rows of silver have a key that another row has")
-    _tell(audit, "rows are missing in silver", sorted(map(str, wanted.keys() - have.keys())))
-    _tell(audit, "rows should not be in silver", sorted(map(str, have.keys() - wanted.keys())))
-    _tell(
-        audit,
+    audit.tell("rows are missing in silver", sorted(map(str, wanted.keys() - have.keys())))
+    audit.tell("rows should not be in silver", sorted(map(str, have.keys() - wanted.keys())))
+    audit.tell(
         "rows of silver are not the last",
         [str(key) for key in wanted if have.get(key, wanted[key]) != wanted[key]],
     )
@@ -242,10 +212,4 @@ def _commits(job: TableJob, audit: TableAudit) -> None:
         audit.commits += 1
         if sum(counts.values()) != int(taken) + int(entry.properties["medallion.split"]):
             unlike.append(f"version {entry.version}: {taken} rows, {counts}")
-    _tell(audit, "commits of silver do not add up", unlike)
-
-
-def _tell(audit: TableAudit, what: str, examples: list[Any]) -> None:
-    if examples:
-        shown = "; ".join(str(one) for one in examples[:EXAMPLES_MAX])
-        audit.flaws.append(f"{len(examples)} {what}: {shown}{' ...' if len(examples) > EXAMPLES_MAX else ''}")
+    audit.tell("commits of silver do not add up", unlike)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.declared import arrow_type
+from safewrite.medallion.model import STRICT, Text
+from safewrite.medallion.rules import Quality
+from safewrite.medallion.times import Sync
 
 if TYPE_CHECKING:
     from typing import Self
@@ -32,6 +34,10 @@ BRONZE_COLUMNS = pa.schema(
 """What a bronze row has beside the columns of its source."""
 SEQUENCE = ("_epoch", "_seq")
 """The columns that order the changes of a key; silver has them too."""
+LANDING = ("files", "epoch", "reload", "on_overwritten", "restarted_load")
+"""Settings of a table that say how its raw files land."""
+_NEEDED = ("_delete", "_truncate", "_row", "_op")
+"""Names that changes of silver need beside the table's own."""
 REST = "*"
 """Stands in ``order`` for the columns of the table."""
 
@@ -42,15 +48,12 @@ def _is_type(name: Any) -> Any:
 
 
 TypeName = Annotated[str, BeforeValidator(_is_type)]
-Text = Annotated[str, Field(min_length=1)]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Files(_Model):
+class Files(BaseModel):
     """How DMS writes the files of a table."""
+
+    model_config = STRICT
 
     kind: Literal["csv", "parquet"]
     header: bool | None = None
@@ -106,59 +109,10 @@ class Files(_Model):
             raise ValueError(f"order: {missing} are named as op, timestamp or change_seq, and are not in it")
 
 
-def _function(given: Any) -> Any:
-    """A function, or the one that ``package.module:function`` names."""
-    if not isinstance(given, str):
-        if not callable(given):
-            raise ValueError("it is neither a function nor the text 'package.module:function'")
-        return given
-    module, _, name = given.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{given!r} cannot be imported as package.module:function: {error}") from error
-    return found
-
-
-Function = Annotated[Callable[..., Any], BeforeValidator(_function)]
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class Result(_Model):
-    """What the rows that a commit would write to silver must be like; else the table fails, and silver stays as it was."""
-
-    conditions: list[Text] = []
-    """SQL of a row."""
-    failed_share_max: Share = 0.0
-    """So large a share of the rows may break a condition."""
-    null_share_max: dict[Text, Share] = {}
-    deleted_max: Annotated[int, Field(ge=0)] | None = None
-    """So many rows may one commit delete."""
-    queries: list[Text] = []
-    """SQL that answers with true, over the table ``result``."""
-    functions: list[Function] = []
-    """Called with an Arrow table and the counts of the commit; a text says why not."""
-
-
-class Quality(_Model):
-    """What a batch must be like before silver takes it."""
-
-    not_null: list[Text] = []
-    ranges: dict[Text, Annotated[list[float | None], Field(min_length=2, max_length=2)]] = {}
-    """Lowest and highest value of a column; null for no bound."""
-    conditions: list[Text] = []
-    """SQL, as DuckDB reads it, such as ``price >= 0``: a row for which it is false is quarantined."""
-    functions: list[Function] = []
-    """Called with an Arrow table of new rows; tells of each whether it is good."""
-    result: Result = Result()
-    null_share_max: dict[Text, Share] = {}
-    """So large a share of a batch may have NULL in a column; beyond it the table fails."""
-    quarantined_share_max: Share = 0.1
-    """So large a share of a batch may be quarantined; beyond it the table fails and nothing is written."""
-
-
-class TableConfig(_Model):
+class TableConfig(BaseModel):
     """One table of the source, from its files to silver."""
+
+    model_config = STRICT
 
     bronze: Text
     silver: Text
@@ -166,7 +120,10 @@ class TableConfig(_Model):
     keys: Annotated[list[Text], Field(min_length=1)]
     columns: Annotated[dict[Text, TypeName], Field(min_length=1)] | None = None
     """Names and types, in the order of the source; without it those of the existing silver table."""
-    files: Files
+    files: Files = Files(kind="parquet")
+    """Of a table whose raw files are landed in bronze; it has this or ``sync``."""
+    sync: Sync | None = None
+    """Of a table whose bronze others write."""
     epoch: Annotated[int, Field(ge=1, lt=2**63)] = 1
     """The DMS task: a number that grows with each new one."""
     reload: Literal["keep", "truncate"] | None = None
@@ -178,14 +135,8 @@ class TableConfig(_Model):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        taken = {*BRONZE_COLUMNS.names, "_delete", "_truncate", "_row"}
         names = list(self.columns or {})
-        clash = sorted(name for name in names if name in taken or name.startswith("_old_"))
-        if clash:
-            raise ValueError(f"columns: {clash} are names that bronze needs for itself")
-        clash = sorted({self.files.op, *self.files.ignore} & set(names))
-        if clash:
-            raise ValueError(f"columns: {clash} are files.op or in files.ignore too")
+        self._check_source(names)
         if self.columns is not None:
             lacking = [key for key in self.keys if key not in self.columns]
             if lacking:
@@ -212,9 +163,34 @@ class TableConfig(_Model):
             raise ValueError("keys: a column comes twice")
         return self
 
+    def _check_source(self, names: list[str]) -> None:
+        """Raw files or another's bronze, and no column under a name that is needed."""
+        needless = [name for name in LANDING if name in self.model_fields_set]
+        if self.sync is None:
+            if "files" not in self.model_fields_set:
+                raise ValueError(
+                    "files: needed, what files of DMS are like; or sync, where others write bronze"
+                )
+            taken = {*BRONZE_COLUMNS.names, "_delete", "_truncate", "_row"}
+            clash = [name for name in names if name in taken or name.startswith("_old_")]
+            also, what = {self.files.op, *self.files.ignore}, "files.op or in files.ignore"
+        else:
+            if needless:
+                raise ValueError(
+                    f"{', '.join(needless)}: of no use with sync, for nothing is landed in a bronze of others"
+                )
+            clash = [name for name in (*names, *self.sync.sequence) if name in _NEEDED]
+            also, what = {self.sync.op or ""}, "sync.op"
+        if clash:
+            raise ValueError(f"columns: {sorted(clash)} are names that bronze needs for itself")
+        if clash := sorted(name for name in also if name in names):
+            raise ValueError(f"columns: {clash} are {what} too")
 
-class Raw(_Model):
+
+class Raw(BaseModel):
     """Where DMS puts its files."""
+
+    model_config = STRICT
 
     location: Text
     layout: Literal["per_table", "mixed"] = "per_table"
@@ -234,11 +210,17 @@ class Raw(_Model):
         return self
 
 
-class Config(_Model):
+NOWHERE = Raw(location="/dev/null")
+"""Where no file is looked for: all tables follow a bronze of others."""
+
+
+class Config(BaseModel):
     """A medallion job; :func:`load` reads it."""
 
+    model_config = STRICT
+
     job: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
-    raw: Raw
+    raw: Raw = NOWHERE
     state: Text
     """A folder for what the job remembers to save requests; losing it loses no more than time."""
     quarantine: Text
@@ -272,6 +254,8 @@ class Config(_Model):
         twice = sorted({address for address in addresses if addresses.count(address) > 1})
         if twice:
             raise ValueError(f"tables: {twice[0][1]} is the address of two tables")
+        if ("raw" in self.model_fields_set) != bool(self.landed):
+            raise ValueError("raw: needed for tables with files, and of no use where all have sync")
         raw = self.raw.location.rstrip("/") + "/"
         below = sorted(
             one for one in (self.state, *(address for _, address in addresses)) if f"{one}/".startswith(raw)
@@ -283,13 +267,18 @@ class Config(_Model):
         return self
 
     @property
+    def landed(self) -> dict[str, TableConfig]:
+        """The tables that have raw files."""
+        return {name: table for name, table in self.tables.items() if table.sync is None}
+
+    @property
     def beside(self) -> tuple[str, ...]:
         """Columns of mixed files that only tell whose record it is."""
         return tuple(name for name in (self.raw.table_column, self.raw.schema_column) if name is not None)
 
     def _check_mixed(self) -> None:
-        first = next(iter(self.tables.values())).files.order or [REST]
-        for name, table in self.tables.items():
+        first = next(iter(self.landed.values())).files.order or [REST]
+        for name, table in self.landed.items():
             order = table.files.order
             columns = [self.raw.table_column, self.raw.schema_column]
             if order is None or _head(order) != _head(first):
@@ -352,8 +341,11 @@ def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
     tables = given.get("tables")
     if not isinstance(defaults, dict) or not isinstance(tables, dict):
         return given
+    of_others = {name: value for name, value in defaults.items() if name not in LANDING}
     merged = {
-        name: _addressed(name, _merged(defaults, table)) if isinstance(table, dict) else table
+        name: _addressed(name, _merged(of_others if "sync" in table else defaults, table))
+        if isinstance(table, dict)
+        else table
         for name, table in tables.items()
     }
     return {key: value for key, value in given.items() if key != "defaults"} | {"tables": merged}

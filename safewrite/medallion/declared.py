@@ -179,9 +179,13 @@ def decimal_number(text: str) -> int:
 
 
 def stamp_number(name: str) -> int:
-    """The time in the name of a change file (yyyymmdd-hhmmssfff) as a number.  Raises ValueError where it has none."""
-    found = re.match(r"(\d{8})-(\d{6})(\d{0,3})", name)
+    """The time in the name of a change file (yyyymmdd-hhmmss and up to four digits of the second) as a number of 18 digits.
+
+    Raises:
+        ValueError: it has another name; a copy has that of its original and more.
+    """
+    found = re.fullmatch(r"([0-9]{8})-([0-9]{6})([0-9]{0,4})", name)
     if found is None:
-        raise ValueError(f"{name!r} does not begin with yyyymmdd-hhmmss")
+        raise ValueError(f"{name!r} is not yyyymmdd-hhmmssfff")
     dt.datetime.strptime(found[1] + found[2], "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC)
-    return int(found[1] + found[2] + found[3].ljust(3, "0"))
+    return int(found[1] + found[2] + found[3].ljust(4, "0"))

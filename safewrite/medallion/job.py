@@ -17,6 +17,7 @@ import pyarrow as pa
 import safewrite as sw
 from safewrite.errors import (
     ConflictError,
+    InternalError,
     InvalidInputError,
     Kind,
     SafewriteError,
@@ -26,11 +27,13 @@ from safewrite.medallion.config import BRONZE_COLUMNS, SEQUENCE, Config, TableCo
 from safewrite.medallion.declared import arrow_type
 from safewrite.medallion.delta_lineage import DeltaLineage, head_mark
 from safewrite.medallion.fitting import fit
+from safewrite.medallion.foreign import Foreign, ForeignDelta, ForeignIceberg
 from safewrite.medallion.iceberg_lineage import IcebergLineage
 from safewrite.medallion.lineage import Lineage
 from safewrite.medallion.records import BadRecord
 from safewrite.medallion.rows import bronze_schema
 from safewrite.medallion.storage import Storage, storage
+from safewrite.medallion.times import Sync
 from safewrite.metrics import OnEvent, listener
 
 QUARANTINE = pa.schema(
@@ -105,6 +108,12 @@ class Places:
             return DeltaLineage(name, address, self.command("replay", name), self.config.storage_options)
         return IcebergLineage(name, self.command("replay", name), self.open(address, "iceberg", None))
 
+    def foreign(self, address: str, table_format: str) -> Foreign:
+        """What reads a table that any engine may rewrite.  Raises as ``safewrite.open`` does."""
+        if table_format == "delta":
+            return ForeignDelta(address, self.config.storage_options)
+        return ForeignIceberg(self.open(address, "iceberg", None))
+
     def command(self, verb: Literal["replay", "verify"], name: str) -> str:
         """What replays or verifies a table, as a user can copy it: a command, or a call where the configuration is no file."""
         if self.path is None:
@@ -134,7 +143,7 @@ class Places:
         return found
 
     def put_aside(self, name: str, stage: str, batches: Sequence[tuple[str, pa.Table]]) -> int:
-        """Commit bad records, each batch under a key of its own; says how many.
+        """Commit bad records, each batch under a key of its own; says how many were not there yet.
 
         Rules may change between a crash and the next run: other records, or other reasons, are another batch.
 
@@ -147,10 +156,12 @@ class Places:
             (short_key(f"{self.config.job}/{name}/{stage}/{key}/{_digest(rows)}"), rows)
             for key, rows in batches
         ]
-        for answer in self.quarantine.append_many(members):
+        count = 0
+        for (_, rows), answer in zip(members, self.quarantine.append_many(members), strict=True):
             if isinstance(answer, SafewriteError):
                 raise answer
-        return sum(rows.num_rows for _, rows in batches)
+            count += 0 if answer.outcome == sw.Outcome.ALREADY_COMMITTED else rows.num_rows
+        return count
 
 
 @dataclass
@@ -177,7 +188,9 @@ class TableJob:
                 f"tables.{self.name}.columns is not declared, and there is no silver table at {self.config.silver} to take "
                 "them from. Nothing was written. Declare names and types; they are never guessed from rows."
             ) from error
-        return pa.schema([pa.field(one.name, one.type) for one in silver.schema if one.name not in SEQUENCE])
+        return pa.schema(
+            [pa.field(one.name, one.type) for one in silver.schema if one.name not in self.sequence]
+        )
 
     @cached_property
     def bronze(self) -> sw.Table:
@@ -198,8 +211,33 @@ class TableJob:
     def silver_schema(self) -> pa.Schema:
         """The columns of the source, and the place of each row in the order of changes."""
         own = [pa.field(one.name, one.type, one.name not in self.config.keys) for one in self.columns]
-        more = [BRONZE_COLUMNS.field(name) for name in SEQUENCE]
+        if self.config.sync is None:
+            more = [BRONZE_COLUMNS.field(name) for name in SEQUENCE]
+        else:
+            bronze = self.foreign.schema
+            more = [
+                pa.field(one, bronze.field(one).type)
+                for one in self.sequence
+                if one not in self.columns.names
+            ]
         return pa.schema([*own, *more])
+
+    @property
+    def sequence(self) -> list[str]:
+        """The columns that order the changes of a key."""
+        return list(SEQUENCE) if self.config.sync is None else self.config.sync.sequence
+
+    @property
+    def sync(self) -> Sync:
+        """How silver follows a bronze of others.  Raises InternalError where it does not."""
+        if self.config.sync is None:
+            raise InternalError(f"{self.name} was to be followed by time without sync. Please report it.")
+        return self.config.sync
+
+    @cached_property
+    def foreign(self) -> Foreign:
+        """A bronze that others write, as silver reads it.  Raises as ``safewrite.open`` does."""
+        return self.places.foreign(self.config.bronze, self.config.format)
 
     def silver_mark(self) -> tuple[int, str | None]:
         """Silver's newest version, and its mark."""

@@ -42,10 +42,14 @@ class Found:
     mixed: list[SourceFile] = field(default_factory=list)
     unknown: list[RawFile] = field(default_factory=list)
 
+    def of(self, name: str) -> list[SourceFile]:
+        """Where records of a table may be; nowhere for one whose bronze others write."""
+        return [*self.tables[name], *self.mixed] if name in self.tables else []
+
 
 def sort_out(files: Iterable[RawFile], config: Config) -> Found:
     """Give each file to its table; other names that begin with a dot or underscore are other tools' notes."""
-    found = Found({name: [] for name in config.tables})
+    found = Found({name: [] for name in config.landed})
     mixed = (config.raw.mixed_folder or "").strip("/") + "/"
     for raw in files:
         parts = raw.path.split("/")
@@ -70,6 +74,23 @@ def sort_out(files: Iterable[RawFile], config: Config) -> Found:
     return found
 
 
+def odd(path: str, config: Config) -> tuple[str, str]:
+    """Why a file is not understood, and what may be done."""
+    parts = path.split("/")
+    in_mixed = config.raw.mixed_folder is not None and path.startswith(
+        config.raw.mixed_folder.strip("/") + "/"
+    )
+    if in_mixed or (len(parts) > 2 and ".".join(parts[:2]) in config.landed):
+        return (
+            "its name is none that DMS gives (LOAD00000001 or yyyymmdd-hhmmssfff, and .csv, .csv.gz or .parquet), as with a copy",
+            "Take it away, or give it such a name",
+        )
+    return (
+        "its name or folder is that of no configured table",
+        "Configure the table, name it in ignored_tables",
+    )
+
+
 def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
     """The tables that new files belong to; None where one may be of any table, or of none that is configured.
 
@@ -83,7 +104,7 @@ def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
             continue
         parts = path.removeprefix(f"{root}/").split("/")
         name = ".".join(parts[:2])
-        if len(parts) > 2 and name in config.tables:
+        if len(parts) > 2 and name in config.landed:
             found.add(name)
         elif len(parts) < 3 or name not in config.ignored_tables:
             return None

@@ -29,6 +29,9 @@ def note_lag(
     since_ms = [one.raw.changed_ms for one in waiting]
     if run.error is None and run.news:
         run.lag_commits = 0
+    elif run.refined.watermark is not None:  # of another's bronze: its commits are not followed
+        run.lag_commits = None
+        since_ms.append(run.refined.watermark // 1000)
     elif lineage is not None and run.refined.position is not None:
         try:
             pending = lineage.since(run.refined.position)

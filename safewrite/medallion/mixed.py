@@ -67,14 +67,14 @@ def split_mixed(source: SourceFile, tag: str, data: bytes, config: Config) -> Mi
     Raises:
         InvalidInputError: a quote is never closed.
     """
-    files = next(iter(config.tables.values())).files
+    files = next(iter(config.landed.values())).files
     assert files.order is not None
     head = files.order[: files.order.index(REST)]
     delimiter = files.delimiter or ","
     at_schema, at_table = (
         head.index(str(name)) for name in (config.raw.schema_column, config.raw.table_column)
     )
-    parts: dict[str, Part] = {name: Part() for name in config.tables}
+    parts: dict[str, Part] = {name: Part() for name in config.landed}
     strangers: list[BadRecord] = []
     ignored = line = 0
     for line, record in enumerate(_records(source, data), 1):

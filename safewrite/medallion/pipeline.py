@@ -15,13 +15,14 @@ from safewrite.errors import ConflictError, InvalidInputError, SafewriteError
 from safewrite.medallion.config import Config, load
 from safewrite.medallion.job import Places, TableJob, quarantine_rows
 from safewrite.medallion.landing import Landed, catch_up, is_news, known_state, land, land_lost
-from safewrite.medallion.layout import Found, SourceFile, sort_out, tables_of
+from safewrite.medallion.layout import Found, SourceFile, odd, sort_out, tables_of
 from safewrite.medallion.lineage import BronzeGapError
 from safewrite.medallion.metrics import note_lag, tell
 from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.records import BadRecord
 from safewrite.medallion.refining import Refined, refine, refine_since
 from safewrite.medallion.state import KnownFile, State, read_state, write_state
+from safewrite.medallion.sync import sync
 from safewrite.metrics import OnEvent
 
 log = logging.getLogger("safewrite")
@@ -97,6 +98,7 @@ class _Stranger:
     tag: str
     mark: str
     bad: list[BadRecord]
+    advice: str = "Configure the table, name it in ignored_tables"
 
 
 class Pipeline:
@@ -186,11 +188,7 @@ class Pipeline:
         found = sort_out(listed, self.config)
         mixed = MixedFiles(self.places.raw, self.config)
         with ThreadPoolExecutor(min(self.config.workers, len(names)), "medallion") as pool:
-            runs = list(
-                pool.map(
-                    lambda name: one_table(self.job(name), [*found.tables[name], *found.mixed], mixed), names
-                )
-            )
+            runs = list(pool.map(lambda name: one_table(self.job(name), found.of(name), mixed), names))
         run = Run(self.config.job, runs, 0.0, len(listed))
         if tables is None:
             self._strangers(found, mixed, run)
@@ -214,10 +212,12 @@ class Pipeline:
 
     def listed(self, names: list[str] | None) -> Iterable[Any]:
         """Raw files: one listing for all tables, or one for each that is named.  Raises StorageError."""
+        if not self.config.landed:
+            return
         if names is None:
             yield from self.places.raw.files()
             return
-        for name in names:
+        for name in (one for one in names if one in self.config.landed):
             yield from self._below(name.replace(".", "/", 1) + "/")
         if self.config.raw.mixed_folder is not None:
             yield from self._below(self.config.raw.mixed_folder.strip("/") + "/")
@@ -232,8 +232,9 @@ class Pipeline:
             state = read_state(self.places.state, self._document("_job")) or State()
             news = [raw for raw in found.unknown if not state.knows(raw.path, raw.mark)]
             for raw in news:
-                bad = [BadRecord(0, "its name or folder is that of no configured table", None)]
-                self._stranger(state, run, aside, _Stranger(raw.path, raw.mark, raw.mark, bad))
+                reason, advice = odd(raw.path, self.config)
+                one = _Stranger(raw.path, raw.mark, raw.mark, [BadRecord(0, reason, None)], advice)
+                self._stranger(state, run, aside, one)
             for source in found.mixed:
                 if not state.knows(source.path, source.raw.mark):
                     whole = mixed.get(source)
@@ -248,8 +249,8 @@ class Pipeline:
     def _stranger(self, state: State, run: Run, aside: list[tuple[str, Any]], one: _Stranger) -> None:
         if one.bad and self.config.unknown_tables == "raise":
             run.errors.append(
-                f"{one.path}: {len(one.bad)} times {one.bad[0].reason}. Nothing of that was written; all else was. Configure "
-                'the table, name it in ignored_tables, or say unknown_tables: "quarantine".'
+                f"{one.path}: {len(one.bad)} times {one.bad[0].reason}. Nothing of that was written; all else was. {one.advice}, "
+                'or say unknown_tables: "quarantine", which notes it there.'
             )
             return
         if one.bad:
@@ -295,6 +296,14 @@ class Pipeline:
         ):
             run.news = False
             return
+        if job.config.sync is not None:
+            self._tried(
+                lambda: sync(job, run.refined, again=again or task.since_ms is not None, anew=task.anew)
+            )
+            version, mark = job.silver_mark()
+            state = State(heads={"bronze": [job.foreign.head, job.foreign.mark()], "silver": [version, mark]})
+            write_state(self.places.state, self._document(job.name), state)
+            return
         state = known_state(job, state)
         known.append(state)
         state.forget_all_but({source.path for source in sources})
@@ -312,11 +321,16 @@ class Pipeline:
             write_state(self.places.state, self._document(job.name), state)
 
     def _refine(self, job: TableJob, done: Refined, task: _Task) -> None:
-        if task.since_ms is not None:
-            refine_since(job, done, task.since_ms)
+        since_ms = task.since_ms
+        if since_ms is not None:
+            refine_since(job, done, since_ms)
+        self._tried(lambda: refine(job, done, again=task.again, anew=task.anew))
+
+    @staticmethod
+    def _tried(bring: Callable[[], None]) -> None:
         for attempt in range(1, _TRIES + 1):
             try:
-                refine(job, done, again=task.again, anew=task.anew)
+                bring()
             except ConflictError as error:  # another run moved silver's position first
                 if attempt == _TRIES or isinstance(error, BronzeGapError):
                     raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,27 +12,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError, MissingExtraError
-from safewrite.medallion.config import Quality, Result
+from safewrite.medallion.rules import Quality, Result
 
 
-def faults(rows: pa.Table, quality: Quality, name: str) -> dict[int, str]:
+def faults(
+    rows: pa.Table,
+    quality: Quality,
+    name: str,
+    *,
+    where: Callable[[int], str] | None = None,
+    unfit: Mapping[str, npt.NDArray[np.bool_]] | None = None,
+) -> dict[int, str]:
     """Bad rows by number, with the first reason; deletes have no more than a key, and are not judged.
+
+    ``where`` names a row in messages, by its file and record unless given; ``unfit`` are rows that no rule need find, by reason.
 
     Raises:
         InvalidInputError: the batch is bad as a whole, or a rule cannot be applied.
     """
     judged = np.asarray(pc.not_equal(rows["_op"], "D").to_numpy(), np.bool_)
     found: dict[int, str] = {}
+    for reason, bad in (unfit or {}).items():
+        for row in np.flatnonzero(bad).tolist():
+            found.setdefault(row, reason)
     for reason, bad in _rules(rows, quality, name):
         for row in np.flatnonzero(bad & judged).tolist():
             found.setdefault(row, reason)
     _check_nulls(rows.filter(pa.array(judged)), quality, name)
     if len(found) > quality.quarantined_share_max * rows.num_rows:
         first = min(found)
+        place = f"{rows['_file'][first]}, record {rows['_line'][first]}" if where is None else where(first)
         raise InvalidInputError(
             f"{len(found)} of {rows.num_rows} new rows of {name} are bad, and quarantined_share_max is "
-            f"{quality.quarantined_share_max}. The first: {rows['_file'][first]}, record {rows['_line'][first]}: "
-            f"{found[first]}. Nothing was written, neither to silver nor to quarantine; bronze has the rows. Mend the "
+            f"{quality.quarantined_share_max}. The first: {place}: {found[first]}. Nothing was written, neither to silver nor to quarantine; bronze has the rows. Mend the "
             "source, or change the table's quality settings, and run again."
         )
     return found

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.errors import InternalError
-from safewrite.medallion.config import SEQUENCE
+from safewrite.errors import InternalError, SafewriteError
 from safewrite.medallion.job import TableJob, quarantine_rows, short_key
 from safewrite.medallion.lineage import BronzeCommit, DataFile
 from safewrite.medallion.quality import check_result, faults
@@ -22,11 +20,15 @@ from safewrite.medallion.rows import OLD
 
 ROWS_MAX = 1_000_000
 """So many rows of bronze, or those of one commit if it has more, go into one commit of silver."""
-_DELETE, _TRUNCATE = "_delete", "_truncate"
+DELETE, _TRUNCATE = "_delete", "_truncate"
 RESET = "reset"
 """The position of silver that is odd while it is made anew in several commits: whoever comes next applies all of bronze."""
 _BEFORE_ALL = Decimal(-(10**37))
 """Older than every row of a full load, and so only newer than earlier epochs."""
+
+
+class _NeedlessError(SafewriteError):
+    """Stops a commit that would change nothing."""
 
 
 @dataclass
@@ -44,6 +46,10 @@ class Refined:
     position: int | None = None
     resets: int | None = None
     """Silver's position of :data:`RESET`."""
+    watermark: int | None = None
+    """Of a sync by time: the newest time that silver took, in microseconds since 1970."""
+    late: int = 0
+    """Of a sync by time: rows that came later than the overlap, and that silver did not account for before the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,38 +172,71 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
     rows = _put_aside(job, rows, batch, done)
     changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
     changes, truncates = with_truncates(changes, rows, reload=job.config.reload)
-    moved = {name: (done.position, step.to)} if step.to is not None else {}
+    moves = {name: (done.position, step.to)} if step.to is not None else {}
     if step.resets is not None:
-        moved[RESET] = (done.resets, step.resets)
+        moves[RESET] = (done.resets, step.resets)
     key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
-    receipt = job.silver.apply_changes(
-        changes,
-        keys=job.config.keys,
-        sequence_by=SEQUENCE,
-        delete_when=_DELETE,
-        truncate_when=_TRUNCATE,
-        full_refresh=step.anew,
-        all_late="count",
-        check=partial(check_result, rules=job.config.quality.result, name=job.name),
-        key=key,
-        properties={"medallion.rows": str(rows.num_rows), "medallion.split": str(split + truncates)},
-        positions=moved or None,
-    )
-    counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
-    if sum(counts.values()) != rows.num_rows + split + truncates:
-        raise InternalError(
-            f"Silver's commit {receipt.version} accounts for {counts} of {rows.num_rows} rows and {split} changes of keys of "
-            f"{job.name}. It is committed. Please report it, and run `{job.places.command('verify', job.name)}`."
-        )
-    done.commits += 1
-    done.rows += rows.num_rows
-    done.split += split + truncates
+    write(job, changes, done, key=key, moves=moves or None, split=split + truncates, anew=step.anew)
     if step.to is not None:
         done.position = step.to
     if step.resets is not None:
         done.resets = step.resets
+
+
+def write(
+    job: TableJob,
+    changes: pa.Table,
+    done: Refined,
+    *,
+    key: str,
+    moves: Mapping[str, tuple[int | None, int]] | None,
+    split: int = 0,
+    anew: bool = False,
+    is_needed: Callable[[Mapping[str, int]], bool] | None = None,
+) -> bool:
+    """Apply changes in one commit of silver that moves positions, and compare its counts with the changes.
+
+    ``split`` of the changes are in no row of bronze.  ``anew``: all that silver has goes.  ``is_needed`` says by the counts whether there is to be a commit at all;
+    the answer is whether there is.
+
+    Raises:
+        SafewriteError: as ``apply_changes``.
+    """
+
+    def check(rows: pa.Table, counts: Mapping[str, int]) -> None:
+        if is_needed is not None and not is_needed(counts):
+            raise _NeedlessError("Nothing would change. Nothing was written.")
+        check_result(rows, counts, job.config.quality.result, job.name)
+
+    taken = changes.num_rows - split
+    try:
+        receipt = job.silver.apply_changes(
+            changes,
+            keys=job.config.keys,
+            sequence_by=job.sequence,
+            delete_when=DELETE,
+            truncate_when=_TRUNCATE if _TRUNCATE in changes.column_names else None,
+            full_refresh=anew,
+            all_late="count",
+            check=check,
+            key=key,
+            properties={"medallion.rows": str(taken), "medallion.split": str(split)},
+            positions=moves,
+        )
+    except _NeedlessError:
+        return False
+    counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
+    if sum(counts.values()) != changes.num_rows:
+        raise InternalError(
+            f"Silver's commit {receipt.version} accounts for {counts} of {taken} rows and {split} changes of keys of "
+            f"{job.name}. It is committed. Please report it, and run `{job.places.command('verify', job.name)}`."
+        )
+    done.commits += 1
+    done.rows += taken
+    done.split += split
     for what, count in counts.items():
         done.changes[what] = done.changes.get(what, 0) + count
+    return True
 
 
 def _put_aside(job: TableJob, rows: pa.Table, batch: str, done: Refined) -> pa.Table:
@@ -225,7 +264,7 @@ def _put_aside(job: TableJob, rows: pa.Table, batch: str, done: Refined) -> pa.T
 
 def changes_of(rows: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> tuple[pa.Table, int]:
     """Bronze rows as changes of silver: an update that changes a key is a delete of the old one before it."""
-    changes = rows.select(columns).append_column(_DELETE, pc.equal(rows["_op"], "D"))
+    changes = rows.select(columns).append_column(DELETE, pc.equal(rows["_op"], "D"))
     old = {key: rows[OLD + key] for key in keys if OLD + key in rows.column_names}
     if not old:
         return changes, 0
@@ -240,8 +279,8 @@ def changes_of(rows: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> t
     for key, values in before.items():
         place = deletes.column_names.index(key)
         deletes = deletes.set_column(place, changes.schema.field(key), values.filter(pa.array(moved)))
-    place = deletes.column_names.index(_DELETE)
-    deletes = deletes.set_column(place, _DELETE, pa.array(np.ones(deletes.num_rows, np.bool_)))
+    place = deletes.column_names.index(DELETE)
+    deletes = deletes.set_column(place, DELETE, pa.array(np.ones(deletes.num_rows, np.bool_)))
     order = np.argsort(np.concatenate([np.flatnonzero(moved), np.arange(rows.num_rows)]), kind="stable")
     return pa.concat_tables([deletes, changes]).take(pa.array(order)), int(moved.sum())
 
@@ -253,7 +292,7 @@ def with_truncates(changes: pa.Table, rows: pa.Table, *, reload: str | None) -> 
         return changes, 0
     epochs = sorted(pc.unique(rows["_epoch"].filter(pc.equal(rows["_op"], "L"))).to_pylist())
     before = [
-        {"_epoch": epoch, "_seq": _BEFORE_ALL, _DELETE: False, _TRUNCATE: True}
+        {"_epoch": epoch, "_seq": _BEFORE_ALL, DELETE: False, _TRUNCATE: True}
         for epoch in epochs
         if epoch > 1
     ]

@@ -205,7 +205,7 @@ def _sequence(source: SourceFile, records: Records, table: TableConfig, faults: 
         rank = _joined(head, lines, 9).cast(pa.decimal128(36, 0))
         return pa.chunked_array([pc.subtract(rank, _BELOW_ALL).cast(_SEQ)])
     if table.files.change_seq is None:
-        return pa.chunked_array([_joined(f"{source.number:017d}", lines, 15).cast(_SEQ)])
+        return pa.chunked_array([_joined(f"{source.number:018d}", lines, 14).cast(_SEQ)])
     raw = records.rows.column(table.files.change_seq)
     values, bad = read(raw if records.texts else raw.cast(pa.string()), _SEQ, texts=records.texts)
     negative = _mask(pc.fill_null(pc.less(values, pa.scalar(0, _SEQ)), True))

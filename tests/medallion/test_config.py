@@ -28,6 +28,13 @@ MIXED = {
     "table_column": "table",
     "schema_column": "schema",
 }
+SYNC = {"time": "at", "overlap_s": 60, "sequence": ["lsn"]}
+FOLLOWED = {"keys": ["id"], "columns": {"id": "int64", "price": "decimal(10,2)"}, "sync": SYNC}
+
+
+def followed(**more: Any) -> dict[str, Any]:
+    return FOLLOWED | {"sync": SYNC | more}
+
 
 WRONG: dict[str, tuple[list[str], Any, str]] = {
     "an unknown field": (["retries"], 3, "retries"),
@@ -63,6 +70,19 @@ WRONG: dict[str, tuple[list[str], Any, str]] = {
     "a range with one end": (["defaults", "quality"], {"ranges": {"price": [1]}}, "quality.ranges.price"),
     "a rule for no column": (["defaults", "quality"], {"not_null": ["nr"]}, "nr"),
     "a share above one": (["defaults", "quality"], {"quarantined_share_max": 1.5}, "quarantined_share_max"),
+    "a table without files and without sync": (["defaults", "files"], {}, "kind"),
+    "a sync that is none": (["defaults", "sync"], {}, "sync.time"),
+    "a sync beside files": (["defaults", "sync"], SYNC, "files: of no use with sync"),
+    "raw files that no table has": (["tables", "shop.orders", "sync"], SYNC, "raw: needed for tables with files"),
+    "a policy that only raw files need": (["tables", "shop.orders"], FOLLOWED | {"on_overwritten": "raise"}, "on_overwritten"),
+    "operations without their column": (["tables", "shop.orders"], followed(deletes=["D"]), "deletes: of no use without op"),
+    "an operation that is two": (["tables", "shop.orders"], followed(op="op", deletes=["U"]), "['U'] are in upserts too"),
+    "a sequence without a column": (["tables", "shop.orders"], followed(sequence=[]), "sync.sequence"),
+    "a column twice in the sequence": (["tables", "shop.orders"], followed(sequence=["a", "a"]), "sequence: a column comes twice"),
+    "an overlap below 0": (["tables", "shop.orders"], followed(overlap_s=-1), "sync.overlap_s"),
+    "an op that is the time": (["tables", "shop.orders"], followed(op="at"), "op: at is the column of time"),
+    "an op among the columns": (["tables", "shop.orders"], followed(op="price"), "sync.op"),
+    "a policy for late rows that is none": (["tables", "shop.orders"], followed(late="ignore"), "sync.late"),
     "a table that is ignored and configured": (["ignored_tables"], ["shop.orders"], "ignored_tables"),
 }  # fmt: skip
 
@@ -95,6 +115,26 @@ def test_defaults_are_those_of_each_table_and_addresses_have_its_name() -> None:
         "table",
         "schema",
     )
+
+
+def test_a_table_with_sync_has_no_part_in_how_raw_files_land() -> None:
+    both = copy.deepcopy(GOOD)
+    both["tables"]["shop.views"] = FOLLOWED
+    both["defaults"]["on_overwritten"] = "quarantine"
+    config = load(both)
+    assert list(config.landed) == ["shop.orders"]
+    assert config.tables["shop.views"].model_fields_set == {
+        "format",
+        "bronze",
+        "silver",
+        "keys",
+        "columns",
+        "sync",
+    }
+    with pytest.raises(sw.InvalidInputError, match="files: needed"):
+        load({**GOOD, "defaults": {name: one for name, one in GOOD["defaults"].items() if name != "files"}})
+    del both["tables"]["shop.orders"], both["raw"]
+    assert load(both).landed == {}
 
 
 def test_a_file_that_is_no_configuration_says_so(tmp_path: Path) -> None:

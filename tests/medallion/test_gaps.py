@@ -10,6 +10,7 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
@@ -57,6 +58,14 @@ def overwrite(job: Lab) -> None:
     sw.open(job.address("bronze", NAME)).delete("true", key="all")
 
 
+def overwrite_by_another(job: Lab) -> None:
+    """Another engine replaces all rows by every second of them."""
+    rows = job.read("bronze", NAME)
+    deltalake.write_deltalake(
+        job.address("bronze", NAME), rows.take(list(range(0, rows.num_rows, 2))), mode="overwrite"
+    )
+
+
 def clean_up_log(job: Lab) -> None:
     """As a checkpoint and the end of the log's retention do; the files of commits that silver did not take are gone."""
     table = bronze_of(job)
@@ -78,7 +87,8 @@ def make_anew(job: Lab) -> None:
 DELTA_GAPS: dict[str, tuple[Callable[[Lab], None], str]] = {
     "rows deleted": (delete_rows, "removed rows"),
     "restored": (restore, "were removed"),
-    "overwritten": (overwrite, "removed"),
+    "emptied": (overwrite, "removed"),
+    "overwritten": (overwrite_by_another, "removed rows"),
     "log cleaned up": (clean_up_log, "cleaned up"),
     "files vacuumed": (compact_and_vacuum, "is gone"),
     "made anew": (make_anew, "made anew"),
@@ -178,6 +188,19 @@ def expire(job: Lab) -> None:
     table.maintenance.expire_snapshots().by_ids(old).commit()
 
 
+def overwrite_iceberg(job: Lab) -> None:
+    """Another engine replaces all rows by every second of them."""
+    rows = job.read("bronze", NAME)
+    iceberg_bronze(job).overwrite(rows.take(list(range(0, rows.num_rows, 2))))
+
+
+def overwrite_some_iceberg(job: Lab) -> None:
+    """Another engine replaces the rows of updates by one of them: PyIceberg rewrites the files that hold more than these."""
+    rows = job.read("bronze", NAME)
+    updates = rows.filter(pc.equal(rows["_op"], "U"))
+    iceberg_bronze(job).overwrite(updates.slice(0, 1), overwrite_filter="_op = 'U'")
+
+
 def _one_more(job: Lab) -> pa.Table:
     """A change that another writer appended."""
     row = job.read("bronze", NAME).slice(0, 1)
@@ -191,6 +214,8 @@ def drop(job: Lab) -> None:
 ICEBERG_GAPS: dict[str, tuple[Callable[[Lab], None], str]] = {
     "rows deleted": (delete_rows_iceberg, "removed rows"),
     "rolled back": (roll_back, "rolled back"),
+    "overwritten": (overwrite_iceberg, "removed rows"),
+    "overwritten in part": (overwrite_some_iceberg, "removed rows"),
     "snapshots expired": (expire, "has expired"),
     "made anew": (drop, "made anew"),
 }

@@ -186,6 +186,24 @@ def test_a_file_of_no_table_is_reported_until_somebody_decides(tmp_path: Path) -
     assert job.run().ok
 
 
+def test_a_copy_in_a_tables_folder_is_reported_until_somebody_decides(tmp_path: Path) -> None:
+    job = Shop(tmp_path)
+    job.put("shop/orders/20261101-000000001.csv", HEAD + "I,1,1.00,10\n")
+    job.put("shop/orders/20261101-000000001 copy.csv", HEAD + "U,1,9.00,11\n")
+    run = job.run()
+    assert not run.ok
+    assert "copy.csv: 1 times its name is none that DMS gives" in run.errors[0]
+    assert (run.tables[0].landed.files, job.silver()) == (1, {1: "1.00"})
+    set_in(job, "unknown_tables", to="quarantine")
+    assert (job.run().put_aside, job.run().put_aside) == (1, 0)
+    assert job.rows("aside")[0]["file"] == "shop/orders/20261101-000000001 copy.csv"
+    (job.folder / "raw/shop/orders/20261101-000000001 copy.csv").rename(
+        job.folder / "raw/shop/orders/20261101-000000002.csv"
+    )
+    assert job.run().ok
+    assert job.silver() == {1: "9.00"}
+
+
 def test_a_named_table_without_files_has_no_news(tmp_path: Path) -> None:
     job = Shop(tmp_path)
     run = Pipeline(job.config).run(["shop.orders"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from safewrite.medallion.config import load
-from safewrite.medallion.layout import sort_out
+from safewrite.medallion.layout import odd, sort_out
 from safewrite.medallion.storage import LocalStorage, RawFile
 
 
@@ -44,6 +44,34 @@ def test_the_folder_of_mixed_files_may_begin_with_an_underscore() -> None:
     found = sort_out(listed("_cdc/all/20261101-000000001.csv", "_cdc/all/_SUCCESS"), config(**mixed))
     assert [one.path for one in found.mixed] == ["_cdc/all/20261101-000000001.csv"]
     assert found.unknown == []
+
+
+ODD = (
+    "20261101-000000001 copy.csv", "20261101-000000001 (1).csv", "20261101-000000001.csv.bak", "20261101-00000000100.csv",
+    "20261301-000000001.csv", "LOAD0001.csv", "LOAD00000001 2.csv", "20261101-000000001.parquet.gz", "notes.txt",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_file_with_an_odd_name_in_a_tables_folder_is_no_file_of_it_and_is_told(name: str) -> None:
+    """A copy has the time of its original: without a sequence of DMS its changes would have that of others."""
+    found = sort_out(listed(f"shop/_orders/{name}"), config())
+    assert (found.tables["shop._orders"], [one.path for one in found.unknown]) == (
+        [],
+        [f"shop/_orders/{name}"],
+    )
+    assert "none that DMS gives" in odd(f"shop/_orders/{name}", config())[0]
+    assert "no configured table" in odd(f"shop/pens/{name}", config())[0]
+
+
+def test_four_digits_of_the_second_order_files_as_three_do() -> None:
+    """As in AWS's own example, 20141029-1134010000.csv; files with fewer digits keep their place."""
+    names = ["20141029-113401", "20141029-1134010001", "20141029-113401001", "20141029-1134010011"]
+    found = sort_out(listed(*(f"shop/_orders/{name}.csv" for name in reversed(names))), config())
+    numbers = [one.number for one in found.tables["shop._orders"]]
+    assert [one.raw.name for one in found.tables["shop._orders"]] == [f"{name}.csv" for name in names]
+    assert len(set(numbers)) == 4
+    assert numbers[2] == 201410291134010010
 
 
 @pytest.mark.parametrize("path", ["_spark_metadata/0", ".tmp/x.csv", "shop/_other/LOAD00000001.csv"])

@@ -1,0 +1,129 @@
+"""Compares a bronze that others write, row by row and by other code than the sync's, with silver."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Set
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.medallion.audit import TableAudit
+from safewrite.medallion.job import TableJob
+from safewrite.medallion.refining import is_under_way
+from safewrite.medallion.sync import Mark, check_columns, mark_of, named
+
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - times are compared without their zone, which is UTC
+_Row = dict[str, Any]
+
+
+def compare(job: TableJob, aside: Set[tuple[str, str, int]], audit: TableAudit) -> None:
+    """Tell each row of bronze that silver does not account for, as behind or late, and each row of silver that is not the last.
+
+    ``aside`` are the rows in quarantine.  Silver may hold what bronze no longer has.
+
+    Raises:
+        InvalidInputError: bronze lacks a column.
+        SafewriteError: a table cannot be read.
+    """
+    how, keys = job.sync, job.config.keys
+    bronze = job.foreign
+    bronze.look()
+    check_columns(job, bronze.schema)
+    columns = dict.fromkeys(
+        [*job.columns.names, *keys, *how.sequence, how.time, *([how.op] if how.op else [])]
+    )
+    rows = bronze.read(list(columns))
+    positions = job.silver.refresh().positions()
+    mark = None if is_under_way(positions) else mark_of(positions, how.time)
+    silver = job.places.foreign(job.config.silver, job.config.format)
+    silver.look()
+    found = silver.read(job.silver_schema.names)
+    audit.bronze_rows, audit.silver_rows, audit.silver_put_aside = rows.num_rows, found.num_rows, len(aside)
+    if mark is None:
+        audit.behind = rows.num_rows
+        return
+    names = [named(job, one) for one in rows.to_pylist()]
+    try:
+        rows = _as_silver(rows, found.schema)
+    except pa.ArrowInvalid as error:
+        audit.tell("value of bronze does not fit into silver", [error])
+        return
+    have = {tuple(one[key] for key in keys): one for one in found.to_pylist()}
+    if len(have) < found.num_rows:
+        audit.flaws.append(f"{found.num_rows - len(have)} rows of silver have a key that another row has")
+    known = {tag for uri, tag, _ in aside if uri == job.config.bronze}
+    asked = [one for one, name in zip(rows.to_pylist(), names, strict=True) if name not in known]
+    _judge(job, asked, have, mark, audit)
+
+
+def _as_silver(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+    fields = [
+        wanted.field(one.name).with_nullable(True) if one.name in wanted.names else one for one in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
+
+
+def _judge(job: TableJob, rows: list[_Row], have: dict[Any, _Row], mark: Mark, audit: TableAudit) -> None:
+    how, keys, own = job.sync, job.config.keys, job.columns.names
+    deleted: dict[Any, Any] = {}
+    for row in rows:
+        if _is_delete(job, row) and None not in (place := _place(job, row)):
+            key = tuple(row[name] for name in keys)
+            deleted[key] = max(deleted.get(key, place), place)
+    late: list[str] = []
+    unlike: list[str] = []
+    told: Counter[Any] = Counter()
+    for row in rows:
+        key, place = tuple(row[name] for name in keys), _place(job, row)
+        there = have.get(key)
+        if _is_accounted(job, row, there, deleted.get(key)):
+            if there is not None and _place(job, there) == place and not _is_delete(job, row):
+                told[key] += 1
+                if any(repr(row[name]) != repr(there[name]) for name in own):
+                    unlike.append(str(key))
+        elif _at_us(row[how.time]) >= mark.floor:
+            audit.behind += 1
+        else:
+            late.append(named(job, row))
+    audit.late, audit.beyond = len(late), len(have.keys() - told.keys())
+    audit.tell("rows of silver are not as bronze has them", unlike)
+    if how.late == "take":  # by the next run
+        audit.behind += len(late)
+    else:
+        what = (
+            f"rows of bronze came late, and silver lacks them (`{job.places.command('replay', job.name)}` takes them), or bronze "
+            "lost a delete of their key that silver took"
+        )
+        audit.tell(what, late)
+
+
+def _is_accounted(job: TableJob, row: _Row, there: _Row | None, deleted: Any) -> bool:
+    """Whether silver has this change of a key, or a newer one; nobody can see in silver which deletes it took."""
+    place = _place(job, row)
+    if None in place or any(row[key] is None for key in job.config.keys):
+        return False
+    if there is not None:
+        known = _place(job, there)
+        return None not in known and bool(place <= known)
+    return deleted is not None and bool(place <= deleted)
+
+
+def _place(job: TableJob, row: _Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in job.sync.sequence)
+
+
+def _is_delete(job: TableJob, row: _Row) -> bool:
+    return job.sync.op is not None and row[job.sync.op] in job.sync.delete_values
+
+
+def _at_us(at: Any) -> int:
+    """Microseconds since 1970; before all others without a time."""
+    if at is None:
+        return -1
+    if not isinstance(at, dt.datetime):
+        at = dt.datetime(at.year, at.month, at.day)  # noqa: DTZ001
+    if at.tzinfo is not None:
+        at = at.astimezone(dt.UTC).replace(tzinfo=None)
+    return int((at - _EPOCH) // dt.timedelta(microseconds=1))

@@ -1,0 +1,110 @@
+"""What the example's DAG calls, task by task, without an Airflow: one costs 10 s of CPU before its first task (``test_airflow``)."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bench.medallion.lab import Lab, lab
+from safewrite.cli.app import app
+from tests.medallion.airflow import ROOT
+
+DAG = ROOT / "examples" / "medallion" / "airflow_dag.py"
+
+
+class Tasks:
+    """As much of ``airflow.sdk`` as the DAG uses: tasks run at once, in the order in which they are named."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str | None]] = []
+        self.failed: list[tuple[str, str | None, str]] = []
+        self.given: dict[str, dict[str, Any]] = {}
+
+    def dag(self, **settings: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:
+        self.given["dag"] = settings
+        return lambda flow: flow
+
+    def task(self, function: Any = None, **settings: Any) -> Any:
+        if function is None:
+            return lambda function: self.task(function, **settings)
+        self.given[function.__name__] = settings
+        return _Task(self, function)
+
+
+class _Task:
+    def __init__(self, tasks: Tasks, function: Callable[..., Any]) -> None:
+        self.tasks, self.function = tasks, function
+
+    def __call__(self) -> Any:
+        return self._run(None)
+
+    def expand(self, *, table: list[str]) -> _Task:
+        for one in table:
+            self._run(one)
+        return self
+
+    def __rshift__(self, after: Any) -> Any:
+        return after
+
+    def _run(self, table: str | None) -> Any:
+        name = self.function.__name__
+        try:
+            found = self.function() if table is None else self.function(table)
+        except RuntimeError as error:
+            self.tasks.failed.append((name, table, str(error)))
+            return None
+        self.tasks.done.append((name, table))
+        return found
+
+
+def run_dag(job: Lab, monkeypatch: pytest.MonkeyPatch) -> Tasks:
+    """A run of the DAG, its commands in this process."""
+    tasks, sdk = Tasks(), ModuleType("airflow.sdk")
+    sdk.dag, sdk.task = tasks.dag, tasks.task  # type: ignore[attr-defined]
+
+    def command(given: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        done = CliRunner().invoke(app, given[1:], prog_name="safewrite")
+        return subprocess.CompletedProcess(given, done.exit_code, done.stdout, done.stderr)
+
+    monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))
+    monkeypatch.setitem(sys.modules, "airflow.sdk", sdk)
+    monkeypatch.setenv("SAFEWRITE_MEDALLION_CONFIG", str(job.write_config()))
+    spec = importlib.util.spec_from_file_location("medallion_dag", DAG)
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", command)
+        spec.loader.exec_module(found)
+    return tasks
+
+
+def test_the_dag_maps_each_table_and_ends_with_a_run_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = lab(tmp_path, "delta", tables=2, defaults={"on_overwritten": "raise"})
+    job.begin(5)
+    for table in job.tables:
+        job.dms.deliver_held(table)
+    tasks = run_dag(job, monkeypatch)
+    names = list(job.dms.tables)
+    assert tasks.done == [("tables", None), *(("run", name) for name in names), ("rest", None)]
+    assert tasks.given["rest"] == {"trigger_rule": "all_done"}
+    assert job.wrong() == {}
+
+    bad, good = job.tables
+    job.dms.overwrite(bad)
+    job.dms.change(good, 5)
+    job.dms.flush(good)
+    tasks = run_dag(job, monkeypatch)
+    assert [(name, table) for name, table, _ in tasks.failed] == [("run", bad.name), ("rest", None)]
+    assert "written again with other content" in tasks.failed[0][2]
+    assert job.wrong() == {}
