@@ -45,10 +45,7 @@ def positions_of(head: TableVersion, names: Collection[str] | None = None) -> Kn
         if position is None:
             continue
         at, snapshot_id = position
-        if snapshot_id not in head.parents or head.is_current(snapshot_id):
-            found[name] = at
-        else:
-            found |= _before(head, name)
+        found |= _before(head, name) if head.is_rolled_back(snapshot_id) else {name: at}
     return found
 
 

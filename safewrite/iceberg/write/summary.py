@@ -170,7 +170,7 @@ def _find_batch(head: TableVersion, write: Write, app_id: str, version: int) -> 
         return None
     if last.version > version:
         raise _skipped(write, f"batch {last.version} of the same app is in the table")
-    if last.snapshot_id in head.parents and not head.is_current(last.snapshot_id):
+    if head.is_rolled_back(last.snapshot_id):
         return None  # it was rolled back, so its rows are not in the table
     keys.must_match(write.key, last.fingerprint, write.fingerprint, last.snapshot_id)
     return Met(last.snapshot_id, {"fingerprint": last.fingerprint, "rows": last.rows})

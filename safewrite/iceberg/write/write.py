@@ -291,7 +291,7 @@ def newest(known: TableVersion, limits: Limits) -> Generator[Effect, Outcome, Ta
 
 def stands(snapshot_id: int, head: TableVersion) -> bool:
     """Whether a remembered snapshot counts: it does, unless it is there and was rolled back."""
-    return snapshot_id not in head.parents or head.is_current(snapshot_id)
+    return not head.is_rolled_back(snapshot_id)
 
 
 def landed_and_expired(

@@ -46,6 +46,22 @@ class TableVersion:
         """Whether a snapshot's rows came to the branch: by it, by one that descends from it, or by a cherry-pick."""
         return any(snapshot_id in (known, self.picked.get(known)) for known in self.ancestors())
 
+    def is_rolled_back(self, snapshot_id: int) -> bool:
+        """Whether a snapshot that the metadata knows is none of the branch, as far as that can be told.
+
+        A tag, or another branch, keeps a snapshot that expiry would take, and expiry takes those between it and the branch.  So
+        it was rolled back only if the branch is known back to before it; else it counts as one that landed and expired.
+        """
+        if snapshot_id not in self.parents or self.is_current(snapshot_id):
+            return False
+        line = list(self.ancestors())
+        if not line:
+            return True
+        oldest = line[-1]
+        # Some engines take the parent's id away when that expires; only the first snapshot of a table has number 1.
+        is_cut_off = self.parents[oldest] is not None or self.sequences.get(oldest, 0) > 1
+        return not (is_cut_off and self.sequences.get(oldest, 0) >= self.sequences.get(snapshot_id, 0))
+
     def accounts_since(self, base: TableVersion) -> bool:
         """Whether no snapshot of the branch since ``base`` can be missing here.
 
