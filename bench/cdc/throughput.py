@@ -114,21 +114,13 @@ def idle_table_ms(tables: int, rounds: int) -> float:
 
 
 def growth(
-    batches: int,
-    size: int,
-    *,
-    tables: int = 1,
-    form: str = "delta",
-    updates: float = 0.0,
-    keep: int | None = None,
+    batches: int, size: int, *, tables: int = 1, form: str = "delta", updates: float = 0.0
 ) -> list[float]:
     """Milliseconds of CPU of a batch, on average, in each tenth of a run.
 
     Args:
         size: rows of each table in a batch.
         updates: part of them that change a row of one of the ten batches before.
-        keep: so many snapshots of Iceberg tables are left each time that there are twice as many; None leaves all.  The job
-            does not do it, and it is not measured.
     """
     draw = random.Random(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -147,22 +139,8 @@ def growth(
             ]
             batch = Batch.of_records(number, records, {"topic": "id-1"})
             costs.append(_cpu_s(lambda batch=batch: job.land(batch)) * 1000)
-            if keep is not None and number % keep == keep - 1:
-                _expire(Path(folder), keep)
         cuts = [batches * part // 10 for part in range(11)]
         return [statistics.mean(costs[start:end] or [0.0]) for start, end in pairwise(cuts)]
-
-
-def _expire(folder: Path, keep: int) -> None:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    catalog = SqlCatalog("local", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
-    for name in catalog.list_tables("db"):
-        table = catalog.load_table(name)
-        named = {one.snapshot_id for one in table.metadata.refs.values()}
-        oldest_first = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
-        old = [one.snapshot_id for one in oldest_first[:-keep] if one.snapshot_id not in named]
-        table.maintenance.expire_snapshots().by_ids(old).commit()
 
 
 def _record(table: str, key: int, op: str, offset: int) -> Record:
@@ -194,7 +172,6 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=3, help="tables of these batches, 20 rows each")
     parser.add_argument("--format", choices=["delta", "iceberg"], default="delta", help="of these tables")
     parser.add_argument("--updates", type=float, default=0.0, help="part of their rows that are there")
-    parser.add_argument("--keep", type=int, help="snapshots of Iceberg tables that are left, now and then")
     parser.add_argument("--only-batches", action="store_true", help="leave out the other figures")
     given = parser.parse_args()
     grid = Table("what", "figure", "unit")
@@ -202,8 +179,7 @@ def main() -> None:
         grid.add_row("append-only", f"{append_only(given.rows, given.size):,.0f}", "rows/s of CPU")
         grid.add_row("half updates", f"{half_updates(given.rows, given.size):,.0f}", "rows/s of CPU")
         grid.add_row("an idle table, of 50", f"{idle_table_ms(50, 20):.2f}", "ms of CPU for a batch")
-    how = {"tables": given.tables, "form": given.format, "updates": given.updates, "keep": given.keep}
-    parts = growth(given.batches, 20, **how)
+    parts = growth(given.batches, 20, tables=given.tables, form=given.format, updates=given.updates)
     title = f"{given.batches} batches of {given.tables} {given.format} tables, by tenths"
     grid.add_row(title, " ".join(f"{part:.0f}" for part in parts), "ms of CPU for a batch")
     grid.add_row("the last tenth to the first", f"{parts[-1] / parts[0]:.2f}", "")
