@@ -26,7 +26,6 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.expressions import may_match
 from safewrite.iceberg.write.members import REMOVED_ROWS
-from safewrite.iceberg.write.merging import to_merge
 from safewrite.iceberg.write.pruning import Pruning
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
@@ -77,9 +76,8 @@ class ReplacePlan(AppendPlan):
         yield from self._plan(head)
         kept = yield from self.kept_manifests(head)
         changed, puts = yield from self._without_removed(head, kept)
-        changed, merged = yield from self._merged(head, changed)
         added, more = self.added_manifests(head, f"{self.write_id}-{self.attempt}")
-        return [*added, *changed], (*puts, *merged, *more)
+        return [*added, *changed], (*puts, *more)
 
     @property
     def added(self) -> Sequence[DataFile]:
@@ -217,36 +215,6 @@ class ReplacePlan(AppendPlan):
             kept.append(made)
             puts.append(Put(location, body, name="stage.put_manifest"))
         return kept, tuple(puts)
-
-    def _merged(
-        self, head: TableVersion, manifests: list[ManifestFile]
-    ) -> Generator[Effect, Outcome, tuple[list[ManifestFile], tuple[Put, ...]]]:
-        """The manifests, those of earlier snapshots merged where the table has many of them."""
-        from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
-
-        metadata = table_of(head).metadata
-        earlier = [
-            one
-            for one in manifests
-            if one.content == ManifestContent.DATA and one.added_snapshot_id != self.snapshot_id
-        ]
-        merged, puts = list(manifests), []
-        for number, group in enumerate(to_merge(earlier, metadata.properties)):
-            entries = yield from self._entries(group)
-            stay = [self._restated(one, ManifestEntryStatus.EXISTING) for found in entries for one in found]
-            location = self.new_location(head, f"{self.write_id}-{self.attempt}-c{number}.avro")
-            made, body = manifest_of(
-                metadata,
-                self.schema,
-                stay,
-                spec=metadata.specs()[group[0].partition_spec_id],
-                snapshot_id=self.snapshot_id,
-                location=location,
-            )
-            gone = {one.manifest_path for one in group}
-            merged = [*(one for one in merged if one.manifest_path not in gone), made]
-            puts.append(Put(location, body, name="stage.put_manifest"))
-        return merged, tuple(puts)
 
     def _entries(
         self, manifests: Sequence[ManifestFile]
