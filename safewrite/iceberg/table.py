@@ -12,7 +12,6 @@ from safewrite.iceberg import history
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
-from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import check_state, check_table
@@ -90,7 +89,6 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         self.catalog = SafeCatalog(self.connection.catalog, limits=self.limits)
         self._cached = CachedTable(self.connection)
         self._in_spark = None
-        self._planner.known = KnownManifests()  # a thread of the parent may hold the lock of the other
         if known is not None:
             self._cached.look(self.limits)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from safewrite.protocol.effects import Effect
@@ -11,8 +11,6 @@ from safewrite.protocol.iceberg.head import TableVersion
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import FileScanTask
-
-    from safewrite.iceberg.data.known_manifests import KnownManifests
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +22,6 @@ class PlanFiles(Effect):
 
     head: TableVersion
     row_filter: BooleanExpression
-    known: KnownManifests | None = field(default=None, compare=False, repr=False)
-    """Entries of manifests that were read before."""
 
     def __str__(self) -> str:
         return "Reading the table's manifests"

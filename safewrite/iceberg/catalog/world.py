@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import DataScan, FileScanTask, Table
 
     from safewrite.iceberg.catalog.commit_request import CommitRequest, Creation, MetadataCommit
-    from safewrite.iceberg.data.known_manifests import KnownManifests
     from safewrite.protocol.iceberg.head import TableVersion
     from safewrite.stores.abc import Ledger, TicketQueue
 
@@ -81,8 +80,8 @@ class CatalogWorld(World):
                 return self._swap(table_of(change.base), change)  # type: ignore[arg-type]
             case CreateTable(creation):
                 return self._swap(creation.staged, creation)  # type: ignore[attr-defined, arg-type]
-            case PlanFiles(head, row_filter, known):
-                return self._plan_files(head, row_filter, known)
+            case PlanFiles(head, row_filter):
+                return self._plan_files(head, row_filter)
             case ReadRows(head, task, columns):
                 return self._read_rows(head, task, columns)
             case _:
@@ -116,16 +115,14 @@ class CatalogWorld(World):
             return classify_error(error)
         return Ok()
 
-    def _plan_files(
-        self, head: TableVersion, row_filter: BooleanExpression, known: KnownManifests | None
-    ) -> Outcome:
+    def _plan_files(self, head: TableVersion, row_filter: BooleanExpression) -> Outcome:
         try:
             try:
-                return Ok(tuple(_knowing(self._scan(head, row_filter), known).plan_files()))
+                return Ok(tuple(self._scan(head, row_filter).plan_files()))
             except (
                 TypeError
             ):  # PyIceberg compares NULL partition values (iceberg-python #3498): all files, then
-                return Ok(tuple(_knowing(self._scan(head), known).plan_files()))
+                return Ok(tuple(self._scan(head).plan_files()))
         except Exception as error:  # noqa: BLE001 - as above
             return _scan_meaning(error)
 
@@ -150,14 +147,6 @@ class CatalogWorld(World):
     def _file_io(self) -> FileIO:
         assert self.table is not None, "the table is loaded before its files are touched"
         return self.table.io
-
-
-def _knowing(scan: DataScan, known: KnownManifests | None) -> DataScan:
-    """The scan, which reads no manifest whose entries are known."""
-    snapshot = scan.snapshot()
-    if known is not None and snapshot is not None:
-        scan.snapshot = lambda: known.known(snapshot)  # type: ignore[method-assign]
-    return scan
 
 
 def _scan_meaning(error: Exception) -> Outcome:

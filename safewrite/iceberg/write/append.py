@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from safewrite.errors import ConflictError, Kind, SafewriteError
 from safewrite.iceberg.catalog.commit_request import CommitRequest
-from safewrite.iceberg.data.known_manifests import KnownManifests
 from safewrite.iceberg.data.manifests import (
     added_manifest,
     live_manifests,
@@ -50,7 +49,7 @@ class AppendPlan:
     """A blind append: it reads nothing, so only changes of schema or partitioning can stop it.
 
     ``snapshot_id`` is drawn before and stays the same through all attempts.  ``planned`` is the table version
-    that the data files were made for; ``last_list`` and ``known`` are shared by the plans of one table.
+    that the data files were made for; ``last_list`` is shared by the plans of one table.
     """
 
     write: Write
@@ -62,7 +61,6 @@ class AppendPlan:
     evolution: Evolution | None = None
     branch: str = MAIN
     last_list: LastList = field(default_factory=LastList, repr=False)
-    known: KnownManifests = field(default_factory=KnownManifests, repr=False)
     properties: Mapping[str, str] = field(default_factory=dict)
     """What the caller wants the summary to say."""
     positions: Moves = field(default_factory=dict)

@@ -114,7 +114,7 @@ class ReplacePlan(AppendPlan):
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
         """Decide about every file of the base."""
         schema = arrow_schema(table_of(head).metadata.schema())
-        effect = PlanFiles(head, may_match(self.predicate, schema), self.known, name="replace.plan_files")
+        effect = PlanFiles(head, may_match(self.predicate, schema), name="replace.plan_files")
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
             raise unplanned(effect, outcome)
@@ -219,19 +219,17 @@ class ReplacePlan(AppendPlan):
     def _entries(
         self, manifests: Sequence[ManifestFile]
     ) -> Generator[Effect, Outcome, list[list[ManifestEntry]]]:
-        found = {manifest: self.known.entries(manifest) for manifest in manifests}
-        new = [manifest for manifest, entries in found.items() if entries is None]
-        gets = tuple(Get(m.manifest_path, name="replace.get_manifest") for m in new)
+        gets = tuple(Get(m.manifest_path, name="replace.get_manifest") for m in manifests)
+        found = []
         for start in range(0, len(gets), 64):
             part = gets[start : start + 64]
             answers = yield from perform_all(part, self.limits, "replace.get_manifests")
-            for manifest, get, outcome in zip(new[start : start + 64], part, answers, strict=True):
+            for manifest, get, outcome in zip(manifests[start : start + 64], part, answers, strict=True):
                 if not isinstance(outcome, Ok):
                     raise unanswered(get, outcome)
                 assert isinstance(outcome.value, bytes)
-                found[manifest] = entries = manifest.fetch_manifest_entry(MemoryIO(outcome.value))
-                self.known.note(manifest, entries)
-        return [found[manifest] or [] for manifest in manifests]
+                found.append(manifest.fetch_manifest_entry(MemoryIO(outcome.value)))
+        return found
 
     def _restated(self, one: ManifestEntry, status: Any) -> ManifestEntry:
         """An entry of an older manifest in a new one; a removal names the snapshot that makes it."""
