@@ -56,7 +56,9 @@ class _Planner(ManifestGroupPlanner):
         self._known = known
 
     def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
-        judged = {spec_id: self._build_manifest_evaluator(spec_id) for spec_id in self.table_metadata.specs()}
+        manifests = list(manifests)
+        specs = {one.partition_spec_id for one in manifests}  # others may be of columns that are gone
+        judged = {spec_id: self._build_manifest_evaluator(spec_id) for spec_id in specs}
         left = [one for one in manifests if judged[one.partition_spec_id](one)]
         oldest = _min_sequence_number(left)
         left = [one for one in left if self._check_sequence_number(oldest, one)]
