@@ -26,7 +26,9 @@ FIRST, LAST = 1, 60
 RIVALS = 3 * MOVED
 SOME = ("stage.put_manifest_list:after", "swap.commit:before", "swap.commit:after", "swap.verify:after")
 """Points around the commit, which the short form is content with."""
-NEVER_MISSING = {"swap.commit", "swap.verify", "stage.get_manifest_list", "stage.put_manifest_list"}
+NEVER_MISSING = {"swap.commit", "swap.verify", "stage.put_manifest_list"}
+READS_LIST = {"stage.get_manifest_list", "replace.plan_files", "apply.plan_files"}
+"""One of these reads the base's manifest list: a plan that looks for files keeps it for the commit."""
 
 
 def recorded(place: Place, verb: str) -> list[str]:
@@ -38,6 +40,7 @@ def recorded(place: Place, verb: str) -> list[str]:
     VERBS[verb](table, LAST, key="recorded")
     found = points(recorder.steps)
     assert set(found) >= set(points(NEVER_MISSING)), found
+    assert set(found) & set(points(READS_LIST)), found
     assert len(found) < LAST
     return found
 

@@ -29,6 +29,7 @@ from safewrite.errors import (
 )
 from safewrite.iceberg.catalog.commit_request import MARK, CommitRequest, bind
 from safewrite.iceberg.catalog.outcomes import classify_error
+from safewrite.iceberg.data.known import KnownManifests
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.table import IcebergTable
 from safewrite.iceberg.write.append import check_unchanged
@@ -276,7 +277,7 @@ def test_delete_files_of_others_outlive_a_rewrite(table: IcebergTable, catalog: 
     deletes = ManifestFile.from_args(manifest_path="deletes.avro", content=ManifestContent.DELETES)
     gone = DataFile.from_args(file_path="gone.parquet")
     plan = ReplacePlan.__new__(ReplacePlan)
-    plan._removed, plan.limits = [gone], LIMITS
+    plan._removed, plan.limits, plan.known = [gone], LIMITS, KnownManifests()
     steps = plan._without_removed(head_of(known), [deletes])
     with pytest.raises(StopIteration) as ended:
         next(steps)

@@ -6,6 +6,7 @@ from tests.mutants.killers import Mutant, alone, model
 
 OWN = alone("iceberg/test_protocol.py")
 """Scenarios of single commits on a SQLite catalog; a mutant says which of them must fail."""
+MERGING = alone("iceberg/test_merging.py")
 SWAP, APPEND = "protocol/iceberg/commit.py", "iceberg/write/append.py"
 REQUEST = "iceberg/catalog/commit_request.py"
 CLEAN_UP = (
@@ -284,5 +285,47 @@ ICEBERG_MUTANTS = (
         (("        AssertTableUUID(uuid=metadata.table_uuid),\n", ""),),
         OWN,
         "test_a_late_commit_is_refused_by_a_table_that_was_made_again_under_its_name",
+    ),
+    Mutant(
+        "merged-gone",
+        "that all that went into a merged manifest is in the base still",
+        "iceberg/write/merging.py",
+        (("            if there.issuperset(paths):\n", "            if not there.isdisjoint(paths):\n"),),
+        MERGING,
+        "test_a_merged_manifest_is_left_out_where_a_rival_took_some_of_it_away",
+    ),
+    Mutant(
+        "merged-sequence",
+        "the sequence numbers of entries that are merged",
+        "iceberg/write/merging.py",
+        (
+            (
+                "        entry(existing, one.snapshot_id, one.data_file, one.sequence_number, one.file_sequence_number)\n",
+                "        entry(existing, one.snapshot_id, one.data_file, 7, 7)\n",
+            ),
+        ),
+        MERGING,
+        "test_a_commit_merges_the_manifests_of_its_base_when_they_are_many",
+    ),
+    Mutant(
+        "known-table",
+        "the table's id, where manifests that are known are looked up",
+        "iceberg/data/known.py",
+        (
+            (
+                "        return self._manifests.get(_key(table_id, manifest))\n",
+                "        return next(iter(self), None)\n",
+            ),
+        ),
+        MERGING,
+        "test_changes_are_applied_right_across_many_merges",
+    ),
+    Mutant(
+        "attempts-sequence",
+        "a copy of each manifest for each attempt's list",
+        "iceberg/data/manifests.py",
+        (("[ManifestFile(*one._data) for one in manifests]", "list(manifests)"),),
+        MERGING,
+        "test_the_manifest_of_a_later_attempt_is_as_new_as_its_snapshot",
     ),
 )

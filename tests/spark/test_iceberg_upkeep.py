@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -16,6 +17,7 @@ import safewrite as sw
 from bench.servers.catalogs import CatalogKind
 from bench.servers.servers import Ministack
 from safewrite.iceberg.table import IcebergTable
+from safewrite.iceberg.write.merging import COUNT_MIN
 from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
 from tests.spark.lake import Lake
 from tests.spark.session import Spark
@@ -57,6 +59,47 @@ def test_upkeep_beside_appends_loses_no_row_and_forgets_no_key(
         again.append(rows(77), key="first")
     assert orphans(spark, lake, table), "files that upkeep replaced"
     assert spark.ids({"t": lake.sql(table)}) == {"t": expected}
+
+
+def test_java_reads_and_expires_what_commits_of_changes_merged(
+    spark: Spark, lakes: Callable[[CatalogKind], Lake]
+) -> None:
+    """Data and delete manifests, merged again and again between deletes, upkeep and expiry by Spark."""
+    lake = lakes("sql")
+    schema = pa.schema([("id", pa.int64()), ("seq", pa.int64())])
+    properties = {**settings("merge-on-read"), COUNT_MIN: "3"}
+    table = lake.create(schema, properties=properties)
+    expected: dict[int, int] = {}
+
+    def change(*ids: int, seq: int) -> None:
+        given = pa.table({"id": list(ids), "seq": [seq] * len(ids)}, schema=schema)
+        table.apply_changes(given, keys=["id"], sequence_by="seq")
+        expected.update(dict.fromkeys(ids, seq))
+
+    for turn in range(3):
+        for number in range(4):
+            change(10 * turn + number, 10 * turn + number + 1, 20 + number, seq=1 + 4 * turn + number)
+        assert found(spark, lake, table) == expected
+        spark.run(f"DELETE FROM {lake.sql(table)} WHERE id = {10 * turn + 1}")
+        del expected[10 * turn + 1]
+        spark.run(
+            f"CALL {lake.name}.system.expire_snapshots(table => '{table.uri}', "
+            "older_than => TIMESTAMP'2100-01-01 00:00:00', retain_last => 1)"
+        )
+        change(100 + turn, seq=50)
+        assert found(spark, lake, table) == expected
+    manifests = spark.sql(
+        f"SELECT content, existing_data_files_count, existing_delete_files_count FROM {lake.sql(table)}.manifests"
+    )
+    assert manifests.num_rows < 8
+    assert {row["content"] for row in manifests.to_pylist()} == {0, 1}
+
+
+def found(spark: Spark, lake: Lake, table: IcebergTable) -> dict[int, int]:
+    """The sequence of each row's last change; each id once."""
+    rows_there = spark.sql(f"SELECT id, seq FROM {lake.sql(table)}").to_pylist()
+    assert len(rows_there) == len({row["id"] for row in rows_there})
+    return {row["id"]: row["seq"] for row in rows_there}
 
 
 def rewrite(spark: Spark, lake: Lake, table: IcebergTable) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safewrite.protocol.effects import Effect
@@ -12,16 +12,19 @@ if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import FileScanTask
 
+    from safewrite.iceberg.data.known import KnownManifests
+
 
 @dataclass(frozen=True, slots=True)
 class PlanFiles(Effect):
     """Data files that may hold rows of a filter, with their delete files: ``Ok(tuple[FileScanTask, ...])``.
 
-    Else ``Failed | Missing | Unknown``.
+    Else ``Failed | Missing | Unknown``.  ``known`` has the manifests that were decoded before, and takes those of now.
     """
 
     head: TableVersion
     row_filter: BooleanExpression
+    known: KnownManifests | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return "Reading the table's manifests"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import DataScan, FileScanTask, Table
 
     from safewrite.iceberg.catalog.commit_request import CommitRequest, Creation, MetadataCommit
+    from safewrite.iceberg.data.known import KnownManifests
     from safewrite.protocol.iceberg.head import TableVersion
     from safewrite.stores.abc import Ledger, TicketQueue
 
@@ -80,8 +81,8 @@ class CatalogWorld(World):
                 return self._swap(table_of(change.base), change)  # type: ignore[arg-type]
             case CreateTable(creation):
                 return self._swap(creation.staged, creation)  # type: ignore[attr-defined, arg-type]
-            case PlanFiles(head, row_filter):
-                return self._plan_files(head, row_filter)
+            case PlanFiles(head, row_filter, known):
+                return self._plan_files(head, row_filter, known)
             case ReadRows(head, task, columns):
                 return self._read_rows(head, task, columns)
             case _:
@@ -115,14 +116,16 @@ class CatalogWorld(World):
             return classify_error(error)
         return Ok()
 
-    def _plan_files(self, head: TableVersion, row_filter: BooleanExpression) -> Outcome:
+    def _plan_files(
+        self, head: TableVersion, row_filter: BooleanExpression, known: KnownManifests | None
+    ) -> Outcome:
         try:
             try:
-                return Ok(tuple(self._scan(head, row_filter).plan_files()))
+                return Ok(_planned(self._scan(head, row_filter), head, known))
             except (
                 TypeError
             ):  # PyIceberg compares NULL partition values (iceberg-python #3498): all files, then
-                return Ok(tuple(self._scan(head).plan_files()))
+                return Ok(_planned(self._scan(head), head, known))
         except Exception as error:  # noqa: BLE001 - as above
             return _scan_meaning(error)
 
@@ -147,6 +150,15 @@ class CatalogWorld(World):
     def _file_io(self) -> FileIO:
         assert self.table is not None, "the table is loaded before its files are touched"
         return self.table.io
+
+
+def _planned(scan: DataScan, head: TableVersion, known: KnownManifests | None) -> tuple[FileScanTask, ...]:
+    """The files of a scan; PyIceberg before 0.12 has no planner that could be given what is known."""
+    if known is None or not hasattr(type(scan), "_manifest_planner"):
+        return tuple(scan.plan_files())
+    from safewrite.iceberg.catalog.planning import planned
+
+    return tuple(planned(scan, head.table_id, known))
 
 
 def _scan_meaning(error: Exception) -> Outcome:

@@ -90,7 +90,7 @@ def manifest_list(
     header: Mapping[str, str] | None = None,
 ) -> bytes:
     """The bytes of a manifest list; ``header`` is what its Avro header says besides."""
-    from pyiceberg.manifest import write_manifest_list
+    from pyiceberg.manifest import ManifestFile, write_manifest_list
 
     file = MemoryFile(location)
     made = write_manifest_list(
@@ -103,7 +103,9 @@ def manifest_list(
     )
     made._meta |= header or {}  # noqa: SLF001 - PyIceberg has no argument for it
     with made as writer:
-        writer.add_manifests(list(manifests))
+        # PyIceberg (0.12.0) writes this list's sequence number into the manifests that it is given, so that the next
+        # attempt would keep it: rows would be older than deletes that came before them.
+        writer.add_manifests([ManifestFile(*one._data) for one in manifests])  # noqa: SLF001 - its copy() shares the data
     return file.body
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.errors import ConflictError, Kind, SafewriteError
 from safewrite.iceberg.catalog.commit_request import CommitRequest
+from safewrite.iceberg.data.known import KnownManifests
 from safewrite.iceberg.data.manifests import (
     added_manifest,
     live_manifests,
@@ -17,6 +18,7 @@ from safewrite.iceberg.data.manifests import (
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.opening import check_format
 from safewrite.iceberg.write import positions as told
+from safewrite.iceberg.write.merging import Merging
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write, find, find_members
 from safewrite.protocol.accounts import check_added
@@ -61,6 +63,8 @@ class AppendPlan:
     evolution: Evolution | None = None
     branch: str = MAIN
     last_list: LastList = field(default_factory=LastList, repr=False)
+    known: KnownManifests = field(default_factory=KnownManifests, repr=False)
+    """What manifests say that were decoded before; shared by the plans of one table."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """What the caller wants the summary to say."""
     positions: Moves = field(default_factory=dict)
@@ -71,6 +75,7 @@ class AppendPlan:
     bound: TableVersion | None = None
     _manifest: ManifestFile | None = field(default=None, repr=False)
     """The manifest of the new files, which serves every attempt."""
+    _merging: Merging = field(default_factory=Merging, repr=False)
 
     @property
     def schema(self) -> Schema:
@@ -123,7 +128,7 @@ class AppendPlan:
         self.write = Write.group(self.write.key, left)
         self.write_id = write_id
         self.snapshot_id = table_of(self.planned).metadata.new_snapshot_id()
-        self.staging, self._manifest = Staging(self.limits), None
+        self.staging, self._manifest, self._merging = Staging(self.limits), None, Merging()
 
     def stage(self, head: TableVersion) -> Generator[Effect, Outcome, CommitRequest]:
         """Upload what is not there yet, and write the manifest list of this attempt.
@@ -134,7 +139,17 @@ class AppendPlan:
         """
         self.check_positions(head)
         self.bound = head
-        manifests, puts = yield from self.new_manifests(head)
+        made, puts = yield from self.new_manifests(head)
+        name = f"{self.write_id}-{self.attempt}-merged"
+        manifests, more = yield from self._merging.merge(
+            head,
+            made,
+            snapshot_id=self.snapshot_id,
+            schema=self.schema,
+            known=self.known,
+            limits=self.limits,
+            new_location=lambda number: self.new_location(head, f"{name}{number}.avro"),
+        )
         location = self.new_location(head, f"snap-{self.snapshot_id}-{self.attempt}-{self.write_id}.avro")
         self.attempt += 1
         body = manifest_list(
@@ -145,7 +160,7 @@ class AppendPlan:
             location,
             header=self.write.list_header(),
         )
-        yield from self.staging.complete((*puts, Put(location, body, name="stage.put_manifest_list")))
+        yield from self.staging.complete((*puts, *more, Put(location, body, name="stage.put_manifest_list")))
         self.last_list.location, self.last_list.body = location, body
         clock = yield WallClock()
         assert isinstance(clock, Ok)
@@ -169,6 +184,9 @@ class AppendPlan:
             return []
         current = table_of(head).metadata.snapshot_by_id(head.current)
         assert current is not None
+        listed = self.known.listed(head.table_id, current.manifest_list)
+        if listed is not None:
+            return [one for one in listed if one.has_added_files() or one.has_existing_files()]
         if current.manifest_list == self.last_list.location:  # no file is ever written twice under one name
             return list(live_manifests(self.last_list.body, current.manifest_list))
         get = Get(current.manifest_list, name="stage.get_manifest_list")

@@ -134,7 +134,7 @@ class ApplyPlan(RowFilesPlan):
         self, head: TableVersion, predicate: Predicate
     ) -> Generator[Effect, Outcome, dict[Mark, FileScanTask]]:
         schema = arrow_schema(table_of(head).metadata.schema())
-        effect = PlanFiles(head, may_match(predicate, schema), name="apply.plan_files")
+        effect = PlanFiles(head, may_match(predicate, schema), self.known, name="apply.plan_files")
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
             raise unplanned(effect, outcome)

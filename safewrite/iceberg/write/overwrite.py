@@ -19,20 +19,19 @@ from safewrite.frames import prepare
 from safewrite.frames.predicate import Predicate, truths
 from safewrite.frames.replace_where import EVERYTHING, digest
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
-from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.data.manifests import entry, manifest_of
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.expressions import may_match
 from safewrite.iceberg.write.members import REMOVED_ROWS
+from safewrite.iceberg.write.merging import entries_of
 from safewrite.iceberg.write.pruning import Pruning
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask, unanswered
-from safewrite.protocol.effects import Effect, Failed, Get, Ok, Outcome, Put
+from safewrite.protocol.effects import Effect, Failed, Ok, Outcome, Put
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.protocol.staging import perform_all
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
@@ -114,7 +113,7 @@ class ReplacePlan(AppendPlan):
     def _plan(self, head: TableVersion) -> Generator[Effect, Outcome, None]:
         """Decide about every file of the base."""
         schema = arrow_schema(table_of(head).metadata.schema())
-        effect = PlanFiles(head, may_match(self.predicate, schema), name="replace.plan_files")
+        effect = PlanFiles(head, may_match(self.predicate, schema), self.known, name="replace.plan_files")
         outcome = yield from ask(effect, self.limits)
         if not isinstance(outcome, Ok):
             raise unplanned(effect, outcome)
@@ -188,7 +187,7 @@ class ReplacePlan(AppendPlan):
         puts: list[Put] = []
         data = [m for m in manifests if m.content == ManifestContent.DATA]
         kept += [m for m in manifests if m.content != ManifestContent.DATA]
-        entries = yield from self._entries(data)
+        entries = yield from entries_of(head.table_id, data, self.known, self.limits, "replace.get_manifest")
         for number, (manifest, found) in enumerate(zip(data, entries, strict=True)):
             if not any(one.data_file.file_path in gone for one in found):
                 kept.append(manifest)
@@ -215,21 +214,6 @@ class ReplacePlan(AppendPlan):
             kept.append(made)
             puts.append(Put(location, body, name="stage.put_manifest"))
         return kept, tuple(puts)
-
-    def _entries(
-        self, manifests: Sequence[ManifestFile]
-    ) -> Generator[Effect, Outcome, list[list[ManifestEntry]]]:
-        gets = tuple(Get(m.manifest_path, name="replace.get_manifest") for m in manifests)
-        found = []
-        for start in range(0, len(gets), 64):
-            part = gets[start : start + 64]
-            answers = yield from perform_all(part, self.limits, "replace.get_manifests")
-            for manifest, get, outcome in zip(manifests[start : start + 64], part, answers, strict=True):
-                if not isinstance(outcome, Ok):
-                    raise unanswered(get, outcome)
-                assert isinstance(outcome.value, bytes)
-                found.append(manifest.fetch_manifest_entry(MemoryIO(outcome.value)))
-        return found
 
     def _restated(self, one: ManifestEntry, status: Any) -> ManifestEntry:
         """An entry of an older manifest in a new one; a removal names the snapshot that makes it."""

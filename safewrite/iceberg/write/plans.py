@@ -14,6 +14,7 @@ from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, joined, prepare
 from safewrite.given import reading
 from safewrite.group import changes_of
+from safewrite.iceberg.data.known import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.write.append import AppendPlan, LastList
@@ -47,6 +48,7 @@ class Planner:
     branch: str = MAIN
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
     last_list: LastList = field(default_factory=LastList)
+    known: KnownManifests = field(default_factory=KnownManifests)
 
     def plan(
         self, data: Any, operation: Operation, name: Identity, head: TableVersion
@@ -228,6 +230,7 @@ class Planner:
             "evolution": evolution,
             "branch": self.branch,
             "last_list": self.last_list,
+            "known": self.known,
         }
 
     def encode(self, prepared: Prepared, plan: AppendPlan) -> Iterable[StagedFile]:

@@ -6,7 +6,7 @@ One delete file per data file, with equal bounds of its path, so that readers ta
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +30,8 @@ from safewrite.iceberg.data.manifests import compression, entry
 from safewrite.iceberg.data.partitions import typed
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestEntry
+    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.metadata import TableMetadata
@@ -87,9 +89,12 @@ def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> Flags:
 
 def is_plain(task: FileScanTask) -> bool:
     """Whether rows have places that a delete file can name, and no deletion is of another kind."""
-    files = task.delete_files
-    kinds = all(one.content == DataFileContent.POSITION_DELETES for one in files)
-    return kinds and all(one.file_format == FileFormat.PARQUET for one in (task.file, *files))
+    return task.file.file_format == FileFormat.PARQUET and all(map(is_plain_delete, task.delete_files))
+
+
+def is_plain_delete(file: DataFile) -> bool:
+    """Whether this is a position delete file in Parquet."""
+    return file.content == DataFileContent.POSITION_DELETES and file.file_format == FileFormat.PARQUET
 
 
 class _DeleteManifest(ManifestWriterV2):
@@ -107,9 +112,23 @@ def manifest(
     metadata: TableMetadata, schema: Schema, snapshot_id: int, files: Sequence[DataFile], location: str
 ) -> tuple[ManifestFile, bytes]:
     """A manifest that adds delete files of one partition spec, and its bytes."""
-    spec = typed(metadata.specs()[files[0].spec_id], metadata)
+    added = [entry(ManifestEntryStatus.ADDED, snapshot_id, file) for file in files]
+    spec = metadata.specs()[files[0].spec_id]
+    return manifest_of_deletes(metadata, schema, added, spec=spec, snapshot_id=snapshot_id, location=location)
+
+
+def manifest_of_deletes(
+    metadata: TableMetadata,
+    schema: Schema,
+    entries: Iterable[ManifestEntry],
+    *,
+    spec: PartitionSpec,
+    snapshot_id: int,
+    location: str,
+) -> tuple[ManifestFile, bytes]:
+    """A manifest of these entries of delete files, and its bytes."""
     output = MemoryFile(location)
-    with _DeleteManifest(spec, schema, output, snapshot_id, compression(metadata)) as writer:
-        for file in files:
-            writer.add_entry(entry(ManifestEntryStatus.ADDED, snapshot_id, file))
+    with _DeleteManifest(typed(spec, metadata), schema, output, snapshot_id, compression(metadata)) as writer:
+        for one in entries:
+            writer.add_entry(one)
     return writer.to_manifest_file(), output.body

@@ -1,0 +1,107 @@
+"""Finds a snapshot's data files by a filter, from manifests that were decoded before as far as they are known.
+
+PyIceberg judges files and pairs them with their delete files; its own planner decodes all manifests for each plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    BoundGreaterThanOrEqual,
+    BoundLessThanOrEqual,
+    BoundLiteralPredicate,
+    BoundReference,
+)
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, _min_sequence_number
+from pyiceberg.types import DateType, IntegerType, LongType, StringType, TimestampType, TimestamptzType
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from safewrite.iceberg.data.known import KnownManifests, Manifest, Span
+
+_ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, StringType)
+"""Types whose bounds are in the order of their values; floats have NaN, and others are left to PyIceberg."""
+
+
+def planned(scan: DataScan, table_id: str, known: KnownManifests) -> Iterable[FileScanTask]:
+    """The files of a scan; ``known`` takes what was decoded for it.  A server that plans decodes for itself.
+
+    Raises:
+        Exception: whatever PyIceberg and its files raise.
+    """
+    snapshot = scan.snapshot()
+    if snapshot is None or scan._should_use_server_side_planning():  # noqa: SLF001 - as its plan_files asks
+        return scan.plan_files()
+    manifests = known.listed(table_id, snapshot.manifest_list)
+    if manifests is None:
+        manifests = tuple(snapshot.manifests(scan.io))
+        known.note_list(table_id, snapshot.manifest_list, manifests)
+    planner = _Planner(scan, table_id, known)
+    tasks = planner.plan_files(manifests)
+    known.keep(table_id, manifests, planner.found)
+    return tasks
+
+
+class _Planner(ManifestGroupPlanner):
+    """PyIceberg's planner (0.12.0), which takes entries that are known and decodes the others; ``found`` are those, by path."""
+
+    def __init__(self, scan: DataScan, table_id: str, known: KnownManifests) -> None:
+        super().__init__(scan.table_metadata, scan.io, scan.row_filter, scan.case_sensitive, scan.options)
+        self.found: dict[str, Manifest] = {}
+        self._table_id = table_id
+        self._known = known
+
+    def plan_manifest_entries(self, manifests: Iterable[ManifestFile]) -> Iterator[list[ManifestEntry]]:
+        manifests = list(manifests)
+        specs = {one.partition_spec_id for one in manifests}  # others may be of columns that are gone
+        judged = {spec_id: self._build_manifest_evaluator(spec_id) for spec_id in specs}
+        left = [one for one in manifests if judged[one.partition_spec_id](one)]
+        oldest = _min_sequence_number(left)
+        left = [one for one in left if self._check_sequence_number(oldest, one)]
+        in_partition = {
+            one: self._build_partition_evaluator(one) for one in {m.partition_spec_id for m in left}
+        }
+        may_match = self._build_metrics_evaluator()
+        spans = tuple(self._spans())
+        for manifest, entries in zip(left, self._decoded(left), strict=True):
+            inside = in_partition[manifest.partition_spec_id]
+            some = entries.within(spans) if manifest.content == ManifestContent.DATA else entries.entries
+            yield [one for one in some if inside(one.data_file) and may_match(one.data_file)]
+
+    def _decoded(self, manifests: Sequence[ManifestFile]) -> list[Manifest]:
+        """The entries of manifests, those that are new decoded side by side."""
+        known = [self._known.get(self._table_id, one) for one in manifests]
+        new = [one for one, there in zip(manifests, known, strict=True) if there is None]
+        if new:
+            bodies = ExecutorFactory.get_or_create().map(lambda one: one.fetch_manifest_entry(self.io), new)
+            self.found = {one.manifest_path: Manifest(found) for one, found in zip(new, bodies, strict=True)}
+        return [
+            self.found[one.manifest_path] if there is None else there
+            for one, there in zip(manifests, known, strict=True)
+        ]
+
+    def _spans(self) -> Iterator[Span]:
+        """What all parts of the filter, joined by AND, demand of the bounds of a column."""
+        parts = [bind(self.table_metadata.schema(), self.row_filter, self.case_sensitive)]
+        while parts:
+            part = parts.pop()
+            if isinstance(part, And):
+                parts += [part.left, part.right]
+            elif (span := _span(part)) is not None:
+                yield span
+
+
+def _span(part: BooleanExpression) -> Span | None:
+    if not isinstance(part, BoundLiteralPredicate) or not isinstance(part.term, BoundReference):
+        return None
+    if not isinstance(part, BoundGreaterThanOrEqual | BoundLessThanOrEqual):
+        return None
+    column = part.term.ref().field
+    if not isinstance(column.field_type, _ORDERED):
+        return None
+    at_least = isinstance(part, BoundGreaterThanOrEqual)
+    return Span(column.field_id, column.field_type, part.literal.value, at_least)

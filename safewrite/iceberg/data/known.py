@@ -1,0 +1,122 @@
+"""Keeps what a table's manifests say from one write to the next, so that a write decodes those that are new and no more.
+
+A manifest never changes, so what was decoded stays true.  What is kept goes by the table's id, the manifest's
+name and length, and what its entries inherit of the manifest list; it is what one snapshot names, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestEntry, ManifestFile
+    from pyiceberg.types import PrimitiveType
+
+    Key: TypeAlias = tuple[str, str, int, int | None, int | None, int]
+
+FILES_MAX = 20_000
+"""So many files' entries are kept: each takes a few kilobytes of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows that a filter is TRUE for have this value or more in a column (``at_least``), or this value or less."""
+
+    field_id: int
+    kind: PrimitiveType
+    value: Any
+    at_least: bool
+
+
+class Manifest:
+    """The live entries of one manifest.  Nobody may alter them."""
+
+    __slots__ = ("_ends", "entries")
+
+    def __init__(self, entries: Sequence[ManifestEntry]) -> None:
+        self.entries = tuple(entries)
+        self._ends: dict[tuple[int, str, bool], list[Any]] = {}
+
+    def within(self, spans: Sequence[Span]) -> Sequence[ManifestEntry]:
+        """The entries that no span rules out by a bound; PyIceberg judges those by the whole filter."""
+        left: Iterable[int] = range(len(self.entries))
+        for span in spans:
+            ends = self._ends_of(span)
+            if span.at_least:
+                left = [at for at in left if ends[at] is None or ends[at] >= span.value]
+            else:
+                left = [at for at in left if ends[at] is None or ends[at] <= span.value]
+        return [self.entries[at] for at in left]
+
+    def _ends_of(self, span: Span) -> list[Any]:
+        """The bounds of a column, decoded once; None where a file has none, or its count is not to be trusted."""
+        key = (span.field_id, str(span.kind), span.at_least)
+        if key not in self._ends:
+            self._ends[key] = [_end(entry, span) for entry in self.entries]
+        return self._ends[key]
+
+
+@dataclass
+class KnownManifests:
+    """The manifests of one table's snapshot; empty at first.
+
+    It holds no lock: a thread replaces all of it at once, so another sees this or that snapshot's, each of them true.
+    """
+
+    files_max: int = FILES_MAX
+    _manifests: Mapping[Key, Manifest] = field(default_factory=dict, repr=False)
+    _list: tuple[str, str, tuple[ManifestFile, ...]] | None = field(default=None, repr=False)
+
+    def listed(self, table_id: str, location: str) -> tuple[ManifestFile, ...] | None:
+        """What a manifest list says, if it is the one that was read last."""
+        known = self._list
+        return known[2] if known is not None and known[:2] == (table_id, location) else None
+
+    def note_list(self, table_id: str, location: str, manifests: Sequence[ManifestFile]) -> None:
+        """Keep what a manifest list says, for those who ask next."""
+        self._list = (table_id, location, tuple(manifests))
+
+    def get(self, table_id: str, manifest: ManifestFile) -> Manifest | None:
+        """The entries of a manifest, if they are kept."""
+        return self._manifests.get(_key(table_id, manifest))
+
+    def keep(self, table_id: str, snapshot: Iterable[ManifestFile], found: Mapping[str, Manifest]) -> None:
+        """Keep the entries that are known of a snapshot's manifests; ``found`` has those that were decoded now, by path."""
+        before, kept, files = self._manifests, {}, 0
+        for manifest in snapshot:
+            key = _key(table_id, manifest)
+            known = found.get(manifest.manifest_path) or before.get(key)
+            if known is not None and files + len(known.entries) <= self.files_max:
+                kept[key] = known
+                files += len(known.entries)
+        self._manifests = kept
+
+    def __iter__(self) -> Iterator[Manifest]:
+        return iter(self._manifests.values())
+
+
+def _key(table_id: str, manifest: ManifestFile) -> Key:
+    return (
+        table_id,
+        manifest.manifest_path,
+        manifest.manifest_length,
+        manifest.sequence_number,
+        manifest.added_snapshot_id,
+        manifest.partition_spec_id,
+    )
+
+
+def _end(entry: ManifestEntry, span: Span) -> Any:
+    from pyiceberg.conversions import from_bytes
+
+    file = entry.data_file
+    bounds = file.upper_bounds if span.at_least else file.lower_bounds
+    bound = (bounds or {}).get(span.field_id)
+    if not bound or file.record_count < 0:
+        return None
+    try:
+        return from_bytes(span.kind, bound)
+    except Exception:  # noqa: BLE001 - whoever judges this file finds out what its bound is
+        return None
