@@ -119,6 +119,8 @@ def line(*snapshots: tuple[int, int | None, int], current: int | None, **more: A
         (line((2, 1, 0), (5, 4, 0), current=5), False),
         (line((2, 1, 2), current=None), True),
         (line((5, 4, 5), current=5), False),
+        (line((2, 1, 2), (5, 4, 5), current=5, others=(2,)), True),
+        (line((2, 1, 2), (3, 2, 3), (5, 4, 5), current=5, others=(3,)), True),
     ],
 )  # fmt: skip
 def test_a_snapshot_was_rolled_back_if_the_branch_is_known_back_to_before_it(

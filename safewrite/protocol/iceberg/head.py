@@ -19,7 +19,7 @@ class TableVersion:
     ``current`` is the newest snapshot of the branch that is written to (None: an empty table).
     ``parents`` and ``sequences`` hold every snapshot that the metadata still knows, ``summaries`` what
     each carries, ``previous`` the locations of earlier metadata, oldest first.  ``picked`` maps a cherry-pick
-    to its source snapshot: the source's rows are in the branch too.  ``raw`` is the catalog client's own
+    to its source snapshot: the source's rows are in the branch too.  ``others`` are the newest snapshots of other branches.  ``raw`` is the catalog client's own
     object.
     """
 
@@ -33,11 +33,14 @@ class TableVersion:
     last_sequence: int = 0
     previous: tuple[str, ...] = ()
     picked: Mapping[int, int] = field(default_factory=dict, hash=False)
+    others: tuple[int, ...] = ()
     raw: object = field(default=None, compare=False, repr=False)
 
     def ancestors(self) -> Iterator[int]:
         """Snapshots of the branch from the newest back, as far as the metadata knows them."""
-        at = self.current
+        return self._line(self.current)
+
+    def _line(self, at: int | None) -> Iterator[int]:
         while at is not None and at in self.parents:
             yield at
             at = self.parents[at]
@@ -49,11 +52,14 @@ class TableVersion:
     def is_rolled_back(self, snapshot_id: int) -> bool:
         """Whether a snapshot that the metadata knows is none of the branch, as far as that can be told.
 
-        A tag, or another branch, keeps a snapshot that expiry would take, and expiry takes those between it and the branch.  So
-        it was rolled back only if the branch is known back to before it; else it counts as one that landed and expired.
+        A tag keeps a snapshot that expiry would take, and expiry takes those between it and the branch.  So it was rolled back only
+        if the branch is known back to before it; else it counts as one that landed and expired.  One of another branch was
+        written there.
         """
         if snapshot_id not in self.parents or self.is_current(snapshot_id):
             return False
+        if any(snapshot_id in self._line(other) for other in self.others):
+            return True
         line = list(self.ancestors())
         if not line:
             return True
