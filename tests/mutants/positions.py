@@ -45,12 +45,25 @@ POSITION_MUTANTS = (
         "iceberg/write/positions.py",
         (
             (
-                "        if snapshot_id not in head.parents or head.is_current(snapshot_id):\n",
-                "        if True:\n",
+                "        found |= _before(head, name) if head.is_rolled_back(snapshot_id) else {name: at}\n",
+                "        found |= {name: at}\n",
             ),
         ),
         POSITIONS,
         "test_an_iceberg_table_that_was_rolled_back_has_the_positions_of_its_rows",
+    ),
+    Mutant(
+        "kept-by-tags",
+        "expiry between a tagged snapshot and the branch",
+        "protocol/iceberg/head.py",
+        (
+            (
+                "        return not (is_cut_off and self.sequences.get(oldest, 0) >= self.sequences.get(snapshot_id, 0))\n",
+                "        return True\n",
+            ),
+        ),
+        alone("iceberg/test_kept_by_tags.py"),
+        "test_a_write_in_a_tagged_snapshot_is_not_written_again_after_expiry",
     ),
     Mutant(
         "positions-restored",
