@@ -196,8 +196,8 @@ def write(
 ) -> bool:
     """Apply changes in one commit of silver that moves positions, and compare its counts with the changes.
 
-    ``split`` of the changes are in no row of bronze.  ``anew``: all that silver has goes.  ``is_needed`` says by the counts whether there is to be a commit at all;
-    the answer is whether there is.
+    ``split`` of the changes are in no row of bronze.  ``anew``: all that silver has goes.  ``is_needed`` says by the counts
+    whether there is to be a commit at all; the answer is whether there is.
 
     Raises:
         SafewriteError: as ``apply_changes``.
