@@ -69,7 +69,7 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
             InvalidInputError: the batch is refused as docs/apply-changes.md says; the keys are named.
             As :meth:`overwrite`, and TableNotFoundError before the table is made.
         """
-        from safewrite.changes.reading import declared
+        from safewrite.changes.spec import declared
 
         operation = Operation(
             "apply_changes",
@@ -132,7 +132,7 @@ class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):
         Raises:
             As :meth:`append_many`, and TableNotFoundError before the table is made.
         """
-        from safewrite.changes.reading import declared
+        from safewrite.changes.spec import declared
 
         operation = Operation(
             "apply_changes",

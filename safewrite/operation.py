@@ -16,7 +16,7 @@ from safewrite.protocol.values import LedgerRecord
 from safewrite.receipt import Done, Named
 
 if TYPE_CHECKING:
-    from safewrite.changes.reading import Spec
+    from safewrite.changes.spec import Spec
     from safewrite.frames.where import Where
 
 DoneT = TypeVar("DoneT")

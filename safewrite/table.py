@@ -308,7 +308,7 @@ def _declared_changes(
     Raises:
         InvalidInputError: they are missing, or not for this mode.
     """
-    from safewrite.changes.reading import declared
+    from safewrite.changes.spec import declared
 
     applies = is_text(mode) and plain(mode) == "apply_changes"
     if not applies and changes is None:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import TypeVar
 
-    from safewrite.changes.reading import Changes, Spec
+    from safewrite.changes.reading import Changes
+    from safewrite.changes.spec import Spec
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
     from safewrite.stores.world import Performer

@@ -16,8 +16,9 @@ from safewrite.changes.carry import Settled, settle
 from safewrite.changes.decide import Batch, Counts, Decision, Known, Op
 from safewrite.changes.memory import HORIZON_MS, Memory
 from safewrite.changes.positions import Flags, Numbers, among, meeting, values_of
-from safewrite.changes.reading import Changes, Spec
+from safewrite.changes.reading import Changes
 from safewrite.changes.result import check_result
+from safewrite.changes.spec import Spec
 from safewrite.errors import Kind, NotCommittedError, SafewriteError
 from safewrite.texts import shown
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safewrite.changes.decide import Decision
-from safewrite.changes.reading import Spec
+from safewrite.changes.spec import Spec
 from safewrite.errors import InternalError, InvalidInputError, SafewriteError
 
 

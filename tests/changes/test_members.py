@@ -16,7 +16,8 @@ from safewrite.changes.carry import nothing_carried
 from safewrite.changes.decide import Known
 from safewrite.changes.many import MemberChanges, one_by_one
 from safewrite.changes.memory import Memory
-from safewrite.changes.reading import Spec, read
+from safewrite.changes.reading import read
+from safewrite.changes.spec import Spec
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
 from tests.changes.test_decide import KEYS, OTHER, SEQUENCE, K, changes, down, up

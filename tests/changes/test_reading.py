@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from safewrite.changes.decide import Op
-from safewrite.changes.reading import Changes, declared, read
+from safewrite.changes.reading import Changes, read
+from safewrite.changes.spec import declared
 from safewrite.errors import InvalidInputError, WouldAlterError
 
 TARGET = pa.schema(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from safewrite.changes.reading import Spec, check_target, parsed
+from safewrite.changes.reading import check_target, parsed
 from safewrite.changes.spark import tasks
 from safewrite.changes.spark.tasks import REPORT, ReadReport
+from safewrite.changes.spec import Spec
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.frames.predicate import Both, Compare, Predicate

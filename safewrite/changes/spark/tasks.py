@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from safewrite.changes.carry import Settled, settle
 from safewrite.changes.decide import Batch, Counts, Known, Op
 from safewrite.changes.positions import Flags, Numbers, Position, meeting, values_of
-from safewrite.changes.reading import Absent, Spec, loose, read
+from safewrite.changes.reading import Absent, loose, read
+from safewrite.changes.spec import Spec
 from safewrite.errors import SafewriteError
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 

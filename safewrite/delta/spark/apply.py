@@ -27,8 +27,8 @@ from safewrite.protocol.effects import Effect, Outcome
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from safewrite.changes.reading import Spec
     from safewrite.changes.spark.batch import SparkChanges
+    from safewrite.changes.spec import Spec
     from safewrite.delta.log.actions import Action
     from safewrite.delta.write.staging import StagedFile
     from safewrite.frames.fingerprint import Fingerprint

@@ -24,7 +24,8 @@ from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.version import __version__
 
 if TYPE_CHECKING:
-    from safewrite.changes.reading import Changes, Spec
+    from safewrite.changes.reading import Changes
+    from safewrite.changes.spec import Spec
     from safewrite.delta.data.datafiles import DataFile
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction

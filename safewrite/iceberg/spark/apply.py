@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyspark.sql import DataFrame
 
-    from safewrite.changes.reading import Spec
     from safewrite.changes.spark.batch import SparkChanges
+    from safewrite.changes.spec import Spec
     from safewrite.frames.spark.batch import Origin
     from safewrite.iceberg.spark.files import SparkIceberg
 

@@ -21,8 +21,9 @@ from safewrite.changes.decide import Batch, Known
 from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
 from safewrite.changes.many import Outcome as Decided
 from safewrite.changes.memory import Memory
-from safewrite.changes.reading import Changes, Spec
+from safewrite.changes.reading import Changes
 from safewrite.changes.result import check_accounts
+from safewrite.changes.spec import Spec
 from safewrite.changes.touched import Touched
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames.predicate import Both, Compare, Predicate

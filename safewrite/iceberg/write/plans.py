@@ -28,7 +28,8 @@ from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 
 if TYPE_CHECKING:
-    from safewrite.changes.reading import Changes, Spec
+    from safewrite.changes.reading import Changes
+    from safewrite.changes.spec import Spec
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.where import Where
