@@ -105,6 +105,10 @@ crosscheck: install $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(LOGSTOR
 test-long: install arms .envs/cfn-lint/.installed .envs/airflow/.installed jars $(JARS)/connect/.copied ## The tests that need minutes: Spark with other writers, whole stress runs on each catalog; needs what test needs
 	@$(PY) -m pytest $(PYTEST_ARGS) -m long
 
+.PHONY: test-airflow
+test-airflow: install .envs/airflow/.installed ## The medallion example's DAG on a real Airflow with its own scheduler, two tables; with eighty in test-long
+	@$(PY) -m pytest -m long -k short tests/medallion/test_airflow.py
+
 .PHONY: stress
 stress: install arms $(if $(JAVA),$(JARS)/iceberg-rest/.copied) ## Many writer processes under faults, naive writers under the same load; report in out/ (STRESS_ARGS; Java and Maven only for --catalog rest and Spark)
 	@$(PY) -m bench.stress $(STRESS_ARGS)
