@@ -33,6 +33,11 @@ from safewrite.errors import InvalidInputError
 from safewrite.frames.fingerprint import row_hashes
 
 _KEYS_TOLD = 5
+_FIRST = "Add a column to sequence_by= that tells which comes first, or correct the rows."
+_ONE_ROW = (
+    "An append or another writer doubled it. Leave one row of each key, in one commit: "
+    "overwrite(rows, where=...) with the rows to keep."
+)
 
 
 class Op(IntEnum):
@@ -227,7 +232,7 @@ class _Decider:
         self.stands = self._above_floor()
         twice = self._per_key(self.is_row) > 1
         if twice.any():
-            raise self._refused(twice[self.group] & self.is_row, "is in the table twice")
+            raise self._refused(twice[self.group] & self.is_row, "is in the table twice", _ONE_ROW)
         self.last_known = self._last(self.stands & ~self.is_change)
         self.last_change = self._last(self.stands & self.is_change)
 
@@ -368,11 +373,9 @@ class _Decider:
         told = np.bincount(self.status, minlength=len(Status))
         return Counts(**{field.name: int(told[Status[field.name.upper()]]) for field in fields(Counts)})
 
-    def _refused(self, which: Flags, why: str) -> InvalidInputError:
+    def _refused(self, which: Flags, why: str, cure: str = _FIRST) -> InvalidInputError:
         found = self.entries.select(self.batch.keys).filter(pa.array(which))
-        return refused(
-            found, why, "Add a column to sequence_by= that tells which comes first, or correct the rows."
-        )
+        return refused(found, why, cure)
 
 
 def refused(keys: pa.Table, why: str, cure: str) -> InvalidInputError:

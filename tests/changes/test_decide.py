@@ -204,5 +204,5 @@ def test_a_row_that_has_no_sequence_is_older_than_every_change() -> None:
 def test_a_key_that_is_in_the_table_twice_is_named() -> None:
     target = Target()
     target.rows = pa.Table.from_pylist([{"a": 1, "b": "x", "s": n, "t": 0} for n in range(2)], SCHEMA)
-    with pytest.raises(InvalidInputError, match=r"in the table twice.*'a': 1"):
+    with pytest.raises(InvalidInputError, match=r"in the table twice.*'a': 1.*Leave one row"):
         target.apply([up((5, 0))])
