@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +38,22 @@ EmfOption = Annotated[
 NamespaceOption = Annotated[
     str, typer.Option(envvar="SAFEWRITE_NAMESPACE", help="CloudWatch namespace of the metrics.")
 ]
-HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page of the run to this file.")]
+
+
+def _can_be_written(path: Path | None) -> Path | None:
+    """A page is written after the run; that its folder is not there is said before it."""
+    if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+        raise typer.BadParameter(
+            f"{path} cannot be written: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent} to write to'}. "
+            "Nothing was read or written."
+        )
+    return path
+
+
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", callback=_can_be_written, help="Write a page of the run to this file."),
+]
 
 
 @medallion.command("check")
@@ -225,4 +241,8 @@ def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = Fa
     if html is not None:
         from safewrite.medallion.page import render
 
-        html.write_text(render(done, dt.datetime.now(dt.UTC)), encoding="utf-8")
+        page = render(done, dt.datetime.now(dt.UTC))
+        try:
+            html.write_text(page, encoding="utf-8")
+        except OSError as error:
+            typer.echo(f"The run is done as told, but its page could not be written: {error}", err=True)

@@ -439,6 +439,9 @@ def test_the_commands_run_report_and_verify(tmp_path: Path) -> None:
     code, said = call("run", "--config", str(path), "--html", str(page))
     assert code == 0
     assert "2 tables" in said
+    for place in (tmp_path, tmp_path / "nowhere" / "page.html"):
+        code, said = call("run", "--config", str(path), "--html", str(place))
+        assert (code, "--html" in said) == (2, True)
     assert "<b>" not in page.read_text().split("<h1>")[1].replace("&lt;b&gt;", "")
     code, said = call("run", "--config", str(path), "--output", "json", "--table", "shop.orders")
     assert (code, json.loads(said)["tables"][0]["news"]) == (0, False)
