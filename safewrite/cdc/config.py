@@ -268,8 +268,9 @@ def load(given: Any) -> Config:
         return Config.model_validate_json(json.dumps(given))
     except ValidationError as error:
         told = "\n".join(f"  {_field(one['loc'])}: {_plain(one['msg'])}" for one in error.errors())
+        count = error.error_count()
         raise sw.InvalidInputError(
-            f"The configuration of the job has {error.error_count()} faults:\n{told}\nNothing was read or written. Correct these "
+            f"The configuration of the job has {count} fault{'s' * (count > 1)}:\n{told}\nNothing was read or written. Correct these "
             "fields; `safewrite cdc schema` prints what there is."
         ) from error
     except (OSError, TypeError, ValueError) as error:
