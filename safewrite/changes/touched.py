@@ -86,6 +86,23 @@ class Touched(Generic[FileT]):
         self._goes, self._cut = {}, None
         return [file for file in files if file not in self._found]
 
+    def found_in(self, file: FileT) -> bool:
+        """Whether a file was looked through."""
+        return file in self._found
+
+    def follow(self, file: FileT, after: FileT, stays: Flags) -> None:
+        """Take what was found in a file over to the one that it is now, by another name, with those of its rows that stay.
+
+        ``stays`` has a flag for each row that the file had.  A row that went is found no more: whoever took it says so.
+        """
+        hits = self._found[file]
+        left = stays[hits.numbers]
+        places = (np.cumsum(stays) - 1)[hits.numbers[left]]
+        rows = hits.rows.filter(pa.array(left))
+        self._found[after] = Hits(rows, places, int(stays.sum()), hits.is_whole)
+        if file in self._kept:
+            self._kept[after] = self._kept.pop(file)
+
     def search(self, table: pa.Table) -> Hits:
         """The rows that have keys of the batch, of a table with some columns at least.  Safe in threads."""
         numbers = np.flatnonzero(among(table, self._wanted))

@@ -9,6 +9,7 @@ MEANING, TABLES = alone("changes/test_decide.py"), alone("changes/test_tables.py
 UNCHANGED = alone("changes/test_unchanged.py")
 MEMBERS = alone("changes/test_members.py")
 VECTORS, MARKS = alone("changes/test_vectors.py"), alone("changes/test_marks.py")
+RIVALS = alone("changes/test_rivals.py")
 DECIDE = "changes/decide.py"
 DELTA = "delta/write/apply.py"
 VECTOR_FILES = "delta/write/vector_files.py"
@@ -224,5 +225,37 @@ CHANGE_MUTANTS = (
         (("partly = (Verdict.REWRITE, Verdict.MARK)", "partly = (Verdict.REWRITE,)"),),
         MARKS,
         "test_a_delete_whose_file_a_rival_removed_is_planned_again",
+    ),
+    Mutant(
+        "rival-follow",
+        "what was found in a file that others marked since",
+        DELTA,
+        (("        yield from self._follow(touched)\n", ""),),
+        RIVALS,
+        "test_writers_of_disjoint_keys_merge_their_marks_and_read_the_file_once",
+    ),
+    Mutant(
+        "rival-row",
+        "the rows that others marked since, which are found no more",
+        "changes/touched.py",
+        (("        left = stays[hits.numbers]\n", "        left = np.ones(len(hits.numbers), np.bool_)\n"),),
+        RIVALS,
+        "test_a_row_that_both_mark_is_decided_anew",
+    ),
+    Mutant(
+        "rival-places",
+        "the places of rows among those that others left",
+        "changes/touched.py",
+        (("(np.cumsum(stays) - 1)[hits.numbers[left]]", "hits.numbers[left]"),),
+        RIVALS,
+        "test_writers_of_disjoint_keys_merge_their_marks_and_read_the_file_once",
+    ),
+    Mutant(
+        "rival-restore",
+        "the new look at a file whose rows came back",
+        VECTOR_FILES,
+        (("None if (has & ~had).any() else has[had]", "has[had]"),),
+        RIVALS,
+        "test_a_file_whose_rows_came_back_is_looked_at_again",
     ),
 )

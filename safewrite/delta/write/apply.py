@@ -1,8 +1,9 @@
 """Applies changes by key and sequence in one commit: rows, and what must be remembered of those that went.
 
 Copy-on-write: files that hold keys of the batch are rewritten without their old rows, and the new rows go into files of
-their own; where the table wants deletion vectors these take the old rows away instead.  After any commit in between that touches files the plan is made anew before the next try, within the writer's
-turn where there is one, so two writers never insert one key twice (C9); data files never change, so only new ones are read.
+their own; where the table wants deletion vectors these take the old rows away instead.  After any commit in between that
+touches files the plan is made anew before the next try, within the writer's turn where there is one, so two writers never
+insert one key twice (C9).  Data files never change, so only new ones are read: a file that others marked is the same file.
 The memory of deleted keys is an immutable file that a ``txn`` action names: checkpoints keep it, and no reader or
 writer needs a table feature for it.
 """
@@ -84,6 +85,8 @@ class ApplyTransaction(RowFilesTransaction):
     """Whether commits came since the plan that add or remove rows, or change what is remembered."""
     plans: int = 0
     _touched: Touched[FileKey] | None = field(default=None, repr=False)
+    _seen_as: dict[FileKey, Action] = field(default_factory=dict, repr=False)
+    """The files that were looked through, as the log named them then."""
     _memory: Memory | None = field(default=None, repr=False)
     _memory_of: int | None = None
     """Which file ``_memory`` is of."""
@@ -262,6 +265,7 @@ class ApplyTransaction(RowFilesTransaction):
         assert self.state is not None
         keys, live = wanted(self._batch()), self.planned().adds
         pruning = Pruning(keys, self.state.partition_by, self.state.schema)
+        yield from self._follow(touched)
         new = [key for key in touched.unseen(live, memory) if pruning.may_hold(live[key])]
         for key in new:
             check_within(live[key])
@@ -276,7 +280,25 @@ class ApplyTransaction(RowFilesTransaction):
             ]
             for key, body, hits in zip(some, bodies, all_of(looks), strict=True):
                 touched.note(key, hits, body, len(body))
+                self._seen_as[key] = live[key]
             del bodies, looks  # before the next ones are fetched
+
+    def _follow(self, touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
+        """Take what was found in files over to their next deletion vectors: the data are the same, and are not read again.
+
+        Rows that the next vector takes away are found no more, so none is marked twice; our vector holds both parts.
+        """
+        live = self.planned().adds
+        before = {path: (path, vector) for path, vector in self._seen_as if (path, vector) not in live}
+        after = [key for key in live if key[0] in before and not touched.found_in(key)]
+        yield from self.vectors.fetch([live[key] for key in after], self.limits)
+        for key in after:
+            old = before[key[0]]
+            stays = self.vectors.stays(self._seen_as[old], live[key]) if touched.found_in(old) else None
+            if stays is not None:
+                touched.follow(old, key, stays)
+                self._seen_as[key] = live[key]
+        self._seen_as = {key: add for key, add in self._seen_as.items() if key in live}
 
     def _found(self, touched: Touched[FileKey], body: bytes, add: Action) -> Hits:
         return touched.searched(lambda names: self._rows(body, add, names)[0])

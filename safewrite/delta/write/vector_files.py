@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from safewrite.changes.positions import Numbers
+from safewrite.changes.positions import Flags, Numbers
 from safewrite.delta.data import vectors
 from safewrite.delta.data.rows import live_rows, unreadable
 from safewrite.delta.data.stats import wide
@@ -79,6 +79,23 @@ class Vectors:
     def of(self, add: Action) -> BitMap64 | None:
         """The rows that the vector of a file takes away; None for a file without one.  Fetch it first."""
         return self._known[file_key(add)] if add.get("deletionVector") else None
+
+    def stays(self, before: Action, after: Action) -> Flags | None:
+        """Which rows that a file had are left under its next vector.  Fetch both first.
+
+        None where rows came back (a RESTORE), or where the log does not say of both that they have the same data: then
+        what was found in the one says nothing about the other.
+        """
+        rows = stats_of(after).get("numRecords")
+        same = all(before.get(name) == after.get(name) for name in ("size", "partitionValues"))
+        if type(rows) is not int or stats_of(before).get("numRecords") != rows or not same:
+            return None
+        had, has = (self._live(add, rows) for add in (before, after))
+        return None if (has & ~had).any() else has[had]
+
+    def _live(self, add: Action, rows: int) -> Flags:
+        gone = self.of(add)
+        return np.ones(rows, np.bool_) if gone is None else live_rows(add["path"], gone, rows)
 
     def _path_of(self, add: Action) -> str | None:
         try:

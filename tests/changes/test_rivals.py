@@ -1,0 +1,169 @@
+"""Writers that mark rows of one data file keep each other's marks, and none reads the file twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from safewrite.delta.write.vector_files import Vectors
+from safewrite.protocol.effects import Backoff, Effect, Get, Ok, Outcome, Sleep
+from safewrite.testing.steps import At, Stepwise
+from tests.changes.test_decide import down, up
+from tests.changes.test_marks import Rows, cardinalities, change, data, marked
+from tests.changes.test_tables import Lake, apply
+from tests.changes.test_vectors import commit, of
+
+
+class Killed(BaseException):
+    """Ends a write where it is, as the end of its process would."""
+
+
+class Reads(Stepwise):
+    """Lists the files that are read, and spends no time on waiting for others."""
+
+    def __init__(self, world: Any) -> None:
+        super().__init__(world)
+        self.paths: list[str] = []
+
+    def _step(self, step: str, effect: Effect) -> Outcome:
+        if isinstance(effect, Backoff | Sleep):
+            return Ok(None)
+        if isinstance(effect, Get):
+            self.paths.append(effect.path)
+        return self.world.perform(effect)
+
+
+def before_commit(table: Any, act: Any) -> Reads:
+    """Let ``act`` happen before a table's first try; what the table reads is noted."""
+    table.world = At(table.world, "commit.put_commit", "before", act)
+    table.world = reads = Reads(table.world)
+    return reads
+
+
+def contend(lake: Lake, wanted: Rows, writers: int, first: Path) -> None:
+    """Each writer plans before all that come after it commit; the last one lands first."""
+    mine = writers - 1
+    table = lake.open()
+
+    def others() -> None:
+        if mine:
+            contend(lake, wanted, mine, first)
+
+    reads = before_commit(table, others)
+    batch = [up((2, 0), f"new {mine}", (mine, "x")), down((2, 0), (100 + mine, "x"))]
+    receipt = change(lake, wanted, batch, table=table)
+    assert reads.paths.count(first.name) == 1, "the file that others marked was read again"
+    assert receipt.removed_rows == 2
+    assert cardinalities(lake, receipt.version) == [None, 2 * writers]
+    (gone,) = of(lake, receipt.version, "remove")
+    assert (gone.get("deletionVector") or {}).get("cardinality", 0) == 2 * mine
+
+
+@pytest.mark.parametrize("writers", [2, pytest.param(16, marks=pytest.mark.long)])
+def test_writers_of_disjoint_keys_merge_their_marks_and_read_the_file_once(
+    writers: int, tmp_path: Path
+) -> None:
+    lake, wanted = marked(tmp_path, rows=200)
+    (first,) = data(lake)
+    contend(lake, wanted, writers, first)
+    assert lake.rows() == wanted
+
+
+@pytest.mark.parametrize(("sequence", "value"), [(3, "theirs"), (7, "ours")])
+def test_a_row_that_both_mark_is_decided_anew(sequence: int, value: str, tmp_path: Path) -> None:
+    """The rival's row counts then, which is in a file of its own; the rest of the plan holds."""
+    lake, wanted = marked(tmp_path)
+    (first,) = data(lake)
+    table, rival = lake.open(), lake.open()
+    theirs = [up((5, 0), "theirs", (3, "x")), down((5, 0), (4, "x")), up((5, 0), "theirs", (30, "x"))]
+    reads = before_commit(table, lambda: change(lake, wanted, theirs, table=rival))
+    ours = [up((sequence, 0), "ours", (3, "x")), up((6, 0), "ours", (29, "x"))]
+    receipt = apply(table, ours)
+    assert lake.rows() == wanted | {(3, "x"): value, (29, "x"): "ours"}
+    assert receipt.changes["late"] == (value == "theirs")
+    assert receipt.removed_rows == 1 + (value == "ours")
+    assert reads.paths.count(first.name) == 1
+    (over,) = [add for add in of(lake, receipt.version, "add") if Path(add["path"]).name == first.name]
+    assert over["deletionVector"]["cardinality"] == 4
+
+
+def test_a_file_whose_rows_came_back_is_looked_at_again(tmp_path: Path) -> None:
+    """A RESTORE of another engine takes a vector away: what was found under it is not all that is there."""
+    lake, wanted = marked(tmp_path)
+    (first,) = data(lake)
+    change(lake, wanted, [down((2, 0), (1, "x"))])
+    before, after = of(lake, 1, "add")[0], of(lake, 2, "add")[0]
+    assert "deletionVector" in after
+    gone = {"path": after["path"], "dataChange": True, "deletionVector": after["deletionVector"]}
+    table = lake.open()
+    reads = before_commit(table, lambda: commit(lake, {"remove": gone}, {"add": before}))
+    receipt = apply(table, [up((3, 0), "new", (1, "x")), up((3, 0), "new", (2, "x"))])
+    assert reads.paths.count(first.name) == 2
+    assert lake.rows() == wanted | {(1, "x"): "new", (2, "x"): "new"}
+    assert receipt.removed_rows == 2
+
+
+def test_a_file_that_a_rival_rewrote_is_looked_at_anew(tmp_path: Path) -> None:
+    lake, wanted = marked(tmp_path)
+    table, rival = lake.open(), lake.open()
+    before_commit(
+        table, lambda: change(lake, wanted, [down((2, 0), (k, "x")) for k in range(30)], table=rival)
+    )
+    receipt = change(lake, wanted, [down((2, 0), (40, "x"))], table=table)
+    assert cardinalities(lake, receipt.version) == [1]
+    assert lake.rows() == wanted
+
+
+def test_a_kill_after_the_merged_vector_was_stored_leaves_the_rivals_table(tmp_path: Path) -> None:
+    lake, wanted = marked(tmp_path)
+    table, rival = lake.open(), lake.open()
+    before_commit(table, lambda: change(lake, wanted, [down((2, 0), (1, "x"))], table=rival))
+
+    def kill() -> None:
+        raise Killed
+
+    table.world = At(table.world, "commit.put_commit#2", "before", kill)
+    batch = [down((2, 0), (2, "x")), up((2, 0), "new", (3, "x"))]
+    with pytest.raises(Killed):
+        apply(table, batch, key="a")
+    assert lake.rows() == wanted
+    receipt = change(lake, wanted, batch, key="a")
+    assert cardinalities(lake, receipt.version) == [None, 3]
+    assert lake.rows() == wanted
+
+
+# --- which rows are left ------------------------------------------------------------------------------------
+def file(vector: str | None, rows: int | None = 4, **other: Any) -> dict[str, Any]:
+    stats = {} if rows is None else {"stats": f'{{"numRecords":{rows}}}'}
+    named = {"deletionVector": {"storageType": "u", "pathOrInlineDv": vector}} if vector else {}
+    return {"path": "f", "size": 9, "partitionValues": {}} | stats | named | other
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left"),
+    [
+        (file(None), file("1"), [True, False, True, True]),
+        (file("1"), file("13"), [True, True, False]),
+        (file("1"), file("1"), [True, True, True]),
+        (file("13"), file("1"), None),
+        (file("1"), file("3"), None),
+        (file("1"), file(None), None),
+        (file(None), file("1", size=8), None),
+        (file(None), file("1", partitionValues={"b": "x"}), None),
+        (file(None, 5), file("1"), None),
+        (file(None, None), file("1", None), None),
+    ],
+)
+def test_what_was_found_holds_where_rows_only_went(
+    before: dict[str, Any], after: dict[str, Any], left: list[bool] | None
+) -> None:
+    from safewrite.delta.data import vectors
+
+    known = {
+        ("f", f"u{rows}"): vectors.bitmap(np.array([int(one) for one in rows])) for rows in ("1", "13", "3")
+    }
+    stays = Vectors("", known).stays(before, after)
+    assert (None if stays is None else stays.tolist()) == left
