@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from safewrite.errors import (
     ConflictError,
+    InvalidInputError,
     Kind,
     NotCommittedError,
     ReplayMismatchError,
     StorageError,
+    UnsupportedTableError,
     WouldAlterError,
 )
 from safewrite.frames.source import is_spark
@@ -240,6 +242,10 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             except WouldAlterError:
                 # The version of a moment ago may lack a column that came since.
                 if turn == PLANS_MAX or not self._has_changed(known):
+                    raise
+            except (InvalidInputError, UnsupportedTableError):
+                # So may it have rows that went since, which a change was older than or a file could not be read for.
+                if turn > 1 or Kind.CONFLICT not in kinds or not self._has_changed(known):
                     raise
             except ConflictError as error:
                 if error.kind not in kinds or turn == PLANS_MAX:

@@ -25,6 +25,7 @@ from safewrite.changes.positions import (
     compared,
     in_order,
     later,
+    ordered,
     position_of,
     starts_anew,
     values_of,
@@ -167,6 +168,7 @@ class _Decider:
         parts = [stones, known.rows, batch.table.take(pa.array(keyed))]
         counts = [part.num_rows for part in parts]
         whole = pa.concat_tables([part.select(self.names) for part in parts]).combine_chunks()
+        whole = pa.table([ordered(column) for column in whole.columns], schema=whole.schema)
         kind = np.repeat(np.array([_TOMBSTONE, _ROW, _CHANGE], np.int8), counts)
         place = np.concatenate([self.stones, np.arange(counts[1]), keyed])
         order = in_order(whole, self.names, kind, place)

@@ -16,6 +16,14 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
+def ordered(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column as its values are compared: of floats NaN, which is no place in an order, is NULL, and -0.0 is 0.0."""
+    if not pa.types.is_floating(column.type):
+        return column
+    zero = pa.scalar(0.0, pa.float64()).cast(column.type)
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), pc.add(column, zero))
+
+
 def starts_anew(columns: Sequence[pa.ChunkedArray]) -> Flags:
     """For rows in some order: whether each differs from the one before it in one of these columns; NULL equals NULL."""
     rows = len(columns[0])
@@ -59,7 +67,7 @@ def groups(keys: pa.Table) -> Numbers:
 
 def values_of(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
     """The values that each of some columns has."""
-    return {name: pc.drop_null(pc.unique(table.column(name))) for name in names}
+    return {name: pc.drop_null(pc.unique(ordered(table.column(name)))) for name in names}
 
 
 def among(table: pa.Table, values: Mapping[str, pa.Array]) -> Flags:
@@ -69,7 +77,7 @@ def among(table: pa.Table, values: Mapping[str, pa.Array]) -> Flags:
     """
     found = np.ones(table.num_rows, np.bool_)
     for name, wanted in values.items():
-        column = table.column(name)
+        column = ordered(table.column(name))
         found &= _flags(pc.is_in(column, value_set=wanted.cast(column.type)))
     return found
 
@@ -85,10 +93,10 @@ def meeting(left: pa.Table, right: pa.Table) -> Flags:
 
 
 def compared(columns: Sequence[pa.ChunkedArray], position: Position) -> npt.NDArray[np.int8]:
-    """-1, 0 or 1 for each row: before, at or after that position; NULL comes before everything."""
+    """-1, 0 or 1 for each row: before, at or after that position; NULL and NaN come before everything."""
     rows = len(columns[0])
     result = np.zeros(rows, np.int8)
-    for column, value in zip(columns, position, strict=True):
+    for column, value in zip(map(ordered, columns), position, strict=True):
         at = pa.scalar(value, column.type)
         undecided = result == 0
         before = _flags(pc.fill_null(pc.less(column, at), True))

@@ -319,7 +319,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         assert spec is not None
 
         def by(origin: Origin | None) -> Receipt:
-            settings = partial(self._planner.applying, state=state, name=name)
+            settings = partial(self._planner.applying, spec=spec, state=state, name=name)
             with apply.transaction(frame, place, spec, origin, settings) as plan:
                 plan.properties, plan.positions = operation.properties, operation.positions
                 return self._receipt(self._commit(plan, operation, tuple), plan.write, started_s)

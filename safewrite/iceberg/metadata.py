@@ -34,11 +34,6 @@ def head_of(table: Table, branch: str = MAIN) -> TableVersion:
         last_sequence=getattr(metadata, "last_sequence_number", 0),  # v1 has none
         previous=tuple(entry.metadata_file for entry in metadata.metadata_log),
         picked={at: int(one[SOURCE]) for at, one in summaries.items() if one.get(SOURCE, "").isdecimal()},
-        others=tuple(
-            one.snapshot_id
-            for name, one in metadata.refs.items()
-            if name != branch and one.snapshot_ref_type == "branch"
-        ),
         raw=table,
     )
 

@@ -380,7 +380,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         assert spec is not None
 
         def by(origin: Origin | None) -> Receipt:
-            settings = partial(self._planner.applying, head=head, name=name)
+            settings = partial(self._planner.applying, spec=spec, head=head, name=name)
             with apply.plan_of(frame, there, head, spec, origin=origin, settings=settings) as plan:
                 plan.properties, plan.positions = operation.properties, operation.positions
                 receipt = self._receipt(self._commit(plan, operation, tuple), plan.write, started_s)

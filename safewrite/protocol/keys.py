@@ -255,11 +255,15 @@ def must_match_in_call(key: str, first: str, offered: str) -> None:
 
 
 def _unlike(committed: str, offered: str) -> str:
-    return "another condition (where=)" if _same_rows(committed, offered) else other_rows(offered)
+    return (
+        "another condition (where=) or full_refresh="
+        if _same_rows(committed, offered)
+        else other_rows(offered)
+    )
 
 
 def _same_rows(committed: str, offered: str) -> bool:
-    """Whether only the conditions of two overwrites or deletes differ."""
+    """Whether only what goes differs: the conditions of two overwrites or deletes, or a refresh and plain changes."""
     rows, other = (text.split(":")[:3] for text in (committed, offered))
     return rows == other and len(rows) == 3
 
@@ -269,7 +273,7 @@ def _stands(committed: str, offered: str) -> str:
     if _same_rows(committed, offered):
         return (
             "The earlier write stands, nothing was written now. If this is another write, give it a key of its own; if it is "
-            "a repeat, give the condition of the first time."
+            "a repeat, give what was given the first time."
         )
     return (
         "The earlier rows stand, none of these were written. If they are the same event, a column is probably made in each "

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pytest
 
@@ -182,6 +183,21 @@ def test_a_file_that_does_not_say_how_many_rows_it_has_is_rewritten(tmp_path: Pa
     receipt = change(lake, wanted, [down((3, 0), (2, "x"))])
     assert cardinalities(lake, receipt.version) == [None]
     assert lake.rows() == wanted
+
+
+@pytest.mark.parametrize("value", ["a b", "é", "50%", "x:y"])
+def test_a_file_whose_path_is_encoded_is_rewritten_for_polars_would_pass_over_its_vector(
+    value: str, tmp_path: Path
+) -> None:
+    lake = Lake("delta", tmp_path, vectors=True, partitioned=True)
+    table = lake.open()
+    apply(table, [up((1, 0), "old", (number, value)) for number in range(20)])
+    apply(table, [down((2, 0), (3, value))])
+    table.delete([("a", "=", 4)], key="d")
+    table.overwrite([{"a": 5, "b": value, "s": 2, "t": 0, "value": "new"}], where="a = 5", key="o")
+    wanted = set(range(20)) - {3, 4}
+    assert {*polars.read_delta(lake.uri)["a"].to_list()} == {a for a, _ in lake.rows()} == wanted
+    assert not of_vectors(lake)
 
 
 def test_a_truncate_rewrites_what_it_takes_a_part_of(tmp_path: Path) -> None:

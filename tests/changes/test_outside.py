@@ -15,7 +15,7 @@ import safewrite as sw
 from safewrite.protocol.effects import Effect, Get, Outcome
 from safewrite.testing.steps import At, Stepwise
 from tests.changes.test_decide import OTHER, K, down, up
-from tests.changes.test_tables import COMMIT, HOW, SCHEMA, Lake, apply, lake
+from tests.changes.test_tables import COMMIT, HOW, SCHEMA, Lake, apply, frame, lake
 
 __all__ = ["lake"]
 THIRD = (3, "x")
@@ -128,3 +128,80 @@ def test_a_rivals_commit_makes_a_late_batch_late_and_not_wrong(lake: Lake) -> No
     assert lake.rows() == {K: "newer"}
     apply(lake.open(), [up((10, 0), "free")])  # the turn, if there was one, was given back
     assert lake.rows() == {K: "free"}
+
+
+# --- sequences that are floats ------------------------------------------------------------------------------
+FLOATS: dict[str, Any] = {"keys": ["id"], "sequence_by": ["at"], "all_late": "count"}
+
+
+def floats(folder: Path, *rows: dict[str, Any]) -> Any:
+    schema = pa.schema({"id": pa.int64(), "at": pa.float64(), "value": pa.string()})
+    table = sw.create(str(folder / "floats"), schema)
+    table.append([*rows])
+    return table
+
+
+def test_two_zeros_are_one_place_in_the_order(tmp_path: Path) -> None:
+    """A row of NULLs at 0.0 counted as a duplicate of another row at -0.0, and was left out."""
+    row = {"id": 1, "at": -0.0, "value": "old"}
+    table = floats(tmp_path, row)
+    with pytest.raises(sw.InvalidInputError, match="unequal changes"):
+        table.apply_changes([row | {"at": 0.0, "value": None}], **FLOATS)
+    assert table.apply_changes([row | {"at": 0.0}], **FLOATS).changes["duplicate"] == 1
+
+
+def test_a_row_whose_sequence_is_no_number_is_older_than_every_change(tmp_path: Path) -> None:
+    """It was newer than all: each change of its key was late, and a truncate left it."""
+    row = {"id": 1, "at": float("nan"), "value": "old"}
+    table = floats(tmp_path, row, row | {"id": 2})
+    assert (
+        table.apply_changes([row | {"at": float("-inf"), "value": "new"}], **FLOATS).changes["updated"] == 1
+    )
+    cut = [{"id": None, "at": 3.0, "value": None, "op": "t"}]
+    table.apply_changes(cut, truncate_when="op = 't'", **FLOATS)
+    assert deltalake.DeltaTable(table.uri).to_pyarrow_table().num_rows == 0
+
+
+# --- what a writer knew of the table a moment ago -----------------------------------------------------------
+STRICT = HOW | {"all_late": "error"}
+
+
+def refresh(lake: Lake) -> None:
+    """Another writer makes the table anew: what was newer than the changes to come is gone."""
+    apply(lake.open(), [up((1, 0), "anew")], full_refresh=True)
+
+
+@pytest.mark.parametrize("late", [up((5, 0), "mine"), up((9, 0), "mine")], ids=["late", "a tie"])
+def test_changes_are_not_refused_for_rows_that_went_a_moment_ago(lake: Lake, late: Any) -> None:
+    """The table version of a moment ago was judged by: a warm writer refused what is right now."""
+    table = lake.open()
+    apply(table, [up((9, 0), "old")])
+    refresh(lake)
+    table.apply_changes(frame([late]), **STRICT)
+    assert lake.rows() == {K: "mine"}
+    with pytest.raises(sw.InvalidInputError, match="older"):
+        table.apply_changes(frame([up((2, 0))]), **STRICT)
+
+
+def test_members_are_not_refused_for_rows_that_went_a_moment_ago(lake: Lake) -> None:
+    table = lake.open()
+    apply(table, [up((9, 0), "old")])
+    refresh(lake)
+    members = [("a", frame([up((5, 0), "mine")])), ("b", frame([up((1, 0), "b", OTHER)]))]
+    bad = ("c", frame([up((0, 0), "late")]))
+    first, second, third = table.apply_changes_many([*members, bad], **STRICT)
+    assert (first.outcome, second.outcome) == ("committed", "committed")
+    assert isinstance(third, sw.InvalidInputError)
+    assert lake.rows() == {K: "mine", OTHER: "b"}
+
+
+def test_a_condition_may_name_a_column_that_came_a_moment_ago(lake: Lake) -> None:
+    table = lake.open()
+    apply(table, [up((9, 0), "old"), up((9, 0), "other", OTHER)])
+    lake.open().append(frame_with_more(), schema_mode="merge")
+    assert table.delete("more = 1").removed_rows == 1
+
+
+def frame_with_more() -> list[dict[str, Any]]:
+    """A row with a column that the table does not have yet."""
+    return [{"a": 7, "b": "z", "s": 1, "t": 0, "value": "v", "more": 1}]

@@ -111,6 +111,19 @@ def test_a_delta_table_that_was_restored_goes_on_from_its_refresh(tmp_path: Path
     assert lake.rows() == {K: "newer"}
 
 
+def test_a_key_of_plain_changes_is_not_that_of_a_refresh_with_the_same_rows(lake: Lake) -> None:
+    """Else the rows of before would stay, and the receipt would say that it is done."""
+    some = [up((6, 0), "n")]
+    apply(lake.open(), some, full_refresh=True, key="anew")
+    apply(lake.open(), some, full_refresh=True, txn=("app", 1))
+    apply(lake.open(), [up((7, 0), "old", OTHER)], key="plain")
+    for other in ({"key": "anew"}, {"txn": ("app", 1)}, {"key": "plain", "full_refresh": True}):
+        rows = [up((7, 0), "old", OTHER)] if "full_refresh" in other else some
+        with pytest.raises(sw.ReplayMismatchError):
+            apply(lake.open(), rows, **other)
+    assert lake.rows() == {K: "n", OTHER: "old"}
+
+
 def test_only_true_and_false_are_taken(lake: Lake) -> None:
     with pytest.raises(sw.InvalidInputError, match="True or False"):
         apply(lake.open(), [], full_refresh="yes")

@@ -1,7 +1,8 @@
-"""A tag keeps a snapshot that expiry would take, and cuts it off from the branch: it was not rolled back for that."""
+"""A tag, or another branch, keeps a snapshot that expiry would take, and cuts it off from the branch: it was not rolled back for that."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,20 @@ def tag(catalog: SqlCatalog, snapshot_id: int) -> None:
     catalog.load_table("db.t").manage_snapshots().create_tag(snapshot_id, "kept").commit()
 
 
+def back_up(catalog: SqlCatalog, snapshot_id: int) -> None:
+    """Make a branch of a snapshot, as before a risky change."""
+    catalog.load_table("db.t").manage_snapshots().create_branch(snapshot_id, "kept").commit()
+
+
+def back_up_and_go_on(catalog: SqlCatalog, snapshot_id: int) -> None:
+    """As :func:`back_up`, and write to that branch."""
+    back_up(catalog, snapshot_id)
+    catalog.load_table("db.t").append(rows(99), branch="kept")
+
+
+KEEPERS = pytest.mark.parametrize("keep", [tag, back_up, back_up_and_go_on])
+
+
 def expire_all_but_the_newest(catalog: SqlCatalog) -> None:
     """As maintenance does once all are old; those that a tag names stay."""
     table = catalog.load_table("db.t")
@@ -43,13 +58,14 @@ def expire_all_but_the_newest(catalog: SqlCatalog) -> None:
 @pytest.mark.parametrize(
     "named", [{"key": "k"}, {"txn": ("app", 7)}], ids=["by a key", "by a stream's batch"]
 )
-def test_a_write_in_a_tagged_snapshot_is_not_written_again_after_expiry(
-    catalog: SqlCatalog, named: dict[str, Any]
+@KEEPERS
+def test_a_write_in_a_kept_snapshot_is_not_written_again_after_expiry(
+    catalog: SqlCatalog, named: dict[str, Any], keep: Callable[[SqlCatalog, int], None]
 ) -> None:
     table = sw.create("db.t", SCHEMA, catalog=catalog)
     table.append(rows(1), key="before")
     first = table.append(rows(2), **named)
-    tag(catalog, first.version)
+    keep(catalog, first.version)
     for number in (3, 4, 5):
         table.append(rows(number), key=str(number))
     expire_all_but_the_newest(catalog)
@@ -61,10 +77,13 @@ def test_a_write_in_a_tagged_snapshot_is_not_written_again_after_expiry(
         table.append(rows(9), **named)
 
 
-def test_a_position_in_a_tagged_snapshot_stays_after_expiry(catalog: SqlCatalog) -> None:
+@KEEPERS
+def test_a_position_in_a_kept_snapshot_stays_after_expiry(
+    catalog: SqlCatalog, keep: Callable[[SqlCatalog, int], None]
+) -> None:
     table = sw.create("db.t", SCHEMA, catalog=catalog)
     first = table.append(rows(1), positions={"topic": (None, 5)})
-    tag(catalog, first.version)
+    keep(catalog, first.version)
     for number in (2, 3, 4):
         table.append(rows(number))
     expire_all_but_the_newest(catalog)
@@ -84,13 +103,14 @@ def test_changes_keep_their_own_tag_and_the_table_its_positions(catalog: SqlCata
     assert sw.open("db.t", catalog=catalog).positions() == {"topic": 5}
 
 
-def test_a_tagged_snapshot_that_was_rolled_back_counts_as_long_as_the_branch_tells_so(
-    catalog: SqlCatalog,
+@KEEPERS
+def test_a_kept_snapshot_that_was_rolled_back_counts_as_long_as_the_branch_tells_so(
+    catalog: SqlCatalog, keep: Callable[[SqlCatalog, int], None]
 ) -> None:
     table = sw.create("db.t", SCHEMA, catalog=catalog)
     first = table.append(rows(1), positions={"topic": (None, 5)})
     second = table.append(rows(2), txn=("app", 7), positions={"topic": (5, 6)})
-    tag(catalog, second.version)
+    keep(catalog, second.version)
     catalog.load_table("db.t").manage_snapshots().rollback_to_snapshot(first.version).commit()
     table.append(rows(3), key="third")
     assert table.positions() == {"topic": 5}
@@ -119,8 +139,11 @@ def line(*snapshots: tuple[int, int | None, int], current: int | None, **more: A
         (line((2, 1, 0), (5, 4, 0), current=5), False),
         (line((2, 1, 2), current=None), True),
         (line((5, 4, 5), current=5), False),
-        (line((2, 1, 2), (5, 4, 5), current=5, others=(2,)), True),
-        (line((2, 1, 2), (3, 2, 3), (5, 4, 5), current=5, others=(3,)), True),
+        (line((2, 1, 2), (3, 2, 3), (5, 4, 5), current=5), False),  # a branch was made of it, and went on by itself
+        (line((2, 1, 2), (3, 1, 3), current=3), True),  # both follow one that expired: the branch left its line
+        (line((2, 1, 0), (3, 1, 0), (4, 3, 0), current=4), True),
+        (line((1, 0, 0), (2, 1, 0), (3, 1, 0), current=3), True),  # the branch is known back to where it left, no further
+        (line((2, None, 0), (5, 4, 0), current=5), False),
     ],
 )  # fmt: skip
 def test_a_snapshot_was_rolled_back_if_the_branch_is_known_back_to_before_it(

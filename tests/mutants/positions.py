@@ -54,7 +54,7 @@ POSITION_MUTANTS = (
     ),
     Mutant(
         "kept-by-tags",
-        "expiry between a tagged snapshot and the branch",
+        "expiry between a kept snapshot and the branch",
         "protocol/iceberg/head.py",
         (
             (
@@ -63,7 +63,7 @@ POSITION_MUTANTS = (
             ),
         ),
         alone("iceberg/test_kept_by_tags.py"),
-        "test_a_write_in_a_tagged_snapshot_is_not_written_again_after_expiry",
+        "test_a_write_in_a_kept_snapshot_is_not_written_again_after_expiry",
     ),
     Mutant(
         "positions-restored",

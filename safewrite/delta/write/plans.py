@@ -203,17 +203,26 @@ class Planner:
         from safewrite.delta.write.apply import ApplyTransaction
 
         changes = read(data, spec, state.schema, state.partition_by)
-        return ApplyTransaction(**self.applying(changes.fingerprint, state, name), changes=changes, spec=spec)
+        return ApplyTransaction(
+            **self.applying(changes.fingerprint, spec, state, name), changes=changes, spec=spec
+        )
 
-    def applying(self, fingerprint: Fingerprint, state: Snapshot, name: Identity) -> dict[str, Any]:
+    def applying(
+        self, fingerprint: Fingerprint, spec: Spec, state: Snapshot, name: Identity
+    ) -> dict[str, Any]:
         """The settings of a transaction that applies changes with this fingerprint.
 
         Raises:
             UnsafeConfigError: the table forgets transactions, and with them which keys were deleted.
         """
+        from safewrite.delta.write.overwrite import named
+        from safewrite.frames.replace_where import EVERYTHING
+
         features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
         key = name.key_for(self.new_id, state.version)
         write = Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn, changes={})
+        if spec.full_refresh:
+            write = named(write, EVERYTHING, "full_refresh")
         return self._applying(write, state)
 
     def _applying(self, write: Write, state: Snapshot) -> dict[str, Any]:

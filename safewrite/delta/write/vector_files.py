@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 GONE_MAX = 0.5
 """A file of which more rows would be gone is rewritten: readers would read more of what is not there than of what is."""
+_PLAIN = re.compile(r"[\w\-./=]+", re.ASCII)
+"""Paths that no engine spells otherwise.  polars (2.1.0) pairs a vector with its file by the text of the path, and passes over
+that of a file whose partition's value is percent-encoded: it would show deleted rows."""
 _KEPT = (
     "path",
     "partitionValues",
@@ -114,7 +118,8 @@ class Vectors:
     def taking(self, add: Action, numbers: Numbers) -> BitMap64 | None:
         """The vector that takes more rows away, by their numbers in the file.
 
-        None where the file had better be rewritten, or does not say how many rows it has, as one with a vector must.
+        None where the file had better be rewritten, or does not say how many rows it has, as one with a vector must; or where
+        a reader could miss its vector.
 
         Raises:
             InternalError: a row was gone before, or there is none of that number.
@@ -130,7 +135,7 @@ class Vectors:
             raise InternalError(
                 f"Rows of {add['path']} were to be marked as gone that it does not have. Nothing was committed. Please report it."
             )
-        return vector if len(vector) <= GONE_MAX * rows else None
+        return vector if len(vector) <= GONE_MAX * rows and _PLAIN.fullmatch(add["path"]) else None
 
     def store(
         self, wider: Mapping[FileKey, BitMap64], limits: Limits

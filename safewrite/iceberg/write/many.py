@@ -50,6 +50,15 @@ class _State:
     limits: Limits
     records: dict[str, LedgerRecord] = field(default_factory=dict)
     known: dict[str, Answer] = field(default_factory=dict)
+    _is_fresh: bool = False
+    """Whether the head was loaded in this call."""
+
+    def forget_stale_faults(self) -> None:
+        """Let members be judged again that are at fault on a table version of before the call, once it is not the newest."""
+        bound, met = self.plan.bound, self.plan.met
+        if not self._is_fresh and bound is not None and bound.location != self.head.location:
+            self.plan.met = {key: one for key, one in met.items() if isinstance(one, Met)}
+        self._is_fresh = True
 
 
 def write_many(
@@ -89,6 +98,7 @@ def _write_many(state: _State, encode: Encode, queue_first: bool) -> Generator[E
             )
         except MembersMetError:
             state.head, queue_first = (yield from newest(state.head, limits)), False
+            state.forget_stale_faults()
             continue
         except CommitUnknownError as error:
             error.version = plan.snapshot_id

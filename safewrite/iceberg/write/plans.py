@@ -82,12 +82,19 @@ class Planner:
         from safewrite.iceberg.write.apply import ApplyPlan
 
         changes = read(data, spec, arrow_schema(table_of(head).metadata.schema()))
-        return ApplyPlan(**self.applying(changes.fingerprint, head, name), changes=changes, spec=spec)
+        return ApplyPlan(**self.applying(changes.fingerprint, spec, head, name), changes=changes, spec=spec)
 
-    def applying(self, fingerprint: Fingerprint, head: TableVersion, name: Identity) -> dict[str, Any]:
+    def applying(
+        self, fingerprint: Fingerprint, spec: Spec, head: TableVersion, name: Identity
+    ) -> dict[str, Any]:
         """The settings of a plan that applies changes with this fingerprint."""
+        from safewrite.frames.replace_where import EVERYTHING
+        from safewrite.iceberg.write.overwrite import named_replace
+
         key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
         write = Write(key, str(fingerprint), 0, txn=name.txn, changes={})
+        if spec.full_refresh:
+            write = named_replace(write, EVERYTHING, "full_refresh")
         return {**self._common(write, head, None), "target_file_size": self._target(head)}
 
     def read_changes(

@@ -19,7 +19,7 @@ class TableVersion:
     ``current`` is the newest snapshot of the branch that is written to (None: an empty table).
     ``parents`` and ``sequences`` hold every snapshot that the metadata still knows, ``summaries`` what
     each carries, ``previous`` the locations of earlier metadata, oldest first.  ``picked`` maps a cherry-pick
-    to its source snapshot: the source's rows are in the branch too.  ``others`` are the newest snapshots of other branches.  ``raw`` is the catalog client's own
+    to its source snapshot: the source's rows are in the branch too.  ``raw`` is the catalog client's own
     object.
     """
 
@@ -33,7 +33,6 @@ class TableVersion:
     last_sequence: int = 0
     previous: tuple[str, ...] = ()
     picked: Mapping[int, int] = field(default_factory=dict, hash=False)
-    others: tuple[int, ...] = ()
     raw: object = field(default=None, compare=False, repr=False)
 
     def ancestors(self) -> Iterator[int]:
@@ -41,6 +40,7 @@ class TableVersion:
         return self._line(self.current)
 
     def _line(self, at: int | None) -> Iterator[int]:
+        """A snapshot and those that it descends from, as far as the metadata knows them."""
         while at is not None and at in self.parents:
             yield at
             at = self.parents[at]
@@ -50,20 +50,21 @@ class TableVersion:
         return any(snapshot_id in (known, self.picked.get(known)) for known in self.ancestors())
 
     def is_rolled_back(self, snapshot_id: int) -> bool:
-        """Whether a snapshot that the metadata knows is none of the branch, as far as that can be told.
+        """Whether a snapshot that the metadata knows, and that was once the branch's newest, is none of it any more.
 
-        A tag keeps a snapshot that expiry would take, and expiry takes those between it and the branch.  So it was rolled back only
-        if the branch is known back to before it; else it counts as one that landed and expired.  One of another branch was
-        written there.
+        A tag, or a branch that was made of it, keeps a snapshot that expiry would take, and expiry takes those between it and
+        the branch.  So it was rolled back only if the branch left its line before it, or is known back to before it; else it
+        counts as one that landed and expired.
         """
         if snapshot_id not in self.parents or self.is_current(snapshot_id):
             return False
-        if any(snapshot_id in self._line(other) for other in self.others):
-            return True
         line = list(self.ancestors())
         if not line:
             return True
         oldest = line[-1]
+        # The parents of the oldest ones may be told though they expired.
+        if {*line, self.parents[oldest]} & {self.parents[one] for one in self._line(snapshot_id)} - {None}:
+            return True
         # Some engines take the parent's id away when that expires; only the first snapshot of a table has number 1.
         is_cut_off = self.parents[oldest] is not None or self.sequences.get(oldest, 0) > 1
         return not (is_cut_off and self.sequences.get(oldest, 0) >= self.sequences.get(snapshot_id, 0))
