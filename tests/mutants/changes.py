@@ -10,6 +10,7 @@ UNCHANGED = alone("changes/test_unchanged.py")
 MEMBERS = alone("changes/test_members.py")
 VECTORS, MARKS = alone("changes/test_vectors.py"), alone("changes/test_marks.py")
 RIVALS = alone("changes/test_rivals.py")
+REFRESH, OUTSIDE = alone("changes/test_refresh.py"), alone("changes/test_outside.py")
 DECIDE = "changes/decide.py"
 DELTA = "delta/write/apply.py"
 VECTOR_FILES = "delta/write/vector_files.py"
@@ -257,5 +258,45 @@ CHANGE_MUTANTS = (
         (("None if (has & ~had).any() else has[had]", "has[had]"),),
         RIVALS,
         "test_a_file_whose_rows_came_back_is_looked_at_again",
+    ),
+    Mutant(
+        "vector-path",
+        "the rewrite of files whose vectors polars would pass over",
+        VECTOR_FILES,
+        (('_PLAIN.fullmatch(add["path"])', "True"),),
+        MARKS,
+        "test_a_file_whose_path_is_encoded_is_rewritten_for_polars_would_pass_over_its_vector",
+    ),
+    Mutant(
+        "refresh-named",
+        "what tells a refresh from plain changes with the same rows",
+        "delta/write/plans.py",
+        (('            write = named(write, EVERYTHING, "full_refresh")\n', "            pass\n"),),
+        REFRESH,
+        "test_a_key_of_plain_changes_is_not_that_of_a_refresh_with_the_same_rows",
+    ),
+    Mutant(
+        "stale-refusal",
+        "the newest table before changes are refused",
+        "write_loop.py",
+        (("if turn > 1 or Kind.CONFLICT not in kinds or not", "if True or not"),),
+        OUTSIDE,
+        "test_changes_are_not_refused_for_rows_that_went_a_moment_ago",
+    ),
+    Mutant(
+        "stale-members",
+        "the newest table before members are refused",
+        "iceberg/write/many.py",
+        (("            state.forget_stale_faults()\n", ""),),
+        OUTSIDE,
+        "test_members_are_not_refused_for_rows_that_went_a_moment_ago",
+    ),
+    Mutant(
+        "order-of-floats",
+        "NaN and the two zeros in the order of changes",
+        "changes/positions.py",
+        (("    if not pa.types.is_floating(column.type):\n        return column\n", "    return column\n"),),
+        OUTSIDE,
+        "test_a_row_whose_sequence_is_no_number_is_older_than_every_change",
     ),
 )

@@ -66,6 +66,19 @@ POSITION_MUTANTS = (
         "test_a_write_in_a_kept_snapshot_is_not_written_again_after_expiry",
     ),
     Mutant(
+        "left-its-line",
+        "the branch that left the line of a snapshot",
+        "protocol/iceberg/head.py",
+        (
+            (
+                "        if {*line, self.parents[oldest]} & {self.parents[one] for one in self._line(snapshot_id)} - {None}:\n",
+                "        if False:\n",
+            ),
+        ),
+        alone("iceberg/test_kept_by_tags.py"),
+        "test_a_snapshot_was_rolled_back_if_the_branch_is_known_back_to_before_it",
+    ),
+    Mutant(
         "positions-restored",
         "the look for a RESTORE behind a position",
         "delta/write/undone.py",

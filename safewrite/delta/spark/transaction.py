@@ -19,6 +19,7 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.members import ENGINE, summed_up
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import CommitUnknownError, InternalError, SafewriteError
+from safewrite.protocol.accounts import check_added
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, look
 from safewrite.protocol.effects import Effect, Outcome
@@ -79,6 +80,9 @@ class SparkTransaction(Transaction):
         if self.exact:
             counts = [json.loads(add.get("stats") or "{}").get("numRecords") for add in adds]
             self._take(counts)
+        else:
+            kept = _copied_rows(body)
+            check_added(map(actions.rows_of, adds), self.write.rows, kept, self.write.key)
         self.write = replace(self.write, files=len(adds))
 
     def _take(self, counts: list[int | None]) -> None:
@@ -100,6 +104,13 @@ class SparkTransaction(Transaction):
             )
         else:
             self.write = self.named_by(rows)
+
+
+def _copied_rows(body: bytes) -> int | None:
+    """How many rows of replaced files Delta's library says it kept; None where it does not say."""
+    info = json.loads(body.partition(b"\n")[0])["commitInfo"]
+    told = (info.get("operationMetrics") or {}).get("numCopiedRows")
+    return int(told) if isinstance(told, str) and told.isdecimal() else None
 
 
 class NamedTransaction:
