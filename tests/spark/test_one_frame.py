@@ -145,7 +145,12 @@ def test_the_number_of_rows_is_that_of_the_files_and_never_guessed() -> None:
 
 @pytest.mark.parametrize(
     ("metrics", "is_right"),
-    [({"numCopiedRows": "2"}, True), ({"numCopiedRows": "0"}, False), ({"numCopiedRows": "4"}, False), ({}, True)],
+    [
+        ({"numCopiedRows": "2"}, True),
+        ({"numCopiedRows": "0"}, False),
+        ({"numCopiedRows": "4"}, False),
+        ({}, True),
+    ],
 )
 def test_an_overwrite_of_some_rows_adds_those_that_were_counted_and_those_that_delta_kept(
     metrics: dict[str, str], is_right: bool
