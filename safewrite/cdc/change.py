@@ -89,6 +89,8 @@ class Change:
     beginning: Beginning | None = None
     told: str | None = None
     """The position that the source told, where ``position`` is a later one (``safewrite.cdc.beginnings``)."""
+    is_read: bool = False
+    """Whether it tells of a row that was read, as a snapshot or a full load does, and of no change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from safewrite.cdc.change import UNAVAILABLE, Change, Ignored, Op, Record, SourceTable, UndecodableError
 from safewrite.cdc.logical import Column, Placeholder, row_of
-from safewrite.cdc.sequence import beginning_of, of_debezium, or_none, with_offset
+from safewrite.cdc.sequence import beginning_of, is_of_snapshot, of_debezium, or_none, with_offset
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers by which the delete and the insert of a changed key name each other."""
@@ -95,6 +95,7 @@ class Debezium:
             schema_version=shape.version,
             unordered=unordered,
             beginning=None if unordered else beginning_of(source),
+            is_read=event.get("op") == "r" or is_of_snapshot(source),
         )
         return self._checked(change, key)
 

@@ -63,7 +63,7 @@ class Dms:
             source_time_ms=_milliseconds(metadata.get("commit-timestamp") or metadata.get("timestamp")),
             unordered=unordered,
         )
-        return [change if operation != "load" else replace(change, before=None)]
+        return [change if operation != "load" else replace(change, before=None, is_read=True)]
 
 
 def _before(op: Op, row: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -25,6 +25,7 @@ from safewrite.cdc.decoding import Decoder
 from safewrite.cdc.dms import BEFORE_IMAGE
 from safewrite.cdc.frames import LACKS, OP, Frame, frame_of
 from safewrite.cdc.lake import Lake, keys_of
+from safewrite.cdc.lateness import check_of
 from safewrite.cdc.ledger import Books, Line, listed
 from safewrite.cdc.left_out import LeftOut
 from safewrite.cdc.logical import UNAVAILABLE_TEXT
@@ -308,6 +309,7 @@ class Landing:
             truncate_when=[(OP, "=", "t")],
             unchanged=LACKS,
             all_late="count" if again else table.all_late,
+            check=check_of(table, share.made, known),
             key=key_of(self.config.job, table.name, ranges),
             positions=moved,
         )

@@ -23,6 +23,9 @@ def rows_with(
         MissingExtraError: nothing is installed that reads a Delta table.
         StorageError: the table cannot be read.
     """
+    wanted = [key for key in wanted if _fits(key, found.schema, keys)]
+    if not wanted:
+        return []
     try:
         data = _read(found, keys, wanted, options)
     except sw.SafewriteError:
@@ -34,6 +37,16 @@ def rows_with(
         ) from error
     some = set(wanted)
     return [row for row in data.to_pylist() if tuple(row[name] for name in keys) in some]
+
+
+def _fits(key: tuple[Any, ...], schema: pa.Schema, names: Sequence[str]) -> bool:
+    """Whether a table can have a key at all: a source's column may have got another type since."""
+    try:
+        for value, name in zip(key, names, strict=True):
+            pa.scalar(value, schema.field(name).type)
+    except (pa.ArrowException, ValueError, TypeError, ArithmeticError, AttributeError, KeyError):
+        return False
+    return True
 
 
 def row_count(found: sw.Table, options: Mapping[str, str]) -> int | None:

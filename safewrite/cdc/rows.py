@@ -213,7 +213,8 @@ class _Maker:
         if not moved or self._table.sequence != "source":
             return None
         key = tuple(moved.get(name) for name in self._made.keys)
-        return None if None in key else key
+        # A nested value is none that a key may have; the record's own key says so.
+        return None if any(value is None or isinstance(value, list | dict) for value in key) else key
 
     def _ordering(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The values of the columns that order changes, besides the position."""

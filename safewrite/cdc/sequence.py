@@ -89,7 +89,7 @@ def _postgresql(source: Mapping[str, Any], transaction: Mapping[str, Any]) -> st
     # came earlier lies behind that.  Within one row the LSN orders, for its changes wait for each other.
     lsn = _padded(source.get("lsn"), 20, "lsn")
     committed = max(lsn, _last_commit(source) or "")
-    rank = _SNAPSHOT_ROW if _is_of_snapshot(source) else _CHANGE
+    rank = _SNAPSHOT_ROW if is_of_snapshot(source) else _CHANGE
     return committed + rank + lsn + _padded(transaction.get("total_order") or 0, 10, "total_order")
 
 
@@ -107,7 +107,8 @@ def _last_commit(source: Mapping[str, Any]) -> str | None:
     return None if committed is None else _padded(committed, 20, "sequence")
 
 
-def _is_of_snapshot(source: Mapping[str, Any]) -> bool:
+def is_of_snapshot(source: Mapping[str, Any]) -> bool:
+    """Whether an event tells of a row that a snapshot read."""
     return source.get("snapshot") not in {None, False, "false"}
 
 
@@ -115,7 +116,7 @@ def beginning_of(source: Mapping[str, Any]) -> Beginning | None:
     """Where an event stands at the beginning of a stream; None for all others."""
     if source.get("connector") != "postgresql" or _last_commit(source) is not None:
         return None
-    return Beginning.SNAPSHOT_ROW if _is_of_snapshot(source) else Beginning.CHANGE
+    return Beginning.SNAPSHOT_ROW if is_of_snapshot(source) else Beginning.CHANGE
 
 
 def _mysql(source: Mapping[str, Any], _: Mapping[str, Any]) -> str:

@@ -74,7 +74,7 @@ class TableOptions(Strict):
     all_late: Annotated[
         Literal["error", "count"],
         Field(
-            description="a batch of which every change is late looks like a source that was set back: an error"
+            description="a batch of which every change is late, or one change that is newer by the source's clock, looks like a source that was set back: an error"
         ),
     ] = "error"
 

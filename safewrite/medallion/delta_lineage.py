@@ -16,6 +16,8 @@ from safewrite.medallion.lineage import BronzeCommit, DataFile, Lineage
 from safewrite.medallion.storage import Storage, storage
 
 _LOG = "_delta_log"
+CLOCKS_APART_MS = 86_400_000
+"""By so much at most the clocks of two writers are taken to differ."""
 
 
 class DeltaLineage(Lineage):
@@ -69,15 +71,22 @@ class DeltaLineage(Lineage):
         return [commit for commit in commits if commit.files]
 
     def from_time(self, since_ms: int) -> list[BronzeCommit]:
-        found: list[BronzeCommit] = []
+        read: list[tuple[int, Sequence[Mapping[str, Any]], int | None]] = []
         for version in range(self.head, -1, -1):
             actions = self._log(version)
             if actions is None:
+                if any(at is not None and at < since_ms for _, _, at in read):
+                    break
                 raise self.forgot(since_ms)
-            if int(_info(actions).get("timestamp") or 0) < since_ms:
+            at_ms = _info(actions).get("timestamp")
+            if at_ms is not None and at_ms < since_ms - CLOCKS_APART_MS:
                 break
-            found.append(self._commit(version, actions))
-        return [commit for commit in reversed(found) if commit.files]
+            read.append((version, actions, at_ms))
+        # All from the first on that says so: the clock of a later writer may have been behind, or have said nothing.
+        while read and read[-1][2] is not None and read[-1][2] < since_ms:
+            read.pop()
+        commits = [self._commit(version, actions) for version, actions, _ in reversed(read)]
+        return [commit for commit in commits if commit.files]
 
     def _log(self, version: int) -> list[Mapping[str, Any]] | None:
         """The actions of a commit; None if its file is gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -64,7 +64,8 @@ class IcebergLineage(Lineage):
 
     def from_time(self, since_ms: int) -> list[BronzeCommit]:
         line = self._ancestors()
-        new = list(takewhile(lambda one: one.timestamp_ms >= since_ms, line))
+        # All from the first on: the clock of a later writer may have been behind.
+        new = list(reversed([*dropwhile(lambda one: one.timestamp_ms < since_ms, reversed(line))]))
         if new and len(new) == len(line) and line[-1].parent_snapshot_id is not None:
             raise self.forgot(since_ms)
         commits = [self._commit(snapshot) for snapshot in reversed(new)]

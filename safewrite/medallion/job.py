@@ -276,7 +276,7 @@ def quarantine_rows(name: str, stage: str, file: str, tag: str, bad: Sequence[Ba
 
 
 def _digest(rows: pa.Table) -> str:
-    told = repr([rows[name].to_pylist() for name in ("line", "reason")])
+    told = repr([rows[name].to_pylist() for name in ("line", "reason", "text")])
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 

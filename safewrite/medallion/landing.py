@@ -127,7 +127,8 @@ def _repair(job: TableJob, state: State, repeats: Sequence[BronzeRows], landed: 
         raise job.lineage.gap(
             f"it knows {len(missing)} files whose rows were removed from it, such as {missing[0].source.path}"
         )
-    landed.versions |= put_back(job, missing)
+    versions, _ = put_back(job, missing)
+    landed.versions |= versions
 
 
 def land_lost(job: TableJob, sources: Sequence[SourceFile], mixed: MixedFiles, landed: Landed) -> None:
@@ -140,9 +141,10 @@ def land_lost(job: TableJob, sources: Sequence[SourceFile], mixed: MixedFiles, l
     for group in _groups(iter(sources)):
         files = [_rows_of(job, source, mixed) for source in group]
         missing = lost(there, (one for one in files if (one.source.path, one.tag) in there))
-        landed.rows += sum(one.rows.num_rows for one in missing)
-        landed.rows_in_files += sum(one.rows.num_rows for one in missing)
-        landed.versions |= put_back(job, missing)
+        versions, rows = put_back(job, missing)
+        landed.rows += rows
+        landed.rows_in_files += rows
+        landed.versions |= versions
 
 
 def _note(state: State, one: BronzeRows, landed: Landed) -> None:

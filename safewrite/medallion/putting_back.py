@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
 
+from safewrite import Outcome
 from safewrite.errors import SafewriteError
 from safewrite.medallion.job import TableJob, short_key
 from safewrite.medallion.rows import BronzeRows
@@ -38,18 +40,30 @@ def lost(there: Lines, files: Iterable[BronzeRows]) -> list[BronzeRows]:
     return found
 
 
-def put_back(job: TableJob, files: Sequence[BronzeRows]) -> set[int]:
-    """Append rows that were lost, under keys of their own; the versions that hold them.
+def put_back(job: TableJob, files: Sequence[BronzeRows]) -> tuple[set[int], int]:
+    """Append what bronze lacks of rows that were lost; the versions that hold it, and how many rows came by this call.
+
+    Rows of a file that are put back for the n-th time have a key that says so.  It is chosen before the look that says what
+    is missing: so whoever puts back what another does at the same moment has the same key, and finds it taken.
 
     Raises:
         SafewriteError: as ``append_many``.
     """
-    members = [
-        (short_key(f"{one.source.path}#{one.tag}#after-{job.lineage.head}"), one.rows) for one in files
-    ]
-    versions = set()
-    for answer in job.bronze.append_many(members) if members else []:
+    if not files:
+        return set(), 0
+    keys = {(one.source.path, one.tag): _unused_key(job, one) for one in files}
+    missing = lost(lines_in_bronze(job), files)
+    members = [(keys[one.source.path, one.tag], one.rows) for one in missing]
+    versions, rows = set(), 0
+    for one, answer in zip(missing, job.bronze.append_many(members) if members else [], strict=True):
         if isinstance(answer, SafewriteError):
             raise answer
         versions.add(answer.version)
-    return versions
+        rows += 0 if answer.outcome == Outcome.ALREADY_COMMITTED else one.rows.num_rows
+    return versions, rows
+
+
+def _unused_key(job: TableJob, one: BronzeRows) -> str:
+    """The key for the next time that rows of a file are put back."""
+    keys = (short_key(f"{one.source.path}#{one.tag}#again-{number}") for number in count(1))
+    return next(key for key in keys if job.bronze.resolve(key) is None)

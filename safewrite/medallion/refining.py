@@ -33,9 +33,10 @@ class _NeedlessError(SafewriteError):
 
 @dataclass
 class Refined:
-    """What a run applied: ``rows + split = the sum of changes + quarantined``.
+    """What a run applied: ``rows + split = the sum of changes``.
 
-    ``split`` counts changes that are in no row: the delete in a change of a key, the truncate before a new epoch's load.
+    ``quarantined`` counts rows that are new to quarantine, and are none of ``rows``.  ``split`` counts changes that are in no
+    row: the delete in a change of a key, the truncate before a new epoch's load.
     """
 
     commits: int = 0
@@ -169,7 +170,7 @@ def _new(commits: Sequence[BronzeCommit], head: int) -> Iterator[_Step]:
 def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
     name = job.lineage.position_name
     rows = job.lineage.read(step.files)
-    rows = _put_aside(job, rows, batch, done)
+    rows = _put_aside(job, rows, done)
     changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
     changes, truncates = with_truncates(changes, rows, reload=job.config.reload)
     moves = {name: (done.position, step.to)} if step.to is not None else {}
@@ -239,7 +240,7 @@ def write(
     return True
 
 
-def _put_aside(job: TableJob, rows: pa.Table, batch: str, done: Refined) -> pa.Table:
+def _put_aside(job: TableJob, rows: pa.Table, done: Refined) -> pa.Table:
     """Commit bad rows to quarantine; the others go on."""
     bad = faults(rows, job.config.quality, job.name)
     if not bad:
@@ -251,8 +252,8 @@ def _put_aside(job: TableJob, rows: pa.Table, batch: str, done: Refined) -> pa.T
         where.setdefault((one["_file"], one["_tag"]), []).append(BadRecord(one["_line"], reason, told))
     batches = [
         (
-            f"{file}#{tag}/{job.lineage.table_id}/{batch}",
-            quarantine_rows(job.name, "silver", file, tag, records),
+            f"{file}#{tag}",
+            quarantine_rows(job.name, "silver", file, tag, sorted(records, key=lambda one: one.line)),
         )
         for (file, tag), records in where.items()
     ]

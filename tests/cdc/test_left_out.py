@@ -212,3 +212,15 @@ def test_a_key_that_changed_while_a_snapshot_was_taken_has_its_newest_values(job
     for some in cut(events, size):
         job.land(*some)
     assert job.rows("a") == {2: row(2, "kept", 2)}
+
+
+@pytest.mark.parametrize("odd", ["x", 2**70, [1], {"a": 1}, 1.5])
+def test_a_key_that_the_table_cannot_have_holds_up_no_other_record(job: Job, odd: Any) -> None:
+    """The table is asked for the row of the old key, and the column of its key has another type."""
+    job.land(change("c", "a", 1, row(1, "first"), lsn=1, offset=0))
+    delete, insert = moved(odd, row(2, n=5), lsn=2, offset=1)
+    job.land(delete, insert, change("c", "a", 3, row(3, "third"), lsn=3, offset=3))
+    delete, _ = moved(1, row(odd), lsn=4, offset=4)
+    job.land(delete, change("c", "a", 4, row(4, "fourth"), lsn=5, offset=5))
+    assert job.rows("a").keys() - {1} == {3, 4}
+    assert not job.verdict().faults
