@@ -72,7 +72,7 @@ def _arm(arm: ArmResult) -> dict[str, Any]:
     return {
         "name": arm.plan.name, "title": arm.plan.title, "naive": arm.plan.naive, "table": arm.table,
         "verdict": arm.label, "reasons": list(arm.judgement.reasons) if not arm.plan.naive else [],
-        "processes": len(arm.plan.writers),
+        "processes": sum(writer.functions or 1 for writer in arm.plan.writers),  # an environment of Lambda is one
         "kinds": dict(Counter(writer.kind for writer in arm.plan.writers if not writer.chores)),
         "elapsed_s": round(arm.elapsed_s, 1), "versions": arm.versions, "live_reads": arm.live_reads,
         "rows": arm.verdict.summary(counted),
