@@ -139,7 +139,9 @@ def status(
 
 @cdc.command()
 def verify(context: typer.Context, config: ConfigFile, output: OutputOption = None) -> None:
-    """Add the job's ledger up again: every record that came in landed or is a dead letter.  Exits with 1 if one is not."""
+    """Add the job's ledger up again: every record that came in landed or is a dead letter.  Exits with 1 if one is not, and with 2
+    if no batch of the job is there: it may be the ledger of another place.
+    """
     screen = Screen(context, output)
     with screen.errors():
         pipeline = _pipeline(config)
@@ -222,7 +224,13 @@ def _rows(pipeline: Pipeline, *, letters: bool = False) -> tuple[pa.Table, pa.Ta
 def _verdict(pipeline: Pipeline) -> Verdict:
     from safewrite.cdc.accounting import verify
 
-    return verify(pipeline.config.job, *_rows(pipeline, letters=True))
+    verdict = verify(pipeline.config.job, *_rows(pipeline, letters=True))
+    if not verdict.batches:
+        raise InvalidInputError(
+            f"The ledger {pipeline.landing.books.ledger.name} has no batch of the job {pipeline.config.job!r}, so there is nothing to "
+            "add up. Nothing was written. Correct job, database, warehouse or catalog if the job has landed something; else run it."
+        )
+    return verdict
 
 
 _COLOURS = {"ok": "green", "behind": "yellow", "not begun": "dim"}

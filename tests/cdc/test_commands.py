@@ -35,8 +35,18 @@ def answer(job: Job, *arguments: str) -> Any:
     return json.loads(found.stdout)
 
 
+def test_verify_of_a_job_that_has_no_ledger_where_it_looks_is_not_good_news(job: Job) -> None:
+    found = run(job, "verify")
+    assert (found.exit_code, "no batch of the job 'job'" in found.stderr) == (2, True)
+    job.land(record(b"?", offset=0))
+    file = job.folder / "job.json"
+    assert run(job, "verify").exit_code == 0
+    file.write_text(file.read_text().replace('"job":"job"', '"job":"other"'))
+    found = CliRunner().invoke(app, ["cdc", "verify", "--config", str(file)])
+    assert found.exit_code == 2
+
+
 def test_verify_adds_the_ledger_up(job: Job) -> None:
-    assert answer(job, "verify") == {"job": "job", "batches": 0, "tables": [], "faults": []}
     job.land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0), record(b"?", offset=1))
     job.land(change("d", "a", 1, None, lsn=2, offset=2), record(None, {"id": 1}, offset=3), number=1)
     told = answer(job, "verify")
