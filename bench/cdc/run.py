@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from safewrite.cdc import verify
 
 _WAITS = "The batch waits"
 """What a driver says while the registry is away."""
+_IDLES = "nothing new in its topics"
+"""What a driver says now and then while it has landed all."""
 _STUCK_S = 600.0
 """A job that lands nothing for so long has failed."""
 
@@ -147,13 +149,14 @@ def _under_faults(plan: Plan, servers: Scene, jobs: Sequence[Job], say: Any) -> 
             for part in range(parts):
                 share = plan.changes * (part + 1) // parts - plan.changes * part // parts
                 servers.workload.run(share, plan.changes, plan.changes * part // parts)
+                sent[part].set()
                 reached[part].wait()
             servers.workload.mark()
         except BaseException as error:
             failed.append(error)
             raise
 
-    reached = [threading.Event() for _ in range(max(1, plan.kills))]
+    sent, reached = ([threading.Event() for _ in range(max(1, plan.kills))] for _ in range(2))
     worker = threading.Thread(target=work, name="workload")
     worker.start()
     restarts = outages = 0
@@ -166,7 +169,8 @@ def _under_faults(plan: Plan, servers: Scene, jobs: Sequence[Job], say: Any) -> 
             before = job.files
             if not job.runs:
                 job.start()
-            _wait(lambda job=job, before=before: job.files > before or not worker.is_alive(), job, failed)
+            landed = _landed(job, before, sent[kill])
+            _wait(lambda landed=landed: landed() or not worker.is_alive(), job, failed)
         if kill in _chosen(plan.kills, plan.broker_restarts):
             servers.kafka.restart()
             restarts += 1
@@ -203,6 +207,18 @@ def _without_registry(registry: Registry, jobs: Sequence[Job]) -> None:
         said = job.said(_WAITS)
         _wait(lambda job=job, said=said: job.said(_WAITS) > said, job, ())
     registry.start()
+
+
+def _landed(job: Job, before: int, sent: threading.Event) -> Callable[[], bool]:
+    """Whether a driver has landed more; or has nothing to land, for the one before it landed all that was sent."""
+    idle: list[int] = []
+
+    def done() -> bool:
+        if sent.is_set():
+            idle.append(job.said(_IDLES))
+        return job.files > before or (len(idle) > 0 and idle[-1] > idle[0] + 1)
+
+    return done
 
 
 def _chosen(kills: int, times: int) -> set[int]:
