@@ -22,6 +22,7 @@ from safewrite.testing.crosscheck.machine import Tally, summary
 from safewrite.testing.crosscheck.runs import FailedSeed, Verdict, check
 from safewrite.testing.crosscheck.sessions import VERBS
 
+from .screen import screen
 from .servers import catalogs, servers
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -42,7 +43,7 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
     ] = True,
 ) -> None:
     """Draw programs from seeds, run them on real tables, and compare every reader with the oracle."""
-    console = Console(highlight=False)
+    console = screen()
     formats: list[Format] = ["delta", "iceberg"] if table_format == "both" else [table_format]
     began_s = time.monotonic()
     whole = Verdict()

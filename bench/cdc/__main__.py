@@ -14,6 +14,7 @@ from rich.table import Table
 from bench.cdc import sink
 from bench.cdc.rivals import NAMES
 from bench.cdc.run import Outcome, Plan, run
+from bench.screen import screen
 
 
 def main() -> int:
@@ -64,7 +65,7 @@ def main() -> int:
         given.source,
         given.outages,
     )
-    console = Console()
+    console = screen()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-cdc-"))
     console.print(f"files of the run: {folder}")
     outcome = run(plan, folder, console.print)

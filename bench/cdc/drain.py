@@ -23,13 +23,13 @@ from typing import Protocol
 
 import deltalake
 import pyarrow as pa
-from rich.console import Console
 from rich.table import Table
 
 from bench.cdc import sink
 from bench.cdc.ground import DATABASE, SMALL_SPARK, Form, Job
 from bench.cdc.inserts import PARTITIONS, TABLE, TOPIC, fill
 from bench.cdc.producer import Producer
+from bench.screen import screen
 from bench.servers.connect import IcebergSink
 from bench.servers.kafka import Kafka
 
@@ -313,7 +313,7 @@ def main() -> None:
             str(one.doubled),
             one.stopped[:200],
         )
-    Console().print(grid)
+    screen().print(grid)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.console import Console
 from rich.table import Table
 
 from bench.cdc import avro
@@ -43,6 +42,7 @@ from bench.cdc.generator import (
 )
 from bench.cdc.ground import DATABASE, JARS, ROOT
 from bench.cdc.registry import Registry
+from bench.screen import screen
 from safewrite.cdc import change
 from safewrite.cdc.batch import Batch
 from safewrite.cdc.config import load
@@ -270,7 +270,7 @@ def show(told: Sequence[Landed]) -> None:
         ]
         rate = f"{one.records / one.cpu_s:,.0f}" if one.cpu_s else ""
         grid.add_row(one.name, str(one.records), *map(str, sums), f"{one.cpu_s:.1f}", rate, one.stopped)
-    Console().print(grid)
+    screen().print(grid)
 
 
 def _record(offset: int, one: Record) -> change.Record:

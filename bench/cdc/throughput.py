@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import load_catalog
-from rich.console import Console
 from rich.table import Table
 
+from bench.screen import screen
 from safewrite.cdc.batch import Batch
 from safewrite.cdc.change import Record
 from safewrite.cdc.config import load
@@ -224,7 +224,7 @@ def main() -> None:
     grid.add_row(title, " ".join(f"{part:.0f}" for part in parts), "ms of CPU for a batch")
     grid.add_row("the last tenth to the first", f"{parts[-1] / parts[0]:.2f}", "")
     grid.add_row("the last 50 to batches 20 to 70", f"{flatness(costs):.2f}", "")
-    Console().print(grid)
+    screen().print(grid)
 
 
 if __name__ == "__main__":

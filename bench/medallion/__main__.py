@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.medallion.truth import Verdict, tell_story
+from bench.screen import screen
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 MIXED_SHARE = 4
@@ -30,7 +31,7 @@ def medallion(  # noqa: PLR0917 - typer calls it, by name
     folder: Annotated[Path | None, typer.Option(help="Keep files and tables here.")] = None,
 ) -> None:
     """Full loads and changes late, twice, out of order, begun again and overwritten; the job is killed again and again."""
-    console, errors = Console(highlight=False), Console(stderr=True, highlight=False)
+    console, errors = screen(), screen(stderr=True)
     place = folder or Path(tempfile.mkdtemp(prefix="medallion-"))
     began_s = time.monotonic()
     formats = ("delta", "iceberg") if table_format == "both" else (table_format,)

@@ -20,6 +20,7 @@ from rich.table import Table
 from bench.medallion.plain import Place, PlainDelta, PlainIceberg, run, same
 from bench.medallion.spark import PlainSpark, session
 from bench.perf.lab import Lab
+from bench.screen import screen
 from safewrite.medallion import Pipeline
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -195,7 +196,7 @@ def speed(
     spark: Annotated[bool, typer.Option(help="Plain Spark code too.")] = True,
 ) -> None:
     """Exit 0 only if silver is the same and a table without news costs at most 5 requests and 1 s."""
-    console = Console(highlight=False)
+    console = screen()
     grid = Table(title=f"{tables} tables, {rows} rows of each full load, {WORKERS} at once, on a local disk")
     for name in ("format", "round", "code", "s", "rows/s", "tables/min", "multiple"):
         grid.add_column(name, no_wrap=True)

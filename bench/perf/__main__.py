@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from ..screen import screen
 from ..stress.run import facts
 from . import changes, contention, curves, functions, imports, log_length, lone, members, memory, report
 from .contest import Contest, iceberg
@@ -93,9 +93,7 @@ def perf(
         )
     folder = out.resolve() / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder.mkdir(parents=True)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)  # a log file has no width of its own
+    console = screen()
     started, began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()), time.monotonic()
     found = []
     for name in names:
