@@ -20,7 +20,7 @@ from safewrite.medallion.lineage import BronzeGapError
 from safewrite.medallion.metrics import note_lag, tell
 from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.records import BadRecord
-from safewrite.medallion.refining import Refined, refine, refine_since
+from safewrite.medallion.refining import Refined, is_under_way, refine, refine_since
 from safewrite.medallion.state import KnownFile, State, read_state, write_state
 from safewrite.medallion.sync import sync
 from safewrite.metrics import OnEvent
@@ -300,9 +300,7 @@ class Pipeline:
             self._tried(
                 lambda: sync(job, run.refined, again=again or task.since_ms is not None, anew=task.anew)
             )
-            version, mark = job.silver_mark()
-            state = State(heads={"bronze": [job.foreign.head, job.foreign.mark()], "silver": [version, mark]})
-            write_state(self.places.state, self._document(job.name), state)
+            self._note_heads(job, State(), [job.foreign.head, job.foreign.mark()])
             return
         state = known_state(job, state)
         known.append(state)
@@ -316,8 +314,13 @@ class Pipeline:
             write_state(self.places.state, self._document(job.name), state)
         self._refine(job, run.refined, task)
         if catch_up(job, state, run.landed.versions):
-            version, mark = job.silver_mark()
-            state.heads = {"bronze": [job.lineage.head, job.lineage.mark()], "silver": [version, mark]}
+            self._note_heads(job, state, [job.lineage.head, job.lineage.mark()])
+
+    def _note_heads(self, job: TableJob, state: State, bronze: list[Any]) -> None:
+        """Note where bronze and silver stand, unless a reset is under way: it may break off, and a later run is to end it."""
+        version, mark = job.silver_mark()
+        if not is_under_way(job.silver.positions()):
+            state.heads = {"bronze": bronze, "silver": [version, mark]}
             write_state(self.places.state, self._document(job.name), state)
 
     def _refine(self, job: TableJob, done: Refined, task: _Task) -> None:

@@ -89,6 +89,35 @@ def test_a_reset_that_breaks_off_is_ended_by_the_next_run(job: Lab, monkeypatch:
     assert (job.wrong(), silver(job).positions()["reset"]) == ({}, 4)
 
 
+def test_a_run_that_ends_beside_a_reset_which_breaks_off_leaves_something_to_do(
+    job: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run has brought silver to bronze's head; then silver is half made, before the run notes that all is done."""
+    job.go_on()
+    own, refine, begun = refining._apply, Pipeline._refine, []
+
+    def breaks_off(*given: Any) -> None:
+        if begun:
+            raise KeyboardInterrupt
+        begun.append(given)
+        own(*given)
+
+    def beside(*given: Any) -> None:
+        refine(*given)
+        if not begun:
+            with monkeypatch.context() as patch:
+                patch.setattr(refining, "ROWS_MAX", 1)
+                patch.setattr(refining, "_apply", breaks_off)
+                with pytest.raises(KeyboardInterrupt):
+                    Pipeline(job.config).reset([NAME])
+
+    monkeypatch.setattr(Pipeline, "_refine", beside)
+    assert Pipeline(job.config).run().ok
+    assert silver(job).positions()["reset"] == 1
+    assert Pipeline(job.config).run().ok
+    assert (job.wrong(), silver(job).positions()["reset"]) == ({}, 2)
+
+
 def test_a_run_beside_a_reset_harms_nothing(job: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run lands and takes what is new, once before the reset's first commit and once after it."""
     spoil(job)
