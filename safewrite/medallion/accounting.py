@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +13,12 @@ from safewrite.errors import SafewriteError, TableNotFoundError
 from safewrite.medallion.audit import TableAudit
 from safewrite.medallion.comparison import compare
 from safewrite.medallion.config import SEQUENCE
+from safewrite.medallion.contents import Contents, contents
 from safewrite.medallion.job import Places, TableJob
-from safewrite.medallion.landing import records_of
 from safewrite.medallion.layout import SourceFile, sort_out
 from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.pipeline import Pipeline
+from safewrite.medallion.reading import read_file
 from safewrite.medallion.records import Records
 from safewrite.medallion.refining import is_under_way
 from safewrite.medallion.rows import OLD
@@ -56,8 +57,7 @@ def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> Table
         job.lineage.look()
         rows = job.lineage.read(job.lineage.whole())
         aside = _put_aside(job)
-        found = ((source, *records_of(job, source, mixed)) for source in sources)
-        _files(found, rows, aside["raw"], audit)
+        _files(_found(job, sources, mixed, contents(rows)), rows, aside["raw"], audit)
         _silver(job, rows, aside, audit)
         _commits(job, audit)
     except SafewriteError as error:
@@ -78,6 +78,15 @@ def _put_aside(job: TableJob) -> dict[str, set[tuple[str, str, int]]]:
         if one["table"] == job.name:
             found[one["stage"]].add((one["file"], one["tag"], one["line"]))
     return found
+
+
+def _found(
+    job: TableJob, sources: Iterable[SourceFile], mixed: MixedFiles, known: Mapping[str, Contents]
+) -> Iterator[tuple[SourceFile, Records, str]]:
+    """The records of each file, and the tag that they have where they were landed."""
+    for source in sources:
+        file = read_file(job, source, mixed, known.get(source.path, {}))
+        yield source, file.records, file.tag
 
 
 def _files(

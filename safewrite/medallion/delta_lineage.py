@@ -65,9 +65,7 @@ class DeltaLineage(Lineage):
     def since(self, position: int) -> list[BronzeCommit]:
         if position > self.head:
             raise self.gap(f"silver took version {position}, and bronze has only {self.head}")
-        commits = [
-            self._commit(version, self._log(version)) for version in range(position + 1, self.head + 1)
-        ]
+        commits = [self.commit(version) for version in range(position + 1, self.head + 1)]
         return [commit for commit in commits if commit.files]
 
     def from_time(self, since_ms: int) -> list[BronzeCommit]:
@@ -87,6 +85,9 @@ class DeltaLineage(Lineage):
             read.pop()
         commits = [self._commit(version, actions) for version, actions, _ in reversed(read)]
         return [commit for commit in commits if commit.files]
+
+    def commit(self, version: int) -> BronzeCommit:
+        return self._commit(version, self._log(version))
 
     def _log(self, version: int) -> list[Mapping[str, Any]] | None:
         """The actions of a commit; None if its file is gone."""

@@ -71,6 +71,12 @@ class IcebergLineage(Lineage):
         commits = [self._commit(snapshot) for snapshot in reversed(new)]
         return [commit for commit in commits if commit.files]
 
+    def commit(self, version: int) -> BronzeCommit:
+        snapshot = self._table.metadata.snapshot_by_id(version)
+        if snapshot is None:
+            raise self.gap(f"snapshot {version} has expired")
+        return self._commit(snapshot)
+
     def _lost(self, position: int) -> Exception:
         if self._table.metadata.snapshot_by_id(position) is not None:
             return self.gap(

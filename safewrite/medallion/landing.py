@@ -10,13 +10,21 @@ import pyarrow.compute as pc
 
 from safewrite import Outcome, Receipt
 from safewrite.errors import InvalidInputError, ReplayMismatchError, SafewriteError
+from safewrite.medallion.contents import content_of
 from safewrite.medallion.job import TableJob, quarantine_rows, short_key
 from safewrite.medallion.layout import SourceFile
 from safewrite.medallion.lineage import BronzeGapError
-from safewrite.medallion.mixed import MixedFiles, numbered
-from safewrite.medallion.putting_back import lines_in_bronze, lost, put_back
-from safewrite.medallion.records import BadRecord, Records, split
-from safewrite.medallion.rows import BronzeRows, all_bad, bronze_rows
+from safewrite.medallion.mixed import MixedFiles
+from safewrite.medallion.putting_back import (
+    contents_ever,
+    contents_in_bronze,
+    key_of_content,
+    lines_in_bronze,
+    lost,
+    put_back,
+)
+from safewrite.medallion.reading import FileRead, key_of_touch, read_file, records_of
+from safewrite.medallion.rows import BronzeRows, all_bad, bronze_schema, loaded_ms
 from safewrite.medallion.state import KnownFile, State
 
 FILES_MAX = 64
@@ -37,6 +45,8 @@ class Landed:
     """Whether files whose rows were removed from bronze are landed again."""
     versions: set[int] = field(default_factory=set)
     """Those of bronze that this run made."""
+    touched: list[tuple[SourceFile, str]] = field(default_factory=list)
+    """Files of a full load that were written again as they were, and the tags of what they hold."""
 
     def add(self, rows: int, quarantined: int) -> None:
         self.files += 1
@@ -47,7 +57,7 @@ class Landed:
 
 def is_news(state: State | None, sources: Sequence[SourceFile]) -> bool:
     """Whether a listing holds a file that is not known as it is."""
-    return state is None or any(not state.knows(source.path, source.raw.mark) for source in sources)
+    return state is None or any(not state.knows(source.raw, is_load=source.is_load) for source in sources)
 
 
 def land(
@@ -62,7 +72,7 @@ def land(
         SafewriteError: as ``append_many``; what was landed before stays, and is not landed again.
     """
     landed = Landed(again=again)
-    news = (source for source in sources if not state.knows(source.path, source.raw.mark))
+    news = (source for source in sources if not state.knows(source.raw, is_load=source.is_load))
     for group in _groups(news):
         _land_group(job, state, group, mixed, landed)
     return landed
@@ -89,6 +99,7 @@ def _land_group(
         rows = _read(job, state, source, mixed, landed)
         if rows is not None:
             ready.append(rows)
+    _note_touched(job, state, landed)
     _check_share(job, ready)
     _quarantine(job, ready)
     members = [one for one in ready if one.rows.num_rows or not one.source.is_mixed]
@@ -97,18 +108,18 @@ def _land_group(
         job, state, [one for one, answer in zip(members, answers, strict=True) if _is_repeat(answer)], landed
     )
     for one, answer in zip(members, answers, strict=True):
-        if isinstance(answer, ReplayMismatchError) and _may_come_again(job, one.source):
-            _note_other_content(job, state, one, landed)
+        if one.source.is_load and (isinstance(answer, ReplayMismatchError) or _is_repeat(answer)):
+            _land_known_load(job, state, one.source, mixed, landed)
         elif isinstance(answer, ReplayMismatchError):
-            _refuse_or_put_aside(job, state, one.source, mixed, landed)
+            _repair_or_refuse(job, state, one, mixed, landed)
         elif isinstance(answer, SafewriteError):
             raise answer
         else:
             landed.versions.add(answer.version)
-            _note(state, one, landed)
+            _note(job, state, one, landed)
     for one in ready:
         if not one.rows.num_rows and one.source.is_mixed:
-            _note(state, one, landed)
+            _note(job, state, one, landed)
 
 
 def _is_repeat(answer: object) -> bool:
@@ -137,9 +148,9 @@ def land_lost(job: TableJob, sources: Sequence[SourceFile], mixed: MixedFiles, l
     Raises:
         SafewriteError: as :func:`land`.
     """
-    there = lines_in_bronze(job)
+    there, known = lines_in_bronze(job), contents_in_bronze(job)
     for group in _groups(iter(sources)):
-        files = [_rows_of(job, source, mixed) for source in group]
+        files = [read_file(job, one, mixed, known.get(one.path, {})).rows(job) for one in group]
         missing = lost(there, (one for one in files if (one.source.path, one.tag) in there))
         versions, rows = put_back(job, missing)
         landed.rows += rows
@@ -147,9 +158,10 @@ def land_lost(job: TableJob, sources: Sequence[SourceFile], mixed: MixedFiles, l
         landed.versions |= versions
 
 
-def _note(state: State, one: BronzeRows, landed: Landed) -> None:
+def _note(job: TableJob, state: State, one: BronzeRows, landed: Landed) -> None:
     rows, quarantined = one.rows.num_rows, len(one.bad)
-    state.note(one.source.path, one.tag, KnownFile(one.source.raw.mark, rows, quarantined))
+    raw = one.source.raw
+    state.note(raw.path, one.tag, KnownFile(raw.mark, rows, quarantined, job.config.epoch, raw.changed_ms))
     landed.add(rows, quarantined)
 
 
@@ -157,22 +169,46 @@ def _may_come_again(job: TableJob, source: SourceFile) -> bool:
     return source.is_load and job.config.restarted_load == "fold"
 
 
-def _note_other_content(job: TableJob, state: State, one: BronzeRows, landed: Landed) -> None:
-    """Of a load that began again bronze knew more than was remembered: its first file had been taken away."""
-    (answer,) = job.bronze.append_many([(_key_of_content(one), one.rows)])
-    if isinstance(answer, SafewriteError):
-        raise answer
-    landed.versions.add(answer.version)
-    _note(state, one, landed)
+def _land_known_load(
+    job: TableJob, state: State, source: SourceFile, mixed: MixedFiles, landed: Landed
+) -> None:
+    """Of a full load bronze knew more than was remembered, as where its file had been taken away: it is asked what it has."""
+    known = contents_ever(job, source.path, records_of(job, source, mixed)[1])
+    file = read_file(job, source, mixed, known)
+    is_there = file.tag in known
+    if known and not is_there and not _may_come_again(job, source):
+        _refuse_or_put_aside(job, state, file, landed)
+        return
+    one = file.rows(job)
+    if not is_there and one.rows.num_rows:
+        (answer,) = job.bronze.append_many([(key_of_content(one.source.path, one.tag), one.rows)])
+        if isinstance(answer, SafewriteError):
+            raise answer
+        landed.versions.add(answer.version)
+        is_there = _is_repeat(answer)
+    if is_there:
+        _repair(job, state, [one], landed)
+    _note(job, state, one, landed)
 
 
-def _key_of_content(one: BronzeRows) -> str:
-    return short_key(f"{one.source.path}#{one.tag}")
+def _repair_or_refuse(
+    job: TableJob, state: State, one: BronzeRows, mixed: MixedFiles, landed: Landed
+) -> None:
+    """Bronze knows a file with other rows: as those of an earlier epoch, or with other content."""
+    if one.tag in contents_ever(job, one.source.path, one.tag):
+        _repair(job, state, [one], landed)
+        _note(job, state, one, landed)
+    else:
+        _refuse_or_put_aside(job, state, read_file(job, one.source, mixed, {}), landed)
 
 
 def _key(one: BronzeRows, state: State) -> str:
     """The path alone, so that bronze itself refuses other content under it; but for a load that began again."""
-    return _key_of_content(one) if one.source.path in state.files else short_key(one.source.path)
+    return (
+        key_of_content(one.source.path, one.tag)
+        if one.source.path in state.files
+        else short_key(one.source.path)
+    )
 
 
 def _read(
@@ -180,59 +216,54 @@ def _read(
 ) -> BronzeRows | None:
     """The rows of a file; None where nothing is to be landed."""
     known = state.files.get(source.path)
-    _, tag = records_of(job, source, mixed) if known is not None else (None, "")
-    if known is not None and tag in known:  # a local file that was touched, and holds the same
-        state.note(source.path, tag, replace(known[tag], mark=source.raw.mark))
+    file = read_file(job, source, mixed, state.contents(source.path))
+    if known is not None and file.tag in known:
+        _note_again(state, file, landed)
         return None
     if known is not None and not _may_come_again(job, source):
-        _refuse_or_put_aside(job, state, source, mixed, landed)
+        _refuse_or_put_aside(job, state, file, landed)
         return None
-    return _rows_of(job, source, mixed)
+    return file.rows(job)
 
 
-def _rows_of(job: TableJob, source: SourceFile, mixed: MixedFiles) -> BronzeRows:
-    records, tag = records_of(job, source, mixed)
-    beside = job.places.config.beside if source.is_mixed else ()
-    return bronze_rows(source, tag, records, job.config, job.columns, beside=beside)
+def _note_again(state: State, file: FileRead, landed: Landed) -> None:
+    """A file was touched, and holds the same."""
+    source, here = file.source, state.files[file.source.path][file.tag]
+    if source.is_load and here.rows and here.changed_ms < source.raw.changed_ms:
+        landed.touched.append((source, file.tag))
+    else:
+        state.note(source.path, file.tag, replace(here, mark=source.raw.mark))
 
 
-def records_of(job: TableJob, source: SourceFile, mixed: MixedFiles) -> tuple[Records, str]:
-    """The records of a file that are this table's, and the tag of the file's content.  Raises as :func:`land`."""
-    files, columns, beside = job.config.files, job.columns.names, job.places.config.beside
-    if not source.is_mixed:
-        content, tag = job.places.raw.read(source.raw)
-        return split(source, content, files, columns, beside), tag
-    whole = mixed.get(source)
-    part = whole.parts[job.name]
-    # Unpacked already, and numbered as in the whole file.
-    plain = replace(source, raw=replace(source.raw, path=source.path.removesuffix(".gz").removesuffix(".GZ")))
-    found = split(plain, bytes(part.data), files, columns, beside)
-    if found.count != len(part.lines):
-        raise InvalidInputError(
-            f"{source.path} cannot be read: two readers find {found.count} and {len(part.lines)} records of {job.name} in it, "
-            "as where a quote stands within a value that is not in quotes. Nothing of it was written. Mend the file."
-        )
-    numbers = numbered(part.lines)
-    bad = [BadRecord(int(numbers[one.line - 1]), one.reason, one.text) for one in found.bad]
-    return Records(found.rows, numbers[found.lines - 1], True, bad), whole.tag
+def _note_touched(job: TableJob, state: State, landed: Landed) -> None:
+    """Name in bronze the times of full load files that were written again as they were: a later task's would look so."""
+    files, landed.touched = landed.touched, []
+    none = bronze_schema(job.config, job.columns).empty_table()
+    members = [(key_of_touch(source, tag), none) for source, tag in files]
+    for (source, tag), answer in zip(files, job.bronze.append_many(members) if members else [], strict=True):
+        if isinstance(answer, SafewriteError):
+            raise answer
+        landed.versions.add(answer.version)
+        known = state.files[source.path][tag]
+        state.note(source.path, tag, replace(known, mark=source.raw.mark, changed_ms=source.raw.changed_ms))
 
 
-def _refuse_or_put_aside(
-    job: TableJob, state: State, source: SourceFile, mixed: MixedFiles, landed: Landed
-) -> None:
-    """A file was written again with other content under its name."""
+def _refuse_or_put_aside(job: TableJob, state: State, file: FileRead, landed: Landed) -> None:
+    """A file was written again, with other content or by what may be a new task."""
+    source, tag = file.source, file.tag
+    what = "with other content" if content_of(tag) == tag else "since bronze took the same rows from it"
     if job.config.on_overwritten == "raise":
         raise ReplayMismatchError(
-            f"{source.path} of {job.name} was written again with other content: bronze has the rows of the first. Nothing "
+            f"{source.path} of {job.name} was written again {what}: bronze has the rows of the first. Nothing "
             "of it was landed, and nothing of the files that came with it. Put the first content back, or give the new one "
             'a name of its own; on_overwritten: "quarantine" puts such files aside, restarted_load: "fold" takes those '
             "of a full load that was begun again."
         )
-    records, tag = records_of(job, source, mixed)
-    bad = all_bad(source, tag, records, "the file was written again with other content under its name")
+    bad = all_bad(source, tag, file.records, f"the file was written again {what} under its name")
     rows = quarantine_rows(job.name, "raw", source.path, tag, bad)
     job.places.put_aside(job.name, "raw", [(f"{source.path}#{tag}", rows)] if bad else [])
-    state.note(source.path, tag, KnownFile(source.raw.mark, 0, len(bad)))
+    raw = source.raw
+    state.note(raw.path, tag, KnownFile(raw.mark, 0, len(bad), job.config.epoch, raw.changed_ms))
     landed.add(0, len(bad))
     landed.overwritten.append(source.path)
 
@@ -279,7 +310,7 @@ def known_state(job: TableJob, state: State | None) -> State:
     if state is not None and state.bronze_id == lineage.table_id and catch_up(job, state):
         return state
     fresh = State(bronze_id=lineage.table_id, bronze_head=lineage.head)
-    _count(fresh, lineage.read(lineage.whole(), ["_file", "_tag"]), "rows")
+    _count(fresh, lineage.read(lineage.whole(), ["_file", "_tag", "_epoch", "_seq"]), "rows")
     # What quarantine alone has proves nothing: its commit comes first, and bronze's may never have come.
     _count(fresh, _put_aside_before(job), "quarantined", only_known=True)
     return fresh
@@ -292,7 +323,7 @@ def catch_up(job: TableJob, state: State, own: Set[int] = frozenset()) -> bool:
         try:
             commits = lineage.since(state.bronze_head)
             foreign = [file for one in commits if one.version not in own for file in one.files]
-            _count(state, lineage.read(foreign, ["_file", "_tag"]), "rows")
+            _count(state, lineage.read(foreign, ["_file", "_tag", "_epoch", "_seq"]), "rows")
         except BronzeGapError:
             return False
         state.bronze_head = lineage.head
@@ -300,15 +331,20 @@ def catch_up(job: TableJob, state: State, own: Set[int] = frozenset()) -> bool:
 
 
 def _count(state: State, rows: pa.Table, what: str, *, only_known: bool = False) -> None:
-    counts = rows.group_by(["_file", "_tag"]).aggregate([([], "count_all")]).to_pylist()
+    ends = [("_epoch", "max"), ("_seq", "max")] if "_seq" in rows.column_names else []
+    counts = rows.group_by(["_file", "_tag"]).aggregate([([], "count_all"), *ends]).to_pylist()
     for one in counts:
         path, tag = one["_file"], one["_tag"]
         known = state.files.get(path, {}).get(tag)
         if known is None:
             if only_known:
                 continue
-            known = KnownFile(tag, 0, 0)
-        state.note(path, tag, replace(known, **{what: one["count_all"]}))
+            known = KnownFile(content_of(tag), 0, 0)
+        known = replace(known, **{what: one["count_all"]})
+        if ends:
+            seen_ms = max(known.changed_ms, loaded_ms(one["_seq_max"]))
+            known = replace(known, epoch=one["_epoch_max"], changed_ms=seen_ms)
+        state.note(path, tag, known)
 
 
 def _put_aside_before(job: TableJob) -> pa.Table:

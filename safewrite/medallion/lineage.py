@@ -80,6 +80,14 @@ class Lineage(ABC):
         """
 
     @abstractmethod
+    def commit(self, version: int) -> BronzeCommit:
+        """What one commit brought, whether the head still has it or not.
+
+        Raises:
+            BronzeGapError: nothing is left of it, or it is not one that only appended.
+        """
+
+    @abstractmethod
     def whole(self) -> list[DataFile]:
         """All files of the head.  Raises BronzeGapError for rows that were removed in part."""
 

@@ -24,7 +24,7 @@ def note_lag(
     run: TableRun, state: State | None, sources: Sequence[SourceFile], lineage: Lineage | None
 ) -> None:
     """Note in ``run`` which files and commits of bronze are still to be taken, and since when."""
-    waiting = [one for one in sources if state is None or not state.knows(one.path, one.raw.mark)]
+    waiting = [one for one in sources if state is None or not state.knows(one.raw, is_load=one.is_load)]
     run.lag_files = len(waiting)
     since_ms = [one.raw.changed_ms for one in waiting]
     if run.error is None and run.news:

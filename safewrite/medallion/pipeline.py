@@ -230,13 +230,13 @@ class Pipeline:
         aside: list[tuple[str, Any]] = []
         try:
             state = read_state(self.places.state, self._document("_job")) or State()
-            news = [raw for raw in found.unknown if not state.knows(raw.path, raw.mark)]
+            news = [raw for raw in found.unknown if not state.knows(raw)]
             for raw in news:
                 reason, advice = odd(raw.path, self.config)
                 one = _Stranger(raw.path, raw.mark, raw.mark, [BadRecord(0, reason, None)], advice)
                 self._stranger(state, run, aside, one)
             for source in found.mixed:
-                if not state.knows(source.path, source.raw.mark):
+                if not state.knows(source.raw):
                     whole = mixed.get(source)
                     one = _Stranger(source.path, whole.tag, source.raw.mark, whole.strangers)
                     self._stranger(state, run, aside, one)

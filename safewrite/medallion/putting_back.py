@@ -11,17 +11,34 @@ import pyarrow as pa
 
 from safewrite import Outcome
 from safewrite.errors import SafewriteError
+from safewrite.medallion.contents import Contents, contents
 from safewrite.medallion.job import TableJob, short_key
-from safewrite.medallion.rows import BronzeRows
+from safewrite.medallion.lineage import BronzeGapError
+from safewrite.medallion.rows import BronzeRows, as_landed
 
 Lines = dict[tuple[str, str], set[int]]
 """The records of each file, by path and tag, that bronze holds."""
+_TAGGED = ["_file", "_tag", "_epoch", "_seq"]
+
+
+def key_of_content(path: str, tag: str) -> str:
+    """The key of a file's rows in bronze where the path alone says too little."""
+    return short_key(f"{path}#{tag}")
+
+
+def contents_in_bronze(job: TableJob) -> dict[str, Contents]:
+    """The contents of each file that bronze holds rows of now.  Raises StorageError."""
+    job.lineage.look()
+    return contents(job.lineage.read(job.lineage.whole(), _TAGGED))
 
 
 def lines_in_bronze(job: TableJob) -> Lines:
     """Every record that bronze holds now.  Raises StorageError."""
     job.lineage.look()
-    rows = job.lineage.read(job.lineage.whole(), ["_file", "_tag", "_line"])
+    return _lines(job.lineage.read(job.lineage.whole(), ["_file", "_tag", "_line"]))
+
+
+def _lines(rows: pa.Table) -> Lines:
     found: Lines = {}
     columns = (rows[name].to_pylist() for name in ("_file", "_tag", "_line"))
     for path, tag, line in zip(*columns, strict=True):
@@ -44,16 +61,20 @@ def put_back(job: TableJob, files: Sequence[BronzeRows]) -> tuple[set[int], int]
     """Append what bronze lacks of rows that were lost; the versions that hold it, and how many rows came by this call.
 
     Rows of a file that are put back for the n-th time have a key that says so.  It is chosen before the look that says what
-    is missing: so whoever puts back what another does at the same moment has the same key, and finds it taken.
+    is missing: so whoever puts back what another does at the same moment has the same key, and finds it taken.  They have
+    the place in the order that they had, under the epoch of that time.
 
     Raises:
+        BronzeGapError: nothing tells under which epoch they were.
         SafewriteError: as ``append_many``.
     """
     if not files:
         return set(), 0
     keys = {(one.source.path, one.tag): _unused_key(job, one) for one in files}
-    missing = lost(lines_in_bronze(job), files)
-    members = [(keys[one.source.path, one.tag], one.rows) for one in missing]
+    job.lineage.look()
+    there = job.lineage.read(job.lineage.whole(), [*_TAGGED, "_line"])
+    missing, known = lost(_lines(there), files), contents(there)
+    members = [(keys[one.source.path, one.tag], _as_it_was(job, one, known).rows) for one in missing]
     versions, rows = set(), 0
     for one, answer in zip(missing, job.bronze.append_many(members) if members else [], strict=True):
         if isinstance(answer, SafewriteError):
@@ -65,5 +86,44 @@ def put_back(job: TableJob, files: Sequence[BronzeRows]) -> tuple[set[int], int]
 
 def _unused_key(job: TableJob, one: BronzeRows) -> str:
     """The key for the next time that rows of a file are put back."""
-    keys = (short_key(f"{one.source.path}#{one.tag}#again-{number}") for number in count(1))
+    keys = (key_of_content(one.source.path, f"{one.tag}#again-{number}") for number in count(1))
     return next(key for key in keys if job.bronze.resolve(key) is None)
+
+
+def _as_it_was(job: TableJob, one: BronzeRows, known: dict[str, Contents]) -> BronzeRows:
+    path = one.source.path
+    was = (known.get(path) or past_contents(job, path, one.tag)).get(one.tag)
+    return one if was is None else as_landed(one, was.epoch, was.changed_ms)
+
+
+def contents_ever(job: TableJob, path: str, tag: str) -> Contents:
+    """The contents of a file that bronze has rows of; where it has none left, those that it had.  Raises BronzeGapError."""
+    return contents_in_bronze(job).get(path) or past_contents(job, path, tag)
+
+
+def past_contents(job: TableJob, path: str, tag: str) -> Contents:
+    """The contents of a file that were landed by commits whose rows are all removed, as far as those can still be read.
+
+    Raises:
+        BronzeGapError: they cannot, and there is more than one epoch that the rows may be of.
+    """
+    found: Contents = {}
+    for key in (short_key(path), key_of_content(path, tag)):
+        receipt = job.bronze.resolve(key)
+        if receipt is None:
+            continue
+        try:
+            rows = job.lineage.read(job.lineage.commit(receipt.version).files, _TAGGED)
+        except BronzeGapError as error:
+            if job.config.epoch > 1:
+                raise _of_no_epoch(job, path) from error
+        else:
+            found |= contents(rows).get(path, {})
+    return found
+
+
+def _of_no_epoch(job: TableJob, path: str) -> BronzeGapError:
+    return job.lineage.gap(
+        f"all rows of {path} were removed from it, and nothing tells any more whether they were of epoch "
+        f"{job.config.epoch} or of one before: replay once under the epoch of that file's task, then set epoch back"
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ _LOADED = "L"
 _SEQ = pa.decimal128(38, 0)
 _BELOW_ALL = pa.scalar(10**36, pa.decimal128(37, 0))
 """Rows of a full load count up from minus this, and so are older than every change."""
+_PER_MS = 10**19
+"""What a millisecond is worth in the sequence of a full load: below it are the file's number and the line."""
 
 
 @dataclass(frozen=True)
@@ -197,11 +200,36 @@ def _commit_time(records: Records, table: TableConfig, faults: _Faults) -> pa.Ch
     return _column(records, name, kind, faults)
 
 
+def as_landed(one: BronzeRows, epoch: int, changed_ms: int) -> BronzeRows:
+    """The rows as they were landed, under another epoch or, of a full load, from a file of another time."""
+    rows = one.rows.set_column(
+        one.rows.column_names.index("_epoch"),
+        BRONZE_COLUMNS.field("_epoch"),
+        pa.array(np.full(one.rows.num_rows, epoch, np.int64)),
+    )
+    if one.source.is_load:
+        earlier = pa.scalar(
+            (_head_ms(changed_ms) - _head_ms(one.source.raw.changed_ms)) * _PER_MS, pa.decimal128(36, 0)
+        )
+        moved = pc.add(rows["_seq"].cast(pa.decimal128(37, 0)), earlier).cast(_SEQ)
+        rows = rows.set_column(rows.column_names.index("_seq"), BRONZE_COLUMNS.field("_seq"), moved)
+    return replace(one, rows=rows)
+
+
+def loaded_ms(sequence: Decimal) -> int:
+    """When the file of a full load was written that a row with this sequence comes from; 0 for a change."""
+    return (int(sequence) + int(_BELOW_ALL.as_py())) // _PER_MS if sequence < 0 else 0
+
+
+def _head_ms(changed_ms: int) -> int:
+    return min(max(changed_ms, 0), 10**13 - 1)
+
+
 def _sequence(source: SourceFile, records: Records, table: TableConfig, faults: _Faults) -> pa.ChunkedArray:
     lines = pa.array(records.lines).cast(pa.string())
     if source.is_load:
         # Later written files of a load are newer, then by number and line: a load that was begun again wins over the first.
-        head = f"{min(max(source.raw.changed_ms, 0), 10**13 - 1):d}{source.number:010d}"
+        head = f"{_head_ms(source.raw.changed_ms):d}{source.number:010d}"
         rank = _joined(head, lines, 9).cast(pa.decimal128(36, 0))
         return pa.chunked_array([pc.subtract(rank, _BELOW_ALL).cast(_SEQ)])
     if table.files.change_seq is None:

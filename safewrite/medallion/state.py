@@ -10,18 +10,21 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from safewrite.medallion.storage import Storage
+from safewrite.medallion.contents import Content, Contents
+from safewrite.medallion.storage import RawFile, Storage
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file that a table has: its rows are in bronze or in quarantine."""
+    """A file that a table has: its rows are in bronze or in quarantine; ``changed_ms`` is the time of the file then."""
 
     mark: str
     rows: int
     quarantined: int
+    epoch: int = 1
+    changed_ms: int = 0
 
 
 @dataclass
@@ -37,9 +40,17 @@ class State:
     files: dict[str, dict[str, KnownFile]] = field(default_factory=dict)
     heads: dict[str, Any] = field(default_factory=dict)
 
-    def knows(self, path: str, mark: str) -> bool:
-        """Whether a file is there as it is now listed."""
-        return any(known.mark == mark for known in self.files.get(path, {}).values())
+    def knows(self, file: RawFile, *, is_load: bool = False) -> bool:
+        """Whether a file is there as it is now listed; one of a full load that was written again since may be of another load."""
+        return any(
+            known.mark == file.mark and not (is_load and known.rows and known.changed_ms < file.changed_ms)
+            for known in self.files.get(file.path, {}).values()
+        )
+
+    def contents(self, path: str) -> Contents:
+        """The contents of a file that bronze has rows of."""
+        files = self.files.get(path, {})
+        return {tag: Content(known.epoch, known.changed_ms) for tag, known in files.items() if known.rows}
 
     def note(self, path: str, tag: str, known: KnownFile) -> None:
         self.files.setdefault(path, {})[tag] = known

@@ -12,6 +12,7 @@ RULES = alone("medallion/test_rules.py")
 EVOLUTION = alone("medallion/test_evolution.py")
 TYPES = alone("medallion/test_types.py")
 LAYOUT = alone("medallion/test_layout.py")
+RESTARTS = alone("medallion/test_restarts.py")
 CHECK = alone("changes/test_check.py")
 DELTA_GAP = "test_a_gap_of_a_delta_bronze_is_refused_and_replay_mends_it"
 ICEBERG_GAP = "test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it"
@@ -78,6 +79,38 @@ MEDALLION_MUTANTS = (
         (('    if known is not None and not _may_come_again(job, source):\n', "    if False:\n"),),
         JOBS,
         "test_a_load_that_began_again_is_refused_or_folded",
+    ),
+    Mutant(
+        "I10-content-came-back",
+        "the look whether another content came between",
+        "medallion/contents.py",
+        (("    is_past = came < max(known.values()) < now or came.epoch < epoch\n", "    is_past = came.epoch < epoch\n"),),
+        RESTARTS,
+        "test_the_third_load_wins_with_the_content_of_the_first",
+    ),
+    Mutant(
+        "I10-content-of-a-new-task",
+        "the look whether a full load's content is of an earlier epoch",
+        "medallion/contents.py",
+        ((" or came.epoch < epoch\n", "\n"),),
+        RESTARTS,
+        "test_a_new_task_loads_a_file_that_is_as_it_was",
+    ),
+    Mutant(
+        "medallion-touched",
+        "the note in bronze of a file that was written again as it was",
+        "medallion/landing.py",
+        (("    _note_touched(job, state, landed)\n", "    landed.touched.clear()\n"),),
+        RESTARTS,
+        "test_a_file_that_was_written_again_as_it_was_is_known_and_is_none_of_a_later_task",
+    ),
+    Mutant(
+        "medallion-epoch-put-back",
+        "the epoch of rows that are put back",
+        "medallion/putting_back.py",
+        (("    return one if was is None else as_landed(", "    return one if True else as_landed("),),
+        RESTARTS,
+        "test_rows_that_are_put_back_have_the_epoch_that_they_had",
     ),
     Mutant(
         "I9-load-lowest",
