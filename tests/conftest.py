@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import resource
+import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -102,6 +105,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if WORKERS_MB:
         said = ", ".join(f"{end} MB (peak {peak})" for end, peak in WORKERS_MB)
         terminalreporter.write_line(f"workers' memory at the end: {said}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _give_memory_back() -> Iterator[None]:
+    """What a module's tests have freed goes back to the system; allocators keep it else, and two workers share the machine."""
+    yield
+    if pyarrow := sys.modules.get("pyarrow"):
+        pyarrow.default_memory_pool().release_unused()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture
