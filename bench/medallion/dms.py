@@ -50,6 +50,7 @@ class SourceTable:
     header: bool
     by_seq: bool
     is_mixed: bool = False
+    epoch: int = 1
     truth: dict[Key, Row] = field(default_factory=dict)
     gone: list[Key] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -145,6 +146,18 @@ class Dms:
         for n in range(files):
             part = [Change("L", "", row) for row in rows[n::files]]
             self._write(table, f"LOAD{n + 1:08X}", part, is_load=True)
+
+    def new_task(self) -> None:
+        """Begin anew, as where DMS was stopped for a while: rows went that no file tells of, and positions count from the start.
+
+        Of each table the last row or none is gone, so that a file of its load has the content of the last load.
+        """
+        self.number = 10**20
+        for table in self.tables.values():
+            table.epoch += 1
+            if table.truth and self.random.random() < 0.7:
+                table.truth.popitem()
+            self.load(table)
 
     def flush(self, table: SourceTable, *, hold: bool = False) -> None:
         """Write the changes since the last time: in several files, out of order, and some of them twice."""

@@ -59,7 +59,11 @@ class Lab:
             "workers": 2,
             **({"catalog": self.catalog} if iceberg else {}),
             "defaults": defaults | self.defaults,
-            "tables": {name: {"files": table.settings()} for name, table in self.dms.tables.items()},
+            "tables": {
+                name: {"files": table.settings()}
+                | ({"epoch": table.epoch, "reload": "truncate"} if table.epoch > 1 else {})
+                for name, table in self.dms.tables.items()
+            },
             **self.more,
         }
 

@@ -155,6 +155,7 @@ class Story:
         self._work(killed=False)
         before = self._wrong("before files were overwritten")
         self._recipe()
+        before |= self._new_task()
         owners = [table for table in self.job.tables if any("LOAD" not in path for path in table.written)]
         overwritten = {self.job.dms.overwrite(table) for table in owners}
         run = Pipeline(self.job.config).run()
@@ -165,6 +166,20 @@ class Story:
             self.verdict.flaws.append("a run after the last file has news")
         self.verdict.wrong_tables = len(before | self._wrong("in the end"))
         self._account()
+
+    def _new_task(self) -> set[str]:
+        """Another DMS task loads each table anew; its job is killed in between."""
+        dms = self.job.dms
+        for table in self.job.tables:
+            dms.load(table)
+        self._work(killed=False)
+        dms.new_task()
+        self._work(killed=True)
+        self._work(killed=False)
+        wrong = self._wrong("after the load of a new task")
+        self.job.go_on(CHANGES)
+        self._work(killed=False)
+        return wrong | self._wrong("after changes of a new task")
 
     def _wrong(self, when: str) -> set[str]:
         wrong = self.job.wrong()

@@ -31,6 +31,15 @@ def tell_the_whole_story(job: Lab) -> None:
     job.go_on()
     job.run()
     assert job.wrong() == {}
+    for table in job.tables:
+        job.dms.load(table)
+    job.run()
+    job.dms.new_task()  # of most tables a file of the load is as it was
+    job.run()
+    assert job.wrong() == {}
+    job.go_on()
+    job.run()
+    assert job.wrong() == {}
     overwritten = {job.dms.overwrite(table) for table in job.tables}
     run = job.run()
     assert {path for one in run.tables for path in one.landed.overwritten} == overwritten
