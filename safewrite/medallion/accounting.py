@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite.errors import SafewriteError, TableNotFoundError
 from safewrite.medallion.audit import TableAudit
@@ -20,7 +19,7 @@ from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.pipeline import Pipeline
 from safewrite.medallion.reading import read_file
 from safewrite.medallion.records import Records
-from safewrite.medallion.refining import is_under_way
+from safewrite.medallion.refining import is_under_way, truncating_epochs
 from safewrite.medallion.rows import OLD
 
 FileKey = tuple[str, str]
@@ -139,12 +138,7 @@ def _silver(
     if audit.behind:
         return  # silver is an earlier state, which the next run brings forward
     keys, own = job.config.keys, job.columns.names
-    loads = (
-        rows["_epoch"].filter(pc.equal(rows["_op"], "L"))
-        if job.config.reload == "truncate"
-        else rows["_epoch"][:0]
-    )
-    first_epoch = pc.max(loads).as_py() or 1
+    first_epoch = max(truncating_epochs(job, rows), default=1)
     wanted, taken_later = _folded(rows, (keys, own), aside["silver"], first_epoch=first_epoch)
     have = {
         tuple(row[key] for key in keys): [_exact(row[column]) for column in own] for row in found.to_pylist()

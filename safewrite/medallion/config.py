@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.declared import arrow_type
 from safewrite.medallion.model import STRICT, Text
+from safewrite.medallion.reloads import Reload, check_reload
 from safewrite.medallion.rules import Quality
 from safewrite.medallion.times import Sync
 
@@ -126,7 +127,7 @@ class TableConfig(BaseModel):
     """Of a table whose bronze others write."""
     epoch: Annotated[int, Field(ge=1, lt=2**63)] = 1
     """The DMS task: a number that grows with each new one."""
-    reload: Literal["keep", "truncate"] | None = None
+    reload: Reload | None = None
     """From the second epoch on: whether a full load of a new epoch takes away all rows of the epochs before it."""
     on_overwritten: Literal["raise", "quarantine"] = "raise"
     restarted_load: Literal["raise", "fold"] = "raise"
@@ -154,11 +155,7 @@ class TableConfig(BaseModel):
             unknown = sorted(named - set(names))
             if unknown:
                 raise ValueError(f"quality: {unknown} are not among columns")
-        if (self.epoch > 1) != (self.reload is not None):
-            raise ValueError(
-                "reload: from epoch 2 on say 'truncate' (a full load of the new task is the whole table, and rows that it "
-                "does not have go) or 'keep'; of no use in epoch 1"
-            )
+        check_reload(self.reload, self.epoch)
         if len(set(self.keys)) < len(self.keys):
             raise ValueError("keys: a column comes twice")
         return self

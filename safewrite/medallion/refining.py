@@ -16,6 +16,7 @@ from safewrite.medallion.job import TableJob, quarantine_rows, short_key
 from safewrite.medallion.lineage import BronzeCommit, DataFile
 from safewrite.medallion.quality import check_result, faults
 from safewrite.medallion.records import BadRecord
+from safewrite.medallion.reloads import truncating
 from safewrite.medallion.rows import OLD
 
 ROWS_MAX = 1_000_000
@@ -172,7 +173,7 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
     rows = job.lineage.read(step.files)
     rows = _put_aside(job, rows, done)
     changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
-    changes, truncates = with_truncates(changes, rows, reload=job.config.reload)
+    changes, truncates = with_truncates(changes, truncating_epochs(job, rows))
     moves = {name: (done.position, step.to)} if step.to is not None else {}
     if step.resets is not None:
         moves[RESET] = (done.resets, step.resets)
@@ -286,16 +287,17 @@ def changes_of(rows: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> t
     return pa.concat_tables([deletes, changes]).take(pa.array(order)), int(moved.sum())
 
 
-def with_truncates(changes: pa.Table, rows: pa.Table, *, reload: str | None) -> tuple[pa.Table, int]:
-    """The changes, and before them a truncate for each new epoch of which a full load is among them; how many."""
+def truncating_epochs(job: TableJob, rows: pa.Table) -> list[int]:
+    """The epochs whose full loads, of which there are rows, take away all before.  Raises InvalidInputError."""
+    loaded = pc.unique(rows["_epoch"].filter(pc.equal(rows["_op"], "L"))).to_pylist()
+    return truncating(job.config.reload, job.config.epoch, loaded, job.name)
+
+
+def with_truncates(changes: pa.Table, epochs: Sequence[int]) -> tuple[pa.Table, int]:
+    """The changes, and before them a truncate for each of the epochs; how many."""
     changes = changes.append_column(_TRUNCATE, pa.array(np.zeros(changes.num_rows, np.bool_)))
-    if reload != "truncate":
+    before = [{"_epoch": one, "_seq": _BEFORE_ALL, DELETE: False, _TRUNCATE: True} for one in epochs]
+    if not before:
         return changes, 0
-    epochs = sorted(pc.unique(rows["_epoch"].filter(pc.equal(rows["_op"], "L"))).to_pylist())
-    before = [
-        {"_epoch": epoch, "_seq": _BEFORE_ALL, DELETE: False, _TRUNCATE: True}
-        for epoch in epochs
-        if epoch > 1
-    ]
     loose = pa.schema([one.with_nullable(True) for one in changes.schema])
     return pa.concat_tables([pa.Table.from_pylist(before, schema=loose), changes.cast(loose)]), len(before)

@@ -54,6 +54,7 @@ WRONG: dict[str, tuple[list[str], Any, str]] = {
     "no workers": (["workers"], 0, "workers"),
     "an epoch below 1": (["defaults", "epoch"], 0, "epoch"),
     "a second epoch without a word on reloads": (["defaults", "epoch"], 2, "reload"),
+    "a word on reloads of no epoch": (["defaults", "reload"], {"x": "keep"}, "reload"),
     "a word on reloads in the first epoch": (["defaults", "reload"], "keep", "reload"),
     "a policy that is none": (["defaults", "on_overwritten"], "ignore", "on_overwritten"),
     "a CSV without a word on its header": (["defaults", "files"], {"kind": "csv"}, "header"),

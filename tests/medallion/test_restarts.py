@@ -10,6 +10,7 @@ from pathlib import Path
 import deltalake
 import pytest
 
+import safewrite as sw
 from safewrite.medallion import Pipeline, verify
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
@@ -195,3 +196,32 @@ def test_rows_of_which_nothing_tells_their_epoch_are_not_put_back(job: Shop) -> 
     new_task(job, "keep")
     assert job.run().ok
     assert (job.silver(), flaws(job)) == ({5: "8.00"}, [])
+
+
+def test_a_reset_takes_each_load_as_it_was_taken_when_it_came(job: Shop) -> None:
+    """Row 2 was gone with the load of epoch 2; that of epoch 3 keeps what is there."""
+    load(job, 1, "1,1.00\n2,1.00\n", day=0)
+    job.run()
+    new_task(job, "truncate")
+    load(job, 1, "1,1.00\n", day=1)
+    job.run()
+    assert job.silver() == {1: "1.00"}
+    job.config["tables"]["shop.orders"] |= {"epoch": 3, "reload": "keep"}
+    load(job, 1, "4,4.00\n", day=2)
+    assert job.run().ok
+    assert job.silver() == {1: "1.00", 4: "4.00"}
+    (audit,) = verify(Pipeline(job.config))
+    assert '"reload": {"2": "truncate or keep", "3": "keep"}' in str(audit.error)
+    (run,) = Pipeline(job.config).reset(["shop.orders"]).tables
+    assert "epochs [2]" in str(run.error)
+    assert job.silver() == {1: "1.00", 4: "4.00"}
+    job.config["tables"]["shop.orders"] |= {"reload": {"2": "truncate", "3": "keep"}}
+    assert flaws(job) == []
+    assert Pipeline(job.config).reset(["shop.orders"]).ok
+    assert (job.silver(), flaws(job)) == ({1: "1.00", 4: "4.00"}, [])
+
+
+def test_a_new_epoch_needs_a_word_of_its_own(job: Shop) -> None:
+    job.config["tables"]["shop.orders"] |= {"epoch": 3, "reload": {"2": "keep"}}
+    with pytest.raises(sw.InvalidInputError, match="reload: from epoch 2 on say"):
+        Pipeline(job.config)
