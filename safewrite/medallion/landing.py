@@ -16,11 +16,13 @@ from safewrite.medallion.layout import SourceFile
 from safewrite.medallion.lineage import BronzeGapError
 from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.putting_back import (
+    TAGGED,
     contents_ever,
     contents_in_bronze,
     key_of_content,
     lines_in_bronze,
     lost,
+    past_contents,
     put_back,
 )
 from safewrite.medallion.reading import FileRead, key_of_touch, read_file, records_of
@@ -173,7 +175,8 @@ def _land_known_load(
     job: TableJob, state: State, source: SourceFile, mixed: MixedFiles, landed: Landed
 ) -> None:
     """Of a full load bronze knew more than was remembered, as where its file had been taken away: it is asked what it has."""
-    known = contents_ever(job, source.path, records_of(job, source, mixed)[1])
+    _count_file(job, state, source.path)
+    known = state.contents(source.path) or past_contents(job, source.path, records_of(job, source, mixed)[1])
     file = read_file(job, source, mixed, known)
     is_there = file.tag in known
     if known and not is_there and not _may_come_again(job, source):
@@ -310,10 +313,17 @@ def known_state(job: TableJob, state: State | None) -> State:
     if state is not None and state.bronze_id == lineage.table_id and catch_up(job, state):
         return state
     fresh = State(bronze_id=lineage.table_id, bronze_head=lineage.head)
-    _count(fresh, lineage.read(lineage.whole(), ["_file", "_tag", "_epoch", "_seq"]), "rows")
+    _count(fresh, lineage.read(lineage.whole(), TAGGED), "rows")
     # What quarantine alone has proves nothing: its commit comes first, and bronze's may never have come.
     _count(fresh, _put_aside_before(job), "quarantined", only_known=True)
     return fresh
+
+
+def _count_file(job: TableJob, state: State, path: str) -> None:
+    """Remember all contents of one file that bronze has."""
+    job.lineage.look()
+    rows = job.lineage.read(job.lineage.whole(), TAGGED)
+    _count(state, rows.filter(pc.equal(rows["_file"], path)), "rows")
 
 
 def catch_up(job: TableJob, state: State, own: Set[int] = frozenset()) -> bool:
@@ -323,7 +333,7 @@ def catch_up(job: TableJob, state: State, own: Set[int] = frozenset()) -> bool:
         try:
             commits = lineage.since(state.bronze_head)
             foreign = [file for one in commits if one.version not in own for file in one.files]
-            _count(state, lineage.read(foreign, ["_file", "_tag", "_epoch", "_seq"]), "rows")
+            _count(state, lineage.read(foreign, TAGGED), "rows")
         except BronzeGapError:
             return False
         state.bronze_head = lineage.head

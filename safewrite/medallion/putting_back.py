@@ -18,7 +18,8 @@ from safewrite.medallion.rows import BronzeRows, as_landed
 
 Lines = dict[tuple[str, str], set[int]]
 """The records of each file, by path and tag, that bronze holds."""
-_TAGGED = ["_file", "_tag", "_epoch", "_seq"]
+TAGGED = ["_file", "_tag", "_epoch", "_seq"]
+"""The columns of bronze that tell the contents of files apart."""
 
 
 def key_of_content(path: str, tag: str) -> str:
@@ -29,7 +30,7 @@ def key_of_content(path: str, tag: str) -> str:
 def contents_in_bronze(job: TableJob) -> dict[str, Contents]:
     """The contents of each file that bronze holds rows of now.  Raises StorageError."""
     job.lineage.look()
-    return contents(job.lineage.read(job.lineage.whole(), _TAGGED))
+    return contents(job.lineage.read(job.lineage.whole(), TAGGED))
 
 
 def lines_in_bronze(job: TableJob) -> Lines:
@@ -72,7 +73,7 @@ def put_back(job: TableJob, files: Sequence[BronzeRows]) -> tuple[set[int], int]
         return set(), 0
     keys = {(one.source.path, one.tag): _unused_key(job, one) for one in files}
     job.lineage.look()
-    there = job.lineage.read(job.lineage.whole(), [*_TAGGED, "_line"])
+    there = job.lineage.read(job.lineage.whole(), [*TAGGED, "_line"])
     missing, known = lost(_lines(there), files), contents(there)
     members = [(keys[one.source.path, one.tag], _as_it_was(job, one, known).rows) for one in missing]
     versions, rows = set(), 0
@@ -113,7 +114,7 @@ def past_contents(job: TableJob, path: str, tag: str) -> Contents:
         if receipt is None:
             continue
         try:
-            rows = job.lineage.read(job.lineage.commit(receipt.version).files, _TAGGED)
+            rows = job.lineage.read(job.lineage.commit(receipt.version).files, TAGGED)
         except BronzeGapError as error:
             if job.config.epoch > 1:
                 raise _of_no_epoch(job, path) from error

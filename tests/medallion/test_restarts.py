@@ -39,6 +39,14 @@ def forget(job: Shop) -> None:
     shutil.rmtree(job.folder / "state")
 
 
+def take_note(job: Shop) -> None:
+    """A run that has something to do forgets files that were taken away."""
+    path = "shop/orders/20261101-000000009.csv"
+    job.put(path, HEAD + "D,9,1.00,1\n")
+    assert job.run().ok
+    (job.folder / "raw" / path).unlink()
+
+
 def flaws(job: Shop) -> list[str]:
     return [flaw for audit in verify(Pipeline(job.config)) for flaw in audit.flaws]
 
@@ -68,7 +76,19 @@ def test_the_third_load_wins_though_its_file_was_taken_away_in_between(job: Shop
         assert job.run().ok
         assert (job.silver(), flaws(job)) == ({1: price}, [])
         path.unlink()
+        take_note(job)
+
+
+def test_a_content_from_before_its_file_was_taken_away_lands_once_more_alone(job: Shop) -> None:
+    for day, price in enumerate(("1.00", "1.50")):
+        path = load(job, 1, f"1,{price}\n", day=day)
         job.run()
+    path.unlink()
+    take_note(job)
+    for day, price in enumerate(("2.00", "1.00", "2.00"), start=2):
+        load(job, 1, f"1,{price}\n", day=day)
+        assert job.run().ok
+        assert (job.silver(), flaws(job)) == ({1: price}, [])
 
 
 def test_a_listing_from_before_the_second_load_brings_nothing_back(job: Shop) -> None:
@@ -106,7 +126,7 @@ def test_a_new_task_loads_a_file_that_was_taken_away_and_is_as_it_was(job: Shop)
     load(job, 2, "2,1.00\n", day=0)
     job.run()
     shutil.rmtree(job.folder / "raw/shop")
-    job.run()
+    take_note(job)
     new_task(job)
     load(job, 1, "1,1.00\n3,1.00\n", day=1)
     load(job, 2, "2,1.00\n", day=1)
@@ -121,7 +141,7 @@ def test_without_fold_a_new_task_whose_file_is_as_it_was_is_refused(job: Shop, t
     job.run()
     if taken_away:
         shutil.rmtree(job.folder / "raw/shop")
-        job.run()
+        take_note(job)
     new_task(job)
     load(job, 2, "2,1.00\n", day=1)
     (run,) = job.run().tables
