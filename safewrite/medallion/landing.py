@@ -101,7 +101,6 @@ def _land_group(
         rows = _read(job, state, source, mixed, landed)
         if rows is not None:
             ready.append(rows)
-    _note_touched(job, state, landed)
     _check_share(job, ready)
     _quarantine(job, ready)
     members = [one for one in ready if one.rows.num_rows or not one.source.is_mixed]
@@ -119,6 +118,7 @@ def _land_group(
         else:
             landed.versions.add(answer.version)
             _note(job, state, one, landed)
+    _note_touched(job, state, landed)
     for one in ready:
         if not one.rows.num_rows and one.source.is_mixed:
             _note(job, state, one, landed)
@@ -191,6 +191,8 @@ def _land_known_load(
         is_there = _is_repeat(answer)
     if is_there:
         _repair(job, state, [one], landed)
+        if file.tag in known and known[file.tag].changed_ms < source.raw.changed_ms:
+            landed.touched.append((source, file.tag))
     _note(job, state, one, landed)
 
 
