@@ -276,6 +276,21 @@ def test_late_events_revive_nothing_and_epochs_begin_again(job: Job) -> None:
     assert job.rows("a")[1]["v"] == "restored"
 
 
+def test_what_a_restored_source_has_no_longer_goes_by_its_epoch(job: Job) -> None:
+    """No event tells of rows that a restore or a failover took: those of the epoch before are left when all others came again."""
+    job.land(*(change("c", "a", key, {"id": key, "v": "old"}, lsn=10 + key, offset=key) for key in (1, 2)))
+    job.tables = [{"table": "a", "epoch": 1}]
+    job.land(change("r", "a", 1, {"id": 1, "v": "old"}, lsn=3, offset=3))
+    assert set(job.rows("a")) == {1, 2}
+    table = (
+        sw.open(job.folder / "db" / "a") if job.form == "delta" else sw.open("db.a", catalog=job.catalog())
+    )
+    assert table.delete("_cdc_epoch < 1").removed_rows == 1
+    assert set(job.rows("a")) == {1}
+    job.land(change("c", "a", 2, {"id": 2, "v": "new"}, lsn=4, offset=4))
+    assert (job.rows("a")[2]["v"], job.verdict().faults) == ("new", ())
+
+
 @pytest.mark.parametrize("op", ["u", "d"])
 def test_a_source_that_was_set_back_is_refused_though_new_keys_come_with_it(job: Job, op: str) -> None:
     """A replica of MySQL that counts its own binlog files takes over: the changes of old rows would be late in silence."""
