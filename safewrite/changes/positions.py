@@ -78,13 +78,26 @@ def among(table: pa.Table, values: Mapping[str, pa.Array]) -> Flags:
     found = np.ones(table.num_rows, np.bool_)
     for name, wanted in values.items():
         column = ordered(table.column(name))
-        found &= _flags(pc.is_in(column, value_set=wanted.cast(column.type)))
+        found &= _flags(pc.is_in(column, value_set=_within(wanted.cast(column.type), column)))
     return found
 
 
-def meeting(left: pa.Table, right: pa.Table) -> Flags:
-    """Which rows of ``right`` are equal to one of ``left``, in all columns of these; only those that may be are sorted."""
-    flags = among(right, values_of(left, left.column_names))
+def _within(values: pa.Array, column: pa.ChunkedArray) -> pa.Array:
+    """Those between a column's least and greatest value, where both are soon found: each value costs a place in a table."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)):
+        return values
+    ends = pc.min_max(column)
+    return values.filter(
+        pc.and_(pc.greater_equal(values, ends["min"]), pc.less_equal(values, ends["max"])),
+    )
+
+
+def meeting(left: pa.Table, right: pa.Table, values: Mapping[str, pa.Array] | None = None) -> Flags:
+    """Which rows of ``right`` are equal to one of ``left``, in all columns of these; only those that may be are sorted.
+
+    ``values`` are those of ``left``, where they are known: see :func:`values_of`.
+    """
+    flags = among(right, values_of(left, left.column_names) if values is None else values)
     if not flags.any():
         return flags
     ids = groups(pa.concat_tables([left, right.filter(pa.array(flags))]))

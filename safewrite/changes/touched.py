@@ -60,6 +60,7 @@ class Touched(Generic[FileT]):
         self._wanted = wanted(batch)
         self._names = (*batch.keys, *batch.sequence_by)
         self._changed = batch.table.select(self._names)
+        self._changed_values = values_of(self._changed, self._names)
         self._nothing = loose(schema).empty_table()
         self._found: dict[FileT, Hits] = {}
         self._owners: list[FileT] = []
@@ -118,7 +119,9 @@ class Touched(Generic[FileT]):
         """Whether these columns are enough to decide by: no row ties with a change, and none carries values on."""
         if hits.is_whole:
             return True
-        return not self._needs_whole and not meeting(self._changed, hits.rows.select(self._names)).any()
+        if self._needs_whole:
+            return False
+        return not meeting(self._changed, hits.rows.select(self._names), self._changed_values).any()
 
     def searched(self, read: Callable[[tuple[str, ...] | None], pa.Table]) -> Hits:
         """The rows of a file, of which ``read`` gives some columns or, for None, all."""

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyiceberg.manifest import DataFileContent
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask
 
 import safewrite as sw
+from safewrite.iceberg.write.position_deletes import PATH_ID, live_rows
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers, At
 from tests.changes.test_decide import changes, down, up
@@ -160,3 +163,27 @@ def test_the_history_does_not_count_what_others_rewrote_of_files_with_marked_row
     lake._catalog.load_table("db.t").delete("a = 20")
     assert lake.open().history()[0].rows_removed is None
     assert len(lake.rows()) == 39
+
+
+@pytest.mark.parametrize(
+    "bounds", [None, {}, {PATH_ID: b"s3://b/a"}, {PATH_ID: b"s3://b/a.parquet"}], ids=str
+)
+def test_a_delete_file_of_several_data_files_takes_from_each_what_it_names(
+    bounds: dict[int, bytes] | None,
+) -> None:
+    """Spark writes such ones; only equal bounds say that all its rows are of one file."""
+    rows = pa.table({"file_path": ["s3://b/a.parquet", "s3://b/b.parquet"], "pos": [1, 3]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES, file_path="d.parquet", file_format=FileFormat.PARQUET, record_count=2,
+        lower_bounds=bounds, upper_bounds=bounds and {PATH_ID: b"s3://b/b.parquet"},
+    )  # fmt: skip
+    data = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path="s3://b/a.parquet",
+        file_format=FileFormat.PARQUET,
+        record_count=5,
+    )
+    live = live_rows(FileScanTask(data, {deletes}), [sink.getvalue().to_pybytes()])
+    assert live.tolist() == [True, False, True, True, True]

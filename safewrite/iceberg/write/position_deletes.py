@@ -79,12 +79,22 @@ def encoded(file: DataFile, positions: Numbers, path: str) -> StagedFile:
 def live_rows(task: FileScanTask, bodies: Sequence[bytes]) -> Flags:
     """Which rows of a data file its delete files, ``bodies``, leave."""
     live = np.ones(task.file.record_count, np.bool_)
-    for body in bodies:
-        table = pq.read_table(io.BytesIO(body), columns=["file_path", "pos"])
-        ours = table.filter(pc.equal(table.column("file_path"), task.file.file_path))
-        places = np.asarray(ours.column("pos").to_numpy(), np.int64)
+    for file, body in zip(task.delete_files, bodies, strict=True):
+        read = pq.ParquetFile(pa.BufferReader(body)).read
+        if _is_of(file, task.file.file_path):
+            table = read(["pos"], use_threads=False)
+        else:
+            table = read(["file_path", "pos"], use_threads=False)
+            table = table.filter(pc.equal(table.column("file_path"), task.file.file_path))
+        places = np.asarray(table.column("pos").to_numpy(), np.int64)
         live[places[places < len(live)]] = False
     return live
+
+
+def _is_of(deletes: DataFile, path: str) -> bool:
+    """Whether the bounds of a delete file say that all its rows are of one data file; a bound that was cut off says nothing."""
+    bound = path.encode()
+    return all((ends or {}).get(PATH_ID) == bound for ends in (deletes.lower_bounds, deletes.upper_bounds))
 
 
 def is_plain(task: FileScanTask) -> bool:
