@@ -84,7 +84,8 @@ def among(table: pa.Table, values: Mapping[str, pa.Array]) -> Flags:
 
 def _within(values: pa.Array, column: pa.ChunkedArray) -> pa.Array:
     """Those between a column's least and greatest value, where both are soon found: each value costs a place in a table."""
-    if not (pa.types.is_integer(column.type) or pa.types.is_temporal(column.type)):
+    kinds = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp)
+    if not any(is_kind(column.type) for is_kind in kinds):
         return values
     ends = pc.min_max(column)
     return values.filter(

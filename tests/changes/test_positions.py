@@ -56,3 +56,39 @@ def test_the_later_of_two_positions_is_decided_part_by_part() -> None:
 
 def test_deleted_keys_are_remembered_for_fourteen_days() -> None:
     assert HORIZON_MS == 14 * 24 * 60 * 60 * 1000
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.int8(), pa.uint64(), pa.date32(), pa.time32("s"), pa.time64("us"), pa.timestamp("us", "UTC"), pa.timestamp("ns"),
+        pa.duration("us"), pa.decimal128(5, 1), pa.bool_(), pa.string(), pa.binary(),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_keys_of_any_type_are_looked_for_at_the_ends_and_beyond(kind: pa.DataType) -> None:
+    """Those beyond a column's ends are not asked for, where the ends are soon found."""
+    drawn = [False, True, None, True] if kind == pa.bool_() else [2, 4, None, 6]
+    values = pa.array(drawn, pa.bool_() if kind == pa.bool_() else pa.int8())
+    values = (
+        values.cast(pa.string()).cast(kind)
+        if pa.types.is_binary(kind)
+        else values.cast(_between(kind)).cast(kind)
+    )
+    table = pa.table({"k": pa.chunked_array([values, values.slice(0, 2)])})
+    every = [True, True, False, True, True, True]
+    assert among(table, values_of(table, ["k"])).tolist() == every
+    for row in (0, 1, 3):
+        one = table.slice(row, 1)
+        wanted = [value == one["k"][0].as_py() for value in table["k"].to_pylist()]
+        assert among(table, values_of(one, ["k"])).tolist() == wanted
+        assert among(one, values_of(table, ["k"])).tolist() == [True]
+    assert among(table, values_of(table.slice(2, 1), ["k"])).tolist() == [False] * 6
+    assert among(table.slice(0, 0), values_of(table, ["k"])).tolist() == []
+
+
+def _between(kind: pa.DataType) -> pa.DataType:
+    """A type over which small numbers become this one."""
+    if pa.types.is_boolean(kind) or pa.types.is_decimal(kind) or pa.types.is_integer(kind):
+        return kind
+    return {32: pa.int32(), 64: pa.int64()}[kind.bit_width] if pa.types.is_temporal(kind) else pa.string()
