@@ -151,8 +151,8 @@ CHANGE_MUTANTS = (
         "changes/touched.py",
         (
             (
-                "        return not self._needs_whole and not meeting(self._changed, hits.rows.select(self._names)).any()\n",
-                "        return not self._needs_whole\n",
+                "        return not meeting(self._changed, hits.rows.select(self._names), self._changed_values).any()\n",
+                "        return True\n",
             ),
         ),
         alone("changes/test_many_files.py"),
