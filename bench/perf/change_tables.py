@@ -29,14 +29,16 @@ class Load:
     changes: int
     rounds: int
     keys: Keys
+    columns: int = 0
+    """Further columns of a row: by turns a number that does not repeat and a text of 24 signs."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for another process."""
         return asdict(self)
 
 
-def schema() -> pa.Schema:
-    """The table's columns: a key, the sequence of its last change, and values."""
+def schema(columns: int = 0) -> pa.Schema:
+    """The table's columns: a key, the sequence of its last change, and values; with so many ``columns`` more."""
     import pyarrow as pa
 
     return pa.schema(
@@ -46,21 +48,30 @@ def schema() -> pa.Schema:
             ("name", pa.string()),
             ("amount", pa.float64()),
             ("at", pa.timestamp("us", "UTC")),
+            *((f"more_{number}", pa.string() if number % 2 else pa.float64()) for number in range(columns)),
         ]
     )
 
 
-def rows_of(ids: Any, lsn: int) -> pa.Table:
+def rows_of(ids: Any, lsn: int, columns: int = 0) -> pa.Table:
     """Rows of these ids."""
     import numpy as np
     import pyarrow as pa
 
     at = np.datetime64("2026-01-01", "us") + ids.astype("timedelta64[s]")
     names = pa.array(np.char.add("customer-", ids.astype("U")))
-    columns = [ids, np.full(len(ids), lsn), names, (ids * 7919 + lsn) % 10_007 / 7, at]
-    return pa.table(
-        [pa.array(c).cast(f.type) for c, f in zip(columns, schema(), strict=True)], schema=schema()
-    )
+    more = [_more(ids, number) for number in range(columns)]
+    values = [ids, np.full(len(ids), lsn), names, (ids * 7919 + lsn) % 10_007 / 7, at, *more]
+    kinds = schema(columns)
+    return pa.table([pa.array(v).cast(f.type) for v, f in zip(values, kinds, strict=True)], schema=kinds)
+
+
+def _more(ids: Any, number: int) -> Any:
+    """Values of a further column, of which hardly two are alike."""
+    import numpy as np
+
+    drawn = np.random.default_rng([number, int(ids[0]) + 1]).integers(0, 2**63, len(ids))
+    return np.char.mod("text of %016x", drawn) if number % 2 else drawn / 3
 
 
 def touched_bytes(load: Load) -> int:
@@ -73,7 +84,7 @@ def base(load: Load) -> Iterator[pa.Table]:
     import numpy as np
 
     for ids in np.array_split(np.arange(load.rows), load.files):
-        yield rows_of(ids, 1)
+        yield rows_of(ids, 1, load.columns)
 
 
 def batch(load: Load, number: int) -> pa.Table:
@@ -87,7 +98,7 @@ def batch(load: Load, number: int) -> pa.Table:
     mine = np.arange(first + number, load.rows, load.rounds)
     there = rng.choice(mine, sizes["u"] + sizes["d"], replace=False)
     new = load.rows + number * sizes["c"] + np.arange(sizes["c"])
-    table = rows_of(np.concatenate([there, new]), 2 + number)
+    table = rows_of(np.concatenate([there, new]), 2 + number, load.columns)
     ops = np.repeat(list(sizes), list(sizes.values()))
     return table.append_column("op", pa.array(ops)).take(pa.array(rng.permutation(table.num_rows)))
 
@@ -151,7 +162,7 @@ def make_iceberg(load: Load, folder: Path, mode: str = "copy-on-write") -> None:
     folder.mkdir(parents=True)
     here = catalog(folder)
     here.create_namespace(NAMESPACE)
-    table = here.create_table(TABLE, schema(), properties={"write.merge.mode": mode})
+    table = here.create_table(TABLE, schema(load.columns), properties={"write.merge.mode": mode})
     for part in base(load):
         table.append(part)
     here.close()

@@ -83,7 +83,7 @@ def main() -> None:
     import pyarrow as pa
 
     apply = opened(config["arm"], Path(config["folder"]))
-    apply(rows_of(np.array([-1]), 1).append_column("op", pa.array(["c"])))
+    apply(rows_of(np.array([-1]), 1, load.columns).append_column("op", pa.array(["c"])))
     took = []
     release(pa.default_memory_pool())
     before = status("VmRSS")

@@ -20,6 +20,8 @@ from safewrite.changes.reading import loose
 
 KEPT_BYTES = 8 * 2**20
 """What was read of files is kept up to so many bytes, so that few files of a small table are read twice."""
+_JOINED_BYTES = 2**30
+"""Columns up to this size are kept in one piece; a text column of one piece ends at 2 GiB."""
 FileT = TypeVar("FileT", bound=Hashable)
 
 
@@ -42,10 +44,15 @@ class Hits:
 
 
 def filtered(columns: list[pa.ChunkedArray], schema: pa.Schema, stays: Flags) -> pa.Table:
-    """The rows that stay.  ``columns`` is used up: each is let go once it is copied, so that no file is in memory twice."""
+    """The rows that stay.  ``columns`` is used up: each is let go once it is copied, so that no file is in memory twice.
+
+    Chunks are joined here, column by column: who slices the rows anew would join all of them at once.
+    """
     kept = pa.array(stays)
     for at in range(len(columns)):
-        columns[at] = columns[at].filter(kept)
+        column = columns[at].filter(kept)
+        columns[at] = column.combine_chunks() if column.nbytes <= _JOINED_BYTES else column
+        del column
     return pa.table(columns, schema=schema)
 
 

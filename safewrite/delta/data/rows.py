@@ -51,14 +51,12 @@ def read_rows(
     schema = pa.schema([f for f in state.schema if f.name in asked])
     try:
         file = pq.ParquetFile(pa.BufferReader(body), coerce_int96_timestamp_unit="us")
-        table = file.read(None if names is None else schema.names, use_threads=False)
+        table = columns_of(file, schema.names)
     except (pa.ArrowException, OSError) as error:
         raise damaged(add["path"], str(error)) from error
     said, count = stats_of(add).get("numRecords"), file.metadata.num_rows
     if isinstance(said, int) and said != count:
         raise damaged(add["path"], f"it holds {count} rows, not {said}")
-    # Columns that were added to the table later are missing in the file and read as NULL.
-    table = table.select([name for name in schema.names if name in table.column_names])
     if gone is not None:
         flags, columns, read = live_rows(add["path"], gone, count), table.columns, table.schema
         del table  # so that each column is let go once it is copied
@@ -78,6 +76,22 @@ def read_rows(
         schema = schema if schema.names else pa.schema([first.with_nullable(True)])
         table = pa.table({first.name: pa.nulls(count, first.type)})
     return prepare(table, schema, schema_mode="merge", named=False), file.metadata
+
+
+def columns_of(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
+    """The columns that a file has of these: those that were added to the table later are missing, and read as NULL.
+
+    They are decoded one after another: together, what each needs for its pages would take more memory than the rows.
+    """
+    there = [name for name in names if name in file.schema_arrow.names]
+    if not there:
+        return file.read([], use_threads=False)
+    columns = [file.read([name], use_threads=False).column(name) for name in there]
+    fields = [file.schema_arrow.field(name) for name in there]
+    types = [
+        f.with_type(column.type) for f, column in zip(fields, columns, strict=True)
+    ]  # INT96 in microseconds
+    return pa.table(columns, schema=pa.schema(types))
 
 
 def live_rows(path: str, gone: BitMap64, count: int) -> Flags:

@@ -10,12 +10,12 @@ from weakref import WeakKeyDictionary
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.files import FileStore
 from safewrite.iceberg.catalog.outcomes import classify_error, classify_file_error
+from safewrite.iceberg.catalog.rows import read_rows, scan_meaning
 from safewrite.iceberg.metadata import MAIN, head_of, table_of
 from safewrite.protocol import values
-from safewrite.protocol.effects import Effect, Failed, Missing, Ok, Outcome
+from safewrite.protocol.effects import Effect, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import CreateTable, LoadTable, ReadMetadata, SwapTable
 from safewrite.stores.world import World
-from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -84,7 +84,8 @@ class CatalogWorld(World):
             case PlanFiles(head, row_filter, known):
                 return self._plan_files(head, row_filter, known)
             case ReadRows(head, task, columns):
-                return self._read_rows(head, task, columns)
+                table = table_of(head)
+                return read_rows(table.metadata, table.io, task, columns)
             case _:
                 return super().perform(effect)
 
@@ -127,25 +128,12 @@ class CatalogWorld(World):
             ):  # PyIceberg compares NULL partition values (iceberg-python #3498): all files, then
                 return Ok(_planned(self._scan(head), head, known))
         except Exception as error:  # noqa: BLE001 - as above
-            return _scan_meaning(error)
+            return scan_meaning(error)
 
     def _scan(self, head: TableVersion, row_filter: BooleanExpression | None = None) -> DataScan:
         table = table_of(head)
         scan = table.scan() if row_filter is None else table.scan(row_filter=row_filter)
         return scan if self.branch == MAIN else scan.use_ref(self.branch)
-
-    def _read_rows(self, head: TableVersion, task: FileScanTask, columns: tuple[str, ...] | None) -> Outcome:
-        from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.io.pyarrow import ArrowScan
-
-        table = table_of(head)
-        metadata = table.metadata
-        try:
-            schema = metadata.schema() if columns is None else metadata.schema().select(*columns)
-            scan = ArrowScan(metadata, table.io, schema, AlwaysTrue())
-            return Ok(scan.to_table([task]))
-        except Exception as error:  # noqa: BLE001 - as above
-            return _scan_meaning(error)
 
     def _file_io(self) -> FileIO:
         assert self.table is not None, "the table is loaded before its files are touched"
@@ -159,12 +147,6 @@ def _planned(scan: DataScan, head: TableVersion, known: KnownManifests | None) -
     from safewrite.iceberg.catalog.planning import planned
 
     return tuple(planned(scan, head.table_id, known))
-
-
-def _scan_meaning(error: Exception) -> Outcome:
-    if isinstance(error, NotImplementedError | ValueError):  # deletes that PyIceberg does not read
-        return Failed(f"{type(error).__name__}: {said(error)}")
-    return classify_file_error(error)
 
 
 class _NoLedger:

@@ -15,16 +15,13 @@ import pyarrow as pa
 
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers
-from safewrite.changes.reading import loose
 from safewrite.changes.touched import Touched, filtered
-from safewrite.frames import prepare
-from safewrite.frames.side_by_side import Begun, Handed, given_back, windows
-from safewrite.iceberg.catalog.effects import ReadRows
+from safewrite.frames.side_by_side import Begun, given_back, windows
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.overwrite import ReplacePlan, refuse_misread, unplanned
+from safewrite.iceberg.write.overwrite import ReplacePlan, refuse_misread
+from safewrite.iceberg.write.reading import fetched, rows_of
 from safewrite.iceberg.write.staging import Staging
-from safewrite.protocol.ask import ask
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put, Together
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put
 from safewrite.protocol.fetch import fetch
 from safewrite.protocol.iceberg.head import TableVersion
 
@@ -116,7 +113,7 @@ class RowFilesPlan(ReplacePlan):
                     if touched.suffices(hits):
                         touched.note(file, hits, *((table, table.nbytes) if columns is None else ()))
                     else:
-                        (whole,) = yield from self._rows(head, [tasks[file]], schema)
+                        (whole,) = yield from rows_of(head, [tasks[file]], schema, self.limits)
                         touched.note(file, touched.search(whole), whole, whole.nbytes)
                 del tables
 
@@ -127,7 +124,7 @@ class RowFilesPlan(ReplacePlan):
         schema: pa.Schema,
         columns: tuple[str, ...] | None,
     ) -> Generator[Effect, Outcome, list[pa.Table]]:
-        """As :meth:`_rows`; where rows are marked as gone we leave them out, for PyIceberg takes longer to do so than to read."""
+        """As ``rows_of``; where rows are marked as gone we leave them out, for PyIceberg takes longer to do so than to read."""
         from pyiceberg.table import FileScanTask
 
         marked = [file for file, task in tasks.items() if task.delete_files and self._marks(head, task)]
@@ -136,44 +133,14 @@ class RowFilesPlan(ReplacePlan):
         bare = [
             task if self._live.get(file) is None else FileScanTask(task.file) for file, task in tasks.items()
         ]
-        tables = yield from self._rows(head, bare, schema, columns)
+        tables = yield from rows_of(head, bare, schema, self.limits, columns)
         for number, (file, task) in enumerate(tasks.items()):
             live = self._live.get(file)
             if live is not None and len(live) == tables[number].num_rows:
                 tables[number] = tables[number].filter(pa.array(live))
             elif live is not None:  # the file has other rows than its entry says
                 self._live[file] = None
-                (tables[number],) = yield from self._rows(head, [task], schema, columns)
-        return tables
-
-    def _rows(
-        self,
-        head: TableVersion,
-        tasks: Sequence[FileScanTask],
-        schema: pa.Schema,
-        columns: tuple[str, ...] | None = None,
-    ) -> Generator[Effect, Outcome, list[pa.Table]]:
-        """The live rows of some files, of all columns or of some, read side by side."""
-        effects = [ReadRows(head, task, columns, name="apply.read_rows") for task in tasks]
-        outcomes: Sequence[Outcome] = []
-        if len(effects) > 1:
-            together = yield Together(tuple(effects), name="apply.read_all_rows")
-            assert isinstance(together, Ok)
-            assert isinstance(together.value, tuple)
-            outcomes = together.value
-        if columns is not None:
-            schema = pa.schema([schema.field(name) for name in columns])
-        wide, tables = loose(schema), []
-        for number, effect in enumerate(effects):
-            outcome = outcomes[number] if outcomes else None
-            if not isinstance(outcome, Ok):
-                outcome = yield from ask(effect, self.limits)
-            if not isinstance(outcome, Ok):
-                raise unplanned(effect, outcome)
-            rows = prepare(outcome.value, schema, named=False)
-            tables.append(
-                pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in rows.tables())])
-            )
+                (tables[number],) = yield from rows_of(head, [task], schema, self.limits, columns)
         return tables
 
     # --- what goes and what comes --------------------------------------------------------------------
@@ -261,10 +228,9 @@ class RowFilesPlan(ReplacePlan):
         before: tuple[list[Mark], Begun[_Made]] | None = None
         try:
             for some in windows(files, lambda file: _size(tasks[file])):
-                kept = {file: touched.kept(file) for file in some}
-                lacking = [file for file in some if kept[file] is None]
-                read = yield from self._rows(head, [tasks[file] for file in lacking], schema)
-                kept |= dict(zip(lacking, read, strict=True))
+                reads = yield from fetched(
+                    head, {file: tasks[file] for file in some}, touched.kept, schema, self.limits
+                )
                 made = before[1].results() if before else []
                 calls = [
                     partial(
@@ -273,7 +239,7 @@ class RowFilesPlan(ReplacePlan):
                             self._without,
                             touched,
                             file,
-                            Handed(kept.pop(file)),
+                            reads.pop(file),
                             self._encoder(head, schema),
                             partial(refuse_misread, tasks[file], schema),
                         ),
@@ -281,7 +247,7 @@ class RowFilesPlan(ReplacePlan):
                     for file in some
                 ]
                 last, before = before, (some, Begun(calls, alone=len(files) == 1))
-                del kept, read, calls
+                del reads, calls
                 if last:
                     yield from self._upload(last[0], made, touched)
                 del made, last
@@ -295,12 +261,12 @@ class RowFilesPlan(ReplacePlan):
     def _without(
         touched: Touched[Mark],
         file: Mark,
-        read: Handed[pa.Table],
+        read: Callable[[], pa.Table],
         encoded: Callable[[pa.Table], Iterable[StagedFile]],
         check: Callable[[], None],
     ) -> _Made:
         """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
-        table = read.taken()
+        table = read()
         stays = touched.stays(file, table)
         if stays.all() and table.num_rows:
             return _Made(Loss())

@@ -1,0 +1,80 @@
+"""Reads the live rows of a data file by PyIceberg: through a table's FileIO, or a few columns at a time from bytes in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from safewrite.iceberg.catalog.files import MemoryIO
+from safewrite.iceberg.catalog.outcomes import classify_file_error
+from safewrite.protocol.effects import Failed, Ok, Outcome
+from safewrite.texts import said
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table.metadata import TableMetadata
+
+GROUP_BYTES = 8 * 2**20
+"""Columns are decoded together up to so many bytes of a file: what each needs for its pages is held until all are done."""
+
+
+def read_rows(
+    metadata: TableMetadata, file_io: FileIO, task: FileScanTask, columns: Sequence[str] | None = None
+) -> Outcome:
+    """The live rows of a file under the table's schema, of all columns or of some: outcomes as of ``ReadRows``."""
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    try:
+        schema = metadata.schema() if columns is None else metadata.schema().select(*columns)
+        return Ok(ArrowScan(metadata, file_io, schema, AlwaysTrue()).to_table([task]))
+    except Exception as error:  # noqa: BLE001 - what each means is decided in one place
+        return scan_meaning(error)
+
+
+def decoded(metadata: TableMetadata, body: bytes, task: FileScanTask) -> Iterator[Outcome]:
+    """All rows of a file without delete files: of some columns, then of the next.  Pure: it may run in a thread.
+
+    The last outcome is that of an error, or of columns that have other rows than those before.
+    """
+    file_io, rows = MemoryIO(body), None
+    for columns in column_groups(metadata, task):
+        outcome = read_rows(metadata, file_io, task, columns)
+        if isinstance(outcome, Ok):
+            assert isinstance(outcome.value, pa.Table)
+            count = outcome.value.num_rows
+            if rows not in (None, count):
+                outcome = Failed(f"columns {list(columns)} have {count} rows, those before {rows}")
+            rows = count
+        yield outcome
+        if not isinstance(outcome, Ok):
+            return
+
+
+def column_groups(metadata: TableMetadata, task: FileScanTask) -> Iterator[tuple[str, ...]]:
+    """The table's columns, in their order, by how much of a file they take."""
+    fields, sizes = metadata.schema().fields, task.file.column_sizes or {}
+    usual = task.file.file_size_in_bytes // max(
+        len(fields), 1
+    )  # nested columns have sizes of their leaves alone
+    some: list[str] = []
+    left_bytes = GROUP_BYTES
+    for field in fields:
+        size = sizes.get(field.field_id, usual)
+        if some and size > left_bytes:
+            yield tuple(some)
+            some, left_bytes = [], GROUP_BYTES
+        some.append(field.name)
+        left_bytes -= size
+    if some:
+        yield tuple(some)
+
+
+def scan_meaning(error: Exception) -> Outcome:
+    """The outcome that an exception of a scan stands for."""
+    if isinstance(error, NotImplementedError | ValueError):  # deletes that PyIceberg does not read
+        return Failed(f"{type(error).__name__}: {said(error)}")
+    return classify_file_error(error)

@@ -1,0 +1,115 @@
+"""Reads the live rows of data files for a plan: by PyIceberg over the table's FileIO, or from bytes that are decoded later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from safewrite.changes.reading import loose
+from safewrite.frames import prepare
+from safewrite.frames.side_by_side import Handed
+from safewrite.iceberg.catalog.effects import ReadRows
+from safewrite.iceberg.catalog.rows import decoded
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.write.overwrite import unplanned
+from safewrite.protocol.ask import Limits, ask
+from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Together
+from safewrite.protocol.fetch import fetch
+from safewrite.protocol.iceberg.head import TableVersion
+
+if TYPE_CHECKING:
+    from pyiceberg.table import FileScanTask
+
+FileT = TypeVar("FileT")
+
+
+def rows_of(
+    head: TableVersion,
+    tasks: Sequence[FileScanTask],
+    schema: pa.Schema,
+    limits: Limits,
+    columns: tuple[str, ...] | None = None,
+) -> Generator[Effect, Outcome, list[pa.Table]]:
+    """The live rows of some files, of all columns or of some, read side by side."""
+    effects = [ReadRows(head, task, columns, name="apply.read_rows") for task in tasks]
+    outcomes: Sequence[Outcome] = []
+    if len(effects) > 1:
+        together = yield Together(tuple(effects), name="apply.read_all_rows")
+        assert isinstance(together, Ok)
+        assert isinstance(together.value, tuple)
+        outcomes = together.value
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    tables = []
+    for number, effect in enumerate(effects):
+        outcome = outcomes[number] if outcomes else None
+        if not isinstance(outcome, Ok):
+            outcome = yield from ask(effect, limits)
+        if not isinstance(outcome, Ok):
+            raise unplanned(effect, outcome)
+        tables.append(_conformed(outcome.value, schema))
+    return tables
+
+
+def fetched(
+    head: TableVersion,
+    tasks: Mapping[FileT, FileScanTask],
+    kept: Callable[[FileT], pa.Table | None],
+    schema: pa.Schema,
+    limits: Limits,
+) -> Generator[Effect, Outcome, dict[FileT, Callable[[], pa.Table]]]:
+    """What gives the live rows of files, in a thread and once: bytes are fetched now and decoded then.
+
+    A file with delete files PyIceberg reads by itself.
+    """
+    reads = {}
+    for file in tasks:
+        table = kept(file)
+        if table is not None:
+            reads[file] = Handed(table).taken
+    there = {file: task for file, task in tasks.items() if file not in reads}
+    bare = [file for file, task in there.items() if _is_bare(task)]
+    gets = [Get(there[file].file.file_path, name="apply.get_data") for file in bare]
+    answers = yield from fetch(gets, limits, name="apply.get_all_data")
+    for file, answer in zip(bare, answers, strict=True):
+        effect = ReadRows(head, there.pop(file), name="apply.read_rows")
+        if not isinstance(answer, Ok):
+            raise unplanned(effect, answer)
+        assert isinstance(answer.value, bytes)
+        reads[file] = partial(_decoded, effect, Handed(answer.value), schema)
+    tables = yield from rows_of(head, [*there.values()], schema, limits)
+    return reads | {file: Handed(table).taken for file, table in zip(there, tables, strict=True)}
+
+
+def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows that PyIceberg read, under the table's schema with NULL allowed."""
+    wide = loose(schema)
+    parts = prepare(table, schema, named=False).tables()
+    return pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in parts)])
+
+
+def _is_bare(task: FileScanTask) -> bool:
+    """Whether a file is all that is needed for its rows, and has columns that are read one by one."""
+    from pyiceberg.manifest import FileFormat
+
+    return not task.delete_files and task.file.file_format == FileFormat.PARQUET
+
+
+def _decoded(effect: ReadRows, body: Handed[bytes], schema: pa.Schema) -> pa.Table:
+    """The rows of a file without delete files, from its bytes.  Pure: it runs in a thread.
+
+    Raises:
+        UnsupportedTableError: PyIceberg cannot read them.
+        StorageError: they are no file of the table's.
+    """
+    columns: list[pa.ChunkedArray] = []
+    for outcome in decoded(table_of(effect.head).metadata, body.taken(), effect.task):
+        if not isinstance(outcome, Ok):
+            raise unplanned(effect, outcome)
+        assert isinstance(outcome.value, pa.Table)
+        part = pa.schema([schema.field(name) for name in outcome.value.column_names])
+        columns += _conformed(outcome.value, part).columns
+    return pa.table(columns, schema=loose(schema))
