@@ -20,7 +20,16 @@ from .scale import Scale
 LIMIT_S = 1_800.0
 """Patience with the batches of one arm."""
 MIB = 2**20
+_Took = list[dict[str, float]]
+"""What each batch took."""
 _PEERS = (UPSERT, MERGE)
+_KEEPS_NOTHING = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+}
+"""An allocator that gives back at once what is freed: the peak is what was needed at one time."""
 
 
 def run(scale: Scale, folder: Path) -> Scenario:
@@ -32,9 +41,9 @@ def run(scale: Scale, folder: Path) -> Scenario:
             rows=scale.change_rows, files=scale.change_files, changes=scale.changes, rounds=scale.change_rounds,
             keys=keys,
         )  # fmt: skip
-        fewer = Load(**{**load.to_dict(), "changes": scale.upsert_changes})
         lines += _pair(load, folder, (OURS_DELTA, OURS_VECTORS, OURS_ICEBERG, OURS_MARKED, MERGE), broken)
-        lines += _pair(fewer, folder, (OURS_ICEBERG, OURS_MARKED, UPSERT), broken)
+        lines += _pair(load, folder, (OURS_ICEBERG, OURS_MARKED, UPSERT), broken)
+    lines += _pair(_wide(scale), folder, (OURS_DELTA, OURS_VECTORS, OURS_ICEBERG, OURS_MARKED, MERGE), broken)
     return Scenario(
         name="changes",
         title="Changes by key",
@@ -45,10 +54,15 @@ def run(scale: Scale, folder: Path) -> Scenario:
         notes=(
             (
                 "wall: seconds of the same batch, and its ratio to the peer's; peak MiB: how far memory rose above what was held before the first batch; "
-                f"files: the same in decoded files of the table, of {change_tables.touched_bytes(load) / MIB:.1f} MiB each. Medians."
+                f"files: the same in decoded files of the table, of {change_tables.touched_bytes(load) / MIB:.1f} MiB each; of wide rows "
+                f"{change_tables.touched_bytes(_wide(scale)) / MIB:.1f} MiB. Medians."
+            ),
+            (
+                "needed MiB: the peak of another run, whose allocator keeps nothing of what is freed (glibc's, told so by its variables): what "
+                "was needed at one time. Aim: the batch and three files."
             ),
             "Aims: recent keys 0.25 of merge, scattered ones 1.0, merge-on-read 0.3; 0.2 of upsert.",
-            f"PyIceberg's upsert gets {scale.upsert_changes:,} changes, of which it deletes one part and upserts the other in one transaction.",
+            "PyIceberg's upsert gets the deletes of a batch as a delete and the others as an upsert, in one transaction.",
             (
                 "The peers compare sequences (deltalake) or do not (PyIceberg), and remember no deleted key; "
                 "safewrite reads back what it wrote, fingerprints it, and keeps tombstones. Equal speed is not equal work."
@@ -68,26 +82,45 @@ _SHARES = ", ".join(
 )
 
 
+def _wide(scale: Scale) -> Load:
+    """A table whose files are large in memory, so that they and not the libraries decide how much is taken."""
+    rows = scale.change_rows // scale.change_files * scale.wide_files
+    return Load(
+        rows=rows, files=scale.wide_files, changes=scale.changes, rounds=scale.change_rounds, keys=SCATTERED,
+        columns=scale.wide_columns,
+    )  # fmt: skip
+
+
 # --- a batch ----------------------------------------------------------------------------------------
 def _pair(load: Load, folder: Path, arms: tuple[str, ...], broken: list[str]) -> list[Line]:
     """The same batches by each of the arms, each in a copy of the same table."""
-    case = f"{load.keys}, {load.changes:,} changes"
-    took: dict[str, list[dict[str, float]]] = {}
+    beside = "" if MERGE in arms else ", beside upsert"
+    case = f"{load.keys}{' of wide rows' if load.columns else ''}, {load.changes:,} changes{beside}"
+    took, needed = dict[str, _Took](), dict[str, _Took]()
     with tempfile.TemporaryDirectory(dir=folder) as here:
         for arm in arms:
             place = Path(here) / arm.replace(" ", "-")
-            is_delta = arm in (*ON_DELTA, MERGE)
-            if is_delta:
-                change_tables.make_delta(load, place, vectors=arm == OURS_VECTORS)
-            else:
-                mode = "merge-on-read" if arm == OURS_MARKED else "copy-on-write"
-                change_tables.make_iceberg(load, place, mode)
-            config = {"arm": arm, "folder": str(place), "load": load.to_dict()}
-            took[arm] = child(module("changes_child"), config, timeout_s=LIMIT_S)["took"]
-            seen = (change_tables.read_delta if is_delta else change_tables.read_iceberg)(place)
-            broken += _differences(load, seen, f"{case}, {arm}")
-            shutil.rmtree(place)
-    return [_line(case, arm, took, load) for arm in arms]
+            took[arm] = _took(arm, load, place, broken)
+            if load.columns:
+                needed[arm] = _took(arm, load, place, broken, keeps=False)
+    return [_line(case, arm, took, load, needed.get(arm)) for arm in arms]
+
+
+def _took(arm: str, load: Load, place: Path, broken: list[str], *, keeps: bool = True) -> _Took:
+    """What the batches of one arm took, on a table made for it; ``keeps`` leaves the process its usual allocator."""
+    is_delta = arm in (*ON_DELTA, MERGE)
+    if is_delta:
+        change_tables.make_delta(load, place, vectors=arm == OURS_VECTORS)
+    else:
+        mode = "merge-on-read" if arm == OURS_MARKED else "copy-on-write"
+        change_tables.make_iceberg(load, place, mode)
+    config = {"arm": arm, "folder": str(place), "load": load.to_dict()}
+    variables = {} if keeps else _KEEPS_NOTHING
+    took: _Took = child(module("changes_child"), config, timeout_s=LIMIT_S, variables=variables)["took"]
+    seen = (change_tables.read_delta if is_delta else change_tables.read_iceberg)(place)
+    broken += _differences(load, seen, f"{load.keys}, {load.changes:,} changes, {arm}")
+    shutil.rmtree(place)
+    return took
 
 
 def _differences(load: Load, seen: Mapping[str, int], who: str) -> list[str]:
@@ -97,7 +130,7 @@ def _differences(load: Load, seen: Mapping[str, int], who: str) -> list[str]:
     return [] if seen == meant else [f"{who}: the table adds up to {dict(seen)}, and should to {meant}"]
 
 
-def _line(case: str, arm: str, took: Mapping[str, list[dict[str, float]]], load: Load) -> Line:
+def _line(case: str, arm: str, took: Mapping[str, _Took], load: Load, needed: _Took | None) -> Line:
     cpu = {name: tuple(one["cpu_s"] for one in found) for name, found in took.items()}
     wall = {name: [one["wall_s"] for one in found] for name, found in took.items()}
     peer = None if arm in _PEERS else next(name for name in _PEERS if name in took)
@@ -107,6 +140,10 @@ def _line(case: str, arm: str, took: Mapping[str, list[dict[str, float]]], load:
         "peak MiB": round(peak_bytes / MIB),
         "files": round(peak_bytes / change_tables.touched_bytes(load), 1),
     }
+    if needed is not None:
+        needed_bytes = statistics.median(one["peak_bytes"] for one in needed)
+        extra["needed MiB"] = round(needed_bytes / MIB)
+        extra["needed files"] = round(needed_bytes / change_tables.touched_bytes(load), 1)
     if peer is not None:
         extra["wall : peer"] = round(statistics.median(paired(wall[arm], wall[peer])), 2)
     return Line(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -92,12 +93,18 @@ class Lab:
         self._stack.close()
 
 
-def child(command: list[str], config: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+def child(
+    command: list[str],
+    config: dict[str, Any],
+    *,
+    timeout_s: float,
+    variables: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Run a measured process with its configuration as JSON on stdin; its last line of output is its answer."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         command, input=json.dumps(config), capture_output=True, text=True, timeout=timeout_s, check=False,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, **(variables or {})},
     )  # fmt: skip
     if done.returncode != 0 or not done.stdout.strip():
         raise ChildError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")

@@ -35,9 +35,10 @@ class Scale:
     change_rows: int = 5_000_000
     change_files: int = 50
     changes: int = 10_000
-    upsert_changes: int = 1_000
-    """PyIceberg's upsert builds a condition of as many values, so it gets fewer of them."""
     change_rounds: int = 3
+    wide_files: int = 12
+    """Files of a table of wide rows, as many rows in each as in the files of the other."""
+    wide_columns: int = 24
     change_writers: tuple[int, ...] = (8, 16)
     change_window_s: float = 20.0
     curve_writers: tuple[int, ...] = (1, 4, 16, 64)
@@ -74,6 +75,7 @@ QUICK = Scale(
     function_each=False,
     change_rows=1_000_000,
     change_files=20,
+    wide_files=6,
     change_rounds=2,
     change_writers=(8,),
     change_window_s=12.0,
@@ -106,8 +108,8 @@ TINY = Scale(
     function_rounds=1,
     change_rows=2_000,
     change_files=4,
+    wide_files=2,
     changes=50,
-    upsert_changes=20,
     change_rounds=2,
     change_writers=(2,),
     change_window_s=0.5,

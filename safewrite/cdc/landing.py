@@ -41,6 +41,8 @@ log = logging.getLogger("safewrite")
 
 SOURCE_TIME = "source-time"
 """The position of a table that says how far it is by the clock of its source, in milliseconds."""
+LAST_EPOCH = "epoch"
+"""The position of a table that says which epoch its last changes were of, if it is not the first."""
 
 
 @dataclass
@@ -110,6 +112,7 @@ class Landing:
         found = self.lake.find(table)
         positions = {} if found is None else found.positions()
         self._refuse_made_anew(table, positions, done)
+        self._refuse_set_back(table, positions)
         ends = {
             (where.topic, where.number): positions.get(where.name(self.config.job), 0)
             for where in batch.ranges
@@ -217,6 +220,17 @@ class Landing:
                 kind=sw.Kind.TABLE_REPLACED,
             )
 
+    def _refuse_set_back(self, table: Table, positions: dict[str, int]) -> None:
+        """Changes of an epoch before would be older than all that the table has of later ones."""
+        last = positions.get(f"{self.config.job}/{LAST_EPOCH}", 0)
+        if table.epoch < last:
+            raise sw.InvalidInputError(
+                f"The configuration says epoch {table.epoch} of {table.name}, and the job landed changes of epoch {last} there: new ones "
+                "would be older than all of those, and the table would pass over them. Nothing of the batch was committed. Was the "
+                f"configuration set back, or does another version of it run elsewhere? Set epoch to {last}, or higher if the source "
+                "counts anew."
+            )
+
     def _counts_before(self, share: Share, batch: Batch) -> Mapping[str, int] | None:
         """What became of the same share of the same offsets, where an attempt before committed it."""
         assert share.found is not None
@@ -298,6 +312,9 @@ class Landing:
         known = share.positions.get(name)
         if newest is not None and newest > (known or 0):
             moved[name] = (known, newest)
+        name = f"{self.config.job}/{LAST_EPOCH}"
+        if table.epoch > share.positions.get(name, 0):
+            moved[name] = (share.positions.get(name), table.epoch)
         # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
         # those of a source that was set back.
         again = known is not None and newest is not None and newest <= known

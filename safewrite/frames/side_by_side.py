@@ -7,6 +7,7 @@ what asks nobody may run here: requests are effects, performed one after another
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -20,6 +21,8 @@ FILES_AT_ONCE = max(2, min(4, os.cpu_count() or 1))
 """Files that are worked on at a time; two at least, for one may wait for its upload."""
 BYTES_AT_ONCE = 32 * 2**20
 """Files that are larger than this together are worked on one by one."""
+GIVEN_BACK_BYTES = 8 * 2**20
+"""Memory is given back after files of so many bytes."""
 
 
 @lru_cache(maxsize=1)
@@ -48,16 +51,29 @@ class Begun(Generic[T]):
             future.cancel()
 
 
-def given_back(call: Callable[[], T]) -> T:
-    """The result of a call that takes much memory for a while; Arrow gives back to the system what it does not need any more.
+class _Worked(threading.local):
+    """What a thread has worked on since memory was given back."""
+
+    size_bytes = 0
+
+
+_worked = _Worked()
+
+
+def given_back(call: Callable[[], T], size_bytes: int) -> T:
+    """The result of a call on a file of so many bytes; from time to time Arrow gives back to the system what it does not need.
 
     Arrow's allocator keeps freed memory for each thread, and gives back that of the thread that asks: the memory
-    of two files for each thread of the pool, for as long as the process lives.
+    of two files for each thread of the pool, for as long as the process lives.  After each small file that took a quarter
+    of the time that the file took.
     """
     try:
         return call()
     finally:
-        pa.default_memory_pool().release_unused()
+        _worked.size_bytes += size_bytes
+        if _worked.size_bytes >= GIVEN_BACK_BYTES:
+            _worked.size_bytes = 0
+            pa.default_memory_pool().release_unused()
 
 
 class Handed(Generic[T]):

@@ -68,16 +68,32 @@ def land(
     """Land what ``state`` does not know, and note it there; ``again``: also what was removed from bronze.
 
     Raises:
-        InvalidInputError: a file cannot be read, or has other columns; too many records are bad.
+        InvalidInputError: a file cannot be read, or has other columns; too many records are bad; bronze has a later epoch.
         ReplayMismatchError: a file was written again with other content.
         BronzeGapError: rows of a file that bronze knows were removed from it.
         SafewriteError: as ``append_many``; what was landed before stays, and is not landed again.
     """
     landed = Landed(again=again)
-    news = (source for source in sources if not state.knows(source.raw, is_load=source.is_load))
-    for group in _groups(news):
+    news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
+    _check_epoch(job, state, news, again=again)
+    for group in _groups(iter(news)):
         _land_group(job, state, group, mixed, landed)
     return landed
+
+
+def _check_epoch(job: TableJob, state: State, news: Sequence[SourceFile], *, again: bool) -> None:
+    """Refuse what would be older than all rows of a later task; ``again``: but for files that bronze had."""
+    config = job.config
+    if config.epoch >= state.epoch:
+        return
+    new = [one for one in news if not (again and job.bronze.resolve(short_key(one.path)))]
+    if new:
+        raise InvalidInputError(
+            f"The configuration of {job.name} says epoch {config.epoch}, and bronze has files of epoch {state.epoch}: the rows of "
+            f"{new[0].path}{f' and {len(new) - 1} more' if len(new) > 1 else ''} would be older than all of those, and silver would "
+            "pass over them. Nothing of these files was landed. Was the configuration set back, or is another version of it "
+            f"running elsewhere? Set epoch to {state.epoch}, or higher if the task was started again."
+        )
 
 
 def _groups(sources: Iterator[SourceFile]) -> Iterator[list[SourceFile]]:

@@ -32,13 +32,17 @@ class State:
     """What is known of one table.
 
     ``files`` has each path, and for each content that it had its tag.  ``heads`` marks the states of bronze and silver
-    that were last seen with nothing left to do.
+    that were last seen with nothing left to do.  ``epoch`` is the highest of which something was landed.
     """
 
     bronze_id: str = ""
     bronze_head: int = -1
     files: dict[str, dict[str, KnownFile]] = field(default_factory=dict)
     heads: dict[str, Any] = field(default_factory=dict)
+    epoch: int = 1
+
+    def __post_init__(self) -> None:
+        self.epoch = max([self.epoch, *(one.epoch for tags in self.files.values() for one in tags.values())])
 
     def knows(self, file: RawFile, *, is_load: bool = False) -> bool:
         """Whether a file is there as it is now listed; one of a full load that was written again since may be of another load."""
@@ -54,6 +58,7 @@ class State:
 
     def note(self, path: str, tag: str, known: KnownFile) -> None:
         self.files.setdefault(path, {})[tag] = known
+        self.epoch = max(self.epoch, known.epoch)
 
     def forget_all_but(self, paths: set[str]) -> None:
         """Files that were taken away are of no use: were they to come again, bronze would know them."""

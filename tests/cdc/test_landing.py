@@ -328,3 +328,20 @@ def test_an_epoch_of_the_source_knows_no_snapshot_of_the_one_before(job: Job) ->
         )
     )
     assert job.rows("a")[0]["name"] == "second"
+
+
+def test_a_configuration_of_an_earlier_epoch_lands_nothing(job: Job) -> None:
+    """It was set back, or runs elsewhere still: a new key would land below the rows that its epoch's end takes away."""
+    job.land(change("c", "a", 1, {"id": 1}, lsn=9, offset=0))
+    later = [{"table": "a", "epoch": 2}]
+    Job(job.folder, later, job.form).land(change("c", "a", 2, {"id": 2}, lsn=1, offset=1), number=1)
+    with pytest.raises(
+        sw.InvalidInputError, match=r"says epoch 0 of db.a, and the job landed changes of epoch 2"
+    ):
+        job.land(change("c", "a", 3, {"id": 3}, lsn=10, offset=2), number=2)
+    assert set(job.rows("a")) == {1, 2}
+    job.tables = later
+    job.land(change("c", "a", 3, {"id": 3}, lsn=2, offset=2), number=2)
+    job.land(change("u", "a", 3, {"id": 3}, lsn=3, offset=3), number=3)
+    assert set(job.rows("a")) == {1, 2, 3}
+    assert not job.verdict().faults

@@ -245,3 +245,28 @@ def test_a_new_epoch_needs_a_word_of_its_own(job: Shop) -> None:
     job.config["tables"]["shop.orders"] |= {"epoch": 3, "reload": {"2": "keep"}}
     with pytest.raises(sw.InvalidInputError, match="reload: from epoch 2 on say"):
         Pipeline(job.config)
+
+
+@pytest.mark.parametrize("between", [nothing, forget])
+def test_a_configuration_of_an_earlier_task_lands_nothing(job: Shop, between: Callable[[Shop], None]) -> None:
+    """It was set back, or runs elsewhere still: what it lands is older than all, and silver passes over it."""
+    load(job, 1, "1,1.00\n", day=0)
+    job.run()
+    new_task(job)
+    load(job, 1, "1,5.00\n", day=1)
+    job.run()
+    shutil.rmtree(job.folder / "raw/shop")
+    job.put("shop/orders/20261105-000000001.csv", HEAD + "U,1,7.00,9\n")
+    between(job)
+    now, before = dict(job.config["tables"]["shop.orders"]), {"epoch": 1, "reload": None}
+    job.config["tables"]["shop.orders"] |= before
+    for run in (job.run, lambda: Pipeline(job.config).replay(["shop.orders"])):
+        (table,) = run().tables
+        assert "says epoch 1, and bronze has files of epoch 2" in str(table.error)
+        assert "20261105-000000001.csv would be older" in str(table.error)
+    assert (job.silver(), table.landed.rows) == ({1: "5.00"}, 0)
+    job.config["tables"]["shop.orders"] = now
+    assert job.run().ok
+    assert (job.silver(), flaws(job)) == ({1: "7.00"}, [])
+    job.config["tables"]["shop.orders"] |= before
+    assert job.run().ok  # nothing is new

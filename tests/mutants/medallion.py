@@ -97,6 +97,14 @@ MEDALLION_MUTANTS = (
         "test_a_new_task_loads_a_file_that_is_as_it_was",
     ),
     Mutant(
+        "medallion-epoch-set-back",
+        "the refusal of new files under an epoch before that of files in bronze",
+        "medallion/landing.py",
+        (("    if config.epoch >= state.epoch:\n", "    if True:\n"),),
+        RESTARTS,
+        "test_a_configuration_of_an_earlier_task_lands_nothing",
+    ),
+    Mutant(
         "medallion-touched",
         "the note in bronze of a file that was written again as it was",
         "medallion/landing.py",

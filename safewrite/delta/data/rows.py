@@ -118,11 +118,8 @@ def matching(rows: Prepared, constants: Mapping[str, Any], predicate: Predicate,
 
 def without(rows: Prepared, flags: Flags) -> pa.Table:
     """The rows that are not flagged."""
-    kept, at = [rows.schema.empty_table()], 0
-    for piece in rows.tables():
-        kept.append(piece.filter(pa.array(~flags[at : at + piece.num_rows])))
-        at += piece.num_rows
-    return pa.concat_tables(kept)
+    whole = pa.concat_tables([rows.schema.empty_table(), *rows.tables()])
+    return filtered(whole.columns, whole.schema, ~flags)
 
 
 def damaged(path: str, why: str) -> StorageError:

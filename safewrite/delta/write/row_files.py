@@ -146,6 +146,7 @@ class RowFilesTransaction(OverwriteTransaction):
                     partial(
                         given_back,
                         partial(self._without, live[key], key, touched, Handed(body), self._rests + number),
+                        size_of(live[key]),
                     )
                     for number, (key, body) in enumerate(zip(some, bodies, strict=True))
                 ]

@@ -11,9 +11,11 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.changes.touched import filtered
 from safewrite.errors import UnsupportedTableError
 from safewrite.frames import prepare
 from safewrite.frames.predicate import Predicate, truths
@@ -154,7 +156,8 @@ class ReplacePlan(AppendPlan):
         if left == 0:
             return _RewrittenFile(True, rows.rows)
         refuse_misread(task, schema)
-        rest = pa.concat_tables(list(rows.tables())).filter(stays)
+        whole = pa.concat_tables(list(rows.tables()))
+        rest = filtered(whole.columns, whole.schema, np.asarray(stays))
         staging = Staging(self.limits)
         yield from staging.upload(self.encoded(rest, head, schema, len(self._rests)))
         yield from staging.complete(())

@@ -243,6 +243,7 @@ class RowFilesPlan(ReplacePlan):
                             self._encoder(head, schema),
                             partial(refuse_misread, tasks[file], schema),
                         ),
+                        _size(tasks[file]),
                     )
                     for file in some
                 ]
