@@ -21,9 +21,12 @@ from safewrite.changes.carry import COLUMN
 from safewrite.changes.decide import Batch, Op
 from safewrite.changes.memory import Memory
 from safewrite.changes.touched import Touched, filtered
+from safewrite.delta.data.rows import read_rows
+from safewrite.delta.write import overwrite as delta_overwrite
 from safewrite.frames import side_by_side
 from safewrite.frames.parquet import ParquetDraft
 from safewrite.frames.side_by_side import Begun, Handed, all_of, given_back, windows
+from safewrite.iceberg.write import overwrite as iceberg_overwrite
 from safewrite.iceberg.write import row_files
 from safewrite.protocol.effects import Failed, Get
 from safewrite.testing.changes import Change, Oracle, RefusedError
@@ -129,6 +132,29 @@ def test_other_columns_are_read_of_files_that_are_rewritten_only(kind: str, tmp_
         ]
         assert len(gets) == len(set(gets)) + 1
     assert lake.rows()[3, "x"] == "new"
+
+
+@pytest.mark.parametrize("verb", ["delete", "overwrite"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_condition_reads_other_columns_of_files_that_are_rewritten_only(
+    kind: str, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = many(kind, tmp_path)
+    table = lake.open()
+    told = table.world = Told(table.world)
+    looked: list[Any] = []
+    where = "value = 'old xx' OR (a = 2 AND value = 'old y')"  # statistics leave none of the files out
+    monkeypatch.setattr(delta_overwrite, "read_rows", lambda *of: looked.append(of[3]) or read_rows(*of))
+    monkeypatch.setattr(iceberg_overwrite, "WHOLE_BYTES", -1)
+    if verb == "delete":
+        assert table.delete(where).removed_rows == 1
+    else:
+        table.overwrite(pa.Table.from_pylist([], SCHEMA), where=where)
+    looked += [effect.columns for step, effect in told.effects if step.startswith("replace.read_rows")]
+    assert [None if names is None else sorted(names) for names in looked].count(["a", "value"]) == FILES
+    assert looked.count(None) == 1
+    assert len(looked) == FILES + 1
+    assert set(lake.rows()) == {(number, b) for number in range(FILES) for b in "xyz"} - {(2, "y")}
 
 
 @pytest.mark.long

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,15 +94,25 @@ class Crowd:
             try:
                 self._work(worker)
                 code = 0
+            except BaseException:  # noqa: BLE001 - the parent sees only the code
+                traceback.print_exc()
             finally:
                 os._exit(code)
         return child
 
     def _work(self, worker: int) -> None:
-        table = self.place.open()
+        table = _opened(self.place)
         with (self.folder / f"{worker}.jsonl").open("w") as history:
             for number in range(worker * MOVED, worker * MOVED + self.appends):
                 history.write(json.dumps([number, _outcome(table, number)]) + "\n")
+
+
+def _opened(place: Place) -> IcebergTable:
+    """The table, where answers to opening it may be lost, too: nothing was written, as the error says."""
+    for _ in range(9):
+        with suppress(sw.StorageError):
+            return place.open()
+    return place.open()
 
 
 def _outcome(table: IcebergTable, number: int) -> str:

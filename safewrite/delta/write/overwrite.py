@@ -227,8 +227,8 @@ class OverwriteTransaction(Transaction):
         state = self.state
         assert state is not None
         body, gone, marks = (yield from self.body_of(add)), self.vectors.of(add), marks_rows(state)
-        names = sorted(columns(self.predicate) & {*state.schema.names}) if marks else None
-        rows, footer = read_rows(body, add, state, names, gone)
+        names = sorted(columns(self.predicate) & {*state.schema.names})
+        rows, _ = read_rows(body, add, state, names, gone)
         goes = matching(rows, self.constants(add), self.predicate, self._schema_after())
         if not goes.any():
             return Verdict.KEEP, ()
@@ -241,7 +241,7 @@ class OverwriteTransaction(Transaction):
             if vector is not None:
                 wider[key] = vector
                 return Verdict.MARK, ()
-            rows, footer = read_rows(body, add, state, None, gone)
+        rows, footer = read_rows(body, add, state, None, gone)
         kept = without(rows, goes)
         check_calendar(footer, kept, unquote(add["path"]))
         return Verdict.REWRITE, self.remainder(add, prepare(kept, rows.schema, named=False), number)

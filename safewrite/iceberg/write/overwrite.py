@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from safewrite.changes.touched import filtered
 from safewrite.errors import UnsupportedTableError
-from safewrite.frames import prepare
-from safewrite.frames.predicate import Predicate, truths
+from safewrite.frames import Prepared, prepare
+from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.replace_where import EVERYTHING, digest
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.data.manifests import entry, manifest_of
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Operation
+
+WHOLE_BYTES = 2**20
+"""Files up to this size are read whole at once: their other columns cost less than another request."""
 
 
 @dataclass(frozen=True)
@@ -141,27 +144,48 @@ class ReplacePlan(AppendPlan):
         if pruning.must_match(task.file):
             # A file with delete files has fewer live rows than its count says.
             return _RewrittenFile(True, None if task.delete_files else task.file.record_count)
-        effect = ReadRows(head, task, name="replace.read_rows")
-        outcome = yield from ask(effect, self.limits)
-        if not isinstance(outcome, Ok):
-            raise unplanned(effect, outcome)
-        rows = prepare(outcome.value, schema, named=False)
-        goes = pa.chunked_array(
-            [c for t in rows.tables() for c in truths(self.predicate, t).chunks], pa.bool_()
-        )
-        stays = pc.invert(pc.fill_null(goes, False))
+        looked_at = self._looked_at(task, schema)
+        rows = yield from self._read(head, task, schema, looked_at)
+        stays = self._stays(rows)
         left = int(pc.sum(stays).as_py() or 0)
         if left == rows.rows:
             return _RewrittenFile(False, 0)
         if left == 0:
             return _RewrittenFile(True, rows.rows)
         refuse_misread(task, schema)
+        if looked_at is not None:
+            rows = yield from self._read(head, task, schema, None)
+            stays = self._stays(rows)
         whole = pa.concat_tables(list(rows.tables()))
         rest = filtered(whole.columns, whole.schema, np.asarray(stays))
         staging = Staging(self.limits)
         yield from staging.upload(self.encoded(rest, head, schema, len(self._rests)))
         yield from staging.complete(())
         return _RewrittenFile(True, rows.rows - left, tuple(staging.data_files), left)
+
+    def _looked_at(self, task: FileScanTask, schema: pa.Schema) -> tuple[str, ...] | None:
+        """The columns to look at before the others are read; None: all at once, which takes one request."""
+        named = columns(self.predicate)
+        if not named or not named < {*schema.names} or task.file.file_size_in_bytes <= WHOLE_BYTES:
+            return None
+        return tuple(name for name in schema.names if name in named)
+
+    def _read(
+        self, head: TableVersion, task: FileScanTask, schema: pa.Schema, names: tuple[str, ...] | None
+    ) -> Generator[Effect, Outcome, Prepared]:
+        effect = ReadRows(head, task, names, name="replace.read_rows")
+        outcome = yield from ask(effect, self.limits)
+        if not isinstance(outcome, Ok):
+            raise unplanned(effect, outcome)
+        wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
+        return prepare(outcome.value, wanted, named=False)
+
+    def _stays(self, rows: Prepared) -> pa.ChunkedArray:
+        """Which rows the condition leaves: those for which it is not TRUE."""
+        goes = pa.chunked_array(
+            [chunk for table in rows.tables() for chunk in truths(self.predicate, table).chunks], pa.bool_()
+        )
+        return pc.invert(pc.fill_null(goes, False))
 
     def encoded(self, rest: pa.Table, head: TableVersion, schema: pa.Schema, number: int) -> Iterable[Any]:
         """Files of rows that the plan itself writes; ``number`` makes their names unique."""

@@ -18,7 +18,7 @@ from safewrite.changes.positions import Flags, Numbers
 from safewrite.changes.touched import Touched, filtered
 from safewrite.frames.side_by_side import Begun, given_back, windows
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.overwrite import ReplacePlan, refuse_misread
+from safewrite.iceberg.write.overwrite import WHOLE_BYTES, ReplacePlan, refuse_misread
 from safewrite.iceberg.write.reading import fetched, rows_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from safewrite.iceberg.data.datafiles import StagedFile
 
-WHOLE_BYTES = 2**20
-"""Files up to this size are read whole at once: their other columns cost less than another request."""
 _LOOKED_AT_ONCE, _MARKED_AT_ONCE = 8, 64
 _LOOKED_BYTES = 8 * 2**20
 """Files are looked through together up to so many bytes; whole ones are some five times as large in memory."""
