@@ -15,6 +15,7 @@ from safewrite.medallion.job import TableJob, quarantine_rows, short_key
 from safewrite.medallion.layout import SourceFile
 from safewrite.medallion.lineage import BronzeGapError
 from safewrite.medallion.mixed import MixedFiles
+from safewrite.medallion.ordering import check_epoch, check_order, note_order, order_of
 from safewrite.medallion.putting_back import (
     TAGGED,
     contents_ever,
@@ -68,32 +69,18 @@ def land(
     """Land what ``state`` does not know, and note it there; ``again``: also what was removed from bronze.
 
     Raises:
-        InvalidInputError: a file cannot be read, or has other columns; too many records are bad; bronze has a later epoch.
+        InvalidInputError: a file cannot be read, or has other columns; too many records are bad; its changes would be older than
+            what bronze has, by their epoch or their order.
         ReplayMismatchError: a file was written again with other content.
         BronzeGapError: rows of a file that bronze knows were removed from it.
         SafewriteError: as ``append_many``; what was landed before stays, and is not landed again.
     """
     landed = Landed(again=again)
     news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
-    _check_epoch(job, state, news, again=again)
+    check_epoch(job, state, news, again=again)
     for group in _groups(iter(news)):
         _land_group(job, state, group, mixed, landed)
     return landed
-
-
-def _check_epoch(job: TableJob, state: State, news: Sequence[SourceFile], *, again: bool) -> None:
-    """Refuse what would be older than all rows of a later task; ``again``: but for files that bronze had."""
-    config = job.config
-    if config.epoch >= state.epoch:
-        return
-    new = [one for one in news if not (again and job.bronze.resolve(short_key(one.path)))]
-    if new:
-        raise InvalidInputError(
-            f"The configuration of {job.name} says epoch {config.epoch}, and bronze has files of epoch {state.epoch}: the rows of "
-            f"{new[0].path}{f' and {len(new) - 1} more' if len(new) > 1 else ''} would be older than all of those, and silver would "
-            "pass over them. Nothing of these files was landed. Was the configuration set back, or is another version of it "
-            f"running elsewhere? Set epoch to {state.epoch}, or higher if the task was started again."
-        )
 
 
 def _groups(sources: Iterator[SourceFile]) -> Iterator[list[SourceFile]]:
@@ -117,6 +104,7 @@ def _land_group(
         rows = _read(job, state, source, mixed, landed)
         if rows is not None:
             ready.append(rows)
+    check_order(job, state, ready)
     _check_share(job, ready)
     _quarantine(job, ready)
     members = [one for one in ready if one.rows.num_rows or not one.source.is_mixed]
@@ -180,6 +168,7 @@ def _note(job: TableJob, state: State, one: BronzeRows, landed: Landed) -> None:
     rows, quarantined = one.rows.num_rows, len(one.bad)
     raw = one.source.raw
     state.note(raw.path, one.tag, KnownFile(raw.mark, rows, quarantined, job.config.epoch, raw.changed_ms))
+    note_order(job, state, one)
     landed.add(rows, quarantined)
 
 
@@ -372,6 +361,9 @@ def _count(state: State, rows: pa.Table, what: str, *, only_known: bool = False)
         if ends:
             seen_ms = max(known.changed_ms, loaded_ms(one["_seq_max"]))
             known = replace(known, epoch=one["_epoch_max"], changed_ms=seen_ms)
+            order = order_of(path, one["_seq_max"])
+            if order is not None:
+                state.note_order(known.epoch, order)
         state.note(path, tag, known)
 
 

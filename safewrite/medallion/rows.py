@@ -23,6 +23,8 @@ _LOADED = "L"
 _SEQ = pa.decimal128(38, 0)
 _BELOW_ALL = pa.scalar(10**36, pa.decimal128(37, 0))
 """Rows of a full load count up from minus this, and so are older than every change."""
+LINE_DIGITS = 14
+"""Of the sequence of a change that is ordered by its file: above them is the number of the file."""
 _PER_MS = 10**19
 """What a millisecond is worth in the sequence of a full load: below it are the file's number and the line."""
 
@@ -233,7 +235,7 @@ def _sequence(source: SourceFile, records: Records, table: TableConfig, faults: 
         rank = _joined(head, lines, 9).cast(pa.decimal128(36, 0))
         return pa.chunked_array([pc.subtract(rank, _BELOW_ALL).cast(_SEQ)])
     if table.files.change_seq is None:
-        return pa.chunked_array([_joined(f"{source.number:018d}", lines, 14).cast(_SEQ)])
+        return pa.chunked_array([_joined(f"{source.number:018d}", lines, LINE_DIGITS).cast(_SEQ)])
     raw = records.rows.column(table.files.change_seq)
     values, bad = read(raw if records.texts else raw.cast(pa.string()), _SEQ, texts=records.texts)
     negative = _mask(pc.fill_null(pc.less(values, pa.scalar(0, _SEQ)), True))

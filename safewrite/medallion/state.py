@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from safewrite.medallion.contents import Content, Contents
 from safewrite.medallion.storage import RawFile, Storage
@@ -27,12 +27,21 @@ class KnownFile:
     changed_ms: int = 0
 
 
+class Order(NamedTuple):
+    """What orders the changes of an epoch, and up to where those go that were landed."""
+
+    by: str
+    highest: str
+    """A whole number; JSON has none of 35 digits that every reader reads."""
+
+
 @dataclass
 class State:
     """What is known of one table.
 
     ``files`` has each path, and for each content that it had its tag.  ``heads`` marks the states of bronze and silver
-    that were last seen with nothing left to do.  ``epoch`` is the highest of which something was landed.
+    that were last seen with nothing left to do.  ``epoch`` is the highest of which something was landed, and ``orders`` says
+    of each epoch how its changes are ordered.
     """
 
     bronze_id: str = ""
@@ -40,8 +49,10 @@ class State:
     files: dict[str, dict[str, KnownFile]] = field(default_factory=dict)
     heads: dict[str, Any] = field(default_factory=dict)
     epoch: int = 1
+    orders: dict[str, Order] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.orders = {epoch: Order(*order) for epoch, order in self.orders.items()}
         self.epoch = max([self.epoch, *(one.epoch for tags in self.files.values() for one in tags.values())])
 
     def knows(self, file: RawFile, *, is_load: bool = False) -> bool:
@@ -59,6 +70,12 @@ class State:
     def note(self, path: str, tag: str, known: KnownFile) -> None:
         self.files.setdefault(path, {})[tag] = known
         self.epoch = max(self.epoch, known.epoch)
+
+    def note_order(self, epoch: int, order: Order) -> None:
+        """Of an epoch the highest changes count."""
+        known = self.orders.get(str(epoch))
+        if known is None or int(known.highest) < int(order.highest):
+            self.orders[str(epoch)] = order
 
     def forget_all_but(self, paths: set[str]) -> None:
         """Files that were taken away are of no use: were they to come again, bronze would know them."""

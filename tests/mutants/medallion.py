@@ -13,6 +13,7 @@ EVOLUTION = alone("medallion/test_evolution.py")
 TYPES = alone("medallion/test_types.py")
 LAYOUT = alone("medallion/test_layout.py")
 RESTARTS = alone("medallion/test_restarts.py")
+ORDERING = alone("medallion/test_ordering.py")
 CHECK = alone("changes/test_check.py")
 DELTA_GAP = "test_a_gap_of_a_delta_bronze_is_refused_and_replay_mends_it"
 ICEBERG_GAP = "test_a_gap_of_an_iceberg_bronze_is_refused_and_replay_mends_it"
@@ -99,10 +100,26 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-epoch-set-back",
         "the refusal of new files under an epoch before that of files in bronze",
-        "medallion/landing.py",
+        "medallion/ordering.py",
         (("    if config.epoch >= state.epoch:\n", "    if True:\n"),),
         RESTARTS,
         "test_a_configuration_of_an_earlier_task_lands_nothing",
+    ),
+    Mutant(
+        "medallion-other-order",
+        "the refusal of changes that another order puts below those before",
+        "medallion/ordering.py",
+        (("    if known is None or known.by == by:\n", "    if True:\n"),),
+        ORDERING,
+        "test_without_the_sequence_that_changes_had_they_are_refused",
+    ),
+    Mutant(
+        "medallion-order-anew",
+        "the order of changes, read anew from bronze",
+        "medallion/landing.py",
+        (("            if order is not None:\n", "            if False:\n"),),
+        ORDERING,
+        "test_without_the_sequence_that_changes_had_they_are_refused",
     ),
     Mutant(
         "medallion-touched",

@@ -1,0 +1,80 @@
+"""Refuses files whose changes would be older than what a table has: of an earlier task's epoch, or in another order.
+
+Silver would pass over them as late, and nothing would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pyarrow.compute as pc
+
+from safewrite.errors import InvalidInputError
+from safewrite.medallion.declared import stamp_number
+from safewrite.medallion.job import TableJob, short_key
+from safewrite.medallion.layout import SourceFile
+from safewrite.medallion.rows import LINE_DIGITS, BronzeRows
+from safewrite.medallion.state import Order, State
+
+BY_COLUMN, BY_FILE = "files.change_seq", "the names of their files"
+
+
+def check_epoch(job: TableJob, state: State, news: Sequence[SourceFile], *, again: bool) -> None:
+    """Refuse what would be older than all rows of a later task; ``again``: but for files that bronze had.
+
+    Raises:
+        InvalidInputError: files are new, and bronze has some of a later epoch.
+    """
+    config = job.config
+    if config.epoch >= state.epoch:
+        return
+    new = [one for one in news if not (again and job.bronze.resolve(short_key(one.path)))]
+    if new:
+        raise InvalidInputError(
+            f"The configuration of {job.name} says epoch {config.epoch}, and bronze has files of epoch {state.epoch}: the rows of "
+            f"{new[0].path}{f' and {len(new) - 1} more' if len(new) > 1 else ''} would be older than all of those, and silver would "
+            "pass over them. Nothing of these files was landed. Was the configuration set back, or is another version of it "
+            f"running elsewhere? Set epoch to {state.epoch}, or higher if the task was started again."
+        )
+
+
+def check_order(job: TableJob, state: State, files: Sequence[BronzeRows]) -> None:
+    """Refuse changes that are ordered otherwise than those before, and come below them.
+
+    Raises:
+        InvalidInputError: ``files.change_seq`` was given or left out within an epoch.
+    """
+    config = job.config
+    known, by = state.orders.get(str(config.epoch)), _by(job)
+    if known is None or known.by == by:
+        return
+    for one in files:
+        lowest = None if one.source.is_load else pc.min(one.rows["_seq"]).as_py()
+        if lowest is not None and lowest <= int(known.highest):
+            raise InvalidInputError(
+                f"Changes of {job.name} were ordered by {known.by}, up to {known.highest}, and now come ordered by {by}: those of "
+                f"{one.source.path} would be older, and silver would pass over them. Nothing of this file was landed, nor of those "
+                f"that came with it. Order them by {known.by} as before, or raise epoch, from which on the order counts anew."
+            )
+
+
+def note_order(job: TableJob, state: State, one: BronzeRows) -> None:
+    """Remember how the changes of a landed file are ordered, and up to where they go."""
+    if not one.source.is_load and one.rows.num_rows:
+        state.note_order(job.config.epoch, Order(_by(job), str(pc.max(one.rows["_seq"]).as_py())))
+
+
+def order_of(path: str, highest: Decimal) -> Order | None:
+    """How the changes of a file in bronze are ordered; None for a full load, whose rows are below all changes."""
+    if highest < 0:
+        return None
+    try:
+        by_file = int(highest) // 10**LINE_DIGITS == stamp_number(path.rpartition("/")[2].partition(".")[0])
+    except ValueError:
+        by_file = False
+    return Order(BY_FILE if by_file else BY_COLUMN, str(highest))
+
+
+def _by(job: TableJob) -> str:
+    return BY_FILE if job.config.files.change_seq is None else BY_COLUMN

@@ -1,0 +1,79 @@
+"""Changes that are ordered otherwise than those before them: silver would pass over them as late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.medallion.test_jobs import HEAD, Shop
+from tests.medallion.test_restarts import flaws, forget, load, nothing
+
+OF_DMS = "20261101000000001000000000000000001"
+FILE = {number: f"shop/orders/2026110{number}-000000001.csv" for number in range(1, 6)}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Shop:
+    made = Shop(tmp_path)
+    load(made, 1, "1,1.00\n2,2.00\n", day=0)
+    return made
+
+
+def order_by(job: Shop, column: str | None) -> None:
+    job.config["defaults"]["files"] |= {"change_seq": column}
+
+
+@pytest.mark.parametrize("between", [nothing, forget])
+def test_without_the_sequence_that_changes_had_they_are_refused(
+    job: Shop, between: Callable[[Shop], None]
+) -> None:
+    job.put(FILE[1], HEAD + f"U,1,1.10,{OF_DMS}\n")
+    job.run()
+    order_by(job, None)
+    job.put(FILE[2], "Op,id,price\nU,1,7.00\n")
+    between(job)
+    (run,) = job.run().tables
+    assert f"were ordered by files.change_seq, up to {OF_DMS}, and now come ordered by the names" in str(
+        run.error
+    )
+    assert (job.silver()[1], run.landed.rows) == ("1.10", 0)
+    job.config["tables"]["shop.orders"] |= {"epoch": 2, "reload": "keep"}
+    assert job.run().ok
+    assert (job.silver(), flaws(job)) == ({1: "7.00", 2: "2.00"}, [])
+    job.put(FILE[3], "Op,id,price\nU,1,8.00\n")
+    assert job.run().ok
+    assert job.silver()[1] == "8.00"
+
+
+@pytest.mark.parametrize("between", [nothing, forget])
+def test_a_sequence_below_the_order_of_before_is_refused_and_one_above_goes_on(
+    job: Shop, between: Callable[[Shop], None]
+) -> None:
+    order_by(job, None)
+    job.put(FILE[1], "Op,id,price\nU,1,1.10\n")
+    job.run()
+    order_by(job, "seq")
+    job.put(FILE[2], HEAD + "U,1,7.00,5\n")
+    between(job)
+    (run,) = job.run().tables
+    assert "were ordered by the names of their files" in str(run.error)
+    assert job.silver()[1] == "1.10"
+    (job.folder / "raw" / FILE[2]).unlink()
+    job.put(FILE[3], HEAD + f"U,1,8.00,{OF_DMS}\n")
+    between(job)
+    assert job.run().ok
+    job.put(FILE[4], HEAD + f"U,1,9.00,{OF_DMS[:-1]}2\nU,2,6.00,{OF_DMS[:-1]}0\n")  # late ones may come
+    between(job)
+    assert job.run().ok
+    assert (job.silver(), flaws(job)) == ({1: "9.00", 2: "6.00"}, [])
+
+
+def test_a_full_load_is_older_than_all_changes_however_these_are_ordered(job: Shop) -> None:
+    job.put(FILE[1], HEAD + f"U,1,1.10,{OF_DMS}\n")
+    job.run()
+    order_by(job, None)
+    load(job, 2, "1,3.00\n3,3.00\n", day=1)
+    assert job.run().ok
+    assert (job.silver(), flaws(job)) == ({1: "1.10", 2: "2.00", 3: "3.00"}, [])
