@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -259,6 +259,7 @@ class Config(BaseModel):
         )
         if below:
             raise ValueError(f"raw.location: {below[0]} lies below it, and would be taken for raw files")
+        self._check_within([path for of, path in addresses if of == "delta"])
         if self.raw.layout == "mixed":
             self._check_mixed()
         return self
@@ -272,6 +273,21 @@ class Config(BaseModel):
     def beside(self) -> tuple[str, ...]:
         """Columns of mixed files that only tell whose record it is."""
         return tuple(name for name in (self.raw.table_column, self.raw.schema_column) if name is not None)
+
+    def _check_within(self, tables: Sequence[str]) -> None:
+        """A VACUUM of a Delta table takes all files in its folder that the table does not have, but hidden ones."""
+        others = [*tables, self.state, *([self.raw.location] if self.landed else [])]
+        for table in tables:
+            folder = table.rstrip("/") + "/"
+            within = [
+                one
+                for one in others
+                if one.startswith(folder) and one[len(folder) :].strip("/")[:1] not in "_."
+            ]
+            if within:
+                raise ValueError(
+                    f"tables: {within[0]} lies in the folder of the Delta table {table}, whose VACUUM would delete it"
+                )
 
     def _check_mixed(self) -> None:
         first = next(iter(self.landed.values())).files.order or [REST]

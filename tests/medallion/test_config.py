@@ -66,6 +66,8 @@ WRONG: dict[str, tuple[list[str], Any, str]] = {
     "a catalog that nothing uses": (["catalog"], {"type": "sql"}, "catalog"),
     "Iceberg without a catalog": (["defaults", "format"], "iceberg", "catalog"),
     "one address for two tables": (["defaults", "silver"], "lake/bronze/{schema}/{table}", "address of two tables"),
+    "a table in the folder of another": (["defaults", "silver"], "lake/bronze/{schema}/{table}/silver", "whose VACUUM would delete it"),
+    "raw files in the folder of a table": (["defaults", "bronze"], "lake", "lies in the folder of the Delta table"),
     "mixed files with a header": (["raw"], MIXED, "order"),
     "a mixed folder for files by table": (["raw", "mixed_folder"], "cdc", "raw"),
     "a range with one end": (["defaults", "quality"], {"ranges": {"price": [1]}}, "quality.ranges.price"),
