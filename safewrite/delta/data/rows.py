@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
     from safewrite.delta.log.snapshot import Snapshot
+
+
+GROUP_BYTES = 2**21
+"""Columns are decoded together up to so many bytes of their pages."""
 
 
 def check_within(add: Action) -> None:
@@ -81,17 +85,44 @@ def read_rows(
 def columns_of(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
     """The columns that a file has of these: those that were added to the table later are missing, and read as NULL.
 
-    They are decoded one after another: together, what each needs for its pages would take more memory than the rows.
+    They are decoded a few after another: what each needs for its pages is held until all are done, and takes more memory
+    than the rows.
     """
-    there = [name for name in names if name in file.schema_arrow.names]
+    schema = file.schema_arrow  # made anew each time it is asked for
+    known = {*schema.names}
+    there = [name for name in names if name in known]
     if not there:
         return file.read([], use_threads=False)
-    columns = [file.read([name], use_threads=False).column(name) for name in there]
-    fields = [file.schema_arrow.field(name) for name in there]
+    columns: list[pa.ChunkedArray] = []
+    for some in _groups(file.metadata, there):
+        table = file.read(some, use_threads=False)
+        columns += [table.column(name) for name in some]
+        del table
+    fields = [schema.field(name) for name in there]
     types = [
         f.with_type(column.type) for f, column in zip(fields, columns, strict=True)
     ]  # INT96 in microseconds
     return pa.table(columns, schema=pa.schema(types))
+
+
+def _groups(footer: pq.FileMetaData, names: Sequence[str]) -> Iterator[list[str]]:
+    """Columns that are decoded together, by the size that those of the first row group have."""
+    sizes = dict.fromkeys(names, 0)
+    for number in range(footer.num_columns if footer.num_row_groups else 0):
+        leaf = footer.row_group(0).column(number)
+        name = leaf.path_in_schema
+        name = name if name in sizes else name.partition(".")[0]
+        if name in sizes:
+            sizes[name] += leaf.total_uncompressed_size * footer.num_row_groups
+    some: list[str] = []
+    left_bytes = GROUP_BYTES
+    for name, size in sizes.items():
+        if some and size > left_bytes:
+            yield some
+            some, left_bytes = [], GROUP_BYTES
+        some.append(name)
+        left_bytes -= size
+    yield some
 
 
 def live_rows(path: str, gone: BitMap64, count: int) -> Flags:

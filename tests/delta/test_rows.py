@@ -1,0 +1,58 @@
+"""Decoding the columns of a data file a few after another."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from safewrite.delta.data import rows
+from safewrite.delta.data.rows import columns_of
+
+ROWS = pa.table(
+    {
+        "id": [1, 2],
+        "a": pa.array([{"b": 1}, None]),
+        "a.b": ["x", None],
+        "l": [[1], []],
+        "a.": ["q", "w"],
+        "": ["e", "f"],
+        "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+        "at": pa.array([86_400, None], pa.timestamp("us")),
+    }
+)  # fmt: skip
+
+
+def stored(**how: Any) -> pq.ParquetFile:
+    sink = io.BytesIO()
+    pq.write_table(ROWS, sink, **how)
+    return pq.ParquetFile(sink, coerce_int96_timestamp_unit="us")
+
+
+@pytest.mark.parametrize("group_bytes", [0, 100, 2**20])
+@pytest.mark.parametrize("how", [{}, {"row_group_size": 1}, {"use_deprecated_int96_timestamps": True}])
+def test_columns_that_are_decoded_by_groups_are_those_of_the_file(
+    group_bytes: int, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "GROUP_BYTES", group_bytes)
+    file = stored(**how)
+    assert [
+        name for some in rows._groups(file.metadata, ROWS.column_names) for name in some
+    ] == ROWS.column_names
+    assert columns_of(file, ROWS.column_names).to_pylist() == ROWS.to_pylist()
+    assert columns_of(file, ROWS.column_names).schema.field("at").type == pa.timestamp("us")
+    some = ["late", "m", "a.b"]
+    assert columns_of(file, some).to_pylist() == ROWS.select(some[1:]).to_pylist()
+
+
+def test_a_file_without_any_of_the_columns_gives_none() -> None:
+    assert columns_of(stored(), ["late"]).column_names == []
+
+
+def test_a_file_without_rows_has_its_columns() -> None:
+    sink = io.BytesIO()
+    pq.write_table(ROWS.schema.empty_table(), sink)
+    assert columns_of(pq.ParquetFile(sink), ["a.b", "id"]).schema.names == ["a.b", "id"]
