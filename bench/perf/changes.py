@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from . import change_tables, change_writers
 from .change_tables import RECENT, SCATTERED, Load
 from .changes_child import MERGE, ON_DELTA, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, OURS_VECTORS, UPSERT
-from .figures import Line, Scenario, interleave, paired
+from .figures import Aim, Line, Scenario, at_least, at_most, interleave, paired
 from .lab import Lab, child, module
 from .scale import Scale
 
@@ -44,13 +44,15 @@ def run(scale: Scale, folder: Path) -> Scenario:
         lines += _pair(load, folder, (OURS_DELTA, OURS_VECTORS, OURS_ICEBERG, OURS_MARKED, MERGE), broken)
         lines += _pair(load, folder, (OURS_ICEBERG, OURS_MARKED, UPSERT), broken)
     lines += _pair(_wide(scale), folder, (OURS_DELTA, OURS_VECTORS, OURS_ICEBERG, OURS_MARKED, MERGE), broken)
+    lines += _contend(scale, folder, broken)
     return Scenario(
         name="changes",
         title="Changes by key",
         measures=f"CPU seconds of a batch (all threads), in a process of its own that has opened the table and written to it once: {_SHARES} of "
         f"a table of {scale.change_rows:,} rows in {scale.change_files} files of consecutive ids, on local disk. Recent keys are of the newest twentieth, "
         "scattered ones of all files. Ratios are of the same batch.",
-        lines=(*lines, *_contend(scale, folder, broken)),
+        lines=tuple(lines),
+        aims=tuple(_aims(lines, scale)),
         notes=(
             (
                 "wall: seconds of the same batch, and its ratio to the peer's; peak MiB: how far memory rose above what was held before the first batch; "
@@ -59,9 +61,8 @@ def run(scale: Scale, folder: Path) -> Scenario:
             ),
             (
                 "needed MiB: the peak of another run, whose allocator keeps nothing of what is freed (glibc's, told so by its variables): what "
-                "was needed at one time. Aim: the batch and three files."
+                "was needed at one time."
             ),
-            "Aims: recent keys 0.25 of merge, scattered ones 1.0, merge-on-read 0.3; 0.2 of upsert.",
             "PyIceberg's upsert gets the deletes of a batch as a delete and the others as an upsert, in one transaction.",
             (
                 "The peers compare sequences (deltalake) or do not (PyIceberg), and remember no deleted key; "
@@ -89,6 +90,31 @@ def _wide(scale: Scale) -> Load:
         rows=rows, files=scale.wide_files, changes=scale.changes, rounds=scale.change_rounds, keys=SCATTERED,
         columns=scale.wide_columns,
     )  # fmt: skip
+
+
+def _aims(lines: Sequence[Line], scale: Scale) -> Iterator[Aim]:
+    """Of each line that has an aim: its ratio in CPU or in batches, and what it needed of memory."""
+    wide = _wide(scale)
+    files_max = 3 + change_tables.batch(wide, 0).nbytes / change_tables.touched_bytes(wide)
+    for line in lines:
+        if "needed files" in line.extra and line.peer is not None:
+            yield at_most(f"{line.arm}, {line.case}: files needed", files_max, line.extra["needed files"])
+        if line.ratio is None or "of wide rows" in line.case:
+            continue
+        text = f"{line.arm}, {line.case} : {line.peer}"
+        if line.peer == UPSERT:
+            yield at_most(text, 0.2, line.ratio.median)
+        elif line.peer == MERGE:
+            aim = (
+                0.25
+                if line.case.startswith(RECENT)
+                else 1.0
+                if line.arm in {OURS_DELTA, OURS_ICEBERG}
+                else 0.3
+            )
+            yield at_most(text, aim, line.ratio.median)
+        elif line.case.startswith(f"{max(scale.change_writers)} "):
+            yield at_least(text, 5.0, line.ratio.median)
 
 
 # --- a batch ----------------------------------------------------------------------------------------

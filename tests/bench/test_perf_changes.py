@@ -13,6 +13,7 @@ from bench.perf import __main__ as perf
 from bench.perf import change_tables, change_writers, changes
 from bench.perf.change_tables import RECENT, SCATTERED, Keys, Load
 from bench.perf.changes_child import MERGE, OURS_DELTA, OURS_ICEBERG, OURS_MARKED, OURS_VECTORS, UPSERT
+from bench.perf.figures import Line
 from bench.perf.scale import TINY
 
 LOAD = Load(rows=400, files=4, changes=30, rounds=2, keys=SCATTERED)
@@ -102,6 +103,27 @@ def test_a_writer_that_meets_a_conflict_calls_again_with_the_same_name() -> None
 
     assert change_writers._until_acked(apply, pa.table({}), "batch") == 3
     assert called == ["batch"] * 3
+
+
+def test_each_ratio_has_its_aim_and_wide_rows_one_for_memory() -> None:
+    def line(case: str, arm: str, peer: str, ratio: float, **extra: float) -> Line:
+        return Line(case=case, arm=arm, unit="CPU s", values=(1.0,), peer=peer, ratios=(ratio,), extra=extra)
+
+    aims = changes._aims(
+        [
+            line("recent keys, 9 changes", OURS_DELTA, MERGE, 0.26),
+            line("recent keys, 9 changes, beside upsert", OURS_ICEBERG, UPSERT, 0.2),
+            line("scattered keys, 9 changes", OURS_ICEBERG, MERGE, 1.01),
+            line("scattered keys, 9 changes", OURS_MARKED, MERGE, 0.3),
+            line("scattered keys of wide rows, 9 changes", OURS_DELTA, MERGE, 9.0, **{"needed files": 2.9}),
+            line("2 writers of disjoint keys", "safewrite dynamodb", change_writers.DELTALAKE, 5.1),
+            line("1 writers of disjoint keys", "safewrite dynamodb", change_writers.DELTALAKE, 1.0),
+        ],
+        TINY,
+    )
+    assert [(aim.bound, round(aim.limit, 2), aim.met) for aim in aims] == [
+        ("<=", 0.25, False), ("<=", 0.2, True), ("<=", 1.0, False), ("<=", 0.3, True), ("<=", 3.1, True), (">=", 5.0, True),
+    ]  # fmt: skip
 
 
 @pytest.mark.long
