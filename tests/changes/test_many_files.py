@@ -28,7 +28,7 @@ from safewrite.frames.parquet import ParquetDraft
 from safewrite.frames.side_by_side import Begun, Handed, all_of, given_back, windows
 from safewrite.iceberg.write import overwrite as iceberg_overwrite
 from safewrite.iceberg.write import row_files
-from safewrite.protocol.effects import Failed, Get
+from safewrite.protocol.effects import Failed, Get, Missing, Unknown
 from safewrite.testing.changes import Change, Oracle, RefusedError
 from safewrite.testing.steps import Answers
 from tests.changes.test_decide import KEYS, SEQUENCE, changes, down, up
@@ -95,9 +95,21 @@ def test_changes_that_are_there_already_are_duplicates_though_only_their_keys_we
     assert lake.rows() == WANTED
 
 
-@pytest.mark.parametrize("step", ["stage.put_data", "overwrite.get_data"])
-def test_a_file_that_fails_in_the_middle_leaves_the_table_as_it_was(step: str, tmp_path: Path) -> None:
-    lake = many("delta", tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "step", "answer"),
+    [
+        ("delta", "stage.put_data", Failed("no")),
+        ("delta", "overwrite.get_data", Failed("no")),
+        ("delta", "overwrite.get_data", Missing()),
+        ("iceberg", "apply.get_data", Failed("no")),
+        ("iceberg", "apply.get_data", Missing()),
+        ("iceberg", "apply.get_data", Unknown("lost")),
+    ],
+)
+def test_a_file_that_fails_in_the_middle_leaves_the_table_as_it_was(
+    kind: str, step: str, answer: Any, tmp_path: Path
+) -> None:
+    lake = many(kind, tmp_path)
     before, table = lake.rows(), lake.open()
 
     class Later(Answers):
@@ -107,7 +119,7 @@ def test_a_file_that_fails_in_the_middle_leaves_the_table_as_it_was(step: str, t
             late = int(step.partition("#")[2] or 1) >= 4
             return super()._step(step, effect) if late else self.world.perform(effect)
 
-    world, table.world = table.world, Later(table.world, step, Failed("no"), perform=False)
+    world, table.world = table.world, Later(table.world, step, answer, perform=False)
     with pytest.raises(sw.NotCommittedError):
         apply(table, batch(2), key="a")
     assert lake.rows() == before
