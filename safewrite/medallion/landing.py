@@ -77,8 +77,11 @@ def land(
     """
     landed = Landed(again=again)
     news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
-    check_epoch(job, state, news, again=again)
-    for group in _groups(iter(news)):
+    for number, group in enumerate(_groups(iter(news))):
+        if number:  # another run, of a later configuration, may have landed files of the next task meanwhile
+            job.lineage.look()
+            catch_up(job, state, landed.versions)
+        check_epoch(job, state, group, again=again)
         _land_group(job, state, group, mixed, landed)
     return landed
 

@@ -6,12 +6,13 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pytest
 
 import safewrite as sw
-from safewrite.medallion import Pipeline, verify
+from safewrite.medallion import Pipeline, landing, verify
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
 START_S = 1_790_000_000
@@ -270,3 +271,28 @@ def test_a_configuration_of_an_earlier_task_lands_nothing(job: Shop, between: Ca
     assert (job.silver(), flaws(job)) == ({1: "7.00"}, [])
     job.config["tables"]["shop.orders"] |= before
     assert job.run().ok  # nothing is new
+
+
+def test_a_run_of_an_earlier_configuration_stops_once_a_later_one_has_landed(
+    job: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(job, 1, "1,1.00\n", day=0)
+    job.run()
+    job.put("shop/orders/20261101-000000001.csv", HEAD + "U,1,2.00,1\n")
+    job.put("shop/orders/20261102-000000001.csv", HEAD + "U,1,7.00,9\n")
+    before, land_group = Pipeline(job.config), landing._land_group
+    monkeypatch.setattr(landing, "FILES_MAX", 1)
+
+    def meanwhile(*given: Any) -> None:
+        monkeypatch.setattr(landing, "_land_group", land_group)
+        land_group(*given)
+        (job.folder / "raw/shop/orders/20261102-000000001.csv").rename(job.folder / "later.csv")
+        new_task(job)
+        load(job, 1, "1,5.00\n", day=1)
+        assert job.run().ok
+
+    monkeypatch.setattr(landing, "_land_group", meanwhile)
+    (run,) = before.run().tables
+    assert "says epoch 1, and bronze has files of epoch 2" in str(run.error)
+    assert "20261102-000000001.csv would be older" in str(run.error)
+    assert job.silver() == {1: "5.00"}
