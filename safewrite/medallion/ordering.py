@@ -46,7 +46,7 @@ def check_order(job: TableJob, state: State, files: Sequence[BronzeRows]) -> Non
         InvalidInputError: ``files.change_seq`` was given or left out within an epoch.
     """
     config = job.config
-    known, by = state.orders.get(str(config.epoch)), _by(job)
+    known, by = state.orders.get(str(config.epoch)), order_now(job)
     if known is None or known.by == by:
         return
     for one in files:
@@ -62,7 +62,7 @@ def check_order(job: TableJob, state: State, files: Sequence[BronzeRows]) -> Non
 def note_order(job: TableJob, state: State, one: BronzeRows) -> None:
     """Remember how the changes of a landed file are ordered, and up to where they go."""
     if not one.source.is_load and one.rows.num_rows:
-        state.note_order(job.config.epoch, Order(_by(job), str(pc.max(one.rows["_seq"]).as_py())))
+        state.note_order(job.config.epoch, Order(order_now(job), str(pc.max(one.rows["_seq"]).as_py())))
 
 
 def order_of(path: str, highest: Decimal) -> Order | None:
@@ -76,5 +76,6 @@ def order_of(path: str, highest: Decimal) -> Order | None:
     return Order(BY_FILE if by_file else BY_COLUMN, str(highest))
 
 
-def _by(job: TableJob) -> str:
+def order_now(job: TableJob) -> str:
+    """What orders the changes of files that are read now."""
     return BY_FILE if job.config.files.change_seq is None else BY_COLUMN

@@ -8,12 +8,15 @@ from itertools import count
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from safewrite import Outcome
 from safewrite.errors import SafewriteError
+from safewrite.medallion.config import BRONZE_COLUMNS
 from safewrite.medallion.contents import Contents, contents
 from safewrite.medallion.job import TableJob, short_key
 from safewrite.medallion.lineage import BronzeGapError
+from safewrite.medallion.ordering import order_now, order_of
 from safewrite.medallion.rows import BronzeRows, as_landed
 
 Lines = dict[tuple[str, str], set[int]]
@@ -66,7 +69,7 @@ def put_back(job: TableJob, files: Sequence[BronzeRows]) -> tuple[set[int], int]
     the place in the order that they had, under the epoch of that time.
 
     Raises:
-        BronzeGapError: nothing tells under which epoch they were.
+        BronzeGapError: nothing tells under which epoch they were, or they were ordered otherwise than files are now.
         SafewriteError: as ``append_many``.
     """
     if not files:
@@ -75,6 +78,8 @@ def put_back(job: TableJob, files: Sequence[BronzeRows]) -> tuple[set[int], int]
     job.lineage.look()
     there = job.lineage.read(job.lineage.whole(), [*TAGGED, "_line"])
     missing, known = lost(_lines(there), files), contents(there)
+    for one in missing:
+        _refuse_other_order(job, one, there)
     members = [(keys[one.source.path, one.tag], _as_it_was(job, one, known).rows) for one in missing]
     versions, rows = set(), 0
     for one, answer in zip(missing, job.bronze.append_many(members) if members else [], strict=True):
@@ -97,6 +102,26 @@ def _as_it_was(job: TableJob, one: BronzeRows, known: dict[str, Contents]) -> Br
     return one if was is None else as_landed(one, was.epoch, was.changed_ms)
 
 
+def _refuse_other_order(job: TableJob, one: BronzeRows, there: pa.Table) -> None:
+    """Refuse changes that would come to stand elsewhere in the order than they did, because ``files.change_seq`` changed since."""
+    if one.source.is_load:
+        return
+    path = one.source.path
+    left = _of_content(there, path, one.tag)
+    left = left if left.num_rows else _of_content(_past_rows(job, path, one.tag), path, one.tag)
+    was = order_of(path, pc.max(left["_seq"]).as_py()) if left.num_rows else None
+    if was is not None and was.by != order_now(job):
+        raise job.lineage.gap(
+            f"the changes of {path}, of which rows were removed from it, were ordered by {was.by}, and would come back ordered by "
+            f"{order_now(job)}: replay once with files and epoch as they were then, and raw.location a folder that has the files of that "
+            "time alone, under their names"
+        )
+
+
+def _of_content(rows: pa.Table, path: str, tag: str) -> pa.Table:
+    return rows.filter(pc.and_(pc.equal(rows["_file"], path), pc.equal(rows["_tag"], tag)))
+
+
 def contents_ever(job: TableJob, path: str, tag: str) -> Contents:
     """The contents of a file that bronze has rows of; where it has none left, those that it had.  Raises BronzeGapError."""
     return contents_in_bronze(job).get(path) or past_contents(job, path, tag)
@@ -108,19 +133,22 @@ def past_contents(job: TableJob, path: str, tag: str) -> Contents:
     Raises:
         BronzeGapError: they cannot, and there is more than one epoch that the rows may be of.
     """
-    found: Contents = {}
+    return contents(_past_rows(job, path, tag)).get(path, {})
+
+
+def _past_rows(job: TableJob, path: str, tag: str) -> pa.Table:
+    """What tells apart the rows that were landed of a file, as :func:`past_contents`."""
+    found = [BRONZE_COLUMNS.empty_table().select(TAGGED)]
     for key in (short_key(path), key_of_content(path, tag)):
         receipt = job.bronze.resolve(key)
         if receipt is None:
             continue
         try:
-            rows = job.lineage.read(job.lineage.commit(receipt.version).files, TAGGED)
+            found.append(job.lineage.read(job.lineage.commit(receipt.version).files, TAGGED))
         except BronzeGapError as error:
             if job.config.epoch > 1:
                 raise _of_no_epoch(job, path) from error
-        else:
-            found |= contents(rows).get(path, {})
-    return found
+    return pa.concat_tables(found, promote_options="permissive")
 
 
 def _of_no_epoch(job: TableJob, path: str) -> BronzeGapError:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
 import pytest
 
+from safewrite.medallion import Pipeline
 from tests.medallion.test_jobs import HEAD, Shop
 from tests.medallion.test_restarts import flaws, forget, load, nothing
 
@@ -77,3 +81,29 @@ def test_a_full_load_is_older_than_all_changes_however_these_are_ordered(job: Sh
     load(job, 2, "1,3.00\n3,3.00\n", day=1)
     assert job.run().ok
     assert (job.silver(), flaws(job)) == ({1: "1.10", 2: "2.00", 3: "3.00"}, [])
+
+
+@pytest.mark.parametrize("how", ["all", "a part"])
+def test_rows_are_not_put_back_in_another_order_than_they_had(job: Shop, how: str) -> None:
+    """Read again as files are now, they would stand below, or above, changes of their time."""
+    job.put(FILE[1], HEAD + f"U,1,1.10,{OF_DMS}\nU,2,2.10,{OF_DMS}\n")
+    job.run()
+    then = copy.deepcopy(job.config)
+    order_by(job, None)
+    job.config["defaults"]["files"]["ignore"] = ["seq"]
+    job.config["tables"]["shop.orders"] |= {"epoch": 2, "reload": "keep"}
+    job.put(FILE[2], "Op,id,price\nU,1,7.00\n")
+    assert job.run().ok
+    bronze = deltalake.DeltaTable(str(job.folder / "bronze/orders"))
+    bronze.delete("_op = 'U' AND _epoch = 1" + ("" if how == "all" else " AND id = 2"))
+    (run,) = Pipeline(job.config).replay(["shop.orders"]).tables
+    assert "were ordered by files.change_seq, and would come back ordered by the names of their files" in str(
+        run.error
+    )
+    shutil.copytree(job.folder / "raw", job.folder / "then")
+    (job.folder / "then" / FILE[2]).unlink()
+    then["raw"]["location"] = str(job.folder / "then")
+    assert Pipeline(then).replay(["shop.orders"]).ok
+    assert job.run().ok
+    assert Pipeline(job.config).reset(["shop.orders"]).ok
+    assert (job.silver(), flaws(job)) == ({1: "7.00", 2: "2.10"}, [])

@@ -114,6 +114,14 @@ MEDALLION_MUTANTS = (
         "test_without_the_sequence_that_changes_had_they_are_refused",
     ),
     Mutant(
+        "medallion-order-put-back",
+        "the refusal to put rows back in another order than they had",
+        "medallion/putting_back.py",
+        (("    if was is not None and was.by != order_now(job):\n", "    if False:\n"),),
+        ORDERING,
+        "test_rows_are_not_put_back_in_another_order_than_they_had",
+    ),
+    Mutant(
         "medallion-order-anew",
         "the order of changes, read anew from bronze",
         "medallion/landing.py",
