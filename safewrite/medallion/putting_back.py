@@ -138,7 +138,7 @@ def past_contents(job: TableJob, path: str, tag: str) -> Contents:
 
 def _past_rows(job: TableJob, path: str, tag: str) -> pa.Table:
     """What tells apart the rows that were landed of a file, as :func:`past_contents`."""
-    found = [BRONZE_COLUMNS.empty_table().select(TAGGED)]
+    found: list[pa.Table] = []
     for key in (short_key(path), key_of_content(path, tag)):
         receipt = job.bronze.resolve(key)
         if receipt is None:
@@ -148,7 +148,7 @@ def _past_rows(job: TableJob, path: str, tag: str) -> pa.Table:
         except BronzeGapError as error:
             if job.config.epoch > 1:
                 raise _of_no_epoch(job, path) from error
-    return pa.concat_tables(found, promote_options="permissive")
+    return pa.concat_tables(found) if found else BRONZE_COLUMNS.empty_table().select(TAGGED)
 
 
 def _of_no_epoch(job: TableJob, path: str) -> BronzeGapError:

@@ -98,11 +98,9 @@ def columns_of(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
         table = file.read(some, use_threads=False)
         columns += [table.column(name) for name in some]
         del table
-    fields = [schema.field(name) for name in there]
-    types = [
-        f.with_type(column.type) for f, column in zip(fields, columns, strict=True)
-    ]  # INT96 in microseconds
-    return pa.table(columns, schema=pa.schema(types))
+    # INT96 is read in microseconds, whatever the schema says.
+    fields = [schema.field(name).with_type(one.type) for name, one in zip(there, columns, strict=True)]
+    return pa.table(columns, schema=pa.schema(fields))
 
 
 def _groups(footer: pq.FileMetaData, names: Sequence[str]) -> Iterator[list[str]]:

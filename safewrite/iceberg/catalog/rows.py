@@ -57,9 +57,8 @@ def decoded(metadata: TableMetadata, body: bytes, task: FileScanTask) -> Iterato
 def column_groups(metadata: TableMetadata, task: FileScanTask) -> Iterator[tuple[str, ...]]:
     """The table's columns, in their order, by how much of a file they take."""
     fields, sizes = metadata.schema().fields, task.file.column_sizes or {}
-    usual = task.file.file_size_in_bytes // max(
-        len(fields), 1
-    )  # nested columns have sizes of their leaves alone
+    # Of nested columns the leaves have sizes, and they have none.
+    usual = task.file.file_size_in_bytes // max(len(fields), 1)
     some: list[str] = []
     left_bytes = GROUP_BYTES
     for field in fields:
