@@ -310,11 +310,8 @@ class Landing:
         moved = moves(ranges, self.config.job, share.positions) | share.snapshots.moves()
         name, newest = f"{self.config.job}/{SOURCE_TIME}", share.line.source_time_ms
         known = share.positions.get(name)
-        if newest is not None and newest > (known or 0):
-            moved[name] = (known, newest)
-        name = f"{self.config.job}/{LAST_EPOCH}"
-        if table.epoch > share.positions.get(name, 0):
-            moved[name] = (share.positions.get(name), table.epoch)
+        moved |= _raised(share.positions, name, newest or 0)
+        moved |= _raised(share.positions, f"{self.config.job}/{LAST_EPOCH}", table.epoch)
         # Changes that are late and no newer by the source's clock were sent again.  Late ones that are newer by it are
         # those of a source that was set back.
         again = known is not None and newest is not None and newest <= known
@@ -336,6 +333,12 @@ def _first_columns(keys: Sequence[str], table: Table, fields: Sequence[pa.Field]
     """The columns without which there is no table."""
     needed = {*keys, EPOCH, SEQUENCE, *(table.precombine_key or ())}
     return [field for field in fields if field.name in needed or field.name in table.partition_by]
+
+
+def _raised(positions: Mapping[str, int], name: str, to: int) -> dict[str, tuple[int | None, int]]:
+    """How a commit moves a position that only grows."""
+    known = positions.get(name)
+    return {name: (known, to)} if to > (known or 0) else {}
 
 
 def _knows_job(positions: dict[str, int], job: str) -> bool:

@@ -67,7 +67,7 @@ class Touched(Generic[FileT]):
         self._wanted = wanted(batch)
         self._names = (*batch.keys, *batch.sequence_by)
         self._changed = batch.table.select(self._names)
-        self._changed_values = values_of(self._changed, self._names)
+        self._changed_values = self._wanted | values_of(self._changed, batch.sequence_by)
         self._nothing = loose(schema).empty_table()
         self._found: dict[FileT, Hits] = {}
         self._owners: list[FileT] = []

@@ -105,7 +105,7 @@ def windows(
     files: int = FILES_AT_ONCE,
     bytes_max: int = BYTES_AT_ONCE,
 ) -> Iterator[list[T]]:
-    """Files that are in memory together: a few small ones, or one that is large."""
+    """Files, or columns of one, that are in memory together: a few small ones, or one that is large."""
     some: list[T] = []
     left_bytes = bytes_max
     for item in items:

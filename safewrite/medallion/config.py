@@ -243,9 +243,9 @@ class Config(BaseModel):
             raise ValueError("catalog: needed for Iceberg tables, and of no use without one")
         if self.arbiter is not None and "delta" not in formats:
             raise ValueError("arbiter: for Delta tables only; the arbiter of Iceberg tables is their catalog")
-        addresses = [(self.quarantine_format, self.quarantine)]
+        addresses = [(self.quarantine_format, plain(self.quarantine))]
         for name, table in self.tables.items():
-            addresses += [(table.format, table.bronze), (table.format, table.silver)]
+            addresses += [(table.format, plain(table.bronze)), (table.format, plain(table.silver))]
             if name in self.ignored_tables:
                 raise ValueError(f"ignored_tables: {name} is configured too")
         twice = sorted({address for address in addresses if addresses.count(address) > 1})
@@ -253,13 +253,14 @@ class Config(BaseModel):
             raise ValueError(f"tables: {twice[0][1]} is the address of two tables")
         if ("raw" in self.model_fields_set) != bool(self.landed):
             raise ValueError("raw: needed for tables with files, and of no use where all have sync")
-        raw = self.raw.location.rstrip("/") + "/"
+        raw, state = plain(self.raw.location), plain(self.state)
         below = sorted(
-            one for one in (self.state, *(address for _, address in addresses)) if f"{one}/".startswith(raw)
+            one for one in (state, *(address for _, address in addresses)) if f"{one}/".startswith(f"{raw}/")
         )
         if below:
             raise ValueError(f"raw.location: {below[0]} lies below it, and would be taken for raw files")
-        self._check_within([path for of, path in addresses if of == "delta"])
+        tables = [address for of, address in addresses if of == "delta"]
+        _check_within(tables, [*tables, state, *([raw] if self.landed else [])])
         if self.raw.layout == "mixed":
             self._check_mixed()
         return self
@@ -274,21 +275,6 @@ class Config(BaseModel):
         """Columns of mixed files that only tell whose record it is."""
         return tuple(name for name in (self.raw.table_column, self.raw.schema_column) if name is not None)
 
-    def _check_within(self, tables: Sequence[str]) -> None:
-        """A VACUUM of a Delta table takes all files in its folder that the table does not have, but hidden ones."""
-        others = [*tables, self.state, *([self.raw.location] if self.landed else [])]
-        for table in tables:
-            folder = table.rstrip("/") + "/"
-            within = [
-                one
-                for one in others
-                if one.startswith(folder) and one[len(folder) :].strip("/")[:1] not in "_."
-            ]
-            if within:
-                raise ValueError(
-                    f"tables: {within[0]} lies in the folder of the Delta table {table}, whose VACUUM would delete it"
-                )
-
     def _check_mixed(self) -> None:
         first = next(iter(self.landed.values())).files.order or [REST]
         for name, table in self.landed.items():
@@ -302,6 +288,22 @@ class Config(BaseModel):
             lacking = [column for column in columns if column not in _head(order)]
             if lacking:
                 raise ValueError(f"tables.{name}.files.order: {lacking} must stand before '*'")
+
+
+def plain(address: str) -> str:
+    """An address without what may be spelled in two ways."""
+    return re.sub(r"^s3[an]?://", "s3://", address).rstrip("/")
+
+
+def _check_within(tables: Sequence[str], others: Sequence[str]) -> None:
+    """Refuse what lies in the folder of a Delta table: a VACUUM takes all files there that the table does not have, but hidden ones."""
+    for table in tables:
+        for one in others:
+            within = one.removeprefix(f"{table}/")
+            if within != one and not within.startswith(("_", ".")):
+                raise ValueError(
+                    f"tables: {one} lies in the folder of the Delta table {table}, whose VACUUM would delete it"
+                )
 
 
 def _head(order: list[str]) -> list[str]:

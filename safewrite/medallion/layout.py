@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from safewrite.medallion.config import Config
+from safewrite.medallion.config import Config, plain
 from safewrite.medallion.declared import stamp_number
 from safewrite.medallion.storage import RawFile
 
@@ -96,10 +96,10 @@ def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
 
     Files that are not below ``raw.location`` are no news.
     """
-    root = _plain(config.raw.location)
+    root = plain(config.raw.location)
     found = set()
     for address in addresses:
-        path = _plain(address)
+        path = plain(address)
         if not path.startswith(f"{root}/"):
             continue
         parts = path.removeprefix(f"{root}/").split("/")
@@ -109,11 +109,6 @@ def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
         elif len(parts) < 3 or name not in config.ignored_tables:
             return None
     return found
-
-
-def _plain(address: str) -> str:
-    """An address without what may be spelled in two ways."""
-    return re.sub(r"^s3[an]?://", "s3://", address).rstrip("/")
 
 
 def _source(raw: RawFile, *, is_mixed: bool) -> SourceFile | None:

@@ -77,10 +77,8 @@ def put_back(job: TableJob, files: Sequence[BronzeRows]) -> tuple[set[int], int]
     keys = {(one.source.path, one.tag): _unused_key(job, one) for one in files}
     job.lineage.look()
     there = job.lineage.read(job.lineage.whole(), [*TAGGED, "_line"])
-    missing, known = lost(_lines(there), files), contents(there)
-    for one in missing:
-        _refuse_other_order(job, one, there)
-    members = [(keys[one.source.path, one.tag], _as_it_was(job, one, known).rows) for one in missing]
+    missing = lost(_lines(there), files)
+    members = [(keys[one.source.path, one.tag], _as_it_was(job, one, there).rows) for one in missing]
     versions, rows = set(), 0
     for one, answer in zip(missing, job.bronze.append_many(members) if members else [], strict=True):
         if isinstance(answer, SafewriteError):
@@ -96,25 +94,26 @@ def _unused_key(job: TableJob, one: BronzeRows) -> str:
     return next(key for key in keys if job.bronze.resolve(key) is None)
 
 
-def _as_it_was(job: TableJob, one: BronzeRows, known: dict[str, Contents]) -> BronzeRows:
-    path = one.source.path
-    was = (known.get(path) or past_contents(job, path, one.tag)).get(one.tag)
-    return one if was is None else as_landed(one, was.epoch, was.changed_ms)
+def _as_it_was(job: TableJob, one: BronzeRows, there: pa.Table) -> BronzeRows:
+    """The rows as they stood in bronze, by what is left of this content or, where nothing is, by the commit that brought it."""
+    path, tag = one.source.path, one.tag
+    had = _of_content(there, path, tag)
+    had = had if had.num_rows else _of_content(_past_rows(job, path, tag), path, tag)
+    if not had.num_rows:
+        return one
+    _refuse_other_order(job, one, had)
+    was = contents(had)[path][tag]
+    return as_landed(one, was.epoch, was.changed_ms)
 
 
-def _refuse_other_order(job: TableJob, one: BronzeRows, there: pa.Table) -> None:
+def _refuse_other_order(job: TableJob, one: BronzeRows, had: pa.Table) -> None:
     """Refuse changes that would come to stand elsewhere in the order than they did, because ``files.change_seq`` changed since."""
-    if one.source.is_load:
-        return
-    path = one.source.path
-    left = _of_content(there, path, one.tag)
-    left = left if left.num_rows else _of_content(_past_rows(job, path, one.tag), path, one.tag)
-    was = order_of(path, pc.max(left["_seq"]).as_py()) if left.num_rows else None
+    was = None if one.source.is_load else order_of(one.source.path, pc.max(had["_seq"]).as_py())
     if was is not None and was.by != order_now(job):
         raise job.lineage.gap(
-            f"the changes of {path}, of which rows were removed from it, were ordered by {was.by}, and would come back ordered by "
-            f"{order_now(job)}: replay once with files and epoch as they were then, and raw.location a folder that has the files of that "
-            "time alone, under their names"
+            f"the changes of {one.source.path}, of which rows were removed from it, were ordered by {was.by}, and would come back "
+            f"ordered by {order_now(job)}: replay once with files and epoch as they were then, and raw.location a folder that has the "
+            "files of that time alone, under their names"
         )
 
 

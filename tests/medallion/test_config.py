@@ -28,6 +28,10 @@ MIXED = {
     "table_column": "table",
     "schema_column": "schema",
 }
+TWO_SCHEMES = GOOD["defaults"] | {
+    "bronze": "s3://b/lake/{schema}/{table}",
+    "silver": "s3a://b/lake/{schema}/{table}",
+}
 SYNC = {"time": "at", "overlap_s": 60, "sequence": ["lsn"]}
 FOLLOWED = {"keys": ["id"], "columns": {"id": "int64", "price": "decimal(10,2)"}, "sync": SYNC}
 
@@ -66,6 +70,8 @@ WRONG: dict[str, tuple[list[str], Any, str]] = {
     "a catalog that nothing uses": (["catalog"], {"type": "sql"}, "catalog"),
     "Iceberg without a catalog": (["defaults", "format"], "iceberg", "catalog"),
     "one address for two tables": (["defaults", "silver"], "lake/bronze/{schema}/{table}", "address of two tables"),
+    "one address with and without a slash": (["defaults", "silver"], "lake/bronze/{schema}/{table}/", "address of two tables"),
+    "one address under two schemes": (["defaults"], TWO_SCHEMES, "address of two tables"),
     "a table in the folder of another": (["defaults", "silver"], "lake/bronze/{schema}/{table}/silver", "whose VACUUM would delete it"),
     "raw files in the folder of a table": (["defaults", "bronze"], "lake", "lies in the folder of the Delta table"),
     "mixed files with a header": (["raw"], MIXED, "order"),

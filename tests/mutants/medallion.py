@@ -141,7 +141,7 @@ MEDALLION_MUTANTS = (
         "medallion-epoch-put-back",
         "the epoch of rows that are put back",
         "medallion/putting_back.py",
-        (("    return one if was is None else as_landed(", "    return one if True else as_landed("),),
+        (("    return as_landed(one, was.epoch, was.changed_ms)", "    return one"),),
         RESTARTS,
         "test_rows_that_are_put_back_have_the_epoch_that_they_had",
     ),

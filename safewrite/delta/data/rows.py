@@ -15,6 +15,7 @@ from safewrite.delta.log.actions import Action, stats_of
 from safewrite.errors import Kind, StorageError, UnsupportedTableError
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import Predicate, truths
+from safewrite.frames.side_by_side import windows
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -112,15 +113,7 @@ def _groups(footer: pq.FileMetaData, names: Sequence[str]) -> Iterator[list[str]
         name = name if name in sizes else name.partition(".")[0]
         if name in sizes:
             sizes[name] += leaf.total_uncompressed_size * footer.num_row_groups
-    some: list[str] = []
-    left_bytes = GROUP_BYTES
-    for name, size in sizes.items():
-        if some and size > left_bytes:
-            yield some
-            some, left_bytes = [], GROUP_BYTES
-        some.append(name)
-        left_bytes -= size
-    yield some
+    return windows(names, sizes.__getitem__, files=len(names), bytes_max=GROUP_BYTES)
 
 
 def live_rows(path: str, gone: BitMap64, count: int) -> Flags:

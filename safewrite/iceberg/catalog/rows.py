@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from safewrite.frames.side_by_side import windows
 from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.catalog.outcomes import classify_file_error
 from safewrite.protocol.effects import Failed, Ok, Outcome
@@ -59,17 +60,11 @@ def column_groups(metadata: TableMetadata, task: FileScanTask) -> Iterator[tuple
     fields, sizes = metadata.schema().fields, task.file.column_sizes or {}
     # Of nested columns the leaves have sizes, and they have none.
     usual = task.file.file_size_in_bytes // max(len(fields), 1)
-    some: list[str] = []
-    left_bytes = GROUP_BYTES
-    for field in fields:
-        size = sizes.get(field.field_id, usual)
-        if some and size > left_bytes:
-            yield tuple(some)
-            some, left_bytes = [], GROUP_BYTES
-        some.append(field.name)
-        left_bytes -= size
-    if some:
-        yield tuple(some)
+    some_at_once = windows(
+        fields, lambda field: sizes.get(field.field_id, usual), files=len(fields), bytes_max=GROUP_BYTES
+    )
+    for some in some_at_once:
+        yield tuple(field.name for field in some)
 
 
 def scan_meaning(error: Exception) -> Outcome:

@@ -34,7 +34,7 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.own_properties import MEMORY, MEMORY_OF, memory_of
 from safewrite.iceberg.write import puffin
 from safewrite.iceberg.write.expressions import may_match
-from safewrite.iceberg.write.overwrite import unplanned
+from safewrite.iceberg.write.reading import unplanned
 from safewrite.iceberg.write.row_files import Mark, RowFilesPlan
 from safewrite.iceberg.write.summary import Write
 from safewrite.protocol.ask import ask, unanswered

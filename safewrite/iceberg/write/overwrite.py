@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.changes.positions import Flags
 from safewrite.changes.touched import filtered
 from safewrite.errors import UnsupportedTableError
-from safewrite.frames import Prepared, prepare
+from safewrite.frames import prepare
 from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.replace_where import EVERYTHING, digest
-from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
+from safewrite.iceberg.catalog.effects import PlanFiles
 from safewrite.iceberg.data.manifests import entry, manifest_of
 from safewrite.iceberg.data.schema import arrow_schema
 from safewrite.iceberg.metadata import table_of
@@ -29,10 +30,11 @@ from safewrite.iceberg.write.expressions import may_match
 from safewrite.iceberg.write.members import REMOVED_ROWS
 from safewrite.iceberg.write.merging import entries_of
 from safewrite.iceberg.write.pruning import Pruning
+from safewrite.iceberg.write.reading import rows_of, unplanned
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
-from safewrite.protocol.ask import ask, unanswered
-from safewrite.protocol.effects import Effect, Failed, Ok, Outcome, Put
+from safewrite.protocol.ask import ask
+from safewrite.protocol.effects import Effect, Ok, Outcome, Put
 from safewrite.protocol.iceberg.head import TableVersion
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.snapshots import Operation
 
+_READ = "replace.read_rows"
 WHOLE_BYTES = 2**20
 """Files up to this size are read whole at once: their other columns cost less than another request."""
 
@@ -145,23 +148,24 @@ class ReplacePlan(AppendPlan):
             # A file with delete files has fewer live rows than its count says.
             return _RewrittenFile(True, None if task.delete_files else task.file.record_count)
         looked_at = self._looked_at(task, schema)
-        rows = yield from self._read(head, task, schema, looked_at)
+        (rows,) = yield from rows_of(head, [task], schema, self.limits, looked_at, name=_READ)
         stays = self._stays(rows)
-        left = int(pc.sum(stays).as_py() or 0)
-        if left == rows.rows:
+        left = int(stays.sum())
+        if left == rows.num_rows:
             return _RewrittenFile(False, 0)
         if left == 0:
-            return _RewrittenFile(True, rows.rows)
+            return _RewrittenFile(True, rows.num_rows)
         refuse_misread(task, schema)
         if looked_at is not None:
-            rows = yield from self._read(head, task, schema, None)
+            (rows,) = yield from rows_of(head, [task], schema, self.limits, name=_READ)
             stays = self._stays(rows)
-        whole = pa.concat_tables(list(rows.tables()))
-        rest = filtered(whole.columns, whole.schema, np.asarray(stays))
+        read, wide = rows.columns, rows.schema
+        del rows  # so that each column is let go once it is copied
+        rest = filtered(read, wide, stays)
         staging = Staging(self.limits)
         yield from staging.upload(self.encoded(rest, head, schema, len(self._rests)))
         yield from staging.complete(())
-        return _RewrittenFile(True, rows.rows - left, tuple(staging.data_files), left)
+        return _RewrittenFile(True, len(stays) - left, tuple(staging.data_files), left)
 
     def _looked_at(self, task: FileScanTask, schema: pa.Schema) -> tuple[str, ...] | None:
         """The columns to look at before the others are read; None: all at once, which takes one request."""
@@ -170,22 +174,9 @@ class ReplacePlan(AppendPlan):
             return None
         return tuple(name for name in schema.names if name in named)
 
-    def _read(
-        self, head: TableVersion, task: FileScanTask, schema: pa.Schema, names: tuple[str, ...] | None
-    ) -> Generator[Effect, Outcome, Prepared]:
-        effect = ReadRows(head, task, names, name="replace.read_rows")
-        outcome = yield from ask(effect, self.limits)
-        if not isinstance(outcome, Ok):
-            raise unplanned(effect, outcome)
-        wanted = schema if names is None else pa.schema([schema.field(name) for name in names])
-        return prepare(outcome.value, wanted, named=False)
-
-    def _stays(self, rows: Prepared) -> pa.ChunkedArray:
+    def _stays(self, rows: pa.Table) -> Flags:
         """Which rows the condition leaves: those for which it is not TRUE."""
-        goes = pa.chunked_array(
-            [chunk for table in rows.tables() for chunk in truths(self.predicate, table).chunks], pa.bool_()
-        )
-        return pc.invert(pc.fill_null(goes, False))
+        return ~np.asarray(pc.fill_null(truths(self.predicate, rows), False), np.bool_)
 
     def encoded(self, rest: pa.Table, head: TableVersion, schema: pa.Schema, number: int) -> Iterable[Any]:
         """Files of rows that the plan itself writes; ``number`` makes their names unique."""
@@ -278,32 +269,3 @@ def _holds_structs(kind: pa.DataType) -> bool:
         return False
     inner = kind.item_type if pa.types.is_map(kind) else kind.value_type
     return pa.types.is_struct(inner) or _holds_structs(inner)
-
-
-def unplanned(effect: PlanFiles | ReadRows, outcome: Outcome) -> Exception:
-    """The error for files that could not be read for a plan."""
-    if isinstance(outcome, Failed):
-        task = effect.task if isinstance(effect, ReadRows) else None
-        what = f"Rows of {task.file.file_path}" if task is not None else "Files of the table"
-        return UnsupportedTableError(
-            f"{what} could not be read for the plan: {outcome.detail}. Nothing was committed. "
-            f"{_unread(outcome.detail, task)}"
-        )
-    return unanswered(effect, outcome)
-
-
-def _unread(detail: str, task: FileScanTask | None) -> str:
-    """Why PyIceberg could not read a file, as far as its format and its error tell, and what to do."""
-    from pyiceberg.manifest import FileFormat
-
-    files = [] if task is None else [task.file, *task.delete_files]
-    if any(file.file_format == FileFormat.AVRO for file in files):
-        return "PyIceberg reads no data or delete files in Avro. Rewrite them as Parquet with the engine that writes them."
-    if "ORC timestamp" in detail:
-        return (
-            "ORC's timestamps are read in nanoseconds, from 1677-09-21 to 2262-04-11, and some are outside. Rewrite the file "
-            "as Parquet, or delete these rows with Spark."
-        )
-    if "equality delete" in detail:
-        return "PyIceberg applies no equality deletes. Compact the table with the engine that writes them."
-    return "Delete or overwrite these rows with the engine that wrote them."

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from safewrite.changes.reading import loose
+from safewrite.errors import UnsupportedTableError
 from safewrite.frames import prepare
 from safewrite.frames.side_by_side import Handed
-from safewrite.iceberg.catalog.effects import ReadRows
+from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.rows import decoded
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.overwrite import unplanned
-from safewrite.protocol.ask import Limits, ask
-from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Together
+from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.effects import Effect, Failed, Get, Ok, Outcome, Together
 from safewrite.protocol.fetch import fetch
 from safewrite.protocol.iceberg.head import TableVersion
 
@@ -32,9 +32,11 @@ def rows_of(
     schema: pa.Schema,
     limits: Limits,
     columns: tuple[str, ...] | None = None,
+    *,
+    name: str = "apply.read_rows",
 ) -> Generator[Effect, Outcome, list[pa.Table]]:
     """The live rows of some files, of all columns or of some, read side by side."""
-    effects = [ReadRows(head, task, columns, name="apply.read_rows") for task in tasks]
+    effects = [ReadRows(head, task, columns, name=name) for task in tasks]
     outcomes: Sequence[Outcome] = []
     if len(effects) > 1:
         together = yield Together(tuple(effects), name="apply.read_all_rows")
@@ -63,7 +65,7 @@ def fetched(
 ) -> Generator[Effect, Outcome, dict[FileT, Callable[[], pa.Table]]]:
     """What gives the live rows of files, in a thread and once: bytes are fetched now and decoded then.
 
-    A file with delete files PyIceberg reads by itself.
+    A file with delete files, or one that is not Parquet, PyIceberg reads by itself.
     """
     reads = {}
     for file in tasks:
@@ -113,3 +115,32 @@ def _decoded(effect: ReadRows, body: Handed[bytes], schema: pa.Schema) -> pa.Tab
         part = pa.schema([schema.field(name) for name in outcome.value.column_names])
         columns += _conformed(outcome.value, part).columns
     return pa.table(columns, schema=loose(schema))
+
+
+def unplanned(effect: PlanFiles | ReadRows, outcome: Outcome) -> Exception:
+    """The error for files that could not be read for a plan."""
+    if isinstance(outcome, Failed):
+        task = effect.task if isinstance(effect, ReadRows) else None
+        what = f"Rows of {task.file.file_path}" if task is not None else "Files of the table"
+        return UnsupportedTableError(
+            f"{what} could not be read for the plan: {outcome.detail}. Nothing was committed. "
+            f"{_unread(outcome.detail, task)}"
+        )
+    return unanswered(effect, outcome)
+
+
+def _unread(detail: str, task: FileScanTask | None) -> str:
+    """Why PyIceberg could not read a file, as far as its format and its error tell, and what to do."""
+    from pyiceberg.manifest import FileFormat
+
+    files = [] if task is None else [task.file, *task.delete_files]
+    if any(file.file_format == FileFormat.AVRO for file in files):
+        return "PyIceberg reads no data or delete files in Avro. Rewrite them as Parquet with the engine that writes them."
+    if "ORC timestamp" in detail:
+        return (
+            "ORC's timestamps are read in nanoseconds, from 1677-09-21 to 2262-04-11, and some are outside. Rewrite the file "
+            "as Parquet, or delete these rows with Spark."
+        )
+    if "equality delete" in detail:
+        return "PyIceberg applies no equality deletes. Compact the table with the engine that writes them."
+    return "Delete or overwrite these rows with the engine that wrote them."
