@@ -33,17 +33,37 @@ class Lake:
 
     def find(self, table: Table) -> sw.Table | None:
         """A table as it is now; None if there is none."""
-        with self._lock:
-            known = self._open.get(table.name)
+        known = self._known(table)
         if known is not None:
             try:
                 return known.refresh()
-            except (
-                sw.TableNotFoundError,
-                sw.ConflictError,
-            ):  # dropped, or dropped and made anew: see what is there now
-                with self._lock:
-                    self._open.pop(table.name, None)
+            except sw.SafewriteError as error:
+                self._forget(table, error)
+        return self._opened(table)
+
+    def position(self, table: Table) -> tuple[sw.Table | None, dict[str, int]]:
+        """A table as it is now, and how far each source was taken into it; both of one look at it."""
+        known = self._known(table)
+        if known is not None:
+            try:
+                return known, known.positions()
+            except sw.SafewriteError as error:
+                self._forget(table, error)
+        found = self._opened(table)
+        return found, {} if found is None else found.positions()
+
+    def _known(self, table: Table) -> sw.Table | None:
+        with self._lock:
+            return self._open.get(table.name)
+
+    def _forget(self, table: Table, error: sw.SafewriteError) -> None:
+        """Forget a table that was dropped, or dropped and made anew; another error is raised."""
+        if not isinstance(error, sw.TableNotFoundError) and error.kind is not sw.Kind.TABLE_REPLACED:
+            raise error
+        with self._lock:
+            self._open.pop(table.name, None)
+
+    def _opened(self, table: Table) -> sw.Table | None:
         try:
             found = sw.open(self._address(table), **self._settings(table.format))
         except sw.TableNotFoundError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -94,7 +94,7 @@ class Landing:
             return []
         decoded = self._decoder.decode(batch.records)
         routed, unrouted = self._router.route(decoded.changes)
-        shares = [self._share(table, changes, batch, done) for table, changes in routed.values()]
+        shares = self._shares(routed.values(), batch, done)
         nowhere = [*decoded.dead, *unrouted]
         rest = Line(self.config.job, batch.number, None, offsets=listed(batch.ranges))
         rest.ignored, rest.dead = len(decoded.ignored), len({id(letter.record) for letter in nowhere})
@@ -106,11 +106,17 @@ class Landing:
         tell_batch(lines, self._on_event)
         return lines
 
+    def _shares(
+        self, routed: Iterable[tuple[Table, Sequence[Change]]], batch: Batch, done: dict[str, int]
+    ) -> list[Share]:
+        """The shares of all tables, so many at a time: each asks the store or the catalog what its table is now."""
+        with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:
+            return list(pool.map(lambda given: self._share(given[0], given[1], batch, done), routed))
+
     # --- one table ----------------------------------------------------------------------------------
     def _share(self, table: Table, changes: Sequence[Change], batch: Batch, done: dict[str, int]) -> Share:
         """A table's rows, as far as they are new to it and fit it."""
-        found = self.lake.find(table)
-        positions = {} if found is None else found.positions()
+        found, positions = self.lake.position(table)
         self._refuse_made_anew(table, positions, done)
         self._refuse_set_back(table, positions)
         ends = {

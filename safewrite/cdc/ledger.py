@@ -117,8 +117,7 @@ class Books:
 
     def positions(self) -> dict[str, int]:
         """How far the job got; none before its first batch."""
-        found = self.lake.find(self.ledger)
-        return {} if found is None else found.positions()
+        return self.lake.position(self.ledger)[1]
 
     def mark(self, table: str) -> str:
         """The position that says that a table was landed before: 1, or 0 after ``restart``."""
@@ -147,12 +146,12 @@ class Books:
         if not rows:
             return 0
         with self._lock:  # tables that commit beside each other may each have letters
-            table = self.lake.find(self.letters)
+            table, known = self.lake.position(self.letters)
             if table is None:
                 table = self.lake.create(self.letters, LETTERS_KEY, list(LETTERS_SCHEMA))
             table.apply_changes(
                 pa.Table.from_pylist(list(rows.values()), LETTERS_SCHEMA), keys=LETTERS_KEY, sequence_by=["seen_ns"],
-                all_late="count", positions=moves(ranges, self.config.job, table.positions()),
+                all_late="count", positions=moves(ranges, self.config.job, known),
             )  # fmt: skip
         return len(rows)
 
@@ -191,8 +190,8 @@ class Books:
         Raises:
             InvalidInputError: the job never landed rows in a table of that name.
         """
-        found = self.lake.find(self.ledger)
-        landed = 0 if found is None else found.positions().get(self.mark(table), 0)
+        found, known = self.lake.position(self.ledger)
+        landed = known.get(self.mark(table), 0)
         if found is None or not landed:
             raise sw.InvalidInputError(
                 f"The job {self.config.job!r} has landed no rows in {table}, so there is nothing to begin again. Nothing was "

@@ -309,7 +309,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         )
 
     def _positions(self) -> Mapping[str, int]:
-        found = positions_of(self._cached.look(self.limits))
+        found = positions_of(self._refresh())
         for name, at in found.items():
             if at is None:
                 raise lost(name)

@@ -45,22 +45,11 @@ class LocalObjects:
             return _unread(error)
 
     def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
-        top = self.folder / prefix.rpartition("/")[0]
-        found = []
+        inside = prefix.rpartition("/")[0]
         try:
-            for folder, _, names in os.walk(top, onerror=_raise):
-                inside = Path(folder).relative_to(self.folder).as_posix()
-                for name in names:
-                    path = name if inside == "." else f"{inside}/{name}"
-                    if path.startswith(prefix) and path > start_after:
-                        with contextlib.suppress(FileNotFoundError):  # removed while we looked
-                            status = (self.folder / path).stat()
-                            modified_ms = status.st_mtime_ns // 1_000_000
-                            etag = f"{status.st_ino:x}-{status.st_mtime_ns:x}"
-                            found.append(Listed(path, status.st_size, modified_ms, etag))
+            found = sorted(_files(self.folder, inside, prefix, start_after), key=attrgetter("path"))
         except OSError as error:
             return _unread(error)
-        found.sort(key=lambda item: item.path)
         return Ok(tuple(found[:limit] if limit else found))
 
     def put(self, path: str, body: bytes) -> Outcome:
@@ -119,10 +108,29 @@ def _unread(error: OSError) -> Unknown:
     return Unknown(str(error))
 
 
-def _raise(error: OSError) -> None:
-    """Raise for a folder that cannot be listed, which is not an empty one (G10); a missing folder is."""
-    if not isinstance(error, FileNotFoundError):
-        raise error
+def _files(root: Path, inside: str, prefix: str, start_after: str) -> Iterator[Listed]:
+    """The files of a folder and of those below it; nothing but their names is read of those that are not listed.
+
+    Raises:
+        OSError: a folder cannot be read, which is not an empty one (G10); a missing one is.
+    """
+    with contextlib.suppress(FileNotFoundError), os.scandir(root / inside) as entries:
+        for entry in entries:
+            path = f"{inside}/{entry.name}" if inside else entry.name
+            # "0" follows "/": neither the entry itself nor what is below it comes after ``start_after``.
+            if not path.startswith(prefix) or f"{path}0" <= start_after:
+                continue
+            if entry.is_dir():
+                if not entry.is_symlink():
+                    yield from _files(root, path, prefix, start_after)
+            elif path > start_after:
+                with contextlib.suppress(FileNotFoundError):  # removed while we looked
+                    yield _listed(path, entry.stat())
+
+
+def _listed(path: str, status: os.stat_result) -> Listed:
+    etag = f"{status.st_ino:x}-{status.st_mtime_ns:x}"
+    return Listed(path, status.st_size, status.st_mtime_ns // 1_000_000, etag)
 
 
 _NAMES = ("key", "base_version", "fingerprint", "version", "in_doubt_at", "table_id")

@@ -1,0 +1,143 @@
+"""A batch looks at each of its tables once, and at all of them beside each other."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+import safewrite as sw
+from safewrite.cdc.lake import Lake
+from safewrite.cdc.landing import Landing, Share
+from safewrite.cdc.table_config import Table
+from safewrite.stores.local import LocalObjects
+from tests.cdc.lakes import Job, Source, change
+
+TABLES: list[dict[str, Any]] = [{"table": name} for name in "abc"]
+A = {"database": "db", "table": "a"}
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
+    (tmp_path / "lake").mkdir()
+    return Job(tmp_path, TABLES, request.param)
+
+
+def looks(job: Job, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The requests from now on that ask what a table is now."""
+    asked: list[object] = []
+    owner: type[object] = LocalObjects if job.form == "delta" else SqlCatalog
+    name = "list" if job.form == "delta" else "load_table"
+    ask = getattr(owner, name)
+
+    def counted(*given: Any, **more: Any) -> Any:
+        asked.append(given)
+        return ask(*given, **more)
+
+    monkeypatch.setattr(owner, name, counted)
+    return asked
+
+
+def drop(job: Job) -> None:
+    if job.form == "delta":
+        shutil.rmtree(job.folder / "db" / "a")
+    else:
+        load_catalog(**job.catalog()).drop_table("db.a")
+
+
+def first(name: str, key: int, *, lsn: int) -> Any:
+    return change("c", name, key, {"id": key}, lsn=lsn, offset=lsn)
+
+
+def test_a_known_table_and_its_positions_are_one_look(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    landing = job.landing()
+    landing.land(job.batch([first("a", 1, lsn=0)]))
+    job.land(first("a", 2, lsn=1), number=1)  # by another process
+    asked = looks(job, monkeypatch)
+    found, positions = landing.lake.position(Table(**A, format=job.form))
+    assert len(asked) == 1
+    assert found is not None
+    assert positions == found.positions()
+    assert positions["job/topic/id-1/0"] == 2
+    assert found.version == found.refresh().version
+
+
+def test_a_table_that_was_dropped_is_none_and_has_no_positions(job: Job) -> None:
+    landing, table = job.landing(), Table(**A, format=job.form)
+    assert landing.lake.position(table) == (None, {})
+    landing.land(job.batch([first("a", 1, lsn=0)]))
+    drop(job)
+    assert landing.lake.position(table) == (None, {})
+    assert landing.lake.find(table) is None
+
+
+def test_a_table_that_was_made_anew_is_the_new_one(job: Job) -> None:
+    landing, table = job.landing(), Table(**A, format=job.form)
+    landing.land(job.batch([first("a", 1, lsn=0)]))
+    drop(job)
+    Lake(job.landing().config).create(table, ["id"], [pa.field("id", pa.int64())])
+    found, positions = landing.lake.position(table)
+    assert found is not None
+    assert positions == {}
+    assert "id" in found.schema.names
+
+
+def test_a_table_that_was_rolled_back_behind_its_positions_is_not_taken_for_a_new_one(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing, table = job.landing(), Table(**A, format=job.form)
+    landing.land(job.batch([first("a", 1, lsn=0)]))
+    found, _ = landing.lake.position(table)
+
+    def lost() -> dict[str, int]:
+        raise sw.ConflictError("rolled back", kind=sw.Kind.POSITION_MOVED)
+
+    monkeypatch.setattr(found, "positions", lost)
+    with pytest.raises(sw.ConflictError, match="rolled back"):
+        landing.lake.position(table)
+
+
+def test_tables_are_looked_at_beside_each_other(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    landing, source, together = job.landing(), Source(2), threading.Barrier(3)
+    share = Landing._share
+
+    def with_others(*given: Any) -> Share:
+        together.wait(20)
+        return share(*given)
+
+    monkeypatch.setattr(Landing, "_share", with_others)
+    landing.land(job.batch(source.run(60)))
+    assert {name: job.rows(name) for name in source.tables} == source.rows
+
+
+def test_one_table_at_a_time_if_the_job_says_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    landing, busy, share = job.landing(parallel_tables=1), threading.Lock(), Landing._share
+
+    def alone(*given: Any) -> Share:
+        assert busy.acquire(blocking=False)
+        try:
+            return share(*given)
+        finally:
+            busy.release()
+
+    monkeypatch.setattr(Landing, "_share", alone)
+    assert landing.land(job.batch(Source(2).run(60)))
+
+
+def test_of_two_tables_at_fault_the_error_is_that_of_the_first_and_nothing_lands(job: Job) -> None:
+    job.tables = [{"table": name, "dead_letters": "fail"} for name in "abc"]
+    records = [
+        change("c", "c", 1, {"id": 1}, lsn=0, offset=0),
+        *(change("c", name, None, {"id": None}, lsn=at, offset=at) for at, name in enumerate("ba", 1)),
+    ]
+    with pytest.raises(sw.InvalidInputError, match=r"cannot land in db\.b"):
+        job.landing().land(job.batch(records))
+    assert not job.letters()
+    assert job.landing().books.positions() == {}
+    assert Lake(job.landing().config).position(Table(database="db", table="c", format=job.form))[1] == {}
