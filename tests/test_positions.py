@@ -207,3 +207,47 @@ def counted(lake: Lake) -> int:
         return int(deltalake.DeltaTable(lake.uri).to_pyarrow_table().num_rows)
     found: pa.Table = lake._catalog.load_table("db.t").scan().to_arrow()
     return int(found.num_rows)
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_a_position_that_another_moved_since_this_table_was_looked_at_is_followed(
+    lake: Lake, verb: str
+) -> None:
+    table, rival = lake.open(), lake.open()
+    rival.append([], positions={"orders/0": (None, 5)})
+    table.positions()
+    table.positions()  # nothing is new: the next write need not look again
+    rival.append(ROW, positions={"orders/0": (5, 9)})
+    WRITES[verb](table, key="a", positions={"orders/0": (9, 12)})
+    assert lake.open().positions() == {"orders/0": 12}
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_a_position_that_another_moved_from_where_this_table_saw_it_is_told(lake: Lake, verb: str) -> None:
+    table, rival = lake.open(), lake.open()
+    rival.append(ROW, positions={"orders/0": (None, 5)})
+    table.positions()
+    table.positions()
+    rival.append(ROW, positions={"orders/0": (5, 9)})
+    before = counted(lake)
+    refused(lambda: WRITES[verb](table, key="a", positions={"orders/0": (5, 12)}))
+    assert counted(lake) == before
+    assert lake.open().positions() == {"orders/0": 9}
+
+
+@pytest.mark.parametrize("verb", ["delete", "overwrite", "apply_changes"])
+def test_a_write_that_takes_rows_away_sees_those_that_came_since_the_last_look(lake: Lake, verb: str) -> None:
+    """They were acknowledged before it was called, so it comes after them."""
+    table, rival = lake.open(), lake.open()
+    rival.append([ROW[0] | {"a": 5}])
+    table.positions()
+    table.positions()
+    rival.append(ROW)
+    where = [("a", "=", 1)]
+    writes: dict[str, Callable[[], object]] = {
+        "delete": lambda: table.delete(where),
+        "overwrite": lambda: table.overwrite([ROW[0] | {"value": "new"}], where=where),
+        "apply_changes": lambda: table.apply_changes(frame([up((5, 0), "new")]), **HOW),
+    }
+    writes[verb]()
+    assert counted(lake) == (1 if verb == "delete" else 2)

@@ -13,7 +13,8 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +28,7 @@ from safewrite.cdc.batch import Batch
 from safewrite.cdc.change import Record
 from safewrite.cdc.config import load
 from safewrite.cdc.landing import Landing
+from safewrite.stores.local import LocalObjects
 
 _FIELDS = [
     {"type": "int64", "optional": False, "field": "id"},
@@ -154,6 +156,48 @@ def growth(
         return costs
 
 
+def far_away_s(tables: int, rounds: int, latency_s: float) -> float:
+    """Seconds of a batch with changes for so many tables, where each request to the store takes that long besides."""
+    with tempfile.TemporaryDirectory() as folder, _far_away(latency_s):
+        job, events = landing(Path(folder), tables), Events()
+        batches = []
+        for number in range(rounds + 1):
+            ids = range(20 * number, 20 * number + 20)
+            records = [
+                one
+                for table in range(tables)
+                for one in events.batch(number, ids, lambda _: "c", table).records
+            ]
+            batches.append(Batch.of_records(number, records, {"topic": "id-1"}))
+        job.land(batches[0])
+        started_s = time.monotonic()
+        for batch in batches[1:]:
+            job.land(batch)
+        return (time.monotonic() - started_s) / rounds
+
+
+@contextmanager
+def _far_away(latency_s: float) -> Iterator[None]:
+    """Let each request to a local folder take as long as one to a store behind a network."""
+    names = ("get", "get_range", "get_tail", "list", "put", "put_if_absent", "delete")
+    near = {name: getattr(LocalObjects, name) for name in names}
+
+    def slow(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*given: Any) -> Any:
+            time.sleep(latency_s)
+            return ask(*given)
+
+        return asked
+
+    for name, ask in near.items():
+        setattr(LocalObjects, name, slow(ask))
+    try:
+        yield
+    finally:
+        for name, ask in near.items():
+            setattr(LocalObjects, name, ask)
+
+
 def tenths(costs: list[float]) -> list[float]:
     """The average of each tenth of a run."""
     cuts = [len(costs) * part // 10 for part in range(11)]
@@ -210,12 +254,19 @@ def main() -> None:
         "--keep", type=int, default=0, help="snapshots that another job leaves of each Iceberg table; 0: all"
     )
     parser.add_argument("--only-batches", action="store_true", help="leave out the other figures")
+    parser.add_argument(
+        "--latency-ms", type=float, default=30.0, help="of each request to a store behind a network"
+    )
     given = parser.parse_args()
     grid = Table("what", "figure", "unit")
     if not given.only_batches:
         grid.add_row("append-only", f"{append_only(given.rows, given.size):,.0f}", "rows/s of CPU")
         grid.add_row("half updates", f"{half_updates(given.rows, given.size):,.0f}", "rows/s of CPU")
         grid.add_row("an idle table, of 50", f"{idle_table_ms(50, 20):.2f}", "ms of CPU for a batch")
+        far_s = far_away_s(50, 5, given.latency_ms / 1000)
+        grid.add_row(
+            f"50 tables with changes, requests of {given.latency_ms:g} ms", f"{far_s:.2f}", "s for a batch"
+        )
     costs = growth(
         given.batches, 20, tables=given.tables, form=given.format, updates=given.updates, keep=given.keep
     )

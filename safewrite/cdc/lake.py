@@ -33,7 +33,7 @@ class Lake:
 
     def find(self, table: Table) -> sw.Table | None:
         """A table as it is now; None if there is none."""
-        known = self._known(table)
+        known = self.seen(table)
         if known is not None:
             try:
                 return known.refresh()
@@ -43,7 +43,7 @@ class Lake:
 
     def position(self, table: Table) -> tuple[sw.Table | None, dict[str, int]]:
         """A table as it is now, and how far each source was taken into it; both of one look at it."""
-        known = self._known(table)
+        known = self.seen(table)
         if known is not None:
             try:
                 return known, known.positions()
@@ -52,7 +52,8 @@ class Lake:
         found = self._opened(table)
         return found, {} if found is None else found.positions()
 
-    def _known(self, table: Table) -> sw.Table | None:
+    def seen(self, table: Table) -> sw.Table | None:
+        """A table as it was seen last; None if none was seen.  A commit to it refuses a table that was made anew since."""
         with self._lock:
             return self._open.get(table.name)
 

@@ -174,7 +174,7 @@ class Books:
                 mark = self.mark(line.table)
                 if positions.get(mark, 0) == 0:
                     moved[mark] = (positions.get(mark), 1)
-        table = self.lake.find(self.ledger)
+        table = self.lake.seen(self.ledger) or self.lake.find(self.ledger)
         if table is None:
             table = self.lake.create(self.ledger, ("job", "batch"), list(LEDGER_SCHEMA))
         elif new := [one for one in LEDGER_SCHEMA if one.name not in table.schema.names]:

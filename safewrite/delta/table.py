@@ -27,6 +27,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.keys import Identity
+from safewrite.protocol.positions import stand
 from safewrite.public import public, verb
 from safewrite.receipt import Receipt
 from safewrite.stores.world import Performer, monotonic_s, run
@@ -148,7 +149,10 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
 
     # --- the newest version -------------------------------------------------------------------------
     def _refresh(self) -> Snapshot | None:
+        before = self._mark()
         self._see(self._run(load(self._state, limits=self.limits)))
+        if before is not None and self._mark() == before:
+            self._known_s = monotonic_s(self.world)  # nobody else writes, as far as this tells
         return self._state
 
     def _look_again(self) -> None:
@@ -179,7 +183,8 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
     def _planned_on(self, operation: Operation, data: Any) -> Snapshot | None:
         if operation.verb == "append" and not operation.positions:
             return self._state
-        self._refresh()
+        if not (self._is_fresh() and self._serves(operation)):
+            self._refresh()
         return self._existing() if operation.verb in {"delete", "apply_changes"} else self._state
 
     def _plan(
@@ -351,6 +356,16 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
     def _arbiter(self) -> Arbiter:
         """The arbiter; it seals claims once writers were met that know no lock table."""
         return replace(self.connection.arbiter, sealed=self._mixed)
+
+    def _serves(self, operation: Operation) -> bool:
+        """Whether a write may be planned on the version of a moment ago.
+
+        Changes are planned anew after any commit since.  Rows appended since are none that a ``delete`` or ``overwrite``
+        conflicts with, and they are to take them away.  A position that is elsewhere may have been moved since.
+        """
+        return operation.verb in {"append", "apply_changes"} and stand(
+            positions_of(self._state), operation.positions
+        )
 
     def _is_fresh(self) -> bool:
         return self._known_s is not None and monotonic_s(self.world) - self._known_s < FRESH_S

@@ -28,7 +28,7 @@ from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
-from safewrite.protocol.positions import lost
+from safewrite.protocol.positions import lost, stand
 from safewrite.public import public
 from safewrite.receipt import Receipt
 from safewrite.stores.world import monotonic_s
@@ -211,10 +211,11 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
 
     # --- steps of a write -------------------------------------------------------------------------
     def _planned_on(self, operation: Operation, data: Any) -> TableVersion:
-        needs_table = operation.verb in {"delete", "apply_changes"}
         if operation.positions and self._cached.head is not None:
-            return self._refresh()  # an older version may have positions of before
-        return self._fresh_head() if needs_table else self._fresh_head(data)
+            head = self._fresh_head()
+            seen = stand(positions_of(head, operation.positions), operation.positions)
+            return head if seen else self._refresh()  # an older version may have positions of before
+        return self._fresh_head(*(() if operation.verb in {"delete", "apply_changes"} else (data,)))
 
     def _fresh_head(self, *of: Any) -> TableVersion:
         """The table version of a moment ago; a missing table is created for the data ``of`` a write if it may be."""

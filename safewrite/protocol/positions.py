@@ -82,6 +82,14 @@ def must_stand(known: Known, moves: Moves, key: str | None = None) -> None:
             raise moved(name, move, "none" if found is None else str(found), key)
 
 
+def stand(known: Known, moves: Moves) -> bool:
+    """Whether the table's positions are those that a commit is to move: what :func:`must_stand` makes sure of."""
+    return all(
+        known.get(name) == move.start and (name in known) == (move.start is not None)
+        for name, move in moves.items()
+    )
+
+
 def moved(name: str, move: Move, found: str, key: str | None = None) -> ConflictError:
     """The error of a commit that came second."""
     return ConflictError(

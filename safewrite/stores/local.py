@@ -114,16 +114,18 @@ def _files(root: Path, inside: str, prefix: str, start_after: str) -> Iterator[L
     Raises:
         OSError: a folder cannot be read, which is not an empty one (G10); a missing one is.
     """
+    start = f"{inside}/" if inside else ""
     with contextlib.suppress(FileNotFoundError), os.scandir(root / inside) as entries:
         for entry in entries:
-            path = f"{inside}/{entry.name}" if inside else entry.name
-            # "0" follows "/": neither the entry itself nor what is below it comes after ``start_after``.
-            if not path.startswith(prefix) or f"{path}0" <= start_after:
+            path = start + entry.name
+            is_after = path > start_after
+            # Below a folder that comes before it, names come after it only if it begins with the folder's name.
+            if not (is_after or start_after.startswith(path)) or not path.startswith(prefix):
                 continue
             if entry.is_dir():
                 if not entry.is_symlink():
                     yield from _files(root, path, prefix, start_after)
-            elif path > start_after:
+            elif is_after:
                 with contextlib.suppress(FileNotFoundError):  # removed while we looked
                     yield _listed(path, entry.stat())
 
