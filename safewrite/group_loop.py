@@ -78,14 +78,14 @@ class GroupLoop(WriteLoop[VersionT, PlanT, DoneT]):
 
     def _prepare_changes(self, group: Group, member: Member, operation: Operation) -> None:
         if not group.planned:
-            group.on, group.planned = self._planned_on(operation, member.data), True
+            group.on, group.planned = self._planned_on(operation, member.data, alone=False), True
         member.changes, member.write = self._read_changes(member.data, operation, member.name, group.on)
 
     def _prepare_member(
         self, group: Group, member: Member, operation: Operation, checked: Prepared | None
     ) -> None:
         if not group.planned:
-            group.on, group.planned = self._planned_on(operation, member.data), True
+            group.on, group.planned = self._planned_on(operation, member.data, alone=False), True
         try:
             member.prepared = checked or self._prepare_next(member.data, operation, group.on, group.prepared)
         except WouldAlterError:

@@ -108,8 +108,11 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         """Load the newest version after a conflict, without use of what was known."""
 
     @abstractmethod
-    def _planned_on(self, operation: Operation, data: Any) -> VersionT | None:
-        """The version that a write is planned on; None where the write creates the table."""
+    def _planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> VersionT | None:
+        """The version that a write is planned on; None where the write creates the table.
+
+        A write that is ``alone`` is planned again if it is refused by a version of a moment ago; a member is not.
+        """
 
     @abstractmethod
     def _plan(
@@ -243,9 +246,10 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
                 # The version of a moment ago may lack a column that came since.
                 if turn == PLANS_MAX or not self._has_changed(known):
                     raise
-            except (InvalidInputError, UnsupportedTableError):
-                # So may it have rows that went since, which a change was older than or a file could not be read for.
-                if turn > 1 or Kind.CONFLICT not in kinds or not self._has_changed(known):
+            except (InvalidInputError, UnsupportedTableError, StorageError) as error:
+                # So may it have rows that went since, which a change was older than, or whose file is gone or not readable.
+                unread = isinstance(error, StorageError) and error.kind is not Kind.DATA_FILE_DAMAGED
+                if unread or turn > 1 or Kind.CONFLICT not in kinds or not self._has_changed(known):
                     raise
             except ConflictError as error:
                 if error.kind not in kinds or turn == PLANS_MAX:

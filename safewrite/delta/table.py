@@ -180,10 +180,10 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         return self._state
 
     # --- steps of a write -------------------------------------------------------------------------
-    def _planned_on(self, operation: Operation, data: Any) -> Snapshot | None:
+    def _planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> Snapshot | None:
         if operation.verb == "append" and not operation.positions:
             return self._state
-        if not (self._is_fresh() and self._serves(operation)):
+        if not (self._is_fresh() and self._serves(operation, alone=alone)):
             self._refresh()
         return self._existing() if operation.verb in {"delete", "apply_changes"} else self._state
 
@@ -357,15 +357,15 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
         """The arbiter; it seals claims once writers were met that know no lock table."""
         return replace(self.connection.arbiter, sealed=self._mixed)
 
-    def _serves(self, operation: Operation) -> bool:
-        """Whether a write may be planned on the version of a moment ago.
+    def _serves(self, operation: Operation, *, alone: bool) -> bool:
+        """Whether a write that moves positions may be planned on the version of a moment ago, where they stand.
 
-        Changes are planned anew after any commit since.  Rows appended since are none that a ``delete`` or ``overwrite``
-        conflicts with, and they are to take them away.  A position that is elsewhere may have been moved since.
+        Another who wrote since moves them too, or makes the commit plan again.  Not so a ``delete`` or ``overwrite``: rows
+        that were appended since conflict with none, and are to go.
         """
-        return operation.verb in {"append", "apply_changes"} and stand(
-            positions_of(self._state), operation.positions
-        )
+        if not operation.positions or not stand(positions_of(self._state), operation.positions):
+            return False
+        return operation.verb == "append" or (alone and operation.verb == "apply_changes")
 
     def _is_fresh(self) -> bool:
         return self._known_s is not None and monotonic_s(self.world) - self._known_s < FRESH_S

@@ -210,7 +210,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         return True
 
     # --- steps of a write -------------------------------------------------------------------------
-    def _planned_on(self, operation: Operation, data: Any) -> TableVersion:
+    def _planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> TableVersion:
         if operation.positions and self._cached.head is not None:
             head = self._fresh_head()
             seen = stand(positions_of(head, operation.positions), operation.positions)

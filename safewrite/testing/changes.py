@@ -85,7 +85,7 @@ class Oracle:
     def one(self, change: Change, ties: dict[Key, Sequenced], before: Oracle) -> str:
         """Apply one change; ``ties`` gets the keys whose changes of one sequence differ."""
         if change.op == "truncate":
-            return self._truncate(change, before.floor)
+            return self._truncate(change, before.floor, ties)
         old, known = before.entries.get(change.key), self.entries.get(change.key)
         if old is not None and change.sequence <= old.sequence:
             if change.sequence < old.sequence:
@@ -110,11 +110,13 @@ class Oracle:
         self.entries[change.key] = Entry(change.sequence, change.row)
         return "applied"
 
-    def _truncate(self, change: Change, old_floor: Sequenced | None) -> str:
+    def _truncate(self, change: Change, old_floor: Sequenced | None, ties: dict[Key, Sequenced]) -> str:
         if old_floor is not None and change.sequence <= old_floor:
             return "late" if change.sequence < old_floor else "duplicate"
         self.entries = {key: one for key, one in self.entries.items() if one.sequence > change.sequence}
         self.floor = change.sequence
+        for key in [key for key, sequence in ties.items() if sequence <= change.sequence]:
+            del ties[key]  # what is gone ties with nothing that comes after
         return "applied"
 
     def final(
@@ -128,8 +130,10 @@ class Oracle:
         for place, what in list(told.items()):
             change = batch[place]
             if what == "repeat":
-                entry = self.entries.get(change.key)
-                told[place] = "duplicate" if entry and entry.sequence == change.sequence else "superseded"
+                entry, cut = self.entries.get(change.key), last.get(None)
+                is_cut = cut is not None and (change.sequence, place) < (batch[cut].sequence, cut)
+                stands = entry is not None and entry.sequence == change.sequence and not is_cut
+                told[place] = "duplicate" if stands else "superseded"
             if what != "applied":
                 continue
             if change.op == "truncate":

@@ -20,6 +20,8 @@ from safewrite.stores.local import LocalObjects
 from tests.cdc.lakes import Job, Source, change
 
 TABLES: list[dict[str, Any]] = [{"table": name} for name in "abc"]
+LOOKS = {"delta": 5, "iceberg": 6}
+"""For the table and the ledger: one before, and what the commit asks, which on Iceberg is PyIceberg and how it ended."""
 A = {"database": "db", "table": "a"}
 
 
@@ -66,6 +68,19 @@ def test_a_known_table_and_its_positions_are_one_look(job: Job, monkeypatch: pyt
     assert positions == found.positions()
     assert positions["job/topic/id-1/0"] == 2
     assert found.version == found.refresh().version
+
+
+def test_a_batch_asks_what_a_table_is_no_oftener_than_its_commit_needs(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("safewrite.delta.table", "safewrite.iceberg.current"):
+        monkeypatch.setattr(f"{module}.FRESH_S", 600.0)  # however busy the machine is
+    landing = job.landing()
+    for number in range(3):
+        landing.land(job.batch([first("a", number, lsn=number)], number))
+    asked = looks(job, monkeypatch)
+    landing.land(job.batch([first("a", 3, lsn=3)], 3))
+    assert len(asked) == LOOKS[job.form]
 
 
 def test_a_table_that_was_dropped_is_none_and_has_no_positions(job: Job) -> None:

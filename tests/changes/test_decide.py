@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from safewrite.changes.decide import Batch, Counts, Decision, Known, Op, decide
@@ -83,8 +83,16 @@ class Target:
         return dict(found)
 
 
+AROUND_A_TRUNCATE = [Change("upsert", (0, 3), (0, "x"), value) for value in "ppq"]
+AROUND_A_TRUNCATE += [Change("truncate", (0, 3)), Change("upsert", (0, 3), (0, "x"), "p")]
+
+
 @settings(max_examples=200)
 @given(st.lists(st.lists(changes, max_size=8), max_size=5), st.none() | sequences)
+@example([AROUND_A_TRUNCATE], None)
+@example([AROUND_A_TRUNCATE[1:]], None)
+@example([AROUND_A_TRUNCATE[:1] * 2 + AROUND_A_TRUNCATE[3:]], None)
+@example([AROUND_A_TRUNCATE + AROUND_A_TRUNCATE[4:]], None)
 def test_each_batch_does_what_the_oracle_says(
     batches: list[list[Change]], forgotten: tuple[int, int] | None
 ) -> None:

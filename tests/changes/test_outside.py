@@ -171,28 +171,53 @@ def refresh(lake: Lake) -> None:
     apply(lake.open(), [up((1, 0), "anew")], full_refresh=True)
 
 
+MOVED = pytest.mark.parametrize("moved", [None, {"topic/0": (None, 1)}], ids=["alone", "with a position"])
+
+
+@MOVED
 @pytest.mark.parametrize("late", [up((5, 0), "mine"), up((9, 0), "mine")], ids=["late", "a tie"])
-def test_changes_are_not_refused_for_rows_that_went_a_moment_ago(lake: Lake, late: Any) -> None:
+def test_changes_are_not_refused_for_rows_that_went_a_moment_ago(lake: Lake, late: Any, moved: Any) -> None:
     """The table version of a moment ago was judged by: a warm writer refused what is right now."""
     table = lake.open()
     apply(table, [up((9, 0), "old")])
     refresh(lake)
-    table.apply_changes(frame([late]), **STRICT)
+    table.apply_changes(frame([late]), **STRICT, positions=moved)
     assert lake.rows() == {K: "mine"}
     with pytest.raises(sw.InvalidInputError, match="older"):
         table.apply_changes(frame([up((2, 0))]), **STRICT)
 
 
-def test_members_are_not_refused_for_rows_that_went_a_moment_ago(lake: Lake) -> None:
+@MOVED
+def test_members_are_not_refused_for_rows_that_went_a_moment_ago(lake: Lake, moved: Any) -> None:
     table = lake.open()
     apply(table, [up((9, 0), "old")])
     refresh(lake)
     members = [("a", frame([up((5, 0), "mine")])), ("b", frame([up((1, 0), "b", OTHER)]))]
     bad = ("c", frame([up((0, 0), "late")]))
-    first, second, third = table.apply_changes_many([*members, bad], **STRICT)
+    first, second, third = table.apply_changes_many([*members, bad], **STRICT, positions=moved)
     assert (first.outcome, second.outcome) == ("committed", "committed")
     assert isinstance(third, sw.InvalidInputError)
     assert lake.rows() == {K: "mine", OTHER: "b"}
+
+
+@MOVED
+def test_a_file_that_went_a_moment_ago_is_not_asked_for(lake: Lake, moved: Any) -> None:
+    """Another writer put a file in its place, and somebody who keeps nothing removed it."""
+    table = lake.open()
+    apply(table, [up((1, 0), "old"), up((1, 0), "other", OTHER)])
+    files = data_files(lake)
+    apply(lake.open(), [up((2, 0), "new")])
+    for file in files:
+        file.unlink()
+    table.apply_changes(frame([up((3, 0), "newest", OTHER)]), **STRICT, positions=moved)
+    assert lake.rows() == {K: "new", OTHER: "newest"}
+
+
+def data_files(lake: Lake) -> list[Path]:
+    """The files of rows; what is remembered of deletions has others."""
+    return [
+        file for file in lake.folder.rglob("*.parquet") if not file.parent.name.startswith(("_", "changes"))
+    ]
 
 
 def test_a_condition_may_name_a_column_that_came_a_moment_ago(lake: Lake) -> None:

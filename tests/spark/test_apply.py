@@ -122,6 +122,14 @@ def test_a_truncate_of_spark_removes_what_is_before_it(table: ChangedTable) -> N
 
 
 @pytest.mark.long
+def test_what_a_truncate_of_spark_removes_ties_with_nothing_that_comes_after_it(table: ChangedTable) -> None:
+    around = [up((0, 3)), up((0, 3)), up((0, 3), "q"), Change("truncate", (0, 3)), up((0, 3)), up((0, 3))]
+    oracle = Oracle()
+    assert counted(table.apply(around, key="a")) == oracle.apply(around)
+    assert table.rows() == oracle.rows
+
+
+@pytest.mark.long
 def test_a_full_refresh_of_spark_takes_the_place_of_all_that_was_there(table: ChangedTable) -> None:
     table.apply([up((5, 0), "old"), up((5, 0), "old", OTHER), down((9, 0), (1, "y"))])
     ours, rival = table.open(), table.open()

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from safewrite.changes.reading import loose
-from safewrite.errors import UnsupportedTableError
+from safewrite.errors import Kind, StorageError, UnsupportedTableError
 from safewrite.frames import prepare
 from safewrite.frames.side_by_side import Handed
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.rows import decoded
 from safewrite.iceberg.metadata import table_of
 from safewrite.protocol.ask import Limits, ask, unanswered
-from safewrite.protocol.effects import Effect, Failed, Get, Ok, Outcome, Together
+from safewrite.protocol.effects import Effect, Failed, Get, Missing, Ok, Outcome, Together
 from safewrite.protocol.fetch import fetch
 from safewrite.protocol.iceberg.head import TableVersion
 
@@ -125,6 +125,12 @@ def unplanned(effect: PlanFiles | ReadRows, outcome: Outcome) -> Exception:
         return UnsupportedTableError(
             f"{what} could not be read for the plan: {outcome.detail}. Nothing was committed. "
             f"{_unread(outcome.detail, task)}"
+        )
+    if isinstance(outcome, Missing):
+        return StorageError(
+            f"{effect} failed: a file that the table names is gone. Nothing was committed. A clean-up of orphan files or a "
+            "lifecycle rule may have removed it: restore it from a versioned copy, or roll the table back to a snapshot without it.",
+            kind=Kind.DATA_FILE_DAMAGED,
         )
     return unanswered(effect, outcome)
 
