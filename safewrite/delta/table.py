@@ -360,12 +360,12 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
     def _serves(self, operation: Operation, *, alone: bool) -> bool:
         """Whether a write that moves positions may be planned on the version of a moment ago, where they stand.
 
-        Another who wrote since moves them too, or makes the commit plan again.  Not so a ``delete`` or ``overwrite``: rows
-        that were appended since conflict with none, and are to go.
+        Who wrote since moved them too, or makes the commit plan again.  A write without positions is one of many writers' more
+        often, and a second plan costs more than a look.
         """
         if not operation.positions or not stand(positions_of(self._state), operation.positions):
             return False
-        return operation.verb == "append" or (alone and operation.verb == "apply_changes")
+        return alone or operation.verb == "append"
 
     def _is_fresh(self) -> bool:
         return self._known_s is not None and monotonic_s(self.world) - self._known_s < FRESH_S

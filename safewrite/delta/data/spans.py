@@ -20,17 +20,29 @@ _REMEMBERED = 20_000
 """Statistics are read again at each write to a table: so many are remembered with their bounds."""
 
 
-def spans(add: Action, schema: pa.Schema, names: Collection[str]) -> Mapping[str, Span]:
-    """The bounds of these columns, where the file has any that every engine understands alike."""
-    text = add.get("stats")
-    if not isinstance(text, str):
-        return {}
-    return _remembered(text, tuple((name, schema.field(name).type) for name in names if name in schema.names))
+class Bounded:
+    """Columns whose bounds are asked for; equal ones are one object, for Arrow compares types by their texts."""
+
+    def __init__(self, columns: tuple[tuple[str, pa.DataType], ...]) -> None:
+        self._schema, self._names = pa.schema(columns), [name for name, _ in columns]
+
+    @classmethod
+    def of(cls, schema: pa.Schema, names: Collection[str]) -> Bounded:
+        """Those of these columns that the schema has."""
+        return _bounded(tuple((name, schema.field(name).type) for name in names if name in schema.names))
+
+    def spans(self, add: Action) -> Mapping[str, Span]:
+        """The bounds of the columns, where the file has any that every engine understands alike."""
+        text = add.get("stats")
+        return _remembered(self, text) if isinstance(text, str) else {}
+
+    def read(self, text: str) -> Mapping[str, Span]:
+        """The bounds that a file's statistics tell."""
+        return _spans(stats_of({"stats": text}), self._schema, self._names)
 
 
-@lru_cache(_REMEMBERED)
-def _remembered(text: str, columns: tuple[tuple[str, pa.DataType], ...]) -> Mapping[str, Span]:
-    return _spans(stats_of({"stats": text}), pa.schema(columns), [name for name, _ in columns])
+_bounded = lru_cache(_REMEMBERED)(Bounded)
+_remembered = lru_cache(_REMEMBERED)(Bounded.read)
 
 
 def _spans(stats: Mapping[str, Any], schema: pa.Schema, names: Collection[str]) -> Mapping[str, Span]:

@@ -11,7 +11,7 @@ from safewrite.changes.result import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of, spark_errors
 from safewrite.changes.spark.plan import FILE, POS, SparkPlan, planned
 from safewrite.delta.data.rows import check_within
-from safewrite.delta.data.spans import spans
+from safewrite.delta.data.spans import Bounded
 from safewrite.delta.log.actions import FileKey, rows_of
 from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.spark.files import SparkDelta, find
@@ -112,12 +112,12 @@ class SparkApplyTransaction(ApplyTransaction):
         source, _, _ = self._parts()
         if not source.report.ends:
             return []
-        schema, names = self.state.schema, columns(source.bounds)
-        pruning = Pruning(source.values, self.state.partition_by, schema)
+        pruning = Pruning(source.values, self.state.partition_by, self.state.schema)
+        bounded = Bounded.of(self.state.schema, columns(source.bounds))
         return [
             key
             for key, add in live.items()
-            if pruning.may_hold(add) and True in possible(source.bounds, spans(add, schema, names))
+            if pruning.may_hold(add) and True in possible(source.bounds, bounded.spans(add))
         ]
 
     def _rows_of(self, looked: Collection[FileKey]) -> Callable[[list[str]], DataFrame | None]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
 from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, without
-from safewrite.delta.data.spans import spans
+from safewrite.delta.data.spans import Bounded
 from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import Action, Commit, FileKey, file_key, rows_of
 from safewrite.delta.log.features import check_overwrite, marks_rows
@@ -84,17 +84,18 @@ class OverwriteTransaction(Transaction):
     def file_actions(self) -> list[dict[str, Any]]:
         """``add`` actions of the new rows and of files in place of others, ``remove`` actions of what they replace."""
         removes = [removal(add, self.timestamp_ms) for add in self.replaced()]
-        marked = [{"add": self.marked[key]} for key in self.planned().adds if self.marks(key)]
+        marked = [{"add": self.marked[key]} for key in self.vectored()]
         return [file.action for file in (*self.files, *self.rewritten)] + marked + removes
 
-    def marks(self, key: FileKey) -> bool:
-        """Whether a live file stays under another deletion vector."""
-        return self.verdicts[key] is Verdict.MARK
+    def vectored(self) -> list[FileKey]:
+        """The live files that stay under another deletion vector."""
+        verdicts, mark = self.verdicts, Verdict.MARK
+        return [key for key in self.planned().adds if verdicts[key] is mark]
 
     def replaced(self) -> list[Action]:
         """The live files that this commit removes; one whose vector changes is another logical file afterwards."""
-        live = self.planned().adds.items()
-        return [add for key, add in live if self.verdicts[key] is not Verdict.KEEP]
+        verdicts, keep = self.verdicts, Verdict.KEEP
+        return [add for key, add in self.planned().adds.items() if verdicts[key] is not keep]
 
     def removed_rows(self) -> int | None:
         """The rows of the removed files, without those that were kept; None where a file has no row count."""
@@ -102,7 +103,7 @@ class OverwriteTransaction(Transaction):
         if None in counts:
             return None
         stay = sum(file.rows for file in self.rewritten)
-        stay += sum(self.kept[key] for key in self.planned().adds if self.marks(key))
+        stay += sum(self.kept[key] for key in self.vectored())
         return sum(count for count in counts if count is not None) - stay
 
     def kept_rows(self) -> int | None:
@@ -118,7 +119,7 @@ class OverwriteTransaction(Transaction):
 
     def file_metrics(self) -> dict[str, int]:
         """How many files go, and how many get a deletion vector, as Spark names them."""
-        marked = [key for key in self.planned().adds if self.marks(key)]
+        marked = self.vectored()
         removed = {"numRemovedFiles": len(self.replaced()) - len(marked)}
         if not marked:
             return removed
@@ -191,7 +192,7 @@ class OverwriteTransaction(Transaction):
     def _bounds(self, add: Action) -> dict[str, Any]:
         """Bounds of the predicate's columns in a file; they may leave it out, and never take it whole."""
         assert self.state is not None
-        return dict(spans(add, self.state.schema, columns(self.predicate)))
+        return dict(Bounded.of(self.state.schema, columns(self.predicate)).spans(add))
 
     def constants(self, add: Action) -> dict[str, Any]:
         """Columns of the predicate that have one value in all rows of a file: partition columns, and new ones (NULL)."""

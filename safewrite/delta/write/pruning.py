@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.delta.data.spans import spans
+from safewrite.delta.data.spans import Bounded
 from safewrite.delta.log.actions import Action
 from safewrite.frames.predicate import partition_value
 
@@ -22,10 +22,11 @@ class Pruning:
     def __init__(self, keys: Mapping[str, pa.Array], partition_by: Sequence[str], schema: pa.Schema) -> None:
         self._keys, self._partition_by, self._schema = keys, partition_by, schema
         self._ends = {name: _ends(values) for name, values in keys.items()}
+        self._bounded = Bounded.of(schema, keys)
 
     def may_hold(self, add: Action) -> bool:
         """Whether a file may have a row with a key of the batch, as its partition and its statistics tell."""
-        bounds = spans(add, self._schema, self._keys)
+        bounds = self._bounded.spans(add)
         for name, values in self._keys.items():
             if not len(values):
                 return False
