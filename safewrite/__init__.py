@@ -7,6 +7,7 @@ import logging as _logging
 from safewrite.errors import (
     CommitUnknownError,
     ConflictError,
+    DataFileError,
     ForeignWriterError,
     InternalError,
     InvalidInputError,
@@ -36,6 +37,7 @@ __all__ = [
     "CommitUnknownError",
     "CommittedWrite",
     "ConflictError",
+    "DataFileError",
     "Event",
     "ForeignWriterError",
     "HistoryEntry",

@@ -13,6 +13,7 @@
     │   ├── UnsupportedTableError  a writer feature that safewrite does not know
     │   ├── TableNotFoundError     (also LookupError)
     │   └── StorageError           the environment; often passes
+    │       └── DataFileError      a data file that the plan reads is gone or damaged
     ├── CommitUnknownError         may have landed; the same key again, or ``resolve``, decides
     ├── ForeignWriterError         our committed bytes were replaced: someone writes outside the rules
     ├── MissingExtraError          (also ImportError) prints the pip command
@@ -156,6 +157,12 @@ class StorageError(NotCommittedError):
     """The environment (store, network, credentials) failed before anything was committed."""
 
     default_kind = Kind.STORAGE
+
+
+class DataFileError(StorageError):
+    """A data file that a plan reads is gone, or is not what the table says: raised only before a commit is tried."""
+
+    default_kind = Kind.DATA_FILE_DAMAGED
 
 
 class CommitUnknownError(SafewriteError):

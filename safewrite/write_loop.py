@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from safewrite.errors import (
     ConflictError,
+    DataFileError,
     InvalidInputError,
     Kind,
     NotCommittedError,
@@ -246,10 +247,9 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
                 # The version of a moment ago may lack a column that came since.
                 if turn == PLANS_MAX or not self._has_changed(known):
                     raise
-            except (InvalidInputError, UnsupportedTableError, StorageError) as error:
+            except (InvalidInputError, UnsupportedTableError, DataFileError):
                 # So may it have rows that went since, which a change was older than, or whose file is gone or not readable.
-                unread = isinstance(error, StorageError) and error.kind is not Kind.DATA_FILE_DAMAGED
-                if unread or turn > 1 or Kind.CONFLICT not in kinds or not self._has_changed(known):
+                if turn > 1 or Kind.CONFLICT not in kinds or not self._has_changed(known):
                     raise
             except ConflictError as error:
                 if error.kind not in kinds or turn == PLANS_MAX:

@@ -59,7 +59,7 @@ def drawn_tree() -> dict[str, tuple[str, str | None]]:
     tree: dict[str, tuple[str, str | None]] = {}
     above: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
-        match = re.match(r"^    ((?:│   )*)(?:[├└]── )?(\w+Error)\b(?: +\(also (\w+)\))?", line)
+        match = re.match(r"^    ((?:│   |    )*)(?:[├└]── )?(\w+Error)\b(?: +\(also (\w+)\))?", line)
         if match is None:
             continue
         depth = 0 if "── " not in line else len(match[1]) // 4 + 1

@@ -59,7 +59,7 @@ class Events:
         return Batch.of_records(number, records, {"topic": "id-1"})
 
 
-def landing(folder: Path, tables: int = 1, form: str = "delta") -> Landing:
+def landing(folder: Path, tables: int = 1, form: str = "delta", **more: Any) -> Landing:
     """A job of so many tables of one format."""
     catalog = _catalog(folder)
     given = {
@@ -70,6 +70,7 @@ def landing(folder: Path, tables: int = 1, form: str = "delta") -> Landing:
         "job_tables": {"format": form},
         "tables": [{"database": "db", "table": f"t{number}", "format": form} for number in range(tables)],
         **({"warehouse": str(folder)} if form == "delta" else {"catalog": catalog}),
+        **more,
     }
     return Landing(load(given))
 
@@ -156,10 +157,10 @@ def growth(
         return costs
 
 
-def far_away_s(tables: int, rounds: int, latency_s: float) -> float:
+def far_away_s(tables: int, rounds: int, latency_s: float, parallel: int) -> float:
     """Seconds of a batch with changes for so many tables, where each request to the store takes that long besides."""
     with tempfile.TemporaryDirectory() as folder, _far_away(latency_s):
-        job, events = landing(Path(folder), tables), Events()
+        job, events = landing(Path(folder), tables, parallel_tables=parallel), Events()
         batches = []
         for number in range(rounds + 1):
             ids = range(20 * number, 20 * number + 20)
@@ -263,10 +264,10 @@ def main() -> None:
         grid.add_row("append-only", f"{append_only(given.rows, given.size):,.0f}", "rows/s of CPU")
         grid.add_row("half updates", f"{half_updates(given.rows, given.size):,.0f}", "rows/s of CPU")
         grid.add_row("an idle table, of 50", f"{idle_table_ms(50, 20):.2f}", "ms of CPU for a batch")
-        far_s = far_away_s(50, 5, given.latency_ms / 1000)
-        grid.add_row(
-            f"50 tables with changes, requests of {given.latency_ms:g} ms", f"{far_s:.2f}", "s for a batch"
-        )
+        for parallel in (4, 16):
+            far_s = far_away_s(50, 5, given.latency_ms / 1000, parallel)
+            what = f"50 tables with changes, requests of {given.latency_ms:g} ms, {parallel} at once"
+            grid.add_row(what, f"{far_s:.2f}", "s for a batch")
     costs = growth(
         given.batches, 20, tables=given.tables, form=given.format, updates=given.updates, keep=given.keep
     )

@@ -284,6 +284,14 @@ CHANGE_MUTANTS = (
         "test_changes_are_not_refused_for_rows_that_went_a_moment_ago",
     ),
     Mutant(
+        "stale-file",
+        "another plan where a file of the version of a moment ago is gone",
+        "write_loop.py",
+        (("UnsupportedTableError, DataFileError):", "UnsupportedTableError):"),),
+        OUTSIDE,
+        "test_a_file_that_went_a_moment_ago_is_not_asked_for",
+    ),
+    Mutant(
         "stale-members",
         "the newest table before members are refused",
         "iceberg/write/many.py",

@@ -12,7 +12,7 @@ from safewrite.changes.positions import Flags
 from safewrite.changes.touched import filtered
 from safewrite.delta.data.vectors import VectorError, live
 from safewrite.delta.log.actions import Action, stats_of
-from safewrite.errors import Kind, StorageError, UnsupportedTableError
+from safewrite.errors import DataFileError, Kind, StorageError, UnsupportedTableError
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import Predicate, truths
 from safewrite.frames.side_by_side import windows
@@ -146,10 +146,9 @@ def without(rows: Prepared, flags: Flags) -> pa.Table:
 
 def damaged(path: str, why: str) -> StorageError:
     """The error for a data file that is not what the log says."""
-    return StorageError(
+    return DataFileError(
         f"Data file {path} is not what the log says: {why}. Nothing was committed. "
-        "Run `safewrite doctor` on the table.",
-        kind=Kind.DATA_FILE_DAMAGED,
+        "Run `safewrite doctor` on the table."
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from safewrite.changes.reading import loose
-from safewrite.errors import Kind, StorageError, UnsupportedTableError
+from safewrite.errors import DataFileError, UnsupportedTableError
 from safewrite.frames import prepare
 from safewrite.frames.side_by_side import Handed
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
@@ -127,10 +127,9 @@ def unplanned(effect: PlanFiles | ReadRows, outcome: Outcome) -> Exception:
             f"{_unread(outcome.detail, task)}"
         )
     if isinstance(outcome, Missing):
-        return StorageError(
+        return DataFileError(
             f"{effect} failed: a file that the table names is gone. Nothing was committed. A clean-up of orphan files or a "
-            "lifecycle rule may have removed it: restore it from a versioned copy, or roll the table back to a snapshot without it.",
-            kind=Kind.DATA_FILE_DAMAGED,
+            "lifecycle rule may have removed it: restore it from a versioned copy, or roll the table back to a snapshot without it."
         )
     return unanswered(effect, outcome)
 
