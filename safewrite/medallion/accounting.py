@@ -125,7 +125,7 @@ def _silver(
     """Silver is bronze folded: of each key the change that is last by its sequence."""
     name = job.lineage.position_name
     silver = job.places.lineage(job.name, job.config.silver, job.config.format)
-    positions = job.silver.refresh().positions()
+    positions = job.silver.positions()
     at = None if is_under_way(positions) else positions.get(name)
     silver.look()
     found = silver.read(silver.whole())

@@ -35,7 +35,7 @@ def compare(job: TableJob, aside: Set[tuple[str, str, int]], audit: TableAudit) 
         [*job.columns.names, *keys, *how.sequence, how.time, *([how.op] if how.op else [])]
     )
     rows = bronze.read(list(columns))
-    positions = job.silver.refresh().positions()
+    positions = job.silver.positions()
     mark = None if is_under_way(positions) else mark_of(positions, how.time)
     silver = job.places.foreign(job.config.silver, job.config.format)
     silver.look()

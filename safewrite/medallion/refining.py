@@ -80,8 +80,7 @@ def refine(job: TableJob, done: Refined, *, again: bool = False, anew: bool = Fa
     lineage = job.lineage
     lineage.look()
     name = lineage.position_name
-    silver = job.silver.refresh()
-    positions = silver.positions()
+    positions = job.silver.positions()
     at = positions.get(name)
     if at is None and not again and any(one.startswith("bronze/") for one in positions):
         raise lineage.gap("it is another table than the one that silver took (made anew)")
@@ -107,8 +106,7 @@ def refine_since(job: TableJob, done: Refined, since_ms: int) -> None:
     """
     lineage = job.lineage
     lineage.look()
-    silver = job.silver.refresh()
-    done.position = silver.positions().get(lineage.position_name)
+    done.position = job.silver.positions().get(lineage.position_name)
     named = f"again/{uuid.uuid4()}"
     for number, step in enumerate(_new(lineage.from_time(since_ms), lineage.head)):
         _apply(job, replace(step, to=None), done, f"{named}/{number}")

@@ -80,7 +80,7 @@ def sync(job: TableJob, done: Refined, *, again: bool = False, anew: bool = Fals
     bronze = job.foreign
     bronze.look()
     check_columns(job, bronze.schema)
-    positions = job.silver.refresh().positions()
+    positions = job.silver.positions()
     known = mark_of(positions, how.time)
     anew = anew or is_under_way(positions)
     surveyor = Surveyor(bronze, how, job.config.keys)
