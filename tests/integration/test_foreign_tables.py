@@ -7,9 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -150,18 +148,3 @@ def test_a_log_that_may_not_be_listed_is_not_an_empty_one(tmp_path: Path) -> Non
         (path / "_delta_log").chmod(0o755)
     assert done.stdout.split() == ["StorageError", "StorageError"], done
     assert Place(str(path), "local").ids() == once(0)
-
-
-def test_a_listing_says_that_it_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from safewrite.protocol.effects import Ok, Unknown
-    from safewrite.stores.local import LocalObjects
-
-    objects = LocalObjects(tmp_path)
-    assert objects.list("_delta_log/", "", 0) == Ok(())
-
-    def walk(top: Any, onerror: Callable[[OSError], None]) -> Any:
-        onerror(PermissionError(13, "no"))
-        return iter(())
-
-    monkeypatch.setattr(os, "walk", walk)
-    assert isinstance(objects.list("_delta_log/", "", 0), Unknown)
