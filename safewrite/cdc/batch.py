@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import safewrite as sw
 from safewrite.cdc.change import Record
+from safewrite.cdc.records import Records
 
 
 class Partition(NamedTuple):
@@ -42,7 +43,7 @@ class Batch:
     """
 
     number: int
-    records: tuple[Record, ...]
+    records: Records
     ranges: Ranges
     joined: bool = False
 
@@ -51,9 +52,8 @@ class Batch:
         cls, number: int, records: Iterable[Record], topic_ids: Mapping[str, str] | None = None
     ) -> Batch:
         """A batch that covers its records and no more."""
-        found = tuple(records)
-        places = ((record.topic, record.partition, record.offset) for record in found)
-        return cls(number, found, ranges_of(places, topic_ids))
+        found = records if isinstance(records, Records) else Records.of(records)
+        return cls(number, found, ranges_of(found.places(), topic_ids))
 
 
 def ranges_of(
@@ -99,12 +99,7 @@ def remaining(batch: Batch, job: str, positions: Mapping[str, int]) -> Batch:
         if start < given.end:
             ranges[where] = Range(start, given.end)
     starts = {(where.topic, where.number): one.start for where, one in ranges.items()}
-    records = tuple(
-        record
-        for record in batch.records
-        if record.offset >= starts.get((record.topic, record.partition), record.offset + 1)
-    )
-    return Batch(batch.number, records, ranges, batch.joined)
+    return Batch(batch.number, batch.records.since(starts), ranges, batch.joined)
 
 
 def _refuse_other_topic(where: Partition, job: str, positions: Mapping[str, int]) -> None:

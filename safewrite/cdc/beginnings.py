@@ -10,8 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from safewrite.cdc.batch import Partition, Ranges
+from safewrite.cdc.blocks import BEGINNING, POSITION, Block
 from safewrite.cdc.change import Beginning, Change
+from safewrite.cdc.sequences import BEGINNINGS
 
 _DIGITS = 20
 """The first part of a position of PostgreSQL: an LSN."""
@@ -47,6 +53,49 @@ class Snapshots:
             position = f"{taken_at:0{_DIGITS}d}{change.position[_DIGITS:]}"
             return replace(change, position=position, told=change.position)
         return change
+
+    def ordered_blocks(self, blocks: Sequence[Block], changes: Sequence[Change]) -> list[Block] | None:
+        """The same of blocks; None where it takes their order among these changes, and among each other.
+
+        ``ordered`` of the changes may come after it.
+        """
+        kinds = {change.beginning for change in changes if change.beginning is not None}
+        names = {number: kind for kind, number in BEGINNINGS.items()}
+        for block in blocks:
+            kinds |= {
+                names[one] for one in pc.unique(block.data.column(BEGINNING)).to_pylist() if one is not None
+            }
+        if len(kinds) > 1:
+            return None
+        if not kinds:
+            return list(blocks)
+        return [self._ordered_block(block, of_rows=Beginning.SNAPSHOT_ROW in kinds) for block in blocks]
+
+    def _ordered_block(self, block: Block, *, of_rows: bool) -> Block:
+        positions, chosen = block.data.column(POSITION), block.data.column(BEGINNING).is_valid()
+        if not pc.any(chosen).as_py():
+            return block
+        at = pc.utf8_slice_codeunits(positions, 0, _DIGITS).cast("int64").to_numpy()
+        chosen = chosen.to_numpy()
+        places = block.places()
+        taken_at = np.zeros(len(block), "int64")
+        for (topic, number), inside in block.records.partitions().items():
+            here = np.isin(places, inside) & chosen
+            if here.any():
+                name = self.names[topic, number]
+                known = self.found.get(name, self.known.get(name, 0))
+                if of_rows:
+                    self.found[name] = max(known, int(at[here].max()))
+                else:
+                    taken_at[here] = known
+        behind = pa.array(at < taken_at)
+        if of_rows or not pc.any(behind).as_py():
+            return block
+        first = pc.utf8_lpad(pa.array(taken_at).cast("string"), _DIGITS, "0")
+        moved = pc.binary_join_element_wise(
+            first, pc.utf8_slice_codeunits(positions.combine_chunks(), _DIGITS), ""
+        )
+        return block.with_column(POSITION, pc.if_else(behind, moved, positions))
 
     def moves(self) -> dict[str, tuple[int | None, int]]:
         """How a commit of these changes moves the table's positions."""

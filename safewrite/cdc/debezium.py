@@ -42,7 +42,7 @@ class Part:
     version: str | None = None
 
 
-_YEAR_9999_MS = 253_402_300_800_000
+YEAR_9999_MS = 253_402_300_800_000
 NO_SHAPE = Shape({}, {})
 _SAME_MAX = 1000
 _NUMBERS = frozenset({int, float, bool, Decimal})
@@ -243,4 +243,4 @@ def _header(record: Record, name: str) -> dict[str, Any] | None:
 
 def _milliseconds(*values: Any) -> int | None:
     """The first that is a time of a clock; it orders nothing, so another value is no fault."""
-    return next((value for value in values if type(value) is int and 0 <= value < _YEAR_9999_MS), None)
+    return next((value for value in values if type(value) is int and 0 <= value < YEAR_9999_MS), None)

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
 from safewrite.cdc.avro import Avro, SchemaOf
+from safewrite.cdc.blocks import Block, Blocks
 from safewrite.cdc.change import Change, DeadLetter, Ignored, Record, UndecodableError
 from safewrite.cdc.debezium import Debezium, Part
 from safewrite.cdc.dms import BEFORE_IMAGE, Dms
 from safewrite.cdc.logical import UNAVAILABLE_TEXT, Placeholder
+from safewrite.cdc.prefixes import NUMBERS_AS_WRITTEN, Prefixes
+from safewrite.cdc.records import Records
 
 Format = Literal["debezium-json", "debezium-avro", "dms-json"]
 
 
 @dataclass
 class Decoded:
-    """What became of records.  Each is in one of the lists; one with two changes is in ``changes`` twice."""
+    """What became of records.  Each is in one of these; one with two changes is in ``changes`` twice."""
 
     changes: list[Change] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    """Changes that were read by columns; none of them is in the list above."""
     dead: list[DeadLetter] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)
+    tombstones: int = 0
+    """Records without a value that are not in the list above."""
 
 
 class Decoder:
@@ -47,14 +55,39 @@ class Decoder:
         self._avro = None if schema_of is None else Avro(schema_of)
         self._debezium = Debezium(Placeholder(placeholder))
         self._dms = Dms(before_image=before_image)
-        self._keys, self._values = Parts(), Parts()
+        self.keys, self.values = Prefixes(), Prefixes()
+        """What was met before payloads of JSON."""
+        self._key_parts, self._value_parts = Parts(self.keys), Parts(self.values)
+        self._blocks = (
+            Blocks(Placeholder(placeholder), self.keys, self.values) if form == "debezium-json" else None
+        )
+        self._lock = threading.Lock()
 
-    def decode(self, records: Iterable[Record]) -> Decoded:
-        """Decode all records.
+    def decode(self, records: Records) -> Decoded:
+        """Decode all records: by columns what can be, the others one by one.
 
         Raises:
             StorageError: the schema registry is away; nothing is known of the records then.
         """
+        if self._blocks is None:
+            return self.decode_each(records)
+        with self._lock:
+            read = self._blocks.read(records)
+        others = read.others_of()
+        found = self.decode_each(records.take(others) if len(others) < len(records) else records)
+        found.blocks, found.tombstones = read.blocks, read.tombstones
+        return found
+
+    def decode_each(self, records: Iterable[Record]) -> Decoded:
+        """Decode records one by one.
+
+        Raises:
+            StorageError: the schema registry is away; nothing is known of the records then.
+        """
+        with self._lock:
+            return self._decoded(records)
+
+    def _decoded(self, records: Iterable[Record]) -> Decoded:
         found = Decoded()
         for record in records:
             try:
@@ -88,7 +121,9 @@ class Decoder:
             if self._avro is None:
                 raise UndecodableError("no schema registry is configured")
             return self._debezium.changes(record, self._avro.part(record.key), self._avro.part(record.value))
-        return self._debezium.changes(record, self._keys.part(record.key), self._values.part(record.value))
+        return self._debezium.changes(
+            record, self._key_parts.part(record.key), self._value_parts.part(record.value)
+        )
 
 
 def _json(data: bytes | None) -> Any:
@@ -100,44 +135,31 @@ def _json(data: bytes | None) -> Any:
         raise UndecodableError(f"the bytes are not JSON ({error})") from error
 
 
-# A number with a point is kept as it is written: a decimal column has more digits than a binary number.
-_NUMBERS_AS_WRITTEN = json.JSONDecoder(parse_float=Decimal)
-
-
 def _parsed(data: bytes) -> Any:
     """What ``json.loads`` makes of the bytes, which would make a decoder for each record."""
     if data[:1] == b"{" and data[1:2] != b"\0":  # UTF-8, as it is told there
-        return _NUMBERS_AS_WRITTEN.decode(data.decode("utf-8", "surrogatepass"))
+        return NUMBERS_AS_WRITTEN.decode(data.decode("utf-8", "surrogatepass"))
     return json.loads(data, parse_float=Decimal)
 
 
-_FIRST, _THEN = '{"schema":', ',"payload":'
-_SCHEMAS_MAX = 256
-
-
 class Parts:
-    """Reads keys and values of Connect's JSON converter, with their schemas around them or without.
+    """Reads keys and values of Connect's JSON converter, with their schemas around them or without."""
 
-    The schema is most of a record, and the same in almost all of a topic: its bytes are compared, and read once.
-    """
-
-    def __init__(self) -> None:
-        self._known: list[tuple[bytes, dict[str, Any]]] = []
-        """What precedes a payload, and the schema in it; the one that was met last is first."""
+    def __init__(self, prefixes: Prefixes) -> None:
+        self._prefixes = prefixes
 
     def part(self, data: bytes | None) -> Part | None:
         """The payload and its schema; None where there is no payload."""
         if data is None:
             return None
-        for place, (before, schema) in enumerate(self._known):
-            if data.startswith(before) and data.endswith(b"}"):
+        for known in self._prefixes:
+            if data.startswith(known.data) and data.endswith(b"}"):
                 try:
-                    payload = _parsed(data[len(before) : -1])
+                    payload = _parsed(data[len(known.data) : -1])
                 except ValueError:
                     break  # more than a payload comes after the schema
-                if place:
-                    self._known.insert(0, self._known.pop(place))
-                return None if payload is None else Part(payload, schema)
+                self._prefixes.meet(known)
+                return None if payload is None else Part(payload, known.schema)
         return self._whole(data)
 
     def _whole(self, data: bytes) -> Part | None:
@@ -149,20 +171,6 @@ class Parts:
         schema = content["schema"]
         if schema is not None and not isinstance(schema, dict):
             raise UndecodableError("the schema around the payload is no schema")
-        if schema is not None:
-            self._learn(data, schema)
+        if schema is not None and (learned := self._prefixes.learn(data)) and learned.schema == schema:
+            schema = learned.schema
         return None if content["payload"] is None else Part(content["payload"], schema)
-
-    def _learn(self, data: bytes, schema: dict[str, Any]) -> None:
-        text = data.decode("utf-8", "replace")
-        if not text.startswith(_FIRST + "{"):  # written by another converter, with spaces or in another order
-            return
-        _, end = _WHOLE.raw_decode(text, len(_FIRST))
-        if text.startswith(_THEN, end):
-            before = text[: end + len(_THEN)].encode()
-            if data.startswith(before):  # not where a character was replaced
-                self._known.insert(0, (before, schema))
-                del self._known[_SCHEMAS_MAX:]
-
-
-_WHOLE = json.JSONDecoder()

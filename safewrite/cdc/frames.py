@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from safewrite.cdc.change import DeadLetter
+from safewrite.cdc.placing import Placed
 from safewrite.cdc.rows import Row, Rows
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
 from safewrite.cdc.values import array_of, merged, type_of
@@ -18,6 +20,7 @@ OP = "_cdc_op"
 """The column of a frame that says what its row does; it is not in the table."""
 LACKS = "_cdc_lacks"
 """The column of a frame that names what its row lacks; it is not in the table."""
+_NAMES = pa.list_(pa.string())
 _OURS = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
 
 
@@ -55,39 +58,102 @@ def frame_of(
         refused: columns that the table cannot have, and why: rows with a value there do not land.
     """
     types = _types(table, made, schema)
-    clashes = {**_clashes(types, schema), **(refused or {})}
+    clashes = {**_of_keys(made.keys, types), **_clashes(types, schema), **(refused or {})}
+    parts = [_of_rows(table, made.rows, types, clashes)]
+    parts += [_of_placed(table, one, types, clashes) for one in made.placed]
+    known = set() if schema is None else set(schema.names)
+    added = tuple(
+        pa.field(name, kind) for name, kind in types.items() if name not in clashes and name not in known
+    )
+    lacking = any(row.lacks for row in made.rows)
+    return Frame(
+        pa.concat_tables(part.data for part in parts),
+        added,
+        tuple(letter for part in parts for letter in part.dead),
+        sum(part.changes for part in parts),
+        lacking,
+    )
+
+
+class _Part(NamedTuple):
+    """Some of a frame's rows, the changes that do not fit, and how many do."""
+
+    data: pa.Table
+    dead: Iterable[DeadLetter]
+    changes: int
+
+
+def _of_rows(
+    table: Table, rows: Sequence[Row], types: Mapping[str, pa.DataType], clashes: Mapping[str, str]
+) -> _Part:
+    """Changes that were made to rows one by one."""
     dead: dict[int, DeadLetter] = {}
     arrays: dict[str, pa.Array] = {}
     for name, kind in types.items():
-        values = [row.values.get(name) for row in made.rows]
-        if name in made.keys and (pa.types.is_floating(kind) or pa.types.is_nested(kind)):
-            why = f"a key of type {kind} is not equal in all engines alike; name another primary_key, or its decimal_fields"
-            clashes.setdefault(name, why)
+        values = [row.values.get(name) for row in rows]
         if name in clashes:
             misfits = {place: clashes[name] for place, value in enumerate(values) if value is not None}
         else:
             arrays[name], misfits = array_of(values, kind)
         for place, why in misfits.items():
-            change = made.rows[place].change
+            change = rows[place].change
             dead.setdefault(id(change), DeadLetter(change.record, f"column {name!r}: {why}", table.name))
-    for row in made.rows:
+    for row in rows:
         unknown = [name for name in row.lacks if name not in arrays]
         if unknown:
             why = f"the source left out {', '.join(unknown)}, and the table has no such column"
             dead.setdefault(id(row.change), DeadLetter(row.change.record, why, table.name))
-    arrays[OP] = pa.array([row.op.value for row in made.rows], pa.string())
-    arrays[LACKS] = pa.array([list(row.lacks) for row in made.rows], pa.list_(pa.string()))
+    arrays[OP] = pa.array([row.op.value for row in rows], pa.string())
+    arrays[LACKS] = pa.array([list(row.lacks) for row in rows], _NAMES)
     data = pa.table(arrays)
-    kept = [id(row.change) not in dead for row in made.rows]
+    kept = [id(row.change) not in dead for row in rows]
     if dead:
         data = data.filter(pa.array(kept, pa.bool_()))
-    known = set() if schema is None else set(schema.names)
-    added = tuple(
-        pa.field(name, types[name]) for name in arrays if name not in {OP, LACKS} and name not in known
-    )
-    living = {id(row.change) for row, lives in zip(made.rows, kept, strict=True) if lives}
-    lacking = any(row.lacks for row in made.rows)
-    return Frame(data, added, tuple(dead.values()), len(living), lacking)
+    living = {id(row.change) for row, lives in zip(rows, kept, strict=True) if lives}
+    return _Part(data, dead.values(), len(living))
+
+
+def _of_placed(
+    table: Table, placed: Placed, types: Mapping[str, pa.DataType], clashes: Mapping[str, str]
+) -> _Part:
+    """Changes that were placed by columns."""
+    length = len(placed.block)
+    dead: dict[int, str] = {}
+    arrays: dict[str, Any] = {}
+    for name, kind in types.items():
+        values, misfits = placed.columns.get(name), dict[int, str]()
+        if name not in clashes:
+            arrays[name], misfits = (
+                (pa.nulls(length, kind), misfits) if values is None else _fitted(values, kind)
+            )
+        elif values is not None:
+            misfits = dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), clashes[name])
+        for place, why in misfits.items():
+            dead.setdefault(place, f"column {name!r}: {why}")
+    arrays[OP] = placed.operations
+    arrays[LACKS] = pa.array([[]] * length, _NAMES)
+    data = pa.table(arrays)
+    if dead:
+        kept = np.ones(length, bool)
+        kept[list(dead)] = False
+        data = data.filter(pa.array(kept))
+    places = placed.block.places()
+    letters = [DeadLetter(placed.block.records[int(places[at])], why, table.name) for at, why in dead.items()]
+    return _Part(data, letters, length - len(dead))
+
+
+def _fitted(values: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:
+    """A column under another type: as a list of values would fit it."""
+    return (values, {}) if values.type == kind else array_of(values.to_pylist(), kind)
+
+
+def _of_keys(keys: Sequence[str], types: Mapping[str, pa.DataType]) -> dict[str, str]:
+    """Columns that cannot be of a key, and why."""
+    return {
+        name: f"a key of type {kind} is not equal in all engines alike; name another primary_key, or its decimal_fields"
+        for name, kind in types.items()
+        if name in keys and (pa.types.is_floating(kind) or pa.types.is_nested(kind))
+    }
 
 
 def _types(table: Table, made: Rows, schema: pa.Schema | None) -> dict[str, pa.DataType]:

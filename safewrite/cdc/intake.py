@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from safewrite.cdc.arrow import arrow_of
 from safewrite.cdc.batch import Batch, Partition, Ranges, ranges_of
 from safewrite.cdc.parts import Cell, Limit, cut
-from safewrite.cdc.source import Source, Told, records_of
+from safewrite.cdc.records import Records
+from safewrite.cdc.source import Source, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,16 +63,14 @@ class Intake:
                 if all(_is_done(self._source.job, part, where, done) for where in part):
                     continue
                 # No name here holds the records while the next part is taken.
-                yield Batch(
-                    number, tuple(records_of(arrow_of(frame.where(_within(part))))), part, told.joined
-                )
+                yield Batch(number, Records.of_frame(arrow_of(frame.where(_within(part)))), part, told.joined)
         finally:
             frame.unpersist()
 
     def _whole(self, frame: DataFrame, number: int, told: Told) -> Batch:
         data = arrow_of(frame)
         self._learn(data.num_rows, data.nbytes)
-        found = Batch.of_records(number, records_of(data), told.ids)
+        found = Batch.of_records(number, Records.of_frame(data), told.ids)
         return Batch(number, found.records, told.ranges(found.ranges), told.joined)
 
     def _is_small(self, told: Told) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -24,11 +24,13 @@ from safewrite.cdc.config import Config, from_environment
 from safewrite.cdc.decoding import Decoder
 from safewrite.cdc.dms import BEFORE_IMAGE
 from safewrite.cdc.frames import LACKS, OP, Frame, frame_of
+from safewrite.cdc.given import Given
 from safewrite.cdc.lake import Lake, keys_of
 from safewrite.cdc.lateness import check_of
 from safewrite.cdc.ledger import Books, Line, listed
 from safewrite.cdc.left_out import LeftOut
 from safewrite.cdc.logical import UNAVAILABLE_TEXT
+from safewrite.cdc.placing import placed
 from safewrite.cdc.reading import rows_with
 from safewrite.cdc.registry import Registry
 from safewrite.cdc.routing import Router
@@ -58,6 +60,9 @@ class Share:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Columns that the table cannot have, and why."""
     positions: dict[str, int] = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
+    """The offsets of its batch."""
+    given: Given = field(default_factory=Given)
     snapshots: Snapshots | None = None
     dead: list[DeadLetter] = field(default_factory=list)
 
@@ -93,11 +98,12 @@ class Landing:
         if not batch.ranges:
             return []
         decoded = self._decoder.decode(batch.records)
-        routed, unrouted = self._router.route(decoded.changes)
+        routed, unrouted = self._router.route(decoded)
         shares = self._shares(routed.values(), batch, done)
         nowhere = [*decoded.dead, *unrouted]
         rest = Line(self.config.job, batch.number, None, offsets=listed(batch.ranges))
-        rest.ignored, rest.dead = len(decoded.ignored), len({id(letter.record) for letter in nowhere})
+        rest.ignored = len(decoded.ignored) + decoded.tombstones
+        rest.dead = len({id(letter.record) for letter in nowhere})
         rest.records = rest.ignored + rest.dead
         self.books.write_letters([*nowhere, *(one for share in shares for one in share.dead)], batch.ranges)
         self._commit(shares, batch)
@@ -107,14 +113,14 @@ class Landing:
         return lines
 
     def _shares(
-        self, routed: Iterable[tuple[Table, Sequence[Change]]], batch: Batch, done: dict[str, int]
+        self, routed: Iterable[tuple[Table, Given]], batch: Batch, done: dict[str, int]
     ) -> list[Share]:
         """The shares of all tables, so many at a time: each asks the store or the catalog what its table is now."""
         with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:
             return list(pool.map(lambda given: self._share(given[0], given[1], batch, done), routed))
 
     # --- one table ----------------------------------------------------------------------------------
-    def _share(self, table: Table, changes: Sequence[Change], batch: Batch, done: dict[str, int]) -> Share:
+    def _share(self, table: Table, given: Given, batch: Batch, done: dict[str, int]) -> Share:
         """A table's rows, as far as they are new to it and fit it."""
         found, positions = self.lake.position(table)
         self._refuse_made_anew(table, positions, done)
@@ -123,28 +129,27 @@ class Landing:
             (where.topic, where.number): positions.get(where.name(self.config.job), 0)
             for where in batch.ranges
         }
-        new = [one for one in changes if one.record.offset >= ends[one.record.topic, one.record.partition]]
+        new = given.since(ends)
         line = Line(self.config.job, batch.number, table.name, offsets=listed(batch.ranges))
-        line.records = len({id(one.record) for one in changes})
-        line.earlier = line.records - len({id(one.record) for one in new})
-        times = [one.source_time_ms for one in changes if one.source_time_ms is not None]
-        line.source_time_ms = max(times, default=None)
-        share = Share(table, line, found, positions=positions)
-        counts = None if new or found is None else self._counts_before(share, batch)
+        line.records = given.records
+        line.earlier = line.records - new.records
+        line.source_time_ms = given.newest_ms
+        share = Share(table, line, found, positions=positions, ranges=batch.ranges)
+        counts = None if new.records or found is None else self._counts_before(share, batch)
         if counts is not None:
-            new = list(changes)  # the same share in an attempt before: what was split or dead is told again
-        if not new:
+            new = given  # the same share in an attempt before: what was split or dead is told again
+        if not new.records:
             return share
-        share.snapshots = Snapshots.of(batch.ranges, self.config.job, table.epoch, positions)
-        new = share.snapshots.ordered(new)
+        share.given = new
         recorded = keys_of(found)
         if recorded is not None and table.primary_key is not None and recorded != tuple(table.primary_key):
             raise sw.InvalidInputError(
                 f"The table {table.name} was created with the key {list(recorded)}, and the configuration says "
                 f"{table.primary_key}. Nothing of the batch was committed. Correct primary_key, or land in a table of another name."
             )
-        made = rows_of(table, new, recorded)
-        share.made, share.changes = made, new
+        if counts is not None or not self._place(share, recorded):
+            self._make_each(share, recorded)
+        made = share.made
         if any(row.other is not None for row in made.rows):
             self._left_out(share).follow_keys(again=counts is not None)
         frame = self._fitted(share, made)
@@ -169,6 +174,37 @@ class Landing:
             if not _knows_job(positions, self.config.job):
                 line.begins_at = line.offsets
         return share
+
+    def _place(self, share: Share, recorded: tuple[str, ...] | None) -> bool:
+        """Make rows of a share by columns, as far as they can be; False where it takes all of its changes one by one."""
+        table, given = share.table, share.given
+        keys = recorded or tuple(table.primary_key or ()) or given.keys(table)
+        snapshots = self._snapshots(share)
+        blocks = snapshots.ordered_blocks(given.blocks, given.changes)
+        if not given.blocks or not keys or blocks is None:
+            return False
+        parts = [placed(table, block, keys) for block in blocks]
+        others = Given(given.changes, [rest for _, rest in parts if rest is not None]).each(self._decoder)
+        if others.dead or others.ignored:
+            return False
+        changes = snapshots.ordered(others.changes)
+        made = rows_of(table, changes, keys, placed=[one for one, _ in parts if one is not None])
+        if any(row.other is not None for row in made.rows):
+            return False
+        share.made, share.changes, share.snapshots = made, changes, snapshots
+        return True
+
+    def _make_each(self, share: Share, keys: tuple[str, ...] | None) -> None:
+        """Make rows of all changes of a share one by one."""
+        read = share.given.each(self._decoder)
+        share.snapshots = self._snapshots(share)
+        share.changes = share.snapshots.ordered(read.changes)
+        share.made = rows_of(share.table, share.changes, keys)
+        share.made.dead += [replace(letter, table=share.table.name) for letter in read.dead]
+        share.line.ignored = len(read.ignored)
+
+    def _snapshots(self, share: Share) -> Snapshots:
+        return Snapshots.of(share.ranges, self.config.job, share.table.epoch, share.positions)
 
     def _left_out(self, share: Share) -> LeftOut:
         """Looks for the values that the rows of a share lack."""
@@ -283,6 +319,8 @@ class Landing:
 
     def _applied_without_unknown(self, share: Share, found: sw.Table, ranges: Ranges) -> sw.Receipt | None:
         """The receipt of a share without the rows that lack a value which nobody has; None if none is left."""
+        if share.made.placed:
+            self._make_each(share, share.made.keys)
         table, made = share.table, share.made
         if table.sequence == "source":
             unknown = self._left_out(share).unknown()
@@ -329,10 +367,22 @@ class Landing:
             truncate_when=[(OP, "=", "t")],
             unchanged=LACKS,
             all_late="count" if again else table.all_late,
-            check=check_of(table, share.made, known),
+            check=check_of(table, share.made, known, self._each(share)),
             key=key_of(self.config.job, table.name, ranges),
             positions=moved,
         )
+
+    def _each(self, share: Share) -> Callable[[], Rows] | None:
+        """What makes rows of all changes of a share one by one, if some were placed by columns."""
+        if not share.made.placed:
+            return None
+
+        def each() -> Rows:
+            whole = replace(share, made=Rows(), line=replace(share.line))
+            self._make_each(whole, share.made.keys)
+            return whole.made
+
+        return each
 
 
 def _first_columns(keys: Sequence[str], table: Table, fields: Sequence[pa.Field]) -> list[pa.Field]:

@@ -18,22 +18,26 @@ from safewrite.cdc.table_config import SEQUENCE, Table
 Check = Callable[[Any, Mapping[str, int]], None]
 
 
-def check_of(table: Table, made: Rows, known_ms: int | None) -> Check | None:
+def check_of(
+    table: Table, made: Rows, known_ms: int | None, each: Callable[[], Rows] | None = None
+) -> Check | None:
     """What ``apply_changes`` is to ask of its counts; None where nothing tells.
 
     Args:
+        each: makes rows of all changes one by one, where ``made`` has placed ones; it is asked if a change is late.
         known_ms: the newest time of the source that the table has; None before it has one.
     """
     has_truncate = any(row.op is Op.TRUNCATE for row in made.rows)  # what it makes late is in the same batch
     if known_ms is None or has_truncate or table.sequence != "source" or table.all_late == "count":
         return None
-    excused = _excused(made, known_ms)
 
     def check(rows: Any, counts: Mapping[str, int]) -> None:
         if not counts["late"]:
             return
+        whole = made if each is None else each()
+        excused = _excused(whole, known_ms)
         written = set(rows[SEQUENCE].to_pylist())
-        lost = [row for row in _last(made) if row.op is Op.UPSERT and id(row) not in excused]
+        lost = [row for row in _last(whole) if row.op is Op.UPSERT and id(row) not in excused]
         count = sum(row.values[SEQUENCE] not in written for row in lost)
         count = max(count, counts["late"] - len(excused))  # of deletes nothing is written
         if count > 0:

@@ -56,7 +56,7 @@ class Placeholder:
         text = raw.decode("utf-8", "replace")
         coded = base64.b64encode(raw).decode()
         self._raw = raw
-        self._texts = frozenset((text, coded, f'{{"{text}":"{text}"}}'))
+        self.texts = frozenset((text, coded, f'{{"{text}":"{text}"}}'))
         signed = [byte - 256 if byte > 127 else byte for byte in raw]
         self._lists: tuple[list[Any], ...] = ([text], [coded], [raw], [str(_name_uuid(raw))], signed)
         self._map = {text: text}
@@ -64,7 +64,7 @@ class Placeholder:
     def stands_in(self, value: Any) -> bool:
         """Whether a value, as it came, is the placeholder."""
         if isinstance(value, str):
-            return value in self._texts
+            return value in self.texts
         if isinstance(value, bytes):
             return value == self._raw
         if isinstance(value, list):
@@ -87,8 +87,8 @@ def column_of(schema: Mapping[str, Any]) -> Column:
     if isinstance(name, str) and (made := _BY_NAME.get(name)):
         return made(schema)
     kind = schema.get("type")
-    if kind in _PLAIN:
-        return _PLAIN[str(kind)]
+    if kind in PLAIN:
+        return PLAIN[str(kind)]
     if kind == "array":
         item = column_of(schema["items"])
         return Column(pa.list_(item.type), lambda value: [_null_or(item.read, one) for one in value])
@@ -244,7 +244,7 @@ def instant(value: Any) -> datetime:
     return found.astimezone(UTC)
 
 
-_PLAIN: Mapping[str, Column] = {
+PLAIN: Mapping[str, Column] = {
     "int8": Column(pa.int64(), _whole),
     "int16": Column(pa.int64(), _whole),
     "int32": Column(pa.int64(), _whole),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
-from safewrite.cdc.change import Change, DeadLetter, SourceTable, UndecodableError
+from safewrite.cdc.change import DeadLetter, SourceTable, UndecodableError
 from safewrite.cdc.config import Config
+from safewrite.cdc.decoding import Decoded
+from safewrite.cdc.given import Given
 from safewrite.cdc.table_config import Table, TableOptions
 
 _NAME = re.compile(r"[^\s./\\]{1,200}")
@@ -23,19 +24,25 @@ class Router:
         self._defaults = config.defaults or TableOptions()
         self._found: dict[SourceTable, Table] = {}
 
-    def route(
-        self, changes: Iterable[Change]
-    ) -> tuple[dict[str, tuple[Table, list[Change]]], list[DeadLetter]]:
+    def route(self, decoded: Decoded) -> tuple[dict[str, tuple[Table, Given]], list[DeadLetter]]:
         """Changes by the name of their table, and those that no table takes."""
-        shares: dict[str, tuple[Table, list[Change]]] = {}
+        shares: dict[str, tuple[Table, Given]] = {}
         dead: list[DeadLetter] = []
-        for change in changes:
+        for block in decoded.blocks:
+            try:
+                table = self.table_of(block.source)
+            except UndecodableError as error:
+                records = block.records.take(block.places())
+                dead += [DeadLetter(record, str(error)) for record in records]
+            else:
+                shares.setdefault(table.name, (table, Given()))[1].blocks.append(block)
+        for change in decoded.changes:
             try:
                 table = self.table_of(change.source)
             except UndecodableError as error:
                 dead.append(DeadLetter(change.record, str(error)))
             else:
-                shares.setdefault(table.name, (table, []))[1].append(change)
+                shares.setdefault(table.name, (table, Given()))[1].changes.append(change)
         return shares, dead
 
     def table_of(self, source: SourceTable) -> Table:

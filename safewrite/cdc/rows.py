@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.cdc.change import UNAVAILABLE, Change, DeadLetter, Op, UndecodableError
+from safewrite.cdc.placing import Placed
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
 from safewrite.cdc.values import as_decimal, as_time, is_nan
 
@@ -45,10 +46,24 @@ class Rows:
     types: dict[str, list[pa.DataType]] = field(default_factory=dict)
     dead: list[DeadLetter] = field(default_factory=list)
     split: int = 0
+    placed: list[Placed] = field(default_factory=list)
+    """Changes that were read and placed by columns; none of them is in ``rows``."""
+
+    def learn(self, types: Mapping[str, pa.DataType]) -> None:
+        """Remember what a schema says of columns, by the table's names."""
+        for name, kind in types.items():
+            found = self.types.setdefault(name, [])
+            if kind not in found:
+                found.append(kind)
 
 
 def rows_of(
-    table: Table, changes: Sequence[Change], keys: tuple[str, ...] | None, *, carry: bool = True
+    table: Table,
+    changes: Sequence[Change],
+    keys: tuple[str, ...] | None,
+    *,
+    carry: bool = True,
+    placed: Sequence[Placed] = (),
 ) -> Rows:
     """The rows of a table's changes.
 
@@ -56,10 +71,13 @@ def rows_of(
         keys: the key columns that the table has been using; None for a new one.
         carry: whether the table puts in values that the source left out; else only what the batch has is put in, and
             a row that lacks one is a dead letter.
+        placed: changes that were placed by columns already.
     """
-    made = Rows(keys=keys or tuple(table.primary_key or ()))
+    made = Rows(keys=keys or tuple(table.primary_key or ()), placed=list(placed))
     maker = _Maker(table, made, carry)
     seen: set[int] = set()
+    for block in placed:
+        made.learn(block.types)
     for change in changes:
         if id(change.types) not in seen:
             seen.add(id(change.types))
@@ -96,9 +114,7 @@ class _Maker:
                 self._has(name, self._declared(name) or kind)
 
     def _has(self, name: str, kind: pa.DataType) -> None:
-        found = self._made.types.setdefault(self._table.name_mapping.get(name, name), [])
-        if kind not in found:
-            found.append(kind)
+        self._made.learn({self._table.name_mapping.get(name, name): kind})
 
     def _declared(self, name: str) -> pa.DataType | None:
         """The type of a source column that the configuration says how to read."""

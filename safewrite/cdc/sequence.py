@@ -20,7 +20,7 @@ from typing import Any
 
 from safewrite.cdc.change import Beginning, UndecodableError
 
-_OFFSET_WIDTH = 20
+OFFSET_WIDTH = 20
 LOWEST = ""
 """The position of a row of a full load that has none: it comes before every change."""
 
@@ -32,7 +32,7 @@ _DMS_NUMBER = re.compile(r"[0-9]{1,20}")
 
 def with_offset(core: str, offset: int) -> str:
     """A position with Kafka's offset behind it.  ``LOWEST`` stays below all others."""
-    return f"{core}-{offset:0{_OFFSET_WIDTH}d}"  # "-" sorts before all digits
+    return f"{core}-{offset:0{OFFSET_WIDTH}d}"  # "-" sorts before all digits
 
 
 def or_none(read: Callable[..., str], *given: Any) -> tuple[str, str | None]:

@@ -9,11 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 import safewrite as sw
 from safewrite.cdc.batch import Partition, Range, Ranges
-from safewrite.cdc.change import Record
 from safewrite.cdc.config import Kafka
 
 if TYPE_CHECKING:
@@ -165,18 +162,6 @@ class Told:
                 if start is not None and start < end:
                     ranges[where] = Range(start, end)
         return ranges
-
-
-def records_of(table: pa.Table) -> Iterator[Record]:
-    """The rows of a micro-batch as records, in the order of their offsets."""
-    table = table.sort_by([("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
-    columns = (
-        table.column(name).to_pylist() for name in ("topic", "partition", "offset", "key", "value", "headers")
-    )
-    times = table.column("timestamp_ms").to_pylist()
-    for topic, partition, offset, key, value, headers, at in zip(*columns, times, strict=True):
-        named = tuple((one["key"], one["value"]) for one in headers or ())
-        yield Record(topic, partition, offset, key, value, named, at)
 
 
 def _offsets(spark: SparkSession, checkpoint: str, number: int) -> dict[str, dict[str, int]] | None:

@@ -18,7 +18,7 @@ _BINARY_DIGITS = 17
 """So many digits tell every binary number of 64 bits from all others; what has more is a decimal."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MISFITS = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError, AttributeError)
-_UNITS_US = {"epoch_s": 1_000_000, "epoch_ms": 1000, "epoch_us": 1}
+UNITS_US = {"epoch_s": 1_000_000, "epoch_ms": 1000, "epoch_us": 1}
 
 
 def array_of(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[int, str]]:
@@ -119,10 +119,10 @@ def as_time(value: Any, form: str) -> datetime:
     """A time of a text or number, as ``timestamp_fields`` say it is written; a moment in UTC."""
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
-    if form in _UNITS_US:
+    if form in UNITS_US:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise UndecodableError(f"{value!r} is no time of {form}")
-        return _EPOCH + timedelta(microseconds=int(value) * _UNITS_US[form])
+        return _EPOCH + timedelta(microseconds=int(value) * UNITS_US[form])
     if not isinstance(value, str):
         raise UndecodableError(f"{value!r} is no time of the form {form}")
     if form == "iso8601":

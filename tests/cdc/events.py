@@ -75,7 +75,7 @@ def with_schema(payload: Any, fields: Sequence[Mapping[str, Any]] = CUSTOMER) ->
 
 
 def decoded(*records: Record, form: Format = "debezium-json", **settings: Any) -> Decoded:
-    return Decoder(form, **settings).decode(records)
+    return Decoder(form, **settings).decode_each(records)
 
 
 def one_value(type_: Mapping[str, Any], value: Any) -> Any:

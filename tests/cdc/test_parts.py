@@ -13,6 +13,7 @@ import safewrite as sw
 from safewrite.cdc.batch import Batch, Partition, Range, Ranges
 from safewrite.cdc.landing import Landing
 from safewrite.cdc.parts import Cell, Limit, cut
+from safewrite.cdc.records import Records
 from tests.cdc.lakes import Job, Source
 from tests.cdc.test_landing import CrashError, dying, equal
 from tests.sampling import some
@@ -99,7 +100,7 @@ def parts_of(job: Job, records: Any, number: int, limit: Limit) -> list[Batch]:
         for one in whole.records
     }
     return [
-        Batch(number, tuple(one for one in whole.records if _has(part, one)), part, joined=number > 0)
+        Batch(number, Records.of(one for one in whole.records if _has(part, one)), part, joined=number > 0)
         for part in cut(whole.ranges, cells_of(weights, limit), limit)
     ]
 

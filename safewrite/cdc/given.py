@@ -1,0 +1,72 @@
+"""Holds the changes that a batch has of one table: those that were read by columns, and those that were read one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow.compute as pc
+
+from safewrite.cdc.blocks import TIME, Block
+from safewrite.cdc.change import Change
+from safewrite.cdc.decoding import Decoded, Decoder
+from safewrite.cdc.table_config import Table
+
+Place = tuple[str, int]
+
+
+@dataclass
+class Given:
+    """Changes of one table.  A record has one in a block, or all of its changes in the list."""
+
+    changes: list[Change] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        """How many records they come from."""
+        return len({id(one.record) for one in self.changes}) + sum(len(block) for block in self.blocks)
+
+    @property
+    def newest_ms(self) -> int | None:
+        """The latest time of a change by the source's clock."""
+        times = [one.source_time_ms for one in self.changes]
+        times += [pc.max(block.data.column(TIME)).as_py() for block in self.blocks]
+        return max((at for at in times if at is not None), default=None)
+
+    def keys(self, table: Table) -> tuple[str, ...]:
+        """The key of a table that has none yet, as the records' keys name it; none where they have to be read in their order."""
+        named = {block.keys for block in self.blocks}
+        if len(named) != 1 or self.changes:
+            return ()
+        return tuple(
+            table.name_mapping.get(name, name) for name in named.pop() if name not in table.leave_out
+        )
+
+    def since(self, starts: Mapping[Place, int]) -> Given:
+        """The changes from these offsets on, by topic and partition."""
+        changes = [
+            one for one in self.changes if one.record.offset >= starts[one.record.topic, one.record.partition]
+        ]
+        blocks = []
+        for block in self.blocks:
+            kept = block.records.is_since(starts)[block.places()]
+            if kept.any():
+                blocks.append(block.where(kept))
+        return Given(changes, blocks)
+
+    def each(self, decoder: Decoder) -> Decoded:
+        """The same, read one by one, in the order of their records."""
+        found = Decoded(list(self.changes))
+        for block in self.blocks:
+            read = decoder.decode_each(block.records.take(block.places()))
+            found.changes += read.changes
+            found.dead += read.dead
+            found.ignored += read.ignored
+        found.changes.sort(key=_place)
+        return found
+
+
+def _place(change: Change) -> tuple[str, int, int]:
+    record = change.record
+    return record.topic, record.partition, record.offset

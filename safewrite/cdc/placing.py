@@ -1,0 +1,138 @@
+"""Puts a block of changes under its table's names, keys and order: what ``safewrite.cdc.rows`` does change by change.
+
+Both have to agree.  Changes in doubt are given back, and made to rows one by one: those that move a row to another key, and
+those that may be dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.cdc.blocks import KEY, OP, POSITION, Block
+from safewrite.cdc.columns import INSTANT, Doubts, UnsuitedError, one_by_one, times
+from safewrite.cdc.events import AFTER, BEFORE
+from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.values import UNITS_US, as_decimal, as_time
+
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Changes as columns of their table, by its names: the rows, their keys, and what orders them."""
+
+    block: Block
+    columns: Columns
+    types: Mapping[str, pa.DataType]
+
+    @property
+    def operations(self) -> Any:
+        """What each change does: ``u`` or ``d``."""
+        return self.block.data.column(OP)
+
+
+def placed(table: Table, block: Block, keys: Sequence[str]) -> tuple[Placed | None, Block | None]:
+    """The changes of a block that can be placed at once, and the others."""
+    doubts = Doubts(len(block))
+    try:
+        columns, types = _columns(table, block, keys, doubts)
+    except (UnsuitedError, ArithmeticError, ValueError, TypeError, pa.ArrowException):
+        return None, block
+    mask = doubts.mask()
+    if not mask.any():
+        return Placed(block, columns, types), None
+    sure = block.where(~mask)
+    if not len(sure):
+        return None, block
+    kept = pa.array(~mask)
+    return Placed(sure, {name: one.filter(kept) for name, one in columns.items()}, types), block.where(mask)
+
+
+def _columns(
+    table: Table, block: Block, keys: Sequence[str], doubts: Doubts
+) -> tuple[Columns, Mapping[str, pa.DataType]]:
+    after = _named(table, block, AFTER, block.types, doubts)
+    before = _named(table, block, BEFORE, block.types, doubts)
+    told = _named(table, block, KEY, block.keys, doubts)
+    types = {name: one.type for name, one in after.items()}
+    deletes = pc.equal(block.data.column(OP), "d")
+    found = dict(after)
+    for name in keys:
+        found[name] = _key(
+            name, pc.if_else(deletes, before[name], after[name]) if name in after else None, told
+        )
+        doubts.where(pc.is_null(found[name]))
+    _doubt_moves(before, found, keys, deletes, doubts)
+    for name in table.precombine_key or ():
+        if name not in after:
+            raise UnsuitedError(f"nothing of {name} is known")
+        if name not in keys:
+            found[name] = pc.if_else(deletes, before[name], after[name])
+        doubts.where(pc.is_null(found[name], nan_is_null=True))
+    length = len(block)
+    found[EPOCH] = pa.chunked_array([pa.array([table.epoch] * length, pa.int64())])
+    found[SEQUENCE] = block.data.column(POSITION)
+    return found, types
+
+
+def _key(name: str, of_row: Any, told: Columns) -> Any:
+    """A column of the key: of the row, else of the record's key."""
+    if of_row is None or pa.types.is_nested(of_row.type):
+        raise UnsuitedError(f"the key column {name!r} is none of the rows, or nested")
+    if name in told and of_row.null_count and told[name].type == of_row.type:
+        return pc.coalesce(of_row, told[name])
+    return of_row
+
+
+def _doubt_moves(before: Columns, found: Columns, keys: Sequence[str], deletes: Any, doubts: Doubts) -> None:
+    """Doubt updates that took their row from another key."""
+    olds = [before[name] for name in keys]
+    if all(one.null_count == len(one) for one in olds):
+        return
+    whole, moved = pc.invert(deletes), None
+    for name, old in zip(keys, olds, strict=True):
+        whole = pc.and_(whole, pc.is_valid(old))
+        differs = pc.not_equal(old, found[name])
+        moved = differs if moved is None else pc.or_kleene(moved, differs)
+    doubts.where(pc.and_kleene(whole, moved))
+
+
+# --- names, and columns that are declared ---------------------------------------------------------------
+def _named(
+    table: Table, block: Block, of: str, names: Sequence[str] | Mapping[str, Any], doubts: Doubts
+) -> dict[str, Any]:
+    """The columns of rows, or of keys, under the table's names, its times and decimals read."""
+    found: dict[str, Any] = {}
+    for name in names:
+        if name in table.leave_out:
+            continue
+        values = block.column(of, name)
+        assert values is not None
+        to = table.name_mapping.get(name, name)
+        if to in found or to in {EPOCH, SEQUENCE}:
+            raise UnsuitedError(f"two columns of the name {to!r}, or one that the job keeps")
+        found[to] = _read(table, name, values, doubts)
+    return found
+
+
+def _read(table: Table, name: str, values: Any, doubts: Doubts) -> Any:
+    form = table.timestamp_fields.get(name)
+    if form is not None:
+        return _times(values, form, doubts)
+    if name in table.decimal_fields:
+        digits = table.decimal_fields[name]
+        return one_by_one(values, pa.decimal128(*digits), lambda value: as_decimal(value, *digits), doubts)
+    return values
+
+
+def _times(values: Any, form: str, doubts: Doubts) -> Any:
+    if pa.types.is_timestamp(values.type):  # a time without a zone is taken for UTC
+        return values.cast(INSTANT)
+    if form in UNITS_US and pa.types.is_int64(values.type):
+        return times(UNITS_US[form], INSTANT)(values, doubts)
+    return one_by_one(values, INSTANT, lambda value: as_time(value, form), doubts)
