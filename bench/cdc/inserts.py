@@ -61,8 +61,11 @@ def insert(number: int) -> tuple[bytes, bytes]:
         "lsn": 1000 + number, "txId": 1 + number, "snapshot": "false",
     }  # fmt: skip
     value = {"before": None, "after": row, "source": source, "op": "c", "ts_ms": at}
-    return _coded(_KEY, {"id": number}), _coded(_VALUE, value)
+    return _coded(_KEY_SCHEMA, {"id": number}), _coded(_VALUE_SCHEMA, value)
 
 
-def _coded(schema: dict[str, Any], payload: dict[str, Any]) -> bytes:
-    return json.dumps({"schema": schema, "payload": payload}, separators=(",", ":")).encode()
+_KEY_SCHEMA, _VALUE_SCHEMA = (json.dumps(one, separators=(",", ":")) for one in (_KEY, _VALUE))
+
+
+def _coded(schema: str, payload: dict[str, Any]) -> bytes:
+    return f'{{"schema":{schema},"payload":{json.dumps(payload, separators=(",", ":"))}}}'.encode()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from safewrite.cdc.arrow import arrow_of
 from safewrite.cdc.batch import Batch, Partition, Ranges, ranges_of
 from safewrite.cdc.parts import Cell, Limit, cut
+from safewrite.cdc.prefixes import Prefixes
 from safewrite.cdc.records import Records
 from safewrite.cdc.source import Source, Told
 
@@ -21,19 +22,29 @@ log = logging.getLogger("safewrite")
 
 _MARGIN = 4
 """A batch is taken whole without being weighed if it would fit with records so many times as heavy as any before."""
+_PREFIXES_MAX = 64
 _SIZE = (
     "coalesce(octet_length(key), 0L) + coalesce(octet_length(value), 0L) + coalesce(aggregate(headers, 0L, "
-    "(sum, one) -> sum + octet_length(one.key) + coalesce(octet_length(one.value), 0L)), 0L) AS size"
+    "(sum, one) -> sum + octet_length(one.key) + coalesce(octet_length(one.value), 0L)), 0L)"
 )
 
 
 class Intake:
-    """Takes micro-batches of one source, within a limit of records and bytes."""
+    """Takes micro-batches of one source, within a limit of records and bytes.
 
-    def __init__(self, source: Source, limit: Limit) -> None:
+    Args:
+        keys, values: prefixes that the executors cut off keys and values, so that they are not sent to the driver.
+    """
+
+    def __init__(
+        self, source: Source, limit: Limit, keys: Prefixes | None = None, values: Prefixes | None = None
+    ) -> None:
         self._source, self._limit = source, limit
+        self._shortener = Shortener(keys or Prefixes(), values or Prefixes())
         self._heaviest: float | None = None
-        """Bytes of a record, in that batch of this process whose records weighed most; None before the first."""
+        """Bytes of a record as Kafka has it, in that batch of this process whose records weighed most; None before the first."""
+        self._heaviest_cut: float | None = None
+        """The same of what the driver got, once there was anything to cut off."""
 
     def batches(
         self,
@@ -53,9 +64,10 @@ class Intake:
             _is_done(self._source.job, told.known, where, done) for where in told.known
         ):
             return
-        frame.persist()  # it is read from Kafka once, and kept where the executors are
+        # It is read from Kafka once, and kept where the executors are.
+        kept = self._shortener.shortened(frame.selectExpr("*", f"{_SIZE} AS size")).persist()
         try:
-            cells, read = self._weigh(frame, told.ids)
+            cells, read = self._weigh(kept, told.ids)
             parts = cut(told.ranges(read), cells, self._limit)
             if len(parts) > 1:
                 log.info("batch %s of %s is landed in %s parts", number, self._source.job, len(parts))
@@ -63,33 +75,45 @@ class Intake:
                 if all(_is_done(self._source.job, part, where, done) for where in part):
                     continue
                 # No name here holds the records while the next part is taken.
-                yield Batch(number, Records.of_frame(arrow_of(frame.where(_within(part)))), part, told.joined)
+                yield Batch(number, self._taken(kept.where(_within(part)).drop("size")), part, told.joined)
         finally:
-            frame.unpersist()
+            kept.unpersist()
 
     def _whole(self, frame: DataFrame, number: int, told: Told) -> Batch:
-        data = arrow_of(frame)
-        self._learn(data.num_rows, data.nbytes)
-        found = Batch.of_records(number, Records.of_frame(data), told.ids)
+        found = Batch.of_records(number, self._taken(self._shortener.shortened(frame)), told.ids)
         return Batch(number, found.records, told.ranges(found.ranges), told.joined)
 
+    def _taken(self, shortened: DataFrame) -> Records:
+        data, prefixes = arrow_of(shortened), self._shortener.prefixes
+        records = Records.of_frame(data, prefixes)
+        self._learn(len(records), data.nbytes + records.cut_bytes, data.nbytes if prefixes else None)
+        return records
+
     def _is_small(self, told: Told) -> bool:
-        """Whether a batch is within the limit, by its offsets and by what records weighed until now."""
+        """Whether a batch is within the limit, by its offsets and by what records weighed until now.
+
+        Prefixes that are not known yet come whole.
+        """
         if told.known is None or self._heaviest is None:
             return False
         most = sum(end - start for start, end in told.known.values())
-        return most <= self._limit.records and most * self._heaviest * _MARGIN <= self._limit.size
+        usual = self._heaviest if self._heaviest_cut is None else self._heaviest_cut
+        heavy = max(self._heaviest, usual * _MARGIN)
+        return most <= self._limit.records and most * heavy <= self._limit.size
 
-    def _learn(self, records: int, size: int) -> None:
-        if records:
-            self._heaviest = max(self._heaviest or 0, size / records)
+    def _learn(self, records: int, size: float, taken: float | None = None) -> None:
+        if not records:
+            return
+        self._heaviest = max(self._heaviest or 0, size / records)
+        if taken is not None:
+            self._heaviest_cut = max(self._heaviest_cut or 0, taken / records)
 
     def _weigh(self, frame: DataFrame, ids: Mapping[str, str]) -> tuple[list[Cell], Ranges]:
         """What the records weigh, and their first and last offsets; added up on the executors."""
         from pyspark.sql import functions as f
 
         cells = frame.selectExpr(
-            "topic", "partition", "offset", f"offset div {self._limit.cell} AS cell", _SIZE
+            "topic", "partition", "offset", f"offset div {self._limit.cell} AS cell", "size"
         )
         summed = cells.groupBy("topic", "partition", "cell").agg(
             f.count("*").alias("records"), f.sum("size").alias("size"),
@@ -108,6 +132,43 @@ class Intake:
         self._learn(sum(one.records for one in found), sum(one.size for one in found))
         places = ((row["topic"], row["partition"], row[name]) for row in rows for name in ("first", "last"))
         return found, ranges_of(places, ids)
+
+
+class Shortener:
+    """Lets the executors cut prefixes off keys and values.
+
+    What Spark is told of them is kept, as long as they are the same: each part of it is a round trip to Java.
+    """
+
+    def __init__(self, keys: Prefixes, values: Prefixes) -> None:
+        self._known = {"key": keys, "value": values}
+        self.prefixes: tuple[bytes, ...] = ()
+        """Those that records name by their number."""
+        self._columns: dict[str, Any] = {}
+
+    def shortened(self, frame: DataFrame) -> DataFrame:
+        """Records without the prefixes that are known now, and their numbers."""
+        known = {name: tuple(one.newest(_PREFIXES_MAX)) for name, one in self._known.items()}
+        prefixes = (*known["key"], *known["value"])
+        if prefixes != self.prefixes:
+            self.prefixes = prefixes
+            self._columns = _without("key", known["key"], 0) | _without(
+                "value", known["value"], len(known["key"])
+            )
+        return frame.withColumns(self._columns) if self._columns else frame
+
+
+def _without(name: str, prefixes: Sequence[bytes], first: int) -> dict[str, Any]:
+    """The columns of keys or values that lack these prefixes where they had them, and of the prefixes' numbers."""
+    from pyspark.sql import functions as f
+
+    if not prefixes:
+        return {}
+    data, number, length = f.col(name), f.lit(None), f.lit(0)
+    for place, prefix in reversed([*enumerate(prefixes, first)]):
+        has = f.startswith(data, f.lit(bytearray(prefix)))
+        number, length = f.when(has, place).otherwise(number), f.when(has, len(prefix)).otherwise(length)
+    return {f"{name}_prefix": number.cast("int"), name: data.substr(length + 1, f.octet_length(data))}
 
 
 def _is_done(job: str, ranges: Ranges, where: Partition, positions: Mapping[str, int]) -> bool:

@@ -79,7 +79,7 @@ class Landing:
         self.lake = Lake(config, on_event=self._on_event)
         self.books = Books(config, self.lake)
         self._router = Router(config)
-        self._decoder = Decoder(
+        self.decoder = Decoder(
             config.envelope,
             schema_of=_registry(config),
             placeholder=config.unavailable_value_placeholder or UNAVAILABLE_TEXT,
@@ -97,7 +97,7 @@ class Landing:
         batch = remaining(given, self.config.job, done)
         if not batch.ranges:
             return []
-        decoded = self._decoder.decode(batch.records)
+        decoded = self.decoder.decode(batch.records)
         routed, unrouted = self._router.route(decoded)
         shares = self._shares(routed.values(), batch, done)
         nowhere = [*decoded.dead, *unrouted]
@@ -184,7 +184,7 @@ class Landing:
         if not given.blocks or not keys or blocks is None:
             return False
         parts = [placed(table, block, keys) for block in blocks]
-        others = Given(given.changes, [rest for _, rest in parts if rest is not None]).each(self._decoder)
+        others = Given(given.changes, [rest for _, rest in parts if rest is not None]).each(self.decoder)
         if others.dead or others.ignored:
             return False
         changes = snapshots.ordered(others.changes)
@@ -196,7 +196,7 @@ class Landing:
 
     def _make_each(self, share: Share, keys: tuple[str, ...] | None) -> None:
         """Make rows of all changes of a share one by one."""
-        read = share.given.each(self._decoder)
+        read = share.given.each(self.decoder)
         share.snapshots = self._snapshots(share)
         share.changes = share.snapshots.ordered(read.changes)
         share.made = rows_of(share.table, share.changes, keys)

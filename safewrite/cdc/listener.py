@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
+    JStreamingQueryListener,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -29,23 +30,35 @@ class Listener(StreamingQueryListener):
     ) -> None:
         self._job, self._query, self._session, self._on_event = job, query, session, on_event
         self._runs: set[str] = set()
+        self._in_java: Any = None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Note the run, for the events of its end have no name."""
         if event.name == self._query:
             self._runs.add(str(event.runId))
 
+    @property
+    def _jlistener(self) -> Any:
+        """What Spark calls in Java.  PySpark's own reads each field of a progress by a round trip or some twenty."""
+        if self._in_java is None:
+            jvm: Any = self._session.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to it
+            self._in_java = jvm.PythonStreamingQueryListenerWrapper(_AsJson(self))
+        return self._in_java
+
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A batch has ended."""
-        found = event.progress
-        if str(found.runId) not in self._runs:
+        self.progressed(json.loads(event.progress.json))
+
+    def progressed(self, found: Mapping[str, Any]) -> None:
+        """A batch has ended: its progress, as Spark writes it in JSON."""
+        if found["runId"] not in self._runs:
             return
-        behind = [lag_of(source.endOffset, source.latestOffset) for source in found.sources]
-        numbers: dict[str, Any] = {"batch": found.batchId, "batch_s": found.batchDuration / 1000}
+        behind = [lag_of(source["endOffset"], source["latestOffset"]) for source in found["sources"]]
+        numbers: dict[str, Any] = {"batch": found["batchId"], "batch_s": found["batchDuration"] / 1000}
         if None not in behind:
             numbers["lag_records"] = sum(one or 0 for one in behind)
         lag = numbers.get("lag_records", "an unknown number of")
-        text = f"batch {found.batchId} took {numbers['batch_s']:.2f} s, {lag} records are behind it"
+        text = f"batch {numbers['batch']} took {numbers['batch_s']:.2f} s, {lag} records are behind it"
         tell_stream(self._job, text, numbers, self._on_event)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
@@ -65,13 +78,23 @@ class Listener(StreamingQueryListener):
             self._session.streams.removeListener(self)
 
 
-def lag_of(end: str | None, latest: str | None) -> int | None:
+class _AsJson(JStreamingQueryListener):
+    """Takes a progress as one text of JSON."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(listener)
+        self._listener = listener
+
+    def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802 - Spark's name
+        self._listener.progressed(json.loads(jevent.progress().json()))
+
+
+def lag_of(end: Any, latest: Any) -> int | None:
     """Records between two of Spark's offsets of Kafka; None where they cannot be told."""
     try:
-        ends, newest = json.loads(end or ""), json.loads(latest or "")
         return sum(
-            max(0, int(at) - int(_of(ends, topic).get(number, at)))
-            for topic, partitions in newest.items()
+            max(0, int(at) - int(_of(end, topic).get(number, at)))
+            for topic, partitions in latest.items()
             for number, at in partitions.items()
         )
     except (ValueError, TypeError, AttributeError):

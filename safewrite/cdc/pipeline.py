@@ -59,7 +59,9 @@ class Pipeline:
         refuse_other_sessions(spark)
         config = self.config
         source = Source(config.kafka, config.job)
-        intake = Intake(source, Limit(config.parts.records, config.parts.bytes))
+        decoder = self.landing.decoder
+        limit = Limit(config.parts.records, config.parts.bytes)
+        intake = Intake(source, limit, decoder.keys, decoder.values)
         checkpoint = config.checkpoint
 
         def batches(frame: DataFrame, number: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -58,9 +59,7 @@ class Records(Sequence[Record]):
             for one in SCHEMA
         ]
         data = pa.Table.from_arrays(arrays, schema=SCHEMA)
-        if not _is_ordered(data):
-            data = data.sort_by([(name, "ascending") for name in PLACE])
-        return cls(data, prefixes)
+        return cls(_ordered(data), prefixes)
 
     def __len__(self) -> int:
         return int(self.data.num_rows)
@@ -116,6 +115,17 @@ class Records(Sequence[Record]):
             for one in np.unique(both).tolist()
         }
 
+    @property
+    def cut_bytes(self) -> int:
+        """Bytes that were cut off, in all."""
+        numbers = pc.value_counts(
+            pa.chunked_array(
+                [*self.data.column("key_prefix").chunks, *self.data.column("value_prefix").chunks], pa.int32()
+            )
+        )
+        counted = zip(numbers.field("values").to_pylist(), numbers.field("counts").to_pylist(), strict=True)
+        return sum(len(self.prefixes[number]) * count for number, count in counted if number is not None)
+
     def places(self) -> Iterator[tuple[str, int, int]]:
         """Topic, partition and offset of the first and the last record of each partition."""
         offsets = self.offsets()
@@ -143,12 +153,31 @@ class Records(Sequence[Record]):
         return data if data is None or prefix is None else self.prefixes[prefix] + data
 
 
-def _is_ordered(data: pa.Table) -> bool:
-    """Whether records of one topic are in order already, as Spark mostly has them."""
-    if len(pc.unique(data.column("topic"))) > 1:
-        return False
-    partitions, offsets = (data.column(name).to_numpy() for name in PLACE[1:])
-    later = (partitions[1:] > partitions[:-1]) | (
-        (partitions[1:] == partitions[:-1]) & (offsets[1:] > offsets[:-1])
+def _ordered(data: pa.Table) -> pa.Table:
+    """The records in order.  Spark has each partition of a topic in its order, so no more than their runs are moved."""
+    if data.num_rows < 2:
+        return data
+    topics = data.column("topic").combine_chunks().dictionary_encode()
+    numbers, partitions, offsets = (
+        topics.indices.to_numpy(),
+        *(data.column(one).to_numpy() for one in PLACE[1:]),
     )
-    return bool(later.all())
+    breaks = (
+        (numbers[1:] != numbers[:-1]) | (partitions[1:] != partitions[:-1]) | (offsets[1:] <= offsets[:-1])
+    )
+    starts = np.concatenate([[0], np.flatnonzero(breaks) + 1]).tolist()
+    runs = [
+        (
+            topics[first].as_py(),
+            int(partitions[first]),
+            int(offsets[first]),
+            int(offsets[end - 1]),
+            first,
+            end,
+        )
+        for first, end in pairwise([*starts, data.num_rows])
+    ]
+    runs.sort()
+    if any(one[:2] == other[:2] and one[3] >= other[2] for one, other in pairwise(runs)):  # they overlap
+        return data.sort_by([(name, "ascending") for name in PLACE])
+    return pa.concat_tables(data.slice(first, end - first) for *_, first, end in runs)

@@ -58,26 +58,37 @@ class Source:
             InvalidInputError: a topic is not there.
         """
         with self._admin(spark) as admin:
-            names = self.kafka.topics or [
-                str(name)
-                for name in admin.listTopics().names().get()
-                if re.fullmatch(str(self.kafka.pattern), str(name))
+            return [
+                Partition(name, int(partition.partition()), _id_of(topic))
+                for name, topic in self._described(admin).items()
+                for partition in _items(topic.partitions())
             ]
-            try:
-                described = admin.describeTopics(sorted(names)).allTopicNames().get()
-            except Exception as error:
-                if "UnknownTopicOrPartition" not in str(error):
-                    raise
-                raise sw.InvalidInputError(
-                    f"Kafka at {self.kafka.servers} does not have all topics of {sorted(names)}. Nothing was read. Correct "
-                    "kafka.topics, or create them."
-                ) from error
-            found = []
-            for name in sorted(names):
-                topic = described[name]
-                topic_id = str(topic.topicId().toString())
-                found += [Partition(name, int(one.partition()), topic_id) for one in topic.partitions()]
-            return found
+
+    def ids(self, spark: SparkSession) -> dict[str, str]:
+        """The ids of the topics, as they are now.
+
+        Raises:
+            InvalidInputError: a topic is not there.
+        """
+        with self._admin(spark) as admin:
+            return {name: _id_of(topic) for name, topic in self._described(admin).items()}
+
+    def _described(self, admin: Any) -> dict[str, Any]:
+        names = self.kafka.topics or [
+            str(name)
+            for name in _items(admin.listTopics().names().get().toArray())
+            if re.fullmatch(str(self.kafka.pattern), str(name))
+        ]
+        try:
+            described = admin.describeTopics(sorted(names)).allTopicNames().get()
+        except Exception as error:
+            if "UnknownTopicOrPartition" not in str(error):
+                raise
+            raise sw.InvalidInputError(
+                f"Kafka at {self.kafka.servers} does not have all topics of {sorted(names)}. Nothing was read. Correct "
+                "kafka.topics, or create them."
+            ) from error
+        return {name: described[name] for name in sorted(names)}
 
     def reach(self, spark: SparkSession) -> dict[Partition, Range]:
         """The offsets that the topics have now: the first that is there, and the next that will be."""
@@ -115,7 +126,7 @@ class Source:
 
     def told(self, spark: SparkSession, number: int, checkpoint: str) -> Told:
         """What Spark noted of a micro-batch before it began, and the ids of its topics."""
-        ids = {where.topic: where.topic_id for where in self.topics(spark)}
+        ids = self.ids(spark)
         ends = _offsets(spark, checkpoint, number)
         starts = _offsets(spark, checkpoint, number - 1) if number else None
         return Told(ids, ends, starts)
@@ -162,6 +173,15 @@ class Told:
                 if start is not None and start < end:
                     ranges[where] = Range(start, end)
         return ranges
+
+
+def _items(listed: Any) -> list[Any]:
+    """The items of a list or an array of Java.  Its iterator ends by an exception, which costs py4j some twenty round trips."""
+    return [listed[place] for place in range(len(listed))]
+
+
+def _id_of(topic: Any) -> str:
+    return str(topic.topicId().toString())
 
 
 def _offsets(spark: SparkSession, checkpoint: str, number: int) -> dict[str, dict[str, int]] | None:

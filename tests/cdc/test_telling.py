@@ -100,9 +100,8 @@ def test_what_cannot_be_called_is_refused(job: Job) -> None:
 
 def test_the_lag_is_told_only_where_spark_knows_it() -> None:
     listener = pytest.importorskip("safewrite.cdc.listener")
-    newest = '{"t": {"0": 10, "1": 5}, "u": {"0": 3}}'
-    assert listener.lag_of('{"t": {"0": 4, "1": 5}}', newest) == 6
+    newest = {"t": {"0": 10, "1": 5}, "u": {"0": 3}}
+    assert listener.lag_of({"t": {"0": 4, "1": 5}}, newest) == 6
     assert listener.lag_of(newest, newest) == 0
-    assert [listener.lag_of(*one) for one in ((None, newest), ("3", newest), (newest, None), ("?", "?"))] == [
-        None
-    ] * 4
+    unknown = ((None, newest), (3, newest), (newest, None), ("?", "?"))
+    assert [listener.lag_of(*one) for one in unknown] == [None] * 4
