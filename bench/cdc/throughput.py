@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -222,18 +223,39 @@ def _expire(folder: Path, keep: int) -> None:
     catalog.close()
 
 
+_SOURCE = [
+    *({"type": "string", "optional": True, "field": name} for name in ("connector", "db", "schema", "table")),
+    *({"type": "int64", "optional": True, "field": name} for name in ("lsn", "txId", "ts_ms")),
+]
+_ENVELOPE = [
+    {"type": "struct", "fields": _SOURCE, "optional": False, "field": "source"},
+    {"type": "string", "optional": False, "field": "op"},
+    {"type": "int64", "optional": True, "field": "ts_ms"},
+]
+
+
+@cache
+def _schemas(table: str) -> tuple[str, str]:
+    """The schemas of values and keys, as the converter writes them."""
+    row = {"type": "struct", "fields": _FIELDS, "optional": True, "name": f"pg.public.{table}.Value"}
+    event = {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}, *_ENVELOPE]}
+    key = {"type": "struct", "fields": _FIELDS[:1]}
+    return json.dumps(event, separators=(",", ":")), json.dumps(key, separators=(",", ":"))
+
+
 def _record(table: str, key: int, op: str, offset: int) -> Record:
     row: dict[str, Any] = {
         "id": key, "name": f"name {key}", "at": 1_700_000_000_000_000 + key, "price": key / 7, "quantity": key % 100,
         "note": None if key % 3 else "n" * 20,
     }  # fmt: skip
     source = {"connector": "postgresql", "db": "d", "schema": "public", "table": table, "lsn": offset, "txId": offset, "ts_ms": 1_700_000_000_000 + offset}  # fmt: skip
-    struct = {"type": "struct", "fields": _FIELDS, "optional": True, "name": f"pg.public.{table}.Value"}
-    schema = {"type": "struct", "fields": [{**struct, "field": "before"}, {**struct, "field": "after"}]}
     payload = {"before": None, "after": row, "source": source, "op": op, "ts_ms": 1_700_000_000_000}
-    named = {"schema": {"type": "struct", "fields": _FIELDS[:1]}, "payload": {"id": key}}
-    value = json.dumps({"schema": schema, "payload": payload}, separators=(",", ":")).encode()
-    return Record("topic", 0, offset, json.dumps(named, separators=(",", ":")).encode(), value)
+    event, named = _schemas(table)
+    return Record("topic", 0, offset, _coded(named, {"id": key}), _coded(event, payload))
+
+
+def _coded(schema: str, payload: dict[str, Any]) -> bytes:
+    return f'{{"schema":{schema},"payload":{json.dumps(payload, separators=(",", ":"))}}}'.encode()
 
 
 def _cpu_s(what: Callable[[], object]) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,8 +27,10 @@ from safewrite.cdc.records import Records
 OP, POSITION, TIME, BEGINNING, PLACE = "op", "position", "time", "beginning", "place"
 """Columns of a block beside those of its rows; ``place`` is that of the record."""
 KEY = "key"
-_PIECE = 16_384
-"""Records that are read at once; their columns stay in the processor's caches."""
+_PIECE, _PIECE_BYTES = 16_384, 64 << 20
+"""Records, and about so many bytes of them, that are read at once; their columns stay in the processor's caches."""
+FEWEST = 80
+"""Fewer records of one schema are read faster one by one."""
 _SMALLEST = 64
 """So few records are read one by one if one of them is unsuited."""
 _FAILURES_MAX = 24
@@ -100,73 +103,81 @@ class Blocks:
         self._event_readers: dict[bytes, EventReader | None] = {}
         self._key_readers: dict[bytes, KeyReader | None] = {}
 
-    def read(self, records: Records) -> Read:
-        """Read what can be read by columns."""
+    def read(self, records: Records, fewest: int) -> Read:
+        """Read what can be read by columns.
+
+        Args:
+            fewest: so many records that have one schema, or more, are read; fewer are given back.
+        """
         found = Read()
+        if not len(records):
+            return found
+        batch = _Batch(records)
+        empty = _flags(records.data.column("value").is_null())
+        found.tombstones = int(empty.sum())
+        plain = ~_is_moved(batch) & ~empty
+        left = ~empty
         blocks: dict[Any, list[Block]] = {}
-        at = 0
-        for part in records.data.to_batches(max_chunksize=_PIECE):
-            piece = _Piece(records, part, np.arange(at, at + part.num_rows), found)
-            at += part.num_rows
-            for block in self._piece(piece):
-                blocks.setdefault((block.source, block.data.schema, block.keys), []).append(block)
+        for schemas, chosen in self._schemas(records, plain):
+            if len(chosen) < fewest:
+                continue
+            left[chosen] = False
+            for piece in batch.pieces(chosen):
+                for block in self._tried(batch, schemas, piece, found):
+                    blocks.setdefault((block.source, block.data.schema, block.keys), []).append(block)
+        found.others.append(np.flatnonzero(left))
         for alike in blocks.values():
             found.blocks.append(replace(alike[0], data=pa.concat_tables(one.data for one in alike)))
         return found
 
     # --- which records have one schema ------------------------------------------------------------------
-    def _piece(self, piece: _Piece) -> Iterator[Block]:
-        part = piece.part
-        empty = part.column("value").is_null().to_numpy(zero_copy_only=False)
-        piece.found.tombstones += int(empty.sum())
-        plain = ~_is_moved(part.column("headers")) & ~empty
-        taken = empty
-        no_key = part.column("key").is_null().to_numpy(zero_copy_only=False)
-        keys = [*self._groups(piece, "key", self._keys), (None, no_key)]
-        for value, of_value in self._groups(piece, "value", self._values):
-            for key, of_key in keys:
-                chosen = of_value & of_key & plain
-                if chosen.any():
-                    taken = taken | chosen
-                    yield from self._tried(piece, _Schemas(value, key), np.flatnonzero(chosen))
-        if not taken.all():
-            piece.found.others.append(piece.places[~taken])
+    def _schemas(self, records: Records, plain: Any) -> Iterator[tuple[_Schemas, Any]]:
+        """The schemas of values and keys, and the places of the records that have both."""
+        values, of_value = self._groups(records, "value", self._values)
+        keys, of_key = self._groups(records, "key", self._keys)
+        of_key[_flags(records.data.column("key").is_null())] = len(keys)
+        both = np.where(plain & (of_value >= 0) & (of_key >= 0), of_value * (len(keys) + 1) + of_key, -1)
+        order = np.argsort(both, kind="stable")
+        starts = np.flatnonzero(np.diff(both[order], prepend=-1))
+        for first, end in pairwise([*starts.tolist(), len(order)]):
+            value, key = divmod(int(both[order[first]]), len(keys) + 1)
+            yield _Schemas(values[value], keys[key] if key < len(keys) else None), order[first:end]
 
-    def _groups(self, piece: _Piece, name: str, known: Prefixes) -> list[tuple[_Group, Any]]:
-        """The prefixes of keys or values, and which records have them."""
-        data, number = piece.part.column(name), piece.part.column(f"{name}_prefix")
-        groups: list[tuple[_Group, Any]] = []
+    def _groups(self, records: Records, name: str, known: Prefixes) -> tuple[list[_Group], Any]:
+        """The prefixes of keys or values, and which of them each record has; -1 where it has none that is known."""
+        data, number = records.data.column(name), records.data.column(f"{name}_prefix")
+        groups, found = list[_Group](), np.full(len(records), -1)
         for one in pc.unique(number).to_pylist():
-            if one is not None and (prefix := known.of(piece.records.prefixes[one])) is not None:
-                mask = pc.fill_null(pc.equal(number, one), False).to_numpy(zero_copy_only=False)
-                groups.append((_Group(prefix, 0), mask))
-        left = pc.and_(data.is_valid(), number.is_null()).to_numpy(zero_copy_only=False).copy()
-        for prefix in known if left.any() else ():
-            _take(groups, prefix, data, left)
-        for _ in range(_STRANGE_MAX):
-            if not left.any():
-                break
-            first = int(np.argmax(left))
-            learned = _learned(known, data[first].as_py())
-            if learned is None or not _take(groups, learned, data, left):
-                left[first] = False
-        return groups
+            if one is not None and (prefix := known.of(records.prefixes[one])) is not None:
+                found[_flags(pc.equal(number, one))] = len(groups)
+                groups.append(_Group(prefix, 0))
+        whole = _flags(pc.and_(data.is_valid(), number.is_null()))
+        places, rest = np.flatnonzero(whole), data.filter(pa.array(whole))
+        for prefix in _prefixes_of(rest, known):
+            has = _flags(pc.starts_with(rest, prefix.data)) & (found[places] < 0)
+            if has.any():
+                found[places[has]] = len(groups)
+                groups.append(_Group(prefix, len(prefix.data)))
+        return groups, found
 
     # --- what they say ----------------------------------------------------------------------------------
-    def _tried(self, piece: _Piece, schemas: _Schemas, chosen: Any) -> Iterator[Block]:
+    def _tried(self, batch: _Batch, schemas: _Schemas, chosen: Any, found: Read) -> Iterator[Block]:
         """The blocks of records of one schema; of those that hold up others the halves are tried."""
         waiting, failures = [chosen], 0
         while waiting:
             chosen = waiting.pop()
             try:
-                yield from self._blocks(piece, schemas, chosen)
+                blocks, others = self._blocks(batch, schemas, chosen)
             except UNSUITED:
                 failures += 1
                 if len(chosen) <= _SMALLEST or failures > _FAILURES_MAX or not self._is_suited(schemas):
-                    piece.found.others.append(piece.places[chosen])
+                    found.others.append(chosen)
                 else:
                     middle = len(chosen) // 2
                     waiting += [chosen[middle:], chosen[:middle]]
+            else:
+                found.others.append(others)
+                yield from blocks
 
     def _is_suited(self, schemas: _Schemas) -> bool:
         key = schemas.key
@@ -174,19 +185,18 @@ class Blocks:
             key is None or self._key_reader(key.prefix) is not None
         )
 
-    def _blocks(self, piece: _Piece, schemas: _Schemas, chosen: Any) -> list[Block]:
-        """The blocks of records of one schema.  Nothing is noted of them before all are read."""
+    def _blocks(self, batch: _Batch, schemas: _Schemas, chosen: Any) -> tuple[list[Block], Any]:
+        """The blocks of records of one schema, and the places of those that are to be read one by one."""
         events_of, key_of = self._event_reader(schemas.value.prefix), None
         if schemas.key is not None:
             key_of = self._key_reader(schemas.key.prefix)
         if events_of is None or (key_of is None and schemas.key is not None):
             raise UnsuitedError("a schema")
-        rows = piece.rows(chosen)
+        rows = batch.rows(chosen)
         payloads, key_payloads, fit = schemas.payloads(rows)
         if not fit.all():
-            blocks = self._blocks(piece, schemas, chosen[fit]) if fit.any() else []
-            piece.found.others.append(piece.places[chosen[~fit]])
-            return blocks
+            blocks, others = self._blocks(batch, schemas, chosen[fit]) if fit.any() else ([], chosen[:0])
+            return blocks, np.concatenate([others, chosen[~fit]])
         doubts = Doubts(len(chosen))
         events = events_of.read(payloads, doubts)
         key = {} if key_of is None else key_of.read(key_payloads, doubts)
@@ -194,22 +204,19 @@ class Blocks:
         columns |= {f"{BEFORE}.{name}": values for name, values in events.before.items()}
         columns |= {f"{AFTER}.{name}": values for name, values in events.after.items()}
         sequences = events.sequences(rows.column("offset"), doubts)
-        places = piece.places[chosen]
         columns |= {
             OP: events.operations(doubts, has_key=bool(key)), POSITION: sequences.positions, TIME: events.times(),
-            BEGINNING: sequences.beginnings, PLACE: pa.array(places),
+            BEGINNING: sequences.beginnings, PLACE: pa.array(chosen),
         }  # fmt: skip
         data, types, names = pa.table(columns), events_of.rows.types, tuple(key)
         tables = list(events.tables(doubts))
         sure = ~doubts.mask()
         blocks = [
-            Block(table, piece.records, data, types, names).where(of_table & sure)
+            Block(table, batch.records, data, types, names).where(of_table & sure)
             for of_table, table in tables
             if (of_table & sure).any()
         ]
-        if not sure.all():
-            piece.found.others.append(places[~sure])
-        return blocks
+        return blocks, chosen[~sure]
 
     def _event_reader(self, prefix: Prefix) -> EventReader | None:
         def make() -> EventReader:
@@ -233,25 +240,58 @@ def _once(known: dict[bytes, _R | None], prefix: Prefix, make: Callable[[], _R])
     return known[prefix.data]
 
 
-def _learned(known: Prefixes, data: bytes) -> Prefix | None:
-    try:
-        return known.learn(data)
-    except (ValueError, RecursionError):
-        return None
+def _prefixes_of(values: Any, known: Prefixes) -> Iterator[Prefix]:
+    """Those prefixes that some of the values may have; what is new is learned."""
+    left = np.ones(len(values), bool)
+    for prefix in known:
+        if not left.any():
+            return
+        left &= ~_flags(pc.starts_with(values, prefix.data))
+        yield prefix
+    for _ in range(_STRANGE_MAX):
+        if not left.any():
+            return
+        first = int(np.argmax(left))
+        left[first] = False
+        try:
+            learned = known.learn(values[first].as_py())
+        except (ValueError, RecursionError):
+            continue
+        if learned is not None:
+            left &= ~_flags(pc.starts_with(values, learned.data))
+            yield learned
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Neighbouring records that are read at once, and what is found of them."""
+class _Batch:
+    """The records of a batch, of which some are looked at at a time."""
 
-    records: Records
-    part: Any
-    places: Any
-    found: Read
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self._parts = [part for part in records.data.to_batches() if part.num_rows]
+        self._starts = np.cumsum([0, *(part.num_rows for part in self._parts)])
+        self._most = max(1, min(_PIECE, _PIECE_BYTES * len(records) // max(1, records.data.nbytes)))
 
-    def rows(self, chosen: Any) -> Any:
-        """Some of the records; all are not copied."""
-        return self.part if len(chosen) == self.part.num_rows else self.part.take(pa.array(chosen))
+    def pieces(self, places: Any) -> Iterator[Any]:
+        """The places, so many at a time."""
+        return (places[start : start + self._most] for start in range(0, len(places), self._most))
+
+    def rows(self, places: Any) -> Any:
+        """The records at places that rise."""
+        cuts = np.searchsorted(places, self._starts)
+        taken = []
+        for part, at, first, last in zip(
+            self._parts, self._starts.tolist(), cuts[:-1], cuts[1:], strict=False
+        ):
+            if last - first == part.num_rows:
+                taken.append(part)
+            elif last > first:
+                taken.append(part.take(pa.array(places[first:last] - at)))
+        return taken[0] if len(taken) == 1 else pa.Table.from_batches(taken).combine_chunks().to_batches()[0]
+
+    def headers(self) -> Iterator[tuple[int, Any]]:
+        """Headers of records, and the place of the first of them."""
+        for start, part in zip(self._starts.tolist(), self._parts, strict=False):
+            yield start, part.column("headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,22 +324,17 @@ class _Group:
         return found, np.logical_and.reduce([one.to_numpy(zero_copy_only=False) for one in ends])
 
 
-def _take(groups: list[tuple[_Group, Any]], prefix: Prefix, data: Any, left: Any) -> bool:
-    """Take those that have a prefix out of what is left."""
-    mask = pc.fill_null(pc.starts_with(data, prefix.data), False).to_numpy(zero_copy_only=False) & left
-    if not mask.any():
-        return False
-    left &= ~mask
-    groups.append((_Group(prefix, len(prefix.data)), mask))
-    return True
-
-
-def _is_moved(headers: Any) -> Any:
+def _is_moved(batch: _Batch) -> Any:
     """Which records have a header that tells of a changed key."""
-    found = np.zeros(len(headers), bool)
-    named = headers.flatten()
-    if len(named):
-        told = pc.is_in(pc.struct_field(named, "key"), _MOVED)
-        parents = pc.list_parent_indices(headers)
-        found[parents.filter(told).to_numpy()] = True
+    found = np.zeros(len(batch.records), bool)
+    for start, headers in batch.headers():
+        named = headers.flatten()
+        if len(named):
+            told = pc.is_in(pc.struct_field(named, "key"), _MOVED)
+            found[start + pc.list_parent_indices(headers).filter(told).to_numpy()] = True
     return found
+
+
+def _flags(mask: Any) -> Any:
+    """A mask as booleans of NumPy; NULL is false."""
+    return pc.fill_null(mask, False).to_numpy(zero_copy_only=False).copy()

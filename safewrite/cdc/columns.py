@@ -141,7 +141,9 @@ _JSON: Mapping[Any, pa.DataType] = {
 
 
 # --- how values get their type --------------------------------------------------------------------------
-def _as_they_are(values: pa.Array, _: Doubts) -> pa.Array:
+def _as_they_are(values: pa.Array, doubts: Doubts) -> pa.Array:
+    if pa.types.is_floating(values.type):
+        doubts.where(pc.is_inf(values))  # what has too many digits is that, too
     return values
 
 

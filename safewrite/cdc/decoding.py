@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from safewrite.cdc.avro import Avro, SchemaOf
-from safewrite.cdc.blocks import Block, Blocks
+from safewrite.cdc.blocks import FEWEST, Block, Blocks
 from safewrite.cdc.change import Change, DeadLetter, Ignored, Record, UndecodableError
 from safewrite.cdc.debezium import Debezium, Part
 from safewrite.cdc.dms import BEFORE_IMAGE, Dms
@@ -61,6 +61,8 @@ class Decoder:
         self._blocks = (
             Blocks(Placeholder(placeholder), self.keys, self.values) if form == "debezium-json" else None
         )
+        self.fewest = FEWEST
+        """So many records of one schema in a batch, or more, are read by columns."""
         self._lock = threading.Lock()
 
     def decode(self, records: Records) -> Decoded:
@@ -72,7 +74,7 @@ class Decoder:
         if self._blocks is None:
             return self.decode_each(records)
         with self._lock:
-            read = self._blocks.read(records)
+            read = self._blocks.read(records, self.fewest)
         others = read.others_of()
         found = self.decode_each(records.take(others) if len(others) < len(records) else records)
         found.blocks, found.tombstones = read.blocks, read.tombstones

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from safewrite.cdc.change import Record
@@ -21,7 +22,9 @@ def record(
     """A record with these as JSON; bytes stay as they are."""
 
     def coded(content: Any) -> bytes | None:
-        return content if content is None or isinstance(content, bytes) else json.dumps(content).encode()
+        if content is None or isinstance(content, bytes):
+            return content
+        return json.dumps(content, separators=(",", ":")).encode()  # as Connect's converter writes it
 
     named = tuple((name, coded(content)) for name, content in (headers or {}).items())
     return Record(
@@ -57,21 +60,80 @@ def struct(
     return {"type": "struct", "fields": list(fields), "optional": True, "name": name, **more}
 
 
-def with_schema(payload: Any, fields: Sequence[Mapping[str, Any]] = CUSTOMER) -> dict[str, Any]:
+SOURCE: list[dict[str, Any]] = [
+    *({"type": "string", "optional": True, "field": name} for name in ("version", "connector", "name", "snapshot", "db")),
+    *({"type": "string", "optional": True, "field": name} for name in ("sequence", "schema", "table")),
+    *({"type": "int64", "optional": True, "field": name} for name in ("ts_ms", "txId", "lsn", "xmin")),
+]  # fmt: skip
+TRANSACTION: list[dict[str, Any]] = [
+    {"type": "string", "optional": False, "field": "id"},
+    *(
+        {"type": "int64", "optional": False, "field": name}
+        for name in ("total_order", "data_collection_order")
+    ),
+]
+
+
+def with_schema(
+    payload: Any,
+    fields: Sequence[Mapping[str, Any]] = CUSTOMER,
+    source: Sequence[Mapping[str, Any]] = SOURCE,
+) -> dict[str, Any]:
     """An envelope with the schema of rows of these fields."""
     row = struct(fields)
     around = [
         {**row, "field": "before"},
         {**row, "field": "after"},
-        struct(
-            [{"type": "string", "field": "connector"}],
-            "io.debezium.connector.postgresql.Source",
-            field="source",
-        ),
+        struct(source, "io.debezium.connector.postgresql.Source", field="source"),
         {"type": "string", "optional": False, "field": "op"},
         {"type": "int64", "optional": True, "field": "ts_ms"},
+        struct(TRANSACTION, "event.block", field="transaction"),
     ]
     return {"schema": struct(around, "pg.public.customers.Envelope"), "payload": payload}
+
+
+def told_with_schemas(records: Sequence[Record]) -> list[Record]:
+    """The same records with schemas, by the values that a table's rows have; those of a table that has none stay as they are."""
+    events = [_read(one) for one in records]
+    kinds: dict[str, dict[str, set[str]]] = {}
+    for event, key in filter(None, events):
+        columns = kinds.setdefault(event["source"]["table"], {})
+        for row in (event["before"], event["after"], key):
+            for name, value in (row or {}).items():
+                columns.setdefault(name, set()).update(
+                    () if value is None else (_KINDS.get(type(value), "?"),)
+                )
+    return [
+        one if event is None else _told(one, *event, kinds[event[0]["source"]["table"]])
+        for one, event in zip(records, events, strict=True)
+    ]
+
+
+_KINDS = {int: "int64", str: "string", float: "double", bool: "boolean"}
+
+
+def _read(given: Record) -> tuple[Any, Any] | None:
+    """The event and the key of a record, if its source has no fields but those of ``SOURCE``."""
+    try:
+        event, key = (None if data is None else json.loads(data) for data in (given.value, given.key))
+    except ValueError:
+        return None
+    is_event = isinstance(event, dict) and set(event.get("source", {})) == {one["field"] for one in SOURCE}
+    return (event, key) if is_event and isinstance(key, dict | None) else None
+
+
+def _told(given: Record, event: Any, key: Any, columns: Mapping[str, set[str]]) -> Record:
+    if any(len(kinds) > 1 or "?" in kinds for kinds in columns.values()):
+        return given
+    fields = [
+        {"type": next(iter(kinds), "string"), "optional": True, "field": name}
+        for name, kinds in columns.items()
+    ]
+    made = record(with_schema(event, fields)).value
+    if key is None:
+        return replace(given, value=made)
+    named = struct([one for one in fields if one["field"] in key], "pg.public.customers.Key")
+    return replace(given, key=record({"schema": named, "payload": key}).value, value=made)
 
 
 def decoded(*records: Record, form: Format = "debezium-json", **settings: Any) -> Decoded:

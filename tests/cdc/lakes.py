@@ -20,7 +20,7 @@ from safewrite.cdc.config import load
 from safewrite.cdc.landing import Landing
 from safewrite.cdc.ledger import Line
 from safewrite.cdc.table_config import EPOCH, SEQUENCE
-from tests.cdc.events import event, postgres, record
+from tests.cdc.events import event, postgres, record, told_with_schemas
 
 Rows = dict[Any, dict[str, Any]]
 
@@ -34,6 +34,8 @@ class Job:
     form: str = "delta"
     settings: dict[str, Any] = field(default_factory=dict)
     topic_id: str = "id-1"
+    schemas: bool | None = None
+    """Whether events come with their schemas, and are read by columns; else one by one.  None: in tables of Delta."""
 
     def landing(self, **more: Any) -> Landing:
         """The job in a new process: it knows nothing but its tables."""
@@ -45,7 +47,9 @@ class Job:
         given = (
             {"warehouse": str(self.folder)} if self.form == "delta" else {"catalog": self.catalog()}
         ) | given
-        return Landing(load(given))
+        landing = Landing(load(given))
+        landing.decoder.fewest = 1
+        return landing
 
     def catalog(self) -> dict[str, str]:
         return {
@@ -58,7 +62,9 @@ class Job:
     def batch(
         self, records: Sequence[Record], number: int = 0, ranges: dict[int, tuple[int, int]] | None = None
     ) -> Batch:
-        made = Batch.of_records(number, records, {"topic": self.topic_id})
+        has_schemas = self.form == "delta" if self.schemas is None else self.schemas
+        told = told_with_schemas(records) if has_schemas else records
+        made = Batch.of_records(number, told, {"topic": self.topic_id})
         if ranges is None:
             return made
         named = {Partition("topic", one, self.topic_id): Range(*given) for one, given in ranges.items()}

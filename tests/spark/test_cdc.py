@@ -82,7 +82,9 @@ class Stream:
             **more.pop("kafka", {}),
         }
         given = {"kafka": kafka, "checkpoint": str(self.checkpoint), "trigger": {"available_now": True}}
-        return Pipeline(self.job.landing(**given | more).config)
+        made = Pipeline(self.job.landing(**given | more).config)
+        made.landing.decoder.fewest = 1
+        return made
 
     def run(self, pipeline: Pipeline | None = None) -> None:
         """Land all that there is."""

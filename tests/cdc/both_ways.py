@@ -1,0 +1,82 @@
+"""Reads the same records by columns and one by one, as far as a frame for their table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.cdc.change import DeadLetter, Record
+from safewrite.cdc.frames import LACKS, Frame, frame_of
+from safewrite.cdc.landing import Share
+from safewrite.cdc.ledger import Line
+from safewrite.cdc.table_config import SEQUENCE
+from tests.cdc.lakes import Job
+
+
+@dataclass
+class Outcome:
+    """What became of records: rows by the offset of their record, and reasons; ``by_columns`` counts those of blocks."""
+
+    rows: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    dead: dict[int, str] = field(default_factory=dict)
+    ignored: int = 0
+    types: dict[str, pa.DataType] = field(default_factory=dict)
+    moves: dict[str, tuple[int | None, int]] = field(default_factory=dict)
+    by_columns: int = 0
+
+    def told(self) -> tuple[str, ...]:
+        """All of it that has to be equal; NaN is equal to itself, and of reasons the value may be written otherwise."""
+        dead = [(offset, reason.split(": ")[0]) for offset, reason in sorted(self.dead.items())]
+        types = self.types if self.rows else None
+        return tuple(map(str, (sorted(self.rows.items()), dead, self.ignored, types, self.moves)))
+
+
+def outcomes(
+    records: Sequence[Record], schema: pa.Schema | None = None, positions: Any = None, **table: Any
+) -> tuple[Outcome, Outcome]:
+    """By columns, and one by one."""
+    job = Job(Path("nowhere"), [{"table": "a", **table}], table.pop("format", "delta"), schemas=False)
+    made = []
+    for each in (False, True):
+        landing = job.landing()
+        batch = job.batch(records)
+        decoded = (
+            landing.decoder.decode_each(batch.records) if each else landing.decoder.decode(batch.records)
+        )
+        routed, nowhere = landing._router.route(decoded)
+        found = Outcome(by_columns=sum(len(block) for block in decoded.blocks))
+        found.ignored = len(decoded.ignored) + decoded.tombstones
+        found.dead = reasons([*decoded.dead, *nowhere])
+        for name, (config, given) in routed.items():
+            share = Share(
+                config,
+                Line("job", 0, name),
+                None,
+                given=given,
+                ranges=batch.ranges,
+                positions=positions or {},
+            )
+            if not landing._place(share, None):
+                landing._make_each(share, None)
+            note(found, frame_of(config, share.made, schema), share)
+        made.append(found)
+    return made[0], made[1]
+
+
+def note(found: Outcome, frame: Frame, share: Share) -> None:
+    assert share.snapshots is not None
+    found.moves |= share.snapshots.moves()
+    found.dead |= reasons([*share.made.dead, *frame.dead])
+    found.types |= {name: frame.data.schema.field(name).type for name in sorted(frame.data.schema.names)}
+    for row in frame.data.to_pylist():
+        offset = int(row[SEQUENCE].rpartition("-")[2])
+        found.rows.setdefault(offset, []).append(dict(sorted(row.items())))
+    assert LACKS in found.types
+
+
+def reasons(letters: Sequence[DeadLetter]) -> dict[int, str]:
+    return {letter.record.offset: letter.reason for letter in letters}
