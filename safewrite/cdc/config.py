@@ -82,6 +82,8 @@ class Kafka(Strict):
         found |= (
             {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": str(self.pattern)}
         )
+        # Spark asks where a partition begins and ends after each fetch; Kafka's defaults are 1 MiB and 500 records.
+        found |= {"kafka.max.partition.fetch.bytes": str(4 << 20), "kafka.max.poll.records": "4000"}
         # Records of transactions that were aborted are no changes of the source.
         found["kafka.isolation.level"] = "read_committed"
         found |= _MSK_IAM if self.security == "msk-iam" else {}

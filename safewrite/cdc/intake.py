@@ -65,7 +65,7 @@ class Intake:
         ):
             return
         # It is read from Kafka once, and kept where the executors are.
-        kept = self._shortener.shortened(frame.selectExpr("*", f"{_SIZE} AS size")).persist()
+        kept = self._shortener.shortened(frame, weighed=True).persist()
         try:
             cells, read = self._weigh(kept, told.ids)
             parts = cut(told.ranges(read), cells, self._limit)
@@ -144,31 +144,35 @@ class Shortener:
         self._known = {"key": keys, "value": values}
         self.prefixes: tuple[bytes, ...] = ()
         """Those that records name by their number."""
-        self._columns: dict[str, Any] = {}
+        self._columns: list[Any] = []
 
-    def shortened(self, frame: DataFrame) -> DataFrame:
-        """Records without the prefixes that are known now, and their numbers."""
+    def shortened(self, frame: DataFrame, *, weighed: bool = False) -> DataFrame:
+        """The columns of records, without the prefixes that are known now; with what they weigh, if so asked."""
+        from pyspark.sql import functions as f
+
         known = {name: tuple(one.newest(_PREFIXES_MAX)) for name, one in self._known.items()}
         prefixes = (*known["key"], *known["value"])
-        if prefixes != self.prefixes:
+        if prefixes != self.prefixes or not self._columns:
             self.prefixes = prefixes
-            self._columns = _without("key", known["key"], 0) | _without(
-                "value", known["value"], len(known["key"])
-            )
-        return frame.withColumns(self._columns) if self._columns else frame
+            self._columns = [
+                *_without("key", known["key"], 0), *_without("value", known["value"], len(known["key"])),
+                *(f.col(name) for name in ("topic", "partition", "offset", "headers")),
+                f.expr("unix_millis(timestamp) AS timestamp_ms"),
+            ]  # fmt: skip
+        return frame.select(*self._columns, *([f.expr(f"{_SIZE} AS size")] if weighed else ()))
 
 
-def _without(name: str, prefixes: Sequence[bytes], first: int) -> dict[str, Any]:
-    """The columns of keys or values that lack these prefixes where they had them, and of the prefixes' numbers."""
+def _without(name: str, prefixes: Sequence[bytes], first: int) -> list[Any]:
+    """Keys or values without these prefixes where they had them, and the prefixes' numbers."""
     from pyspark.sql import functions as f
 
-    if not prefixes:
-        return {}
     data, number, length = f.col(name), f.lit(None), f.lit(0)
     for place, prefix in reversed([*enumerate(prefixes, first)]):
         has = f.startswith(data, f.lit(bytearray(prefix)))
         number, length = f.when(has, place).otherwise(number), f.when(has, len(prefix)).otherwise(length)
-    return {f"{name}_prefix": number.cast("int"), name: data.substr(length + 1, f.octet_length(data))}
+    if prefixes:
+        data = data.substr(length + 1, f.octet_length(data)).alias(name)
+    return [data, number.cast("int").alias(f"{name}_prefix")]
 
 
 def _is_done(job: str, ranges: Ranges, where: Partition, positions: Mapping[str, int]) -> bool:

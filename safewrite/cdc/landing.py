@@ -99,7 +99,9 @@ class Landing:
             return []
         decoded = self.decoder.decode(batch.records)
         by_columns = sum(len(block) for block in decoded.blocks)
-        log.debug("batch %s: %s of %s records were read by columns", batch.number, by_columns, len(batch.records))
+        log.debug(
+            "batch %s: %s of %s records were read by columns", batch.number, by_columns, len(batch.records)
+        )
         routed, unrouted = self._router.route(decoded)
         shares = self._shares(routed.values(), batch, done)
         nowhere = [*decoded.dead, *unrouted]

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 EARLIEST = -2
 """What Spark calls the first offset that is still there."""
-_COLUMNS = (
-    "key", "value", "topic", "partition", "offset", "headers", "unix_millis(timestamp) AS timestamp_ms",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,11 +28,11 @@ class Source:
     job: str
 
     def read(self, spark: SparkSession, positions: Mapping[str, int]) -> DataFrame:
-        """The stream of records, from where the job's tables are, or from where the configuration says."""
+        """The stream of records as Spark has them, from where the job's tables are, or from where the configuration says."""
         reader = spark.readStream.format("kafka")
         for name, value in self.kafka.spark_options().items():
             reader = reader.option(name, value)
-        return reader.option("startingOffsets", self.starts(spark, positions)).load().selectExpr(*_COLUMNS)
+        return reader.option("startingOffsets", self.starts(spark, positions)).load()
 
     def starts(self, spark: SparkSession, positions: Mapping[str, int]) -> str:
         """``startingOffsets``; a checkpoint goes before them."""
