@@ -21,6 +21,8 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 """``key_prefix`` and ``value_prefix`` are numbers of prefixes that were cut off the bytes; NULL where they are whole."""
 PLACE = ("topic", "partition", "offset")
+_RUNS_MAX = 1000
+"""Of so many pieces a table is put together; of more it would be slow to read."""
 
 
 class Records(Sequence[Record]):
@@ -165,7 +167,7 @@ def _ordered(data: pa.Table) -> pa.Table:
     breaks = (
         (numbers[1:] != numbers[:-1]) | (partitions[1:] != partitions[:-1]) | (offsets[1:] <= offsets[:-1])
     )
-    starts = np.concatenate([[0], np.flatnonzero(breaks) + 1]).tolist()
+    starts = [0, *(np.flatnonzero(breaks)[: _RUNS_MAX + 1] + 1).tolist()]
     runs = [
         (
             topics[first].as_py(),
@@ -178,6 +180,7 @@ def _ordered(data: pa.Table) -> pa.Table:
         for first, end in pairwise([*starts, data.num_rows])
     ]
     runs.sort()
-    if any(one[:2] == other[:2] and one[3] >= other[2] for one, other in pairwise(runs)):  # they overlap
-        return data.sort_by([(name, "ascending") for name in PLACE])
+    overlap = any(one[:2] == other[:2] and one[3] >= other[2] for one, other in pairwise(runs))
+    if overlap or len(runs) > _RUNS_MAX:
+        return data.sort_by([(name, "ascending") for name in PLACE]).combine_chunks()
     return pa.concat_tables(data.slice(first, end - first) for *_, first, end in runs)
