@@ -26,13 +26,17 @@ class Outcome:
     ignored: int = 0
     types: dict[str, pa.DataType] = field(default_factory=dict)
     moves: dict[str, tuple[int | None, int]] = field(default_factory=dict)
+    followed: dict[int, Any] = field(default_factory=dict)
+    """The other half of a changed key, by the offset of the half that names it."""
     by_columns: int = 0
 
     def told(self) -> tuple[str, ...]:
         """All of it that has to be equal; NaN is equal to itself, and of reasons the value may be written otherwise."""
         dead = [(offset, reason.split(": ")[0]) for offset, reason in sorted(self.dead.items())]
         types = self.types if self.rows else None
-        return tuple(map(str, (sorted(self.rows.items()), dead, self.ignored, types, self.moves)))
+        return tuple(
+            map(str, (sorted(self.rows.items()), dead, self.ignored, types, self.moves, self.followed))
+        )
 
 
 def outcomes(
@@ -71,6 +75,9 @@ def note(found: Outcome, frame: Frame, share: Share) -> None:
     assert share.snapshots is not None
     found.moves |= share.snapshots.moves()
     found.dead |= reasons([*share.made.dead, *frame.dead])
+    found.followed |= {
+        row.change.record.offset: row.other for row in share.made.rows if row.other is not None
+    }
     found.types |= {name: frame.data.schema.field(name).type for name in sorted(frame.data.schema.names)}
     for row in frame.data.to_pylist():
         offset = int(row[SEQUENCE].rpartition("-")[2])

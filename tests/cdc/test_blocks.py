@@ -388,6 +388,25 @@ def test_records_are_put_in_order_and_have_their_prefixes_again() -> None:
     assert Records.of_frame(frame, [b"{"]).cut_bytes == 2
 
 
+@pytest.mark.parametrize("run", [1, 2, 7])
+def test_records_of_partitions_that_interleave_in_very_many_runs_are_put_in_order(run: int) -> None:
+    many = 12_000
+    partition = [at // run % 3 for at in range(many)]
+    frame = pa.table(
+        {
+            "topic": ["t"] * many,
+            "partition": pa.array(partition, pa.int32()),
+            "offset": list(range(many)),
+            "key": [b"k"] * many,
+            "value": [str(at).encode() for at in range(many)],
+        }
+    )
+    found = Records.of_frame(frame, [])
+    expected = sorted((number, at) for at, number in enumerate(partition))
+    assert [(one.partition, one.offset) for one in found] == expected
+    assert [int(one.value or b"") for one in found] == [at for _, at in expected]
+
+
 def test_what_was_cut_off_by_executors_is_known_also_to_a_decoder_that_forgot_it() -> None:
     records = Records.of(inserts({"type": "string"}, ["x", "y", "z"]))
     whole = [one.value for one in records]

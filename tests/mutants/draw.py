@@ -97,6 +97,10 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
         (f"cdc/{name}.py", EVENTS)
         for name in ("sequence", "beginnings", "debezium", "dms", "avro", "logical", "values")
     ),
+    *(
+        (f"cdc/{name}.py", (quick("cdc/test_blocks.py"), *EVENTS))
+        for name in ("blocks", "columns", "events", "sequences", "placing", "given", "records", "prefixes")
+    ),
     ("stores/memory.py", (*DELTA[:1], HISTORIES)),
     ("stores/dynamodb.py", DELTA[:1]),
     ("stores/s3.py", DELTA[:1]),

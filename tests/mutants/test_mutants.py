@@ -11,6 +11,7 @@ import pytest
 
 from safewrite.testing.explorer.__main__ import MODELS
 from tests.mutants.catalogue import MUTANTS, PROTOCOL
+from tests.mutants.cdc import CDC_MUTANTS
 from tests.mutants.changes import CHANGE_MUTANTS
 from tests.mutants.groups import GROUP_MUTANTS
 from tests.mutants.iceberg import ICEBERG_MUTANTS
@@ -18,7 +19,15 @@ from tests.mutants.killers import HISTORIES, ROOT, Killer, Mutant, Warm, mutated
 from tests.mutants.medallion import MEDALLION_MUTANTS
 from tests.mutants.positions import POSITION_MUTANTS
 
-ALL = (*MUTANTS, *ICEBERG_MUTANTS, *GROUP_MUTANTS, *CHANGE_MUTANTS, *POSITION_MUTANTS, *MEDALLION_MUTANTS)
+ALL = (
+    *MUTANTS,
+    *ICEBERG_MUTANTS,
+    *GROUP_MUTANTS,
+    *CHANGE_MUTANTS,
+    *POSITION_MUTANTS,
+    *MEDALLION_MUTANTS,
+    *CDC_MUTANTS,
+)
 KILLERS = list(dict.fromkeys(mutant.killer for mutant in ALL))
 TESTS = [killer for killer in KILLERS if killer.is_test]
 WAYS = list(dict.fromkeys(killer.arguments[:-1] for killer in TESTS))
