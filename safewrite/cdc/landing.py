@@ -12,14 +12,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
 import safewrite as sw
 from safewrite.cdc.batch import Batch, Ranges, key_of, moves, remaining
 from safewrite.cdc.beginnings import Snapshots
-from safewrite.cdc.change import Change, DeadLetter
 from safewrite.cdc.config import Config, from_environment
 from safewrite.cdc.decoding import Decoder
 from safewrite.cdc.dms import BEFORE_IMAGE
@@ -35,6 +34,7 @@ from safewrite.cdc.reading import rows_with
 from safewrite.cdc.registry import Registry
 from safewrite.cdc.routing import Router
 from safewrite.cdc.rows import Rows, rows_of
+from safewrite.cdc.share import Share
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
 from safewrite.cdc.telling import tell_batch
 from safewrite.metrics import OnEvent, listener
@@ -45,26 +45,6 @@ SOURCE_TIME = "source-time"
 """The position of a table that says how far it is by the clock of its source, in milliseconds."""
 LAST_EPOCH = "epoch"
 """The position of a table that says which epoch its last changes were of, if it is not the first."""
-
-
-@dataclass
-class Share:
-    """What one table gets of a batch."""
-
-    table: Table
-    line: Line
-    found: sw.Table | None
-    frame: Frame | None = None
-    changes: Sequence[Change] = ()
-    made: Rows = field(default_factory=Rows)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Columns that the table cannot have, and why."""
-    positions: dict[str, int] = field(default_factory=dict)
-    ranges: Ranges = field(default_factory=dict)
-    """The offsets of its batch."""
-    given: Given = field(default_factory=Given)
-    snapshots: Snapshots | None = None
-    dead: list[DeadLetter] = field(default_factory=list)
 
 
 class Landing:

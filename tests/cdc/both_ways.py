@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from safewrite.cdc.change import DeadLetter, Record
 from safewrite.cdc.frames import LACKS, Frame, frame_of
-from safewrite.cdc.landing import Share
 from safewrite.cdc.ledger import Line
+from safewrite.cdc.share import Share
 from safewrite.cdc.table_config import SEQUENCE
 from tests.cdc.lakes import Job
 

@@ -1,0 +1,36 @@
+"""Holds what one table gets of a batch, from its changes to its frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import safewrite as sw
+from safewrite.cdc.batch import Ranges
+from safewrite.cdc.beginnings import Snapshots
+from safewrite.cdc.change import Change, DeadLetter
+from safewrite.cdc.frames import Frame
+from safewrite.cdc.given import Given
+from safewrite.cdc.ledger import Line
+from safewrite.cdc.rows import Rows
+from safewrite.cdc.table_config import Table
+
+
+@dataclass
+class Share:
+    """What one table gets of a batch."""
+
+    table: Table
+    line: Line
+    found: sw.Table | None
+    frame: Frame | None = None
+    changes: Sequence[Change] = ()
+    made: Rows = field(default_factory=Rows)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Columns that the table cannot have, and why."""
+    positions: dict[str, int] = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
+    """The offsets of its batch."""
+    given: Given = field(default_factory=Given)
+    snapshots: Snapshots | None = None
+    dead: list[DeadLetter] = field(default_factory=list)
