@@ -17,7 +17,8 @@ from typing import Any
 from safewrite.cdc.change import UndecodableError
 from safewrite.cdc.debezium import Part
 
-_HEADER = struct.Struct(">bI")
+HEADER = struct.Struct(">bI")
+"""What is before a datum: a zero byte and the id of its schema."""
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _KINDS = {
     "int": "int32", "long": "int64", "float": "float", "double": "double", "boolean": "boolean", "string": "string",
@@ -37,9 +38,32 @@ SchemaOf = Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Known:
+    """A schema of the registry."""
+
+    number: int
     parsed: Any
     connect: Mapping[str, Any]
+
+    def payload(self, data: bytes) -> Any:
+        """What bytes in the wire format hold, behind their header.
+
+        Raises:
+            UndecodableError: they do not fit the schema.
+        """
+        from fastavro import schemaless_reader
+
+        body = io.BytesIO(data)
+        body.seek(HEADER.size)
+        try:
+            payload = schemaless_reader(body, self.parsed, None)
+        except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error) as error:
+            raise UndecodableError(
+                f"the bytes do not fit schema {self.number} of the registry ({error})"
+            ) from error
+        if body.read(1):
+            raise UndecodableError(f"there are more bytes than schema {self.number} of the registry has")
+        return payload
 
 
 class Avro:
@@ -47,7 +71,7 @@ class Avro:
 
     def __init__(self, schema_of: SchemaOf) -> None:
         self._schema_of = schema_of
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, Known] = {}
 
     def part(self, data: bytes | None) -> Part | None:
         """A decoded key or value; None for none.
@@ -57,39 +81,32 @@ class Avro:
         """
         if data is None:
             return None
-        if len(data) < _HEADER.size or data[0] != 0:
+        known = self.schema(data)
+        return Part(known.payload(data), known.connect, f"registry:{known.number}")
+
+    def schema(self, data: bytes) -> Known:
+        """The schema that bytes in the wire format name.
+
+        Raises:
+            UndecodableError: they are not in it, or the registry has no such schema.
+        """
+        if len(data) < HEADER.size or data[0] != 0:
             raise UndecodableError("the bytes are not in the wire format of a schema registry")
-        number = int(_HEADER.unpack_from(data)[1])
-        known = self._schema(number)
-        from fastavro import schemaless_reader
-
-        body = io.BytesIO(data[_HEADER.size :])
-        try:
-            payload = schemaless_reader(body, known.parsed, None)
-        except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error) as error:
-            raise UndecodableError(
-                f"the bytes do not fit schema {number} of the registry ({error})"
-            ) from error
-        if body.read(1):
-            raise UndecodableError(f"there are more bytes than schema {number} of the registry has")
-        return Part(payload, known.connect, f"registry:{number}")
-
-    def _schema(self, number: int) -> _Known:
+        number = int(HEADER.unpack_from(data)[1])
         if number not in self._known:
-            text = self._schema_of(number)
-            from fastavro import parse_schema
-            from fastavro.schema import SchemaParseException
-
-            try:
-                schema = json.loads(text)
-                parsed = parse_schema(without_logical_types(schema))
-                connect = to_connect(schema, {})
-            except (SchemaParseException, ValueError, KeyError, TypeError) as error:
-                raise UndecodableError(
-                    f"schema {number} of the registry is no Avro schema ({error})"
-                ) from error
-            self._known[number] = _Known(parsed, connect)
+            self._known[number] = self._asked(number)
         return self._known[number]
+
+    def _asked(self, number: int) -> Known:
+        from fastavro import parse_schema
+        from fastavro.schema import SchemaParseException
+
+        text = self._schema_of(number)
+        try:
+            schema = json.loads(text)
+            return Known(number, parse_schema(without_logical_types(schema)), to_connect(schema, {}))
+        except (SchemaParseException, ValueError, KeyError, TypeError) as error:
+            raise UndecodableError(f"schema {number} of the registry is no Avro schema ({error})") from error
 
 
 def without_logical_types(schema: Any) -> Any:

@@ -7,7 +7,7 @@ whatever may be a dead letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.change import SourceTable, UndecodableError
+from safewrite.cdc.change import SourceTable
 from safewrite.cdc.columns import Doubts, UnsuitedError
 from safewrite.cdc.debezium import NEW_KEY, OLD_KEY
 from safewrite.cdc.events import AFTER, BEFORE, EventReader, KeyReader
+from safewrite.cdc.forms import UNSUITED, Form, Group, flags
 from safewrite.cdc.logical import Placeholder
-from safewrite.cdc.prefixes import Prefix, Prefixes
 from safewrite.cdc.records import Records
 
 OP, POSITION, TIME, BEGINNING, PLACE = "op", "position", "time", "beginning", "place"
@@ -34,15 +34,9 @@ FEWEST = 80
 _SMALLEST = 64
 """So few records are read one by one if one of them is unsuited."""
 _FAILURES_MAX = 24
-_STRANGE_MAX = 16
 _READERS_MAX = 1000
 _MOVED = pa.array([NEW_KEY, OLD_KEY])
 _R = TypeVar("_R")
-UNSUITED = (
-    UnsuitedError, UndecodableError, pa.ArrowException, ValueError, TypeError, KeyError, AttributeError, IndexError,
-    ArithmeticError, RecursionError,
-)  # fmt: skip
-"""Whatever is wrong with records here, they are read one by one, which tells what it is."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +91,11 @@ class Read:
 class Blocks:
     """Reads the records of batches; it remembers schemas, and is not for several threads at once."""
 
-    def __init__(self, placeholder: Placeholder, keys: Prefixes, values: Prefixes) -> None:
+    def __init__(self, placeholder: Placeholder, form: Form) -> None:
         self._placeholder = placeholder
-        self._keys, self._values = keys, values
-        self._event_readers: dict[bytes, EventReader | None] = {}
-        self._key_readers: dict[bytes, KeyReader | None] = {}
+        self._form = form
+        self._event_readers: dict[Hashable, EventReader | None] = {}
+        self._key_readers: dict[Hashable, KeyReader | None] = {}
 
     def read(self, records: Records, fewest: int) -> Read:
         """Read what can be read by columns.
@@ -113,7 +107,7 @@ class Blocks:
         if not len(records):
             return found
         batch = _Batch(records)
-        empty = _flags(records.data.column("value").is_null())
+        empty = flags(records.data.column("value").is_null())
         found.tombstones = int(empty.sum())
         plain = ~_is_moved(batch) & ~empty
         left = ~empty
@@ -133,32 +127,15 @@ class Blocks:
     # --- which records have one schema ------------------------------------------------------------------
     def _schemas(self, records: Records, plain: Any) -> Iterator[tuple[_Schemas, Any]]:
         """The schemas of values and keys, and the places of the records that have both."""
-        values, of_value = self._groups(records, "value", self._values)
-        keys, of_key = self._groups(records, "key", self._keys)
-        of_key[_flags(records.data.column("key").is_null())] = len(keys)
+        values, of_value = self._form.groups(records, "value")
+        keys, of_key = self._form.groups(records, "key")
+        of_key[flags(records.data.column("key").is_null())] = len(keys)
         both = np.where(plain & (of_value >= 0) & (of_key >= 0), of_value * (len(keys) + 1) + of_key, -1)
         order = np.argsort(both, kind="stable")
         starts = np.flatnonzero(np.diff(both[order], prepend=-1))
         for first, end in pairwise([*starts.tolist(), len(order)]):
             value, key = divmod(int(both[order[first]]), len(keys) + 1)
             yield _Schemas(values[value], keys[key] if key < len(keys) else None), order[first:end]
-
-    def _groups(self, records: Records, name: str, known: Prefixes) -> tuple[list[_Group], Any]:
-        """The prefixes of keys or values, and which of them each record has; -1 where it has none that is known."""
-        data, number = records.data.column(name), records.data.column(f"{name}_prefix")
-        groups, found = list[_Group](), np.full(len(records), -1)
-        for one in pc.unique(number).to_pylist():
-            if one is not None and (prefix := known.of(records.prefixes[one])) is not None:
-                found[_flags(pc.equal(number, one))] = len(groups)
-                groups.append(_Group(prefix, 0))
-        whole = _flags(pc.and_(data.is_valid(), number.is_null()))
-        places, rest = np.flatnonzero(whole), data.filter(pa.array(whole))
-        for prefix in _prefixes_of(rest, known):
-            has = _flags(pc.starts_with(rest, prefix.data)) & (found[places] < 0)
-            if has.any():
-                found[places[has]] = len(groups)
-                groups.append(_Group(prefix, len(prefix.data)))
-        return groups, found
 
     # --- what they say ----------------------------------------------------------------------------------
     def _tried(self, batch: _Batch, schemas: _Schemas, chosen: Any, found: Read) -> Iterator[Block]:
@@ -181,15 +158,15 @@ class Blocks:
 
     def _is_suited(self, schemas: _Schemas) -> bool:
         key = schemas.key
-        return self._event_reader(schemas.value.prefix) is not None and (
-            key is None or self._key_reader(key.prefix) is not None
+        return self._event_reader(schemas.value) is not None and (
+            key is None or self._key_reader(key) is not None
         )
 
     def _blocks(self, batch: _Batch, schemas: _Schemas, chosen: Any) -> tuple[list[Block], Any]:
         """The blocks of records of one schema, and the places of those that are to be read one by one."""
-        events_of, key_of = self._event_reader(schemas.value.prefix), None
+        events_of, key_of = self._event_reader(schemas.value), None
         if schemas.key is not None:
-            key_of = self._key_reader(schemas.key.prefix)
+            key_of = self._key_reader(schemas.key)
         if events_of is None or (key_of is None and schemas.key is not None):
             raise UnsuitedError("a schema")
         rows = batch.rows(chosen)
@@ -218,48 +195,26 @@ class Blocks:
         ]
         return blocks, chosen[~sure]
 
-    def _event_reader(self, prefix: Prefix) -> EventReader | None:
+    def _event_reader(self, group: Group) -> EventReader | None:
         def make() -> EventReader:
-            return EventReader.of(prefix.schema, self._placeholder)
+            return EventReader.of(group.schema, self._form, self._placeholder)
 
-        return _once(self._event_readers, prefix, make)
+        return _once(self._event_readers, group.name, make)
 
-    def _key_reader(self, prefix: Prefix) -> KeyReader | None:
-        return _once(self._key_readers, prefix, lambda: KeyReader.of(prefix.schema))
+    def _key_reader(self, group: Group) -> KeyReader | None:
+        return _once(self._key_readers, group.name, lambda: KeyReader.of(group.schema, self._form))
 
 
-def _once(known: dict[bytes, _R | None], prefix: Prefix, make: Callable[[], _R]) -> _R | None:
+def _once(known: dict[Hashable, _R | None], name: Hashable, make: Callable[[], _R]) -> _R | None:
     """What is made of a schema, once; None where its records cannot be read by columns."""
-    if prefix.data not in known:
+    if name not in known:
         if len(known) >= _READERS_MAX:
             known.clear()
         try:
-            known[prefix.data] = make()
+            known[name] = make()
         except UNSUITED:
-            known[prefix.data] = None
-    return known[prefix.data]
-
-
-def _prefixes_of(values: Any, known: Prefixes) -> Iterator[Prefix]:
-    """Those prefixes that some of the values may have; what is new is learned."""
-    left = np.ones(len(values), bool)
-    for prefix in known:
-        if not left.any():
-            return
-        left &= ~_flags(pc.starts_with(values, prefix.data))
-        yield prefix
-    for _ in range(_STRANGE_MAX):
-        if not left.any():
-            return
-        first = int(np.argmax(left))
-        left[first] = False
-        try:
-            learned = known.learn(values[first].as_py())
-        except (ValueError, RecursionError):
-            continue
-        if learned is not None:
-            left &= ~_flags(pc.starts_with(values, learned.data))
-            yield learned
+            known[name] = None
+    return known[name]
 
 
 class _Batch:
@@ -298,30 +253,16 @@ class _Batch:
 class _Schemas:
     """The schemas of records: of their values and their keys."""
 
-    value: _Group
-    key: _Group | None
+    value: Group
+    key: Group | None
 
     def payloads(self, rows: Any) -> tuple[Any, Any, Any]:
-        """The payloads of values and keys, and which of them are objects of JSON as far as their ends tell."""
+        """The payloads of values and keys, and which records can be read as columns, as far as is known by then."""
         values, fit = self.value.payloads(rows.column("value"))
         if self.key is None:
             return values, None, fit
         keys, key_fit = self.key.payloads(rows.column("key"))
         return values, keys, fit & key_fit
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Records of one schema: its prefix, and how much of it is before their payloads."""
-
-    prefix: Prefix
-    length: int
-
-    def payloads(self, data: Any) -> tuple[Any, Any]:
-        """The payloads, and which of them are objects of JSON as far as their ends tell."""
-        found = pc.binary_slice(data, self.length, -1)
-        ends = (pc.ends_with(data, b"}"), pc.starts_with(found, b"{"), pc.ends_with(found, b"}"))
-        return found, np.logical_and.reduce([one.to_numpy(zero_copy_only=False) for one in ends])
 
 
 def _is_moved(batch: _Batch) -> Any:
@@ -333,8 +274,3 @@ def _is_moved(batch: _Batch) -> Any:
             told = pc.is_in(pc.struct_field(named, "key"), _MOVED)
             found[start + pc.list_parent_indices(headers).filter(told).to_numpy()] = True
     return found
-
-
-def _flags(mask: Any) -> Any:
-    """A mask as booleans of NumPy; NULL is false."""
-    return pc.fill_null(mask, False).to_numpy(zero_copy_only=False).copy()

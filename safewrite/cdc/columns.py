@@ -71,73 +71,79 @@ class Doubts:
 
 
 Read = Callable[[pa.Array, Doubts], pa.Array]
+Carried = Mapping[Any, pa.DataType]
+"""How a form of records carries the values of Connect's plain types."""
+_NUMBER, _TEXT, _BYTES = pa.int64(), pa.string(), pa.binary()
+IN_AVRO: Carried = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), _NUMBER),
+    **dict.fromkeys(("float", "float32", "double", "float64"), pa.float64()),
+    "boolean": pa.bool_(),
+    "string": _TEXT,
+    "bytes": _BYTES,
+}
+IN_JSON: Carried = {**IN_AVRO, "bytes": _TEXT}
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How the values of a column are in JSON, the type that they get, and how they get it."""
+    """How the values of a column come, the type that they get, and how they get it."""
 
-    json: pa.DataType
+    given: pa.DataType
     type: pa.DataType
     read: Read
 
 
-def reader_of(schema: Mapping[str, Any], placeholder: Placeholder | None = None) -> Reader:
+def reader_of(
+    schema: Mapping[str, Any], carried: Carried = IN_JSON, placeholder: Placeholder | None = None
+) -> Reader:
     """The reader of a schema's values.
 
     Args:
+        carried: how the form of the records carries values.
         placeholder: doubt the values that are it.
 
     Raises:
         UnsuitedError: its values cannot be read by columns.
         UndecodableError: a type that is not known.
     """
-    column, json = column_of(schema), json_of(schema)
-    return Reader(json, column.type, _doubting(placeholder, json, _read_of(schema, column, json)))
+    column, given = column_of(schema), given_of(schema, carried)
+    return Reader(given, column.type, _doubting(placeholder, given, _read_of(schema, column, given)))
 
 
-def _read_of(schema: Mapping[str, Any], column: Column, json: pa.DataType) -> Read:
-    if column is PLAIN.get(str(schema.get("type"))) and json == column.type:
+def _read_of(schema: Mapping[str, Any], column: Column, given: pa.DataType) -> Read:
+    if column is PLAIN.get(str(schema.get("type"))) and given == column.type:
         return _as_they_are
-    if pa.types.is_decimal(column.type) and pa.types.is_string(json):
+    if pa.types.is_decimal(column.type) and given in {_TEXT, _BYTES}:
         return _decimals(column.type)
     expected, read = _BY_NAME.get(schema.get("name"), (None, None))
-    return read if read is not None and json == expected else _each(column)
+    return read if read is not None and given == expected else _each(column)
 
 
-def json_of(schema: Mapping[str, Any]) -> pa.DataType:
-    """The type by which Arrow reads a schema's values in JSON, and nothing else.
+def given_of(schema: Mapping[str, Any], carried: Carried) -> pa.DataType:
+    """The type by which Arrow takes a schema's values as they come, and nothing else.
 
     Raises:
         UnsuitedError: there is none.
     """
     kind = schema.get("type")
-    if kind in _JSON:
-        return _JSON[kind]
+    if kind in carried:
+        return carried[kind]
     if kind == "array" and isinstance(schema.get("items"), Mapping):
-        return pa.list_(json_of(schema["items"]))
+        return pa.list_(given_of(schema["items"], carried))
     if kind == "struct":
-        return pa.struct(fields_of(schema))
+        return pa.struct(fields_of(schema, carried))
     raise UnsuitedError(f"type {kind!r}")
 
 
-def fields_of(schema: Mapping[str, Any]) -> list[pa.Field]:
-    """The fields of a struct, as Arrow reads them in JSON."""
+def fields_of(schema: Mapping[str, Any], carried: Carried) -> list[pa.Field]:
+    """The fields of a struct, as Arrow takes them."""
     fields = schema.get("fields")
     if not isinstance(fields, list):
         raise UnsuitedError("a struct without fields")
     names = [str(one.get("field")) for one in fields]
     if len(set(names)) < len(names):
         raise UnsuitedError("a struct that has a field twice")
-    return [pa.field(name, json_of(one)) for name, one in zip(names, fields, strict=True)]
-
-
-_JSON: Mapping[Any, pa.DataType] = {
-    **dict.fromkeys(("int8", "int16", "int32", "int64"), pa.int64()),
-    **dict.fromkeys(("float", "float32", "double", "float64"), pa.float64()),
-    "boolean": pa.bool_(),
-    **dict.fromkeys(("string", "bytes"), pa.string()),
-}
+    return [pa.field(name, given_of(one, carried)) for name, one in zip(names, fields, strict=True)]
 
 
 # --- how values get their type --------------------------------------------------------------------------
@@ -147,15 +153,15 @@ def _as_they_are(values: pa.Array, doubts: Doubts) -> pa.Array:
     return values
 
 
-def _doubting(placeholder: Placeholder | None, json: pa.DataType, read: Read) -> Read:
+def _doubting(placeholder: Placeholder | None, given: pa.DataType, read: Read) -> Read:
     """Reads what is no placeholder; numbers and booleans stand in for nothing else."""
-    if placeholder is None or not (pa.types.is_string(json) or pa.types.is_nested(json)):
+    if placeholder is None or not (given in {_TEXT, _BYTES} or pa.types.is_nested(given)):
         return read
-    texts = pa.array(sorted(placeholder.texts), pa.string())
+    known = pa.array([placeholder.raw] if given == _BYTES else sorted(placeholder.texts))
 
     def checked(values: pa.Array, doubts: Doubts) -> pa.Array:
-        if pa.types.is_string(json):
-            doubts.where(pc.is_in(values, texts))
+        if not pa.types.is_nested(given):
+            doubts.where(pc.is_in(values, known))
         elif values.null_count < len(values):
             listed = enumerate(values.to_pylist())
             doubts.at(place for place, value in listed if placeholder.stands_in(value))
@@ -185,7 +191,7 @@ def one_by_one(values: Any, type_: pa.DataType, read: Callable[[Any], Any], doub
 
 
 def _decimals(type_: pa.DataType) -> Read:
-    """Reads unscaled numbers of base64, in two's complement; Arrow's decimals have the lowest byte first."""
+    """Reads unscaled numbers, in two's complement; Arrow's decimals have the lowest byte first."""
     limit = 10**type_.precision
 
     def read(values: pa.Array, doubts: Doubts) -> pa.Array:
@@ -257,7 +263,6 @@ def _instants(values: pa.Array, doubts: Doubts) -> pa.Array:
 
 
 _LOCAL, INSTANT = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
-_NUMBER, _TEXT = pa.int64(), pa.string()
 _BY_NAME: Mapping[Any, tuple[pa.DataType, Read]] = {
     "org.apache.kafka.connect.data.Date": (_NUMBER, _days),
     "org.apache.kafka.connect.data.Time": (_NUMBER, _of_day(1000)),
@@ -282,10 +287,12 @@ class RowReader:
     columns: Mapping[str, Reader]
 
     @classmethod
-    def of(cls, schema: Mapping[str, Any], placeholder: Placeholder | None = None) -> RowReader:
+    def of(
+        cls, schema: Mapping[str, Any], carried: Carried, placeholder: Placeholder | None = None
+    ) -> RowReader:
         """The reader of a struct's schema."""
-        fields_of(schema)
-        made = {str(one["field"]): reader_of(one, placeholder) for one in schema["fields"]}
+        fields_of(schema, carried)
+        made = {str(one["field"]): reader_of(one, carried, placeholder) for one in schema["fields"]}
         return cls(made)
 
     @property

@@ -14,6 +14,7 @@ from safewrite.cdc.blocks import FEWEST, Block, Blocks
 from safewrite.cdc.change import Change, DeadLetter, Ignored, Record, UndecodableError
 from safewrite.cdc.debezium import Debezium, Part
 from safewrite.cdc.dms import BEFORE_IMAGE, Dms
+from safewrite.cdc.forms import Form, Json, OfRegistry
 from safewrite.cdc.logical import UNAVAILABLE_TEXT, Placeholder
 from safewrite.cdc.prefixes import NUMBERS_AS_WRITTEN, Prefixes
 from safewrite.cdc.records import Records
@@ -58,9 +59,10 @@ class Decoder:
         self.keys, self.values = Prefixes(), Prefixes()
         """What was met before payloads of JSON."""
         self._key_parts, self._value_parts = Parts(self.keys), Parts(self.values)
-        self._blocks = (
-            Blocks(Placeholder(placeholder), self.keys, self.values) if form == "debezium-json" else None
-        )
+        by_columns: Form | None = Json(self.keys, self.values) if form == "debezium-json" else None
+        if form == "debezium-avro" and self._avro is not None:
+            by_columns = OfRegistry(self._avro)
+        self._blocks = None if by_columns is None else Blocks(Placeholder(placeholder), by_columns)
         self.fewest = FEWEST
         """So many records of one schema in a batch, or more, are read by columns."""
         self._lock = threading.Lock()

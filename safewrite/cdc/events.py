@@ -9,11 +9,11 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 
 from safewrite.cdc.change import SourceTable
 from safewrite.cdc.columns import Doubts, RowReader, UnsuitedError, fields_of
 from safewrite.cdc.debezium import YEAR_9999_MS
+from safewrite.cdc.forms import Form
 from safewrite.cdc.logical import Placeholder
 from safewrite.cdc.sequences import Fields, Sequences, fields, number_of, sequences_of, text_of
 
@@ -28,17 +28,18 @@ _ROUTED = "__dbz__"
 class KeyReader:
     """How keys of one schema are read."""
 
-    json: pa.Schema
+    form: Form
+    given: pa.Schema
     row: RowReader
 
     @classmethod
-    def of(cls, schema: Mapping[str, Any]) -> Self:
+    def of(cls, schema: Mapping[str, Any], form: Form) -> Self:
         """The reader of a key's schema."""
-        return cls(pa.schema(fields_of(schema)), RowReader.of(schema))
+        return cls(form, pa.schema(fields_of(schema, form.carried)), RowReader.of(schema, form.carried))
 
     def read(self, payloads: Any, doubts: Doubts) -> dict[str, pa.Array]:
         """The columns of keys."""
-        found = self.row.read(parsed(payloads, self.json), doubts)
+        found = self.row.read(self.form.parsed(payloads, self.given), doubts)
         return {name: column for name, column in found.items() if not name.startswith(_ROUTED)}
 
 
@@ -46,29 +47,33 @@ class KeyReader:
 class EventReader:
     """How events of one schema are read."""
 
-    json: pa.Schema
+    form: Form
+    given: pa.Schema
     rows: RowReader
 
     @classmethod
-    def of(cls, schema: Mapping[str, Any], placeholder: Placeholder) -> Self:
+    def of(cls, schema: Mapping[str, Any], form: Form, placeholder: Placeholder) -> Self:
         """The reader of an envelope's schema.
 
         Raises:
             UnsuitedError: its events cannot be read by columns.
         """
         found = {str(one.get("field")): one for one in schema["fields"]}
-        row, before = found[AFTER], found[BEFORE]
-        rows = RowReader.of(row, placeholder)
-        if fields_of(before) != fields_of(row) or RowReader.of(before).types != rows.types:
+        row, before, carried = found[AFTER], found[BEFORE], form.carried
+        rows = RowReader.of(row, carried, placeholder)
+        if (
+            fields_of(before, carried) != fields_of(row, carried)
+            or RowReader.of(before, carried).types != rows.types
+        ):
             raise UnsuitedError("rows before and after a change have other schemas")
-        json = pa.schema(fields_of(schema))
-        if not {"source", "op"} <= set(json.names):
+        given = pa.schema(fields_of(schema, carried))
+        if not {"source", "op"} <= set(given.names):
             raise UnsuitedError("no envelope of Debezium")
-        return cls(json, rows)
+        return cls(form, given, rows)
 
     def read(self, payloads: Any, doubts: Doubts) -> Events:
         """Events, one for each payload."""
-        found = fields(parsed(payloads, self.json))
+        found = fields(self.form.parsed(payloads, self.given))
         rows = {name: self.rows.read(found[name], doubts) for name in (BEFORE, AFTER)}
         return Events(found, rows[BEFORE], rows[AFTER])
 
@@ -137,31 +142,3 @@ def _equal(values: pa.Array, one: str | None) -> Any:
 def _clock(times: pa.Array) -> pa.Array:
     is_time = pc.and_(pc.greater_equal(times, 0), pc.less(times, YEAR_9999_MS))
     return pc.if_else(is_time, times, None)
-
-
-def parsed(payloads: Any, schema: pa.Schema) -> Any:
-    """Objects of JSON, one for each payload, with these fields and no others.
-
-    Fields that are not known are an error, and not inferred: of a value that is nested too deeply Arrow would make a type
-    that ends the process.
-
-    Raises:
-        UnsuitedError: there are other than one for each payload.
-        ArrowInvalid: one of them is no such object.
-    """
-    if not len(schema):
-        raise UnsuitedError("no fields")
-    lines = pc.binary_join_element_wise(payloads, b"", b"\n")
-    offsets = np.frombuffer(lines.buffers()[1], "int32")
-    start, end = int(offsets[lines.offset]), int(offsets[lines.offset + len(lines)])
-    table = pyarrow.json.read_json(
-        pa.BufferReader(lines.buffers()[2].slice(start, end - start)),
-        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=end - start + 1),
-        parse_options=pyarrow.json.ParseOptions(
-            explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error"
-        ),
-    )
-    if table.num_rows != len(payloads) or table.schema != schema:
-        raise UnsuitedError("other than one object in a payload")
-    table.validate(full=True)  # texts are UTF-8
-    return table.to_struct_array().combine_chunks()

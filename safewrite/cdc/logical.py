@@ -55,7 +55,7 @@ class Placeholder:
         raw = bytes.fromhex(text.removeprefix("hex:")) if text.startswith("hex:") else text.encode()
         text = raw.decode("utf-8", "replace")
         coded = base64.b64encode(raw).decode()
-        self._raw = raw
+        self.raw = raw
         self.texts = frozenset((text, coded, f'{{"{text}":"{text}"}}'))
         signed = [byte - 256 if byte > 127 else byte for byte in raw]
         self._lists: tuple[list[Any], ...] = ([text], [coded], [raw], [str(_name_uuid(raw))], signed)
@@ -66,7 +66,7 @@ class Placeholder:
         if isinstance(value, str):
             return value in self.texts
         if isinstance(value, bytes):
-            return value == self._raw
+            return value == self.raw
         if isinstance(value, list):
             return bool(value) and value in self._lists
         return isinstance(value, dict) and value == self._map

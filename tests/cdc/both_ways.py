@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.cdc.change import DeadLetter, Record
+from safewrite.cdc.decoding import Decoder
 from safewrite.cdc.frames import LACKS, Frame, frame_of
 from safewrite.cdc.ledger import Line
 from safewrite.cdc.share import Share
@@ -40,13 +41,20 @@ class Outcome:
 
 
 def outcomes(
-    records: Sequence[Record], schema: pa.Schema | None = None, positions: Any = None, **table: Any
+    records: Sequence[Record],
+    schema: pa.Schema | None = None,
+    positions: Any = None,
+    decoder: Callable[[], Decoder] | None = None,
+    **table: Any,
 ) -> tuple[Outcome, Outcome]:
-    """By columns, and one by one."""
+    """By columns, and one by one; ``decoder`` is another than that of Debezium's JSON."""
     job = Job(Path("nowhere"), [{"table": "a", **table}], table.pop("format", "delta"), schemas=False)
     made = []
     for each in (False, True):
         landing = job.landing()
+        if decoder is not None:
+            landing.decoder = decoder()
+            landing.decoder.fewest = 1
         batch = job.batch(records)
         decoded = (
             landing.decoder.decode_each(batch.records) if each else landing.decoder.decode(batch.records)
