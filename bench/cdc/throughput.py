@@ -13,10 +13,8 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,40 +22,16 @@ from typing import Any
 from pyiceberg.catalog import load_catalog
 from rich.table import Table
 
+from bench.cdc.events import AVRO, Events, in_avro
 from bench.screen import screen
 from safewrite.cdc.batch import Batch
-from safewrite.cdc.change import Record
 from safewrite.cdc.config import load
+from safewrite.cdc.decoding import Decoder
 from safewrite.cdc.landing import Landing
 from safewrite.stores.local import LocalObjects
 
-_FIELDS = [
-    {"type": "int64", "optional": False, "field": "id"},
-    {"type": "string", "optional": True, "field": "name"},
-    {"type": "int64", "optional": True, "name": "io.debezium.time.MicroTimestamp", "field": "at"},
-    {"type": "double", "optional": True, "field": "price"},
-    {"type": "int32", "optional": True, "field": "quantity"},
-    {"type": "string", "optional": True, "field": "note"},
-]
-
 _EXPIRED_EVERY = 25
 """Batches from one expiry of snapshots to the next."""
-
-
-@dataclass
-class Events:
-    """Events as Debezium's connector for PostgreSQL writes them in JSON, each with its schema."""
-
-    tables: int = 1
-    offset: int = 0
-
-    def batch(self, number: int, ids: Iterable[int], op: Callable[[int], str], table: int = 0) -> Batch:
-        """One event for each id."""
-        records = []
-        for key in ids:
-            self.offset += 1
-            records.append(_record(f"t{table}", key, op(key), self.offset))
-        return Batch.of_records(number, records, {"topic": "id-1"})
 
 
 def landing(folder: Path, tables: int = 1, form: str = "delta", **more: Any) -> Landing:
@@ -85,10 +59,13 @@ def _catalog(folder: Path) -> dict[str, str]:
     }
 
 
-def append_only(rows: int, size: int) -> float:
+def append_only(rows: int, size: int, *, avro: bool = False) -> float:
     """Rows for a second of CPU, of inserts of new keys."""
     with tempfile.TemporaryDirectory() as folder:
         job, events = landing(Path(folder)), Events()
+        if avro:
+            job.decoder = Decoder("debezium-avro", schema_of=lambda number: json.dumps(AVRO[number]))
+            events = Events(coded=in_avro)
         job.land(events.batch(0, range(10), lambda _: "c"))
         batches = [
             events.batch(1 + place, range(10 + start, 10 + start + size), lambda _: "c")
@@ -223,41 +200,6 @@ def _expire(folder: Path, keep: int) -> None:
     catalog.close()
 
 
-_SOURCE = [
-    *({"type": "string", "optional": True, "field": name} for name in ("connector", "db", "schema", "table")),
-    *({"type": "int64", "optional": True, "field": name} for name in ("lsn", "txId", "ts_ms")),
-]
-_ENVELOPE = [
-    {"type": "struct", "fields": _SOURCE, "optional": False, "field": "source"},
-    {"type": "string", "optional": False, "field": "op"},
-    {"type": "int64", "optional": True, "field": "ts_ms"},
-]
-
-
-@cache
-def _schemas(table: str) -> tuple[str, str]:
-    """The schemas of values and keys, as the converter writes them."""
-    row = {"type": "struct", "fields": _FIELDS, "optional": True, "name": f"pg.public.{table}.Value"}
-    event = {"type": "struct", "fields": [{**row, "field": "before"}, {**row, "field": "after"}, *_ENVELOPE]}
-    key = {"type": "struct", "fields": _FIELDS[:1]}
-    return json.dumps(event, separators=(",", ":")), json.dumps(key, separators=(",", ":"))
-
-
-def _record(table: str, key: int, op: str, offset: int) -> Record:
-    row: dict[str, Any] = {
-        "id": key, "name": f"name {key}", "at": 1_700_000_000_000_000 + key, "price": key / 7, "quantity": key % 100,
-        "note": None if key % 3 else "n" * 20,
-    }  # fmt: skip
-    source = {"connector": "postgresql", "db": "d", "schema": "public", "table": table, "lsn": offset, "txId": offset, "ts_ms": 1_700_000_000_000 + offset}  # fmt: skip
-    payload = {"before": None, "after": row, "source": source, "op": op, "ts_ms": 1_700_000_000_000}
-    event, named = _schemas(table)
-    return Record("topic", 0, offset, _coded(named, {"id": key}), _coded(event, payload))
-
-
-def _coded(schema: str, payload: dict[str, Any]) -> bytes:
-    return f'{{"schema":{schema},"payload":{json.dumps(payload, separators=(",", ":"))}}}'.encode()
-
-
 def _cpu_s(what: Callable[[], object]) -> float:
     started = time.process_time()
     what()
@@ -284,6 +226,8 @@ def main() -> None:
     grid = Table("what", "figure", "unit")
     if not given.only_batches:
         grid.add_row("append-only", f"{append_only(given.rows, given.size):,.0f}", "rows/s of CPU")
+        avro = append_only(given.rows, given.size, avro=True)
+        grid.add_row("append-only, in Avro", f"{avro:,.0f}", "rows/s of CPU")
         grid.add_row("half updates", f"{half_updates(given.rows, given.size):,.0f}", "rows/s of CPU")
         grid.add_row("an idle table, of 50", f"{idle_table_ms(50, 20):.2f}", "ms of CPU for a batch")
         for parallel in (4, 16):
