@@ -67,11 +67,17 @@ class Known:
 
 
 class Avro:
-    """Decodes keys and values; each schema is asked for once."""
+    """Decodes keys and values; each schema is asked for once, one that is not known once in a batch."""
 
     def __init__(self, schema_of: SchemaOf) -> None:
         self._schema_of = schema_of
         self._known: dict[int, Known] = {}
+        self._unknown: dict[int, str] = {}
+        """What is wrong with ids of this batch: a table's records may all have one that nobody knows."""
+
+    def begin(self) -> None:
+        """A batch begins: ids that were not known are asked for again."""
+        self._unknown.clear()
 
     def part(self, data: bytes | None) -> Part | None:
         """A decoded key or value; None for none.
@@ -93,8 +99,15 @@ class Avro:
         if len(data) < HEADER.size or data[0] != 0:
             raise UndecodableError("the bytes are not in the wire format of a schema registry")
         number = int(HEADER.unpack_from(data)[1])
-        if number not in self._known:
+        if number in self._known:
+            return self._known[number]
+        if number in self._unknown:
+            raise UndecodableError(self._unknown[number])
+        try:
             self._known[number] = self._asked(number)
+        except UndecodableError as error:
+            self._unknown[number] = str(error)
+            raise
         return self._known[number]
 
     def _asked(self, number: int) -> Known:

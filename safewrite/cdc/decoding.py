@@ -68,11 +68,13 @@ class Decoder:
         self._lock = threading.Lock()
 
     def decode(self, records: Records) -> Decoded:
-        """Decode all records: by columns what can be, the others one by one.
+        """Decode all records of a batch: by columns what can be, the others one by one.
 
         Raises:
             StorageError: the schema registry is away; nothing is known of the records then.
         """
+        if self._avro is not None:
+            self._avro.begin()
         if self._blocks is None:
             return self.decode_each(records)
         with self._lock:

@@ -208,6 +208,19 @@ def test_a_registry_that_is_away_fails_the_batch() -> None:
     assert len(decoder.decode(Records.of([good])).changes) == 1
 
 
+def test_an_id_that_nobody_knows_is_asked_for_once_in_a_batch_and_again_in_the_next() -> None:
+    known = Registry()
+    good = event(known, "string", "c", {"id": 1, "v": "x"}, 0)
+    value = struct.pack(">bI", 0, 99) + (good.value or b"")[5:]
+    records = [good, *(replace(good, offset=at, value=value) for at in range(1, 50))]
+    decoder = Decoder("debezium-avro", schema_of=known)
+    for _ in range(2):
+        assert [one.reason for one in decoder.decode(Records.of(records)).dead] == ["no schema 99"] * 49
+    assert known.asked.count(99) == 2
+    known.schemas[99] = known.schemas[2]
+    assert not decoder.decode(Records.of(records)).dead
+
+
 def test_schemas_of_one_batch_and_records_without_keys_are_read_alike() -> None:
     known = Registry()
     records = []
