@@ -43,9 +43,9 @@ SPARK = {
     **SMALL_SPARK,
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1g",
 }
-"""As many tasks as the sink has, and Java's whole compiler for both."""
+"""As many tasks as the sink has; for both Java's whole compiler, and a heap that does not shrink."""
 
 
 class Drainer(Protocol):

@@ -156,7 +156,7 @@ class IcebergSink(ConnectWorker):
     pom = "iceberg-sink/pom.xml"
     main_jar = "iceberg-kafka-connect-1*.jar"
     # What drains a topic of many records is worth compiling well.
-    for_java = ("-Xmx1g", "-XX:TieredStopAtLevel=4")
+    for_java = ("-Xms1g", "-Xmx1g", "-XX:TieredStopAtLevel=4")
 
     def __init__(
         self,

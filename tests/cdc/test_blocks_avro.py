@@ -188,6 +188,7 @@ def test_bytes_that_are_of_no_schema_are_dead_letters_alike() -> None:
     ]  # fmt: skip
     for one in strange:
         equal(known, [good, replace(good, offset=1, value=one)])
+    for one in (*strange, key[:5], key[:-1], key + b"\0"):
         equal(known, [good, replace(good, offset=1, key=one)])
     records = [replace(good, offset=at, value=one) for at, one in enumerate(strange)]
     many = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.killers import Mutant, alone
 
-BLOCKS = alone("cdc/test_blocks.py")
-READ, COLUMNS, PLACING, EVENTS = "cdc/blocks.py", "cdc/columns.py", "cdc/placing.py", "cdc/events.py"
+BLOCKS, AVRO = alone("cdc/test_blocks.py"), alone("cdc/test_blocks_avro.py")
+READ, COLUMNS, PLACING, FORMS = "cdc/blocks.py", "cdc/columns.py", "cdc/placing.py", "cdc/forms.py"
 KEYS = "test_keys_deletes_and_tombstones_are_read_alike"
 VALUES = "test_values_are_read_alike"
 STRANGE = "test_one_strange_record_among_many_does_not_slow_the_others"
@@ -42,7 +42,7 @@ CDC_MUTANTS = (
         "cdc-placeholder",
         "the doubt of values that the source left out",
         COLUMNS,
-        (("            doubts.where(pc.is_in(values, texts))\n", "            pass\n"),),
+        (("            doubts.where(pc.is_in(values, known))\n", "            pass\n"),),
         BLOCKS,
         VALUES,
     ),
@@ -73,7 +73,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-unknown-field",
         "the refusal of fields that the schema lacks",
-        EVENTS,
+        FORMS,
         (('unexpected_field_behavior="error"', 'unexpected_field_behavior="ignore"'),),
         BLOCKS,
         BYTES,
@@ -81,15 +81,15 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-utf-8",
         "the check of texts",
-        EVENTS,
-        (("    table.validate(full=True)  # texts are UTF-8\n", ""),),
+        FORMS,
+        (("        table.validate(full=True)  # texts are UTF-8\n", ""),),
         BLOCKS,
         BYTES,
     ),
     Mutant(
         "cdc-one-object",
         "the look at the ends of payloads",
-        READ,
+        FORMS,
         (
             (
                 "return found, np.logical_and.reduce([one.to_numpy(zero_copy_only=False) for one in ends])",
@@ -106,5 +106,29 @@ CDC_MUTANTS = (
         (("        if len(kinds) > 1:\n", "        if False:\n"),),
         BLOCKS,
         SNAPSHOTS,
+    ),
+    Mutant(
+        "cdc-avro-unfit",
+        "the second reading of bytes that do not fit their schema",
+        FORMS,
+        (("                fit[place] = False\n", "                pass\n"),),
+        AVRO,
+        "test_bytes_that_are_of_no_schema_are_dead_letters_alike",
+    ),
+    Mutant(
+        "cdc-avro-unknown",
+        "the second question about a schema id that was not known",
+        "cdc/avro.py",
+        (("        self._unknown.clear()\n", ""),),
+        AVRO,
+        "test_an_id_that_nobody_knows_is_asked_for_once_in_a_batch_and_again_in_the_next",
+    ),
+    Mutant(
+        "cdc-avro-placeholder",
+        "the doubt of bytes that the source left out",
+        COLUMNS,
+        (("known = pa.array([placeholder.raw] if", "known = pa.array([b'x'] if"),),
+        AVRO,
+        VALUES,
     ),
 )

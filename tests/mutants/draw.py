@@ -98,8 +98,18 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
         for name in ("sequence", "beginnings", "debezium", "dms", "avro", "logical", "values")
     ),
     *(
-        (f"cdc/{name}.py", (quick("cdc/test_blocks.py"), *EVENTS))
-        for name in ("blocks", "columns", "events", "sequences", "placing", "given", "records", "prefixes")
+        (f"cdc/{name}.py", (quick("cdc/test_blocks.py", "cdc/test_blocks_avro.py"), *EVENTS))
+        for name in (
+            "blocks",
+            "columns",
+            "forms",
+            "events",
+            "sequences",
+            "placing",
+            "given",
+            "records",
+            "prefixes",
+        )
     ),
     ("stores/memory.py", (*DELTA[:1], HISTORIES)),
     ("stores/dynamodb.py", DELTA[:1]),
