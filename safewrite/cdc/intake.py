@@ -144,6 +144,7 @@ class Shortener:
         self._known = {"key": keys, "value": values}
         self.prefixes: tuple[bytes, ...] = ()
         """Those that records name by their number."""
+        self._cut: dict[str, set[bytes]] = {}
         self._columns: list[Any] = []
 
     def shortened(self, frame: DataFrame, *, weighed: bool = False) -> DataFrame:
@@ -151,9 +152,10 @@ class Shortener:
         from pyspark.sql import functions as f
 
         known = {name: tuple(one.newest(_PREFIXES_MAX)) for name, one in self._known.items()}
-        prefixes = (*known["key"], *known["value"])
-        if prefixes != self.prefixes or not self._columns:
-            self.prefixes = prefixes
+        # Which of them was met last changes with each batch, and does not matter here.
+        if {name: set(one) for name, one in known.items()} != self._cut or not self._columns:
+            self._cut = {name: set(one) for name, one in known.items()}
+            self.prefixes = (*known["key"], *known["value"])
             self._columns = [
                 *_without("key", known["key"], 0), *_without("value", known["value"], len(known["key"])),
                 *(f.col(name) for name in ("topic", "partition", "offset", "headers")),
