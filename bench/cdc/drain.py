@@ -211,6 +211,8 @@ def _watch(made: Drainer, rows: int, told: Drained, began: float) -> None:
             told.stopped = why
             return
         time.sleep(_POLL_S)
+    if seen < rows:
+        told.stopped = f"no commit for {_STUCK_S:g} s"
 
 
 def _counted(made: Drainer, told: Drained) -> Drained:
