@@ -54,7 +54,9 @@ class Listener(StreamingQueryListener):
         if found["runId"] not in self._runs:
             return
         behind = [lag_of(source["endOffset"], source["latestOffset"]) for source in found["sources"]]
-        numbers: dict[str, Any] = {"batch": found["batchId"], "batch_s": found["batchDuration"] / 1000}
+        # Spark 3.5 has no batchDuration in it.
+        took_ms = found.get("batchDuration") or found.get("durationMs", {}).get("triggerExecution", 0)
+        numbers: dict[str, Any] = {"batch": found["batchId"], "batch_s": took_ms / 1000}
         if None not in behind:
             numbers["lag_records"] = sum(one or 0 for one in behind)
         lag = numbers.get("lag_records", "an unknown number of")
