@@ -108,8 +108,9 @@ class Warm:
 
     def __enter__(self) -> Warm:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+        # With these pytest cuts no message short, and that of a large batch hides the test's name.
         for name in ("CI", "BUILD_NUMBER"):
-            kept.pop(name, None)  # with them pytest cuts no message short, and that of a large batch hides the test's name
+            kept.pop(name, None)
         settings = {
             "PYTHONPATH": str(ROOT),
             "AWS_EC2_METADATA_DISABLED": "true",
