@@ -234,7 +234,7 @@ def test_ranges_that_stand_for_very_many_values_leave_out_and_take_no_wrong_file
     monkeypatch.setattr(expressions, "RANGES_MAX", 2)
 
     @given(data=st.data())
-    @settings(max_examples=60)
+    @settings(max_examples=25)
     def holds(data: st.DataObject) -> None:
         judge(table, metrics, data)
 
