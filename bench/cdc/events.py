@@ -1,4 +1,4 @@
-"""Makes events of rows as Debezium's connector for PostgreSQL writes them, in JSON with schemas or in Avro."""
+"""Makes events of rows as Debezium's connector for PostgreSQL writes them, in JSON with schemas and without, or in Avro."""
 
 from __future__ import annotations
 
@@ -51,8 +51,17 @@ def _in_json(table: str, key: Payload, value: Payload) -> tuple[bytes, bytes]:
     return _coded(named, key), _coded(event, value)
 
 
-def _coded(schema: str, payload: dict[str, Any]) -> bytes:
-    return f'{{"schema":{schema},"payload":{json.dumps(payload, separators=(",", ":"))}}}'.encode()
+def _coded(schema: str, payload: Payload) -> bytes:
+    return b'{"schema":%s,"payload":%s}' % (schema.encode(), _bare(payload))
+
+
+def _bare(payload: Payload) -> bytes:
+    return json.dumps(payload, separators=(",", ":")).encode()
+
+
+def in_bare_json(_: str, key: Payload, value: Payload) -> tuple[bytes, bytes]:
+    """Without schemas: ``schemas.enable=false`` of Connect's converter."""
+    return _bare(key), _bare(value)
 
 
 _COLUMNS = {"int64": "long", "int32": "int", "string": "string", "double": "double"}
@@ -100,7 +109,7 @@ def _datum(number: int, value: Payload) -> bytes:
 
 @dataclass
 class Events:
-    """Events as Debezium's connector for PostgreSQL writes them, in JSON with schemas or in Avro."""
+    """Events as Debezium's connector for PostgreSQL writes them, in JSON with schemas or another form."""
 
     offset: int = 0
     coded: Callable[[str, Payload, Payload], tuple[bytes, bytes]] = _in_json

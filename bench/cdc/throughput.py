@@ -22,7 +22,7 @@ from typing import Any
 from pyiceberg.catalog import load_catalog
 from rich.table import Table
 
-from bench.cdc.events import AVRO, Events, in_avro
+from bench.cdc.events import AVRO, Events, in_avro, in_bare_json
 from bench.screen import screen
 from safewrite.cdc.batch import Batch
 from safewrite.cdc.config import load
@@ -59,13 +59,15 @@ def _catalog(folder: Path) -> dict[str, str]:
     }
 
 
-def append_only(rows: int, size: int, *, avro: bool = False) -> float:
+def append_only(rows: int, size: int, form: str = "json") -> float:
     """Rows for a second of CPU, of inserts of new keys."""
     with tempfile.TemporaryDirectory() as folder:
         job, events = landing(Path(folder)), Events()
-        if avro:
+        if form == "avro":
             job.decoder = Decoder("debezium-avro", schema_of=lambda number: json.dumps(AVRO[number]))
             events = Events(coded=in_avro)
+        elif form == "bare-json":
+            events = Events(coded=in_bare_json)
         job.land(events.batch(0, range(10), lambda _: "c"))
         batches = [
             events.batch(1 + place, range(10 + start, 10 + start + size), lambda _: "c")
@@ -226,8 +228,9 @@ def main() -> None:
     grid = Table("what", "figure", "unit")
     if not given.only_batches:
         grid.add_row("append-only", f"{append_only(given.rows, given.size):,.0f}", "rows/s of CPU")
-        avro = append_only(given.rows, given.size, avro=True)
-        grid.add_row("append-only, in Avro", f"{avro:,.0f}", "rows/s of CPU")
+        for form, what in (("bare-json", "JSON without schemas"), ("avro", "Avro")):
+            rate = append_only(given.rows, given.size, form)
+            grid.add_row(f"append-only, {what}", f"{rate:,.0f}", "rows/s of CPU")
         grid.add_row("half updates", f"{half_updates(given.rows, given.size):,.0f}", "rows/s of CPU")
         grid.add_row("an idle table, of 50", f"{idle_table_ms(50, 20):.2f}", "ms of CPU for a batch")
         for parallel in (4, 16):

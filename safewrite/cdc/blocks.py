@@ -1,4 +1,4 @@
-"""Reads Debezium's events of one schema all at once, as columns: what ``safewrite.cdc.debezium`` does event by event.
+"""Reads records of one schema all at once, as columns: what ``safewrite.cdc.debezium`` and ``dms`` do record by record.
 
 Only what both are sure to read alike is taken here: events with their schema, of rows that were inserted, updated, deleted
 or read.  All others are given back, and read one by one: truncates, values that were left out, keys that changed, and
@@ -7,7 +7,7 @@ whatever may be a dead letter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.cdc.change import SourceTable
-from safewrite.cdc.columns import Doubts, UnsuitedError
-from safewrite.cdc.debezium import NEW_KEY, OLD_KEY
-from safewrite.cdc.events import AFTER, BEFORE, EventReader, KeyReader
-from safewrite.cdc.forms import UNSUITED, Form, Group, flags
-from safewrite.cdc.logical import Placeholder
+from safewrite.cdc.columns import Doubts, UnsuitedError, flags
+from safewrite.cdc.debezium import AFTER, BEFORE, NEW_KEY, OLD_KEY
+from safewrite.cdc.events import KeyReader, Reader
+from safewrite.cdc.forms import UNSUITED, Form, Group
 from safewrite.cdc.records import Records
 
 OP, POSITION, TIME, BEGINNING, PLACE = "op", "position", "time", "beginning", "place"
@@ -34,6 +33,8 @@ FEWEST = 80
 _SMALLEST = 64
 """So few records are read one by one if one of them is unsuited."""
 _FAILURES_MAX = 24
+_EXACT = float(2**53)
+"""Whole numbers below it are binary numbers of 64 bits, too."""
 _READERS_MAX = 1000
 _MOVED = pa.array([NEW_KEY, OLD_KEY])
 _R = TypeVar("_R")
@@ -52,6 +53,8 @@ class Block:
     data: pa.Table
     types: Mapping[str, pa.DataType]
     keys: tuple[str, ...]
+    is_inferred: bool = False
+    """Whether the types are those of the values, and no schema's."""
 
     def __len__(self) -> int:
         return int(self.data.num_rows)
@@ -64,6 +67,10 @@ class Block:
     def places(self) -> Any:
         """The places of the records."""
         return self.data.column(PLACE).to_numpy()
+
+    def values(self) -> pa.ChunkedArray:
+        """The values of the records, as their bytes are."""
+        return self.records.data.column("value").take(self.data.column(PLACE))
 
     def where(self, mask: Any) -> Block:
         """The changes at which a mask of NumPy is true."""
@@ -91,10 +98,9 @@ class Read:
 class Blocks:
     """Reads the records of batches; it remembers schemas, and is not for several threads at once."""
 
-    def __init__(self, placeholder: Placeholder, form: Form) -> None:
-        self._placeholder = placeholder
-        self._form = form
-        self._event_readers: dict[Hashable, EventReader | None] = {}
+    def __init__(self, form: Form, reader_of: Callable[[Mapping[str, Any]], Reader]) -> None:
+        self._form, self._reader_of = form, reader_of
+        self._readers: dict[Hashable, Reader | None] = {}
         self._key_readers: dict[Hashable, KeyReader | None] = {}
 
     def read(self, records: Records, fewest: int) -> Read:
@@ -112,23 +118,25 @@ class Blocks:
         plain = ~_is_moved(batch) & ~empty
         left = ~empty
         blocks: dict[Any, list[Block]] = {}
-        for schemas, chosen in self._schemas(records, plain):
+        for schemas, chosen in self._schemas(records, plain, fewest):
             if len(chosen) < fewest:
                 continue
             left[chosen] = False
             for piece in batch.pieces(chosen):
                 for block in self._tried(batch, schemas, piece, found):
-                    blocks.setdefault((block.source, block.data.schema, block.keys), []).append(block)
+                    blocks.setdefault(
+                        (block.source, block.data.schema, block.keys, block.is_inferred), []
+                    ).append(block)
         found.others.append(np.flatnonzero(left))
         for alike in blocks.values():
             found.blocks.append(replace(alike[0], data=pa.concat_tables(one.data for one in alike)))
         return found
 
     # --- which records have one schema ------------------------------------------------------------------
-    def _schemas(self, records: Records, plain: Any) -> Iterator[tuple[_Schemas, Any]]:
+    def _schemas(self, records: Records, plain: Any, fewest: int) -> Iterator[tuple[_Schemas, Any]]:
         """The schemas of values and keys, and the places of the records that have both."""
-        values, of_value = self._form.groups(records, "value")
-        keys, of_key = self._form.groups(records, "key")
+        values, of_value = self._form.groups(records, "value", fewest)
+        keys, of_key = self._form.groups(records, "key", fewest)
         of_key[flags(records.data.column("key").is_null())] = len(keys)
         both = np.where(plain & (of_value >= 0) & (of_key >= 0), of_value * (len(keys) + 1) + of_key, -1)
         order = np.argsort(both, kind="stable")
@@ -158,16 +166,14 @@ class Blocks:
 
     def _is_suited(self, schemas: _Schemas) -> bool:
         key = schemas.key
-        return self._event_reader(schemas.value) is not None and (
-            key is None or self._key_reader(key) is not None
-        )
+        return self._reader(schemas.value) is not None and (key is None or self._key_reader(key) is not None)
 
     def _blocks(self, batch: _Batch, schemas: _Schemas, chosen: Any) -> tuple[list[Block], Any]:
         """The blocks of records of one schema, and the places of those that are to be read one by one."""
-        events_of, key_of = self._event_reader(schemas.value), None
+        reader, key_of = self._reader(schemas.value), None
         if schemas.key is not None:
             key_of = self._key_reader(schemas.key)
-        if events_of is None or (key_of is None and schemas.key is not None):
+        if reader is None or (key_of is None and schemas.key is not None):
             raise UnsuitedError("a schema")
         rows = batch.rows(chosen)
         payloads, key_payloads, fit = schemas.payloads(rows)
@@ -175,8 +181,12 @@ class Blocks:
             blocks, others = self._blocks(batch, schemas, chosen[fit]) if fit.any() else ([], chosen[:0])
             return blocks, np.concatenate([others, chosen[~fit]])
         doubts = Doubts(len(chosen))
-        events = events_of.read(payloads, doubts)
+        events = reader.read(payloads, doubts)
         key = {} if key_of is None else key_of.read(key_payloads, doubts)
+        if schemas.key is not None and schemas.key.is_inferred:
+            _doubt_nulls(key.values(), doubts)
+        if schemas.value.is_inferred:
+            _doubt_large([*events.before.values(), *events.after.values()], doubts)
         columns = {f"{KEY}.{name}": values for name, values in key.items()}
         columns |= {f"{BEFORE}.{name}": values for name, values in events.before.items()}
         columns |= {f"{AFTER}.{name}": values for name, values in events.after.items()}
@@ -185,21 +195,18 @@ class Blocks:
             OP: events.operations(doubts, has_key=bool(key)), POSITION: sequences.positions, TIME: events.times(),
             BEGINNING: sequences.beginnings, PLACE: pa.array(chosen),
         }  # fmt: skip
-        data, types, names = pa.table(columns), events_of.rows.types, tuple(key)
+        data, types, names = pa.table(columns), reader.types, tuple(key)
         tables = list(events.tables(doubts))
         sure = ~doubts.mask()
         blocks = [
-            Block(table, batch.records, data, types, names).where(of_table & sure)
+            Block(table, batch.records, data, types, names, schemas.value.is_inferred).where(of_table & sure)
             for of_table, table in tables
             if (of_table & sure).any()
         ]
         return blocks, chosen[~sure]
 
-    def _event_reader(self, group: Group) -> EventReader | None:
-        def make() -> EventReader:
-            return EventReader.of(group.schema, self._form, self._placeholder)
-
-        return _once(self._event_readers, group.name, make)
+    def _reader(self, group: Group) -> Reader | None:
+        return _once(self._readers, group.name, lambda: self._reader_of(group.schema))
 
     def _key_reader(self, group: Group) -> KeyReader | None:
         return _once(self._key_readers, group.name, lambda: KeyReader.of(group.schema, self._form))
@@ -263,6 +270,19 @@ class _Schemas:
             return values, None, fit
         keys, key_fit = self.key.payloads(rows.column("key"))
         return values, keys, fit & key_fit
+
+
+def _doubt_nulls(columns: Iterable[pa.Array], doubts: Doubts) -> None:
+    """Doubt keys that may lack a field which others have."""
+    for column in columns:
+        doubts.where(pc.is_null(column))
+
+
+def _doubt_large(columns: Iterable[pa.Array], doubts: Doubts) -> None:
+    """Doubt numbers that were read as binary ones, and may have been whole ones with more digits."""
+    for column in columns:
+        if pa.types.is_floating(column.type):
+            doubts.where(pc.greater_equal(pc.abs(column), _EXACT))
 
 
 def _is_moved(batch: _Batch) -> Any:

@@ -70,6 +70,11 @@ class Doubts:
         return np.logical_or.reduce(self._found) if self._found else np.zeros(self.length, bool)
 
 
+def flags(mask: Any) -> Any:
+    """A mask as booleans of NumPy; NULL is false."""
+    return pc.fill_null(mask, False).to_numpy(zero_copy_only=False).copy()
+
+
 Read = Callable[[pa.Array, Doubts], pa.Array]
 Carried = Mapping[Any, pa.DataType]
 """How a form of records carries the values of Connect's plain types."""

@@ -19,6 +19,8 @@ from safewrite.cdc.change import UNAVAILABLE, Change, Ignored, Op, Record, Sourc
 from safewrite.cdc.logical import Column, Placeholder, row_of
 from safewrite.cdc.sequence import beginning_of, is_of_snapshot, of_debezium, or_none, with_offset
 
+BEFORE, AFTER = "before", "after"
+"""The fields of an event that have its rows."""
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers by which the delete and the insert of a changed key name each other."""
 _OPS = {"c": Op.UPSERT, "u": Op.UPSERT, "r": Op.UPSERT, "d": Op.DELETE, "t": Op.TRUNCATE}
@@ -88,8 +90,8 @@ class Debezium:
             with_offset(position, record.offset),
             record,
             keys=self._key(key),
-            before=self._row(event.get("before"), shape),
-            after=self._row(event.get("after"), shape),
+            before=self._row(event.get(BEFORE), shape),
+            after=self._row(event.get(AFTER), shape),
             types=shape.types,
             source_time_ms=_milliseconds(source.get("ts_ms"), event.get("ts_ms")),
             schema_version=shape.version,
@@ -164,7 +166,7 @@ class Debezium:
 
     def _shape_of_row(self, schema: Mapping[str, Any], version: str | None) -> Shape:
         fields = {str(one.get("field")): one for one in schema.get("fields") or ()}
-        row = fields.get("after") or fields.get("before")
+        row = fields.get(AFTER) or fields.get(BEFORE)
         if row is None:
             raise UndecodableError("the schema has neither before nor after")
         return self._columns(row, version)

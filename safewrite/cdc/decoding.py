@@ -14,7 +14,9 @@ from safewrite.cdc.blocks import FEWEST, Block, Blocks
 from safewrite.cdc.change import Change, DeadLetter, Ignored, Record, UndecodableError
 from safewrite.cdc.debezium import Debezium, Part
 from safewrite.cdc.dms import BEFORE_IMAGE, Dms
-from safewrite.cdc.forms import Form, Json, OfRegistry
+from safewrite.cdc.dms_events import DmsReader
+from safewrite.cdc.events import EventReader
+from safewrite.cdc.forms import DmsJson, Form, Json, OfRegistry
 from safewrite.cdc.logical import UNAVAILABLE_TEXT, Placeholder
 from safewrite.cdc.prefixes import NUMBERS_AS_WRITTEN, Prefixes
 from safewrite.cdc.records import Records
@@ -59,13 +61,19 @@ class Decoder:
         self.keys, self.values = Prefixes(), Prefixes()
         """What was met before payloads of JSON."""
         self._key_parts, self._value_parts = Parts(self.keys), Parts(self.values)
-        by_columns: Form | None = Json(self.keys, self.values) if form == "debezium-json" else None
-        if form == "debezium-avro" and self._avro is not None:
-            by_columns = OfRegistry(self._avro)
-        self._blocks = None if by_columns is None else Blocks(Placeholder(placeholder), by_columns)
+        self._blocks = self._by_columns(Placeholder(placeholder), before_image)
         self.fewest = FEWEST
         """So many records of one schema in a batch, or more, are read by columns."""
         self._lock = threading.Lock()
+
+    def _by_columns(self, placeholder: Placeholder, before_image: str) -> Blocks | None:
+        if self._form == "dms-json":
+            of_dms = DmsJson(before_image)
+            return Blocks(of_dms, lambda schema: DmsReader.of(schema, of_dms, before_image))
+        if self._form == "debezium-avro" and self._avro is None:
+            return None
+        form: Form = OfRegistry(self._avro) if self._avro is not None else Json(self.keys, self.values)
+        return Blocks(form, lambda schema: EventReader.of(schema, form, placeholder))
 
     def decode(self, records: Records) -> Decoded:
         """Decode all records of a batch: by columns what can be, the others one by one.

@@ -15,6 +15,8 @@ from safewrite.cdc.sequence import LOWEST, of_dms, or_none, with_offset
 
 BEFORE_IMAGE = "before-image"
 """The default of ``BeforeImageSettings.FieldName``."""
+DATA, METADATA = "data", "metadata"
+"""The fields of a record that have its row and what is said of it."""
 _OPS = {"load": Op.UPSERT, "insert": Op.UPSERT, "update": Op.UPSERT, "delete": Op.DELETE}
 _FOLLOWED = frozenset({"create-table", "add-column", "change-columns", "drop-column", "column-type-change"})
 """Control records of what the rows themselves show."""
@@ -35,7 +37,7 @@ class Dms:
         """
         if value is None:
             return Ignored(record, "tombstone")
-        metadata = value.get("metadata") if isinstance(value, dict) else None
+        metadata = value.get(METADATA) if isinstance(value, dict) else None
         if not isinstance(metadata, dict):
             raise UndecodableError("the value has no metadata of DMS")
         operation = str(metadata.get("operation"))
@@ -46,7 +48,7 @@ class Dms:
             raise UndecodableError(
                 f"the record is no data of DMS: record-type {metadata.get('record-type')!r}, operation {operation!r}"
             )
-        row, before = value.get("data"), value.get(self._before_image)
+        row, before = value.get(DATA), value.get(self._before_image)
         if not isinstance(row, dict) or not isinstance(before, dict | None):
             raise UndecodableError("the record has no row")
         table = metadata.get("table-name")
@@ -60,7 +62,7 @@ class Dms:
             record,
             after=dict(row) if op is Op.UPSERT else None,
             before=_before(op, row, before),
-            source_time_ms=_milliseconds(metadata.get("commit-timestamp") or metadata.get("timestamp")),
+            source_time_ms=milliseconds(metadata.get("commit-timestamp") or metadata.get("timestamp")),
             unordered=unordered,
         )
         return [change if operation != "load" else replace(change, before=None, is_read=True)]
@@ -81,7 +83,8 @@ def _control(record: Record, operation: str) -> Ignored:
     )
 
 
-def _milliseconds(text: Any) -> int | None:
+def milliseconds(text: Any) -> int | None:
+    """A time of the metadata, in milliseconds since 1970; None for what is no time."""
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:

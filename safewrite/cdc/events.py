@@ -1,10 +1,13 @@
-"""Reads the payloads of Debezium's events of one schema as columns: what ``safewrite.cdc.debezium`` does event by event."""
+"""Reads the payloads of Debezium's events of one schema as columns: what ``safewrite.cdc.debezium`` does event by event.
+
+``Reader`` and ``Told`` are what it has in common with readers of other envelopes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -12,16 +15,60 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.change import SourceTable
 from safewrite.cdc.columns import Doubts, RowReader, UnsuitedError, fields_of
-from safewrite.cdc.debezium import YEAR_9999_MS
-from safewrite.cdc.forms import Form
+from safewrite.cdc.debezium import AFTER, BEFORE, YEAR_9999_MS
 from safewrite.cdc.logical import Placeholder
 from safewrite.cdc.sequences import Fields, Sequences, fields, number_of, sequences_of, text_of
 
-BEFORE, AFTER = "before", "after"
+if TYPE_CHECKING:
+    from safewrite.cdc.forms import Form
+
 _TABLES_MAX = 16
 _OPS = pa.array(["c", "u", "r", "d"])
 _ROUTED = "__dbz__"
 """What names begin with that routing of many tables into one topic adds to keys."""
+
+
+class Told(Protocol):
+    """What records of one schema say of changes, and the columns of their rows."""
+
+    @property
+    def before(self) -> Mapping[str, pa.Array]:
+        """The rows before the changes."""
+
+    @property
+    def after(self) -> Mapping[str, pa.Array]:
+        """The rows after the changes."""
+
+    def operations(self, doubts: Doubts, *, has_key: bool) -> pa.Array:
+        """What the changes do: ``u`` or ``d``."""
+
+    def times(self) -> pa.Array:
+        """When the source made the changes, by its clock, in milliseconds since 1970."""
+
+    def sequences(self, offsets: pa.Array, doubts: Doubts) -> Sequences:
+        """The positions of the changes."""
+
+    def tables(self, doubts: Doubts) -> Iterator[tuple[Any, SourceTable]]:
+        """The source tables, and which records are theirs.
+
+        Raises:
+            UnsuitedError: there are too many.
+        """
+
+
+class Reader(Protocol):
+    """How records of one schema are read."""
+
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """The types that the columns of the rows get."""
+
+    def read(self, payloads: Any, doubts: Doubts) -> Told:
+        """What the records say, one for each payload.
+
+        Raises:
+            any of ``safewrite.cdc.forms.UNSUITED``: one of them does not fit.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +118,11 @@ class EventReader:
             raise UnsuitedError("no envelope of Debezium")
         return cls(form, given, rows)
 
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        return self.rows.types
+
     def read(self, payloads: Any, doubts: Doubts) -> Events:
-        """Events, one for each payload."""
         found = fields(self.form.parsed(payloads, self.given))
         rows = {name: self.rows.read(found[name], doubts) for name in (BEFORE, AFTER)}
         return Events(found, rows[BEFORE], rows[AFTER])
@@ -87,7 +137,6 @@ class Events:
     after: Mapping[str, pa.Array]
 
     def operations(self, doubts: Doubts, *, has_key: bool) -> pa.Array:
-        """What the changes do: ``u`` or ``d``."""
         op = self.said["op"]
         deletes = pc.fill_null(pc.equal(op, "d"), False)
         doubts.unless(pc.is_in(op, _OPS))
@@ -98,13 +147,11 @@ class Events:
         return pc.if_else(deletes, "d", "u")
 
     def times(self) -> pa.Array:
-        """When the source made the changes, by its clock."""
         own = number_of(fields(self.said["source"]), "ts_ms", len(self.said["op"]))
         told = number_of(self.said, "ts_ms", len(self.said["op"]))
         return pc.coalesce(_clock(own), _clock(told))
 
     def sequences(self, offsets: pa.Array, doubts: Doubts) -> Sequences:
-        """The positions of the changes."""
         connectors = pc.unique(self._source("connector")).to_pylist()
         if len(connectors) != 1:
             raise UnsuitedError("events of several connectors")
@@ -112,26 +159,31 @@ class Events:
         return sequences_of(str(connectors[0]), said["source"], said.get("transaction"), offsets, doubts)
 
     def tables(self, doubts: Doubts) -> Iterator[tuple[Any, SourceTable]]:
-        """The source tables, and which events are theirs.
-
-        Raises:
-            UnsuitedError: there are too many.
-        """
-        names = ("db", "schema", "table")
-        told = {name: self._source(name) for name in names}
-        doubts.where(pc.is_null(told["table"]))
-        doubts.where(pc.equal(told["table"], ""))
-        found = pa.table(told).group_by(list(names)).aggregate([])
-        if found.num_rows > _TABLES_MAX:
-            raise UnsuitedError("events of many tables")
-        for row in found.to_pylist():
-            chosen = np.ones(len(told["table"]), bool)
-            for name in names if found.num_rows > 1 else ():
-                chosen &= _equal(told[name], row[name])
-            yield chosen, SourceTable(row["db"] or "", row["schema"] or "", row["table"] or "")
+        return tables_of(self._source("db"), self._source("schema"), self._source("table"), doubts)
 
     def _source(self, name: str) -> pa.Array:
         return text_of(fields(self.said["source"]), name, len(self.said["op"]))
+
+
+def tables_of(
+    databases: pa.Array, schemas: pa.Array, tables: pa.Array, doubts: Doubts
+) -> Iterator[tuple[Any, SourceTable]]:
+    """The source tables of these names, and which records are theirs.
+
+    Raises:
+        UnsuitedError: there are too many.
+    """
+    told = {"database": databases, "schema": schemas, "table": tables}
+    doubts.where(pc.is_null(tables))
+    doubts.where(pc.equal(tables, ""))
+    found = pa.table(told).group_by(list(told)).aggregate([])
+    if found.num_rows > _TABLES_MAX:
+        raise UnsuitedError("records of many tables")
+    for row in found.to_pylist():
+        chosen = np.ones(len(tables), bool)
+        for name in told if found.num_rows > 1 else ():
+            chosen &= _equal(told[name], row[name])
+        yield chosen, SourceTable(**{name: value or "" for name, value in row.items()})
 
 
 def _equal(values: pa.Array, one: str | None) -> Any:

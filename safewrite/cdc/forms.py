@@ -1,11 +1,11 @@
-"""Tells which records of a batch have one schema, and reads their payloads as columns: of JSON with schemas, and of Avro."""
+"""Tells which records of a batch have one schema, and reads their payloads as columns: of JSON, and of Avro."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +14,15 @@ import pyarrow.json
 
 from safewrite.cdc.avro import HEADER, Avro, Known
 from safewrite.cdc.change import UndecodableError
-from safewrite.cdc.columns import IN_AVRO, IN_JSON, Carried, UnsuitedError
-from safewrite.cdc.prefixes import Prefix, Prefixes
+from safewrite.cdc.columns import IN_AVRO, IN_JSON, Carried, UnsuitedError, flags
+from safewrite.cdc.inference import Inference, Tables, of_dms, of_event, of_key
+from safewrite.cdc.prefixes import WITH_SCHEMA, Prefix, Prefixes
 from safewrite.cdc.records import Records
 
 _STRANGE_MAX = 16
 _SCHEMAS_MAX = 256
+_DMS_TABLE = r'"table-name":\s*"(?P<table>[^"\\]*)"'
+_TABLE = r'"source":\{[^{}]*"table":"(?P<table>[^"\\]*)"'
 UNSUITED = (
     UnsuitedError, UndecodableError, pa.ArrowException, ValueError, TypeError, KeyError, AttributeError, IndexError,
     ArithmeticError, RecursionError, EOFError, struct.error,
@@ -38,8 +41,16 @@ class Group(Protocol):
     def schema(self) -> Mapping[str, Any]:
         """The schema, as Connect has it."""
 
+    @property
+    def is_inferred(self) -> bool:
+        """Whether the schema is made of values, and is that of no source: types of columns are those of their values."""
+
     def payloads(self, data: pa.Array) -> tuple[Any, Any]:
         """The payloads, and which of them can be read as columns, as far as is known by then."""
+
+
+Grouped = tuple[Sequence[Group], Any]
+"""Groups, and the number of that of each record; -1 where none is known."""
 
 
 class Form(Protocol):
@@ -47,8 +58,12 @@ class Form(Protocol):
 
     carried: Carried
 
-    def groups(self, records: Records, name: str) -> tuple[Sequence[Group], Any]:
-        """The schemas of ``key`` or ``value``, and which of them each record has; -1 where none is known."""
+    def groups(self, records: Records, name: str, fewest: int) -> Grouped:
+        """The schemas of ``key`` or ``value``.
+
+        Args:
+            fewest: fewer records of one schema are not worth a look.
+        """
 
     def parsed(self, payloads: Any, schema: pa.Schema) -> pa.StructArray:
         """Payloads as structs of these fields.
@@ -59,21 +74,59 @@ class Form(Protocol):
 
 
 # --- JSON -----------------------------------------------------------------------------------------------
+def objects_of(payloads: Any, schema: pa.Schema) -> pa.StructArray:
+    """Objects of JSON, one for each payload, with these fields and no others.
+
+    Fields that are not known are an error, and not inferred: of a value that is nested too deeply Arrow would make
+    a type that ends the process.
+    """
+    if not len(schema):
+        raise UnsuitedError("no fields")
+    lines = pc.binary_join_element_wise(payloads, b"", b"\n")
+    offsets = np.frombuffer(lines.buffers()[1], "int32")
+    start, end = int(offsets[lines.offset]), int(offsets[lines.offset + len(lines)])
+    table = pyarrow.json.read_json(
+        pa.BufferReader(lines.buffers()[2].slice(start, end - start)),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=end - start + 1),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error"
+        ),
+    )
+    if table.num_rows != len(payloads) or table.schema != schema:
+        raise UnsuitedError("other than one object in a payload")
+    table.validate(full=True)  # texts are UTF-8
+    return table.to_struct_array().combine_chunks()
+
+
 class Json:
-    """Connect's JSON converter with schemas."""
+    """Connect's JSON converter, with schemas and without."""
 
     carried = IN_JSON
 
     def __init__(self, keys: Prefixes, values: Prefixes) -> None:
         self._known = {"key": keys, "value": values}
+        tables = Tables(_TABLE)
+        self._inference = {
+            "key": Inference(of_key, tables, is_whole=True),
+            "value": Inference(of_event, tables, is_whole=False),
+        }
 
-    def groups(self, records: Records, name: str) -> tuple[Sequence[Group], Any]:
+    def groups(self, records: Records, name: str, fewest: int) -> Grouped:
+        groups, found = self._with_schema(records, name)
+        bare = _bare(records, name, found)
+        for group, places in self._inference[name].inferred(records, name, bare, fewest):
+            found[places] = len(groups)
+            groups.append(group)
+        return groups, found
+
+    def _with_schema(self, records: Records, name: str) -> tuple[list[Group], Any]:
+        """The groups of records that have their schema around them."""
         data, number, known = (
             records.data.column(name),
             records.data.column(f"{name}_prefix"),
             self._known[name],
         )
-        groups, found = list[_OfPrefix](), np.full(len(records), -1)
+        groups, found = list[Group](), np.full(len(records), -1)
         for one in pc.unique(number).to_pylist():
             if one is not None and (prefix := known.of(records.prefixes[one])) is not None:
                 found[flags(pc.equal(number, one))] = len(groups)
@@ -88,27 +141,30 @@ class Json:
         return groups, found
 
     def parsed(self, payloads: Any, schema: pa.Schema) -> pa.StructArray:
-        """Objects of JSON, one for each payload, with these fields and no others.
+        return objects_of(payloads, schema)
 
-        Fields that are not known are an error, and not inferred: of a value that is nested too deeply Arrow would make
-        a type that ends the process.
-        """
-        if not len(schema):
-            raise UnsuitedError("no fields")
-        lines = pc.binary_join_element_wise(payloads, b"", b"\n")
-        offsets = np.frombuffer(lines.buffers()[1], "int32")
-        start, end = int(offsets[lines.offset]), int(offsets[lines.offset + len(lines)])
-        table = pyarrow.json.read_json(
-            pa.BufferReader(lines.buffers()[2].slice(start, end - start)),
-            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=end - start + 1),
-            parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error"
-            ),
+
+class DmsJson:
+    """AWS DMS in JSON, which has no schemas, and keys that say less than the rows."""
+
+    carried = IN_JSON
+
+    def __init__(self, before_image: str) -> None:
+        self._inference = Inference(
+            lambda kinds: of_dms(kinds, before_image), Tables(_DMS_TABLE), is_whole=False
         )
-        if table.num_rows != len(payloads) or table.schema != schema:
-            raise UnsuitedError("other than one object in a payload")
-        table.validate(full=True)  # texts are UTF-8
-        return table.to_struct_array().combine_chunks()
+
+    def groups(self, records: Records, name: str, fewest: int) -> Grouped:
+        groups, found = list[Group](), np.full(len(records), -1)
+        if name == "key":
+            return groups, np.zeros(len(records), "int64")  # as if there were none
+        for group, places in self._inference.inferred(records, name, _bare(records, name, found), fewest):
+            found[places] = len(groups)
+            groups.append(group)
+        return groups, found
+
+    def parsed(self, payloads: Any, schema: pa.Schema) -> pa.StructArray:
+        return objects_of(payloads, schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +173,7 @@ class _OfPrefix:
 
     prefix: Prefix
     length: int
+    is_inferred: ClassVar[bool] = False
 
     @property
     def name(self) -> bytes:
@@ -131,6 +188,14 @@ class _OfPrefix:
         found = pc.binary_slice(data, self.length, -1)
         ends = (pc.ends_with(data, b"}"), pc.starts_with(found, b"{"), pc.ends_with(found, b"}"))
         return found, np.logical_and.reduce([one.to_numpy(zero_copy_only=False) for one in ends])
+
+
+def _bare(records: Records, name: str, found: Any) -> Any:
+    """The places of records that have no schema around them, as far as their first bytes tell."""
+    data = records.data.column(name)
+    begins = pc.and_not(pc.starts_with(data, b"{"), pc.starts_with(data, WITH_SCHEMA))
+    whole = pc.is_null(records.data.column(f"{name}_prefix"))
+    return np.flatnonzero(flags(pc.and_(begins, whole)) & (found < 0))
 
 
 def _prefixes_of(values: Any, known: Prefixes) -> Iterator[Prefix]:
@@ -164,7 +229,7 @@ class OfRegistry:
     def __init__(self, avro: Avro) -> None:
         self._avro = avro
 
-    def groups(self, records: Records, name: str) -> tuple[Sequence[Group], Any]:
+    def groups(self, records: Records, name: str, fewest: int) -> Grouped:
         """The schemas of ids.
 
         Raises:
@@ -194,6 +259,7 @@ class _OfId:
     """What has one schema id."""
 
     known: Known
+    is_inferred: ClassVar[bool] = False
 
     @property
     def name(self) -> int:
@@ -213,8 +279,3 @@ class _OfId:
                 found.append(None)
                 fit[place] = False
         return found, fit
-
-
-def flags(mask: Any) -> Any:
-    """A mask as booleans of NumPy; NULL is false."""
-    return pc.fill_null(mask, False).to_numpy(zero_copy_only=False).copy()

@@ -161,6 +161,7 @@ def _types(table: Table, made: Rows, schema: pa.Schema | None) -> dict[str, pa.D
     names = dict.fromkeys(() if schema is None else schema.names)
     names |= dict.fromkeys(made.types)
     names |= dict.fromkeys(name for row in made.rows for name in row.values)
+    names |= dict.fromkeys(name for one in made.placed if one.block.is_inferred for name in one.columns)
     found: dict[str, pa.DataType] = {}
     for name in names:
         if schema is not None and name in schema.names:
@@ -168,7 +169,7 @@ def _types(table: Table, made: Rows, schema: pa.Schema | None) -> dict[str, pa.D
         elif name in _OURS:
             found[name] = _OURS[name]
         else:
-            kind = _of_schemas(made.types.get(name, ())) or _of_values(made.rows, name)
+            kind = _of_schemas(made.types.get(name, ())) or _of_values(made, name)
             if kind is not None:
                 found[name] = _storable(kind, table)
     return found | {name: kind for name, kind in _OURS.items() if name not in found}
@@ -184,10 +185,14 @@ def _of_schemas(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
     return kinds[-1] if found is None else found
 
 
-def _of_values(rows: Sequence[Row], name: str) -> pa.DataType | None:
+def _of_values(made: Rows, name: str) -> pa.DataType | None:
     """A type that holds all values; where there is none, that which holds most of them."""
     counted: Counter[pa.DataType] = Counter()
-    for row in rows:
+    for placed in made.placed:
+        column = placed.columns.get(name)
+        if column is not None and placed.block.is_inferred and column.null_count < len(column):
+            counted[column.type] += len(column) - column.null_count
+    for row in made.rows:
         kind = type_of(row.values.get(name))
         if kind is not None:
             counted[kind] += 1

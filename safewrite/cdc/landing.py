@@ -167,7 +167,8 @@ class Landing:
         blocks = snapshots.ordered_blocks(given.blocks, given.changes)
         if not given.blocks or not keys or blocks is None:
             return False
-        parts = [placed(table, block, keys) for block in blocks]
+        schema = None if share.found is None else share.found.schema
+        parts = [placed(table, block, keys, schema) for block in blocks]
         others = Given(given.changes, [rest for _, rest in parts if rest is not None]).each(self.decoder)
         if others.dead or others.ignored:
             return False

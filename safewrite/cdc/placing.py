@@ -15,11 +15,15 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.blocks import KEY, OP, POSITION, Block
 from safewrite.cdc.columns import INSTANT, Doubts, UnsuitedError, one_by_one, times
-from safewrite.cdc.events import AFTER, BEFORE
+from safewrite.cdc.debezium import AFTER, BEFORE
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
 from safewrite.cdc.values import UNITS_US, as_decimal, as_time
 
 Columns = Mapping[str, Any]
+_LONG = (
+    "|".join(rf"[0-9]{{{before}}}\.[0-9]{{{16 - before}}}" for before in range(1, 16)) + r"|[0-9]{16}[.eE]"
+)
+"""Numbers of 16 digits; those of fewer are the shortest ones of the binary numbers next to them."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Placed:
     block: Block
     columns: Columns
     types: Mapping[str, pa.DataType]
+    """Those that schemas or the configuration name."""
 
     @property
     def operations(self) -> Any:
@@ -36,11 +41,19 @@ class Placed:
         return self.block.data.column(OP)
 
 
-def placed(table: Table, block: Block, keys: Sequence[str]) -> tuple[Placed | None, Block | None]:
-    """The changes of a block that can be placed at once, and the others."""
+def placed(
+    table: Table, block: Block, keys: Sequence[str], schema: pa.Schema | None
+) -> tuple[Placed | None, Block | None]:
+    """The changes of a block that can be placed at once, and the others.
+
+    Args:
+        schema: the table's; None before it is made.
+    """
     doubts = Doubts(len(block))
     try:
         columns, types = _columns(table, block, keys, doubts)
+        if block.is_inferred:
+            _refuse_binary(columns, schema)
     except (UnsuitedError, ArithmeticError, ValueError, TypeError, pa.ArrowException):
         return None, block
     mask = doubts.mask()
@@ -59,7 +72,11 @@ def _columns(
     after = _named(table, block, AFTER, block.types, doubts)
     before = _named(table, block, BEFORE, block.types, doubts)
     told = _named(table, block, KEY, block.keys, doubts)
-    types = {name: one.type for name, one in after.items()}
+    types = (
+        _declared(table, (after, before, told))
+        if block.is_inferred
+        else {name: one.type for name, one in after.items()}
+    )
     deletes = pc.equal(block.data.column(OP), "d")
     found = dict(after)
     for name in keys:
@@ -78,6 +95,29 @@ def _columns(
     found[EPOCH] = pa.chunked_array([pa.array([table.epoch] * length, pa.int64())])
     found[SEQUENCE] = block.data.column(POSITION)
     return found, types
+
+
+def _declared(table: Table, given: Sequence[Columns]) -> Mapping[str, pa.DataType]:
+    """The types of columns that the configuration declares, of those that have a value."""
+    names = {table.name_mapping.get(name, name) for name in (*table.timestamp_fields, *table.decimal_fields)}
+    return {
+        name: one.type
+        for columns in given
+        for name, one in columns.items()
+        if name in names and one.null_count < len(one)
+    }
+
+
+def _refuse_binary(columns: Columns, schema: pa.Schema | None) -> None:
+    """Numbers that were read as binary ones are no longer what the source wrote, which a column of another type is to have.
+
+    Raises:
+        UnsuitedError: there is such a column.
+    """
+    for field in schema or ():
+        values = columns.get(field.name)
+        if values is not None and pa.types.is_float64(values.type) and field.type != values.type:
+            raise UnsuitedError(f"column {field.name!r}")
 
 
 def _key(name: str, of_row: Any, told: Columns) -> Any:
@@ -116,16 +156,19 @@ def _named(
         to = table.name_mapping.get(name, name)
         if to in found or to in {EPOCH, SEQUENCE}:
             raise UnsuitedError(f"two columns of the name {to!r}, or one that the job keeps")
-        found[to] = _read(table, name, values, doubts)
+        found[to] = _read(table, block, name, values, doubts)
     return found
 
 
-def _read(table: Table, name: str, values: Any, doubts: Doubts) -> Any:
+def _read(table: Table, block: Block, name: str, values: Any, doubts: Doubts) -> Any:
     form = table.timestamp_fields.get(name)
     if form is not None:
         return _times(values, form, doubts)
     if name in table.decimal_fields:
         digits = table.decimal_fields[name]
+        if block.is_inferred and pa.types.is_floating(values.type):
+            # A number of so many digits was another one, when it was read as a binary one.
+            doubts.where(pc.match_substring_regex(block.values(), _LONG))
         return one_by_one(values, pa.decimal128(*digits), lambda value: as_decimal(value, *digits), doubts)
     return values
 

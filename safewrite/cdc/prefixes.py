@@ -13,6 +13,8 @@ from decimal import Decimal
 from typing import Any
 
 _FIRST, _THEN = '{"schema":', ',"payload":'
+WITH_SCHEMA = _FIRST.encode()
+"""How what has its schema around it begins."""
 _KNOWN_MAX = 256
 NUMBERS_AS_WRITTEN = json.JSONDecoder(parse_float=Decimal)
 """A number with a point is kept as it is written: a decimal column has more digits than a binary number."""

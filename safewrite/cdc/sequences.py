@@ -47,20 +47,30 @@ def sequences_of(
         core, beginnings = _one_by_one(source, transaction, doubts), pa.nulls(len(offsets), pa.int8())
     else:
         core, beginnings = known(fields(source), fields(transaction), doubts)
-    last = _padded(offsets, OFFSET_WIDTH)
-    return Sequences(pc.binary_join_element_wise(core, last, "-"), beginnings)
+    return Sequences(with_offsets(core, offsets), beginnings)
+
+
+def with_offsets(core: pa.Array, offsets: pa.Array) -> pa.Array:
+    """Positions with Kafka's offsets behind them."""
+    return pc.binary_join_element_wise(core, _padded(offsets, OFFSET_WIDTH), "-")
 
 
 def fields(struct: Any) -> dict[str, pa.Array]:
-    """The fields of a struct; NULL where there is none."""
-    if struct is None:
+    """The fields of a struct; NULL where there is none.
+
+    Raises:
+        UnsuitedError: it is none.
+    """
+    if struct is None or struct.null_count == len(struct):
         return {}
+    if not pa.types.is_struct(struct.type):
+        raise UnsuitedError("no struct")
     return dict(zip((one.name for one in struct.type), struct.flatten(), strict=True))
 
 
 def text_of(found: Fields, name: str, length: int) -> pa.Array:
     """A field of texts; NULL everywhere if there is none."""
-    if name not in found:
+    if name not in found or found[name].null_count == length:
         return pa.nulls(length, pa.string())
     if found[name].type != pa.string():
         raise UnsuitedError(f"{name} is no text")
@@ -69,7 +79,7 @@ def text_of(found: Fields, name: str, length: int) -> pa.Array:
 
 def number_of(found: Fields, name: str, length: int) -> pa.Array:
     """A field of whole numbers; NULL everywhere if there is none."""
-    if name not in found:
+    if name not in found or found[name].null_count == length:
         return pa.nulls(length, pa.int64())
     if found[name].type != pa.int64():
         raise UnsuitedError(f"{name} is no whole number")

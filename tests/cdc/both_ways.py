@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +37,17 @@ class Outcome:
         dead = [(offset, reason.split(": ")[0]) for offset, reason in sorted(self.dead.items())]
         types = self.types if self.rows else None
         return tuple(
-            map(str, (sorted(self.rows.items()), dead, self.ignored, types, self.moves, self.followed))
+            map(
+                str,
+                (
+                    sorted(self.rows.items()),
+                    dead,
+                    self.ignored,
+                    types,
+                    sorted(self.moves.items()),
+                    self.followed,
+                ),
+            )
         )
 
 
@@ -67,7 +78,7 @@ def outcomes(
             share = Share(
                 config,
                 Line("job", 0, name),
-                None,
+                None if schema is None else SimpleNamespace(schema=schema),  # type: ignore[arg-type]
                 given=given,
                 ranges=batch.ranges,
                 positions=positions or {},

@@ -1,0 +1,283 @@
+"""Records in JSON that come without a schema, read by columns, say what they say when they are read one by one.
+
+Types are those of the values then, and whatever does not fit what was inferred from samples is read one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from safewrite.cdc.change import Record
+from safewrite.cdc.decoding import Decoder
+from safewrite.cdc.records import Records
+from tests.cdc import test_blocks
+from tests.cdc.both_ways import Outcome, outcomes
+from tests.cdc.events import dms, event, postgres, record
+
+Row = dict[str, Any]
+Make = Callable[..., Record]
+"""A record of an operation, a row, and its offset."""
+
+
+def debezium(op: str, row: Any, at: int, before: Any = None, key: Any = ..., **more: Any) -> Record:
+    """An event of the table ``a``; its position is that of its offset."""
+    source = {**postgres(1000 + at, "a"), **more.pop("source", {})}
+    given_key = {"id": (row or before or {}).get("id")} if key is ... else key
+    content = event({"load": "r", "insert": "c"}.get(op, op[0]), None if op == "delete" else row, before, source=source)
+    if op == "delete":
+        content["before"] = row
+    return record(content | more.pop("event", {}), given_key, offset=at, **more)
+
+
+def of_dms(op: str, row: Any, at: int, before: Any = None, **more: Any) -> Record:
+    position = f"00000000/{1000 + at:08X}.1.x"
+    metadata = {"table-name": "a", **more.pop("metadata", {})}
+    return record(dms(op, row, before, position=position, **metadata), b"public.a.1", offset=at, **more)
+
+
+MAKERS = {"debezium": debezium, "dms": of_dms}
+
+
+@pytest.fixture(params=MAKERS)
+def make(request: pytest.FixtureRequest) -> Make:
+    return MAKERS[request.param]
+
+
+def equal(records: Sequence[Record], **more: Any) -> Outcome:
+    """What both ways say, once they say the same."""
+    is_of_dms = any(b'"metadata"' in (one.value or b"") for one in records)
+    form = "dms-json" if is_of_dms else "debezium-json"
+    by_columns, each = outcomes(records, decoder=partial(Decoder, form), **{"primary_key": ["id"], **more})
+    assert by_columns.told() == each.told()
+    return by_columns
+
+
+def inserts(make: Make, values: Sequence[Any], first: int = 0) -> list[Record]:
+    """One insert for each value of a column ``v``; values of text are JSON as they are."""
+    found = []
+    for at, value in enumerate(values, first):
+        made = make("insert", {"id": at, "v": "<v>"}, at)
+        text = value if isinstance(value, str) else json.dumps(value)
+        found.append(replace(made, value=(made.value or b"").replace(b'"<v>"', text.encode())))
+    return found
+
+
+KINDS: dict[str, list[str]] = {
+    "whole numbers": ["0", "-1", "9223372036854775807", "-9223372036854775808", "null"],
+    "numbers": ["0.1", "-0.0", "5e-324", "3", "0", "12.50", "1234567.125", "1e3", "9007199254740991", "null"],
+    "texts": ['"x"', '""', '"Zoë"', '"a\\u0000b"', '"2020-01-01"', '"1.5"', "null"],
+    "booleans": ["true", "false", "null"],
+    "nulls": ["null", "null"],
+}  # fmt: skip
+STRANGE = [
+    "9223372036854775808", "9007199254740993", "1e400", "1e308", "9007199254740992", "-0", "0.123456789012345678", "123456789012345678.5", "100000000000000000000.0", "0.10000000000000000000",
+    "123456789012345678e2", "NaN", "Infinity", "1.5", "5", '"text"', '"\\ud800"', '"__debezium_unavailable_value"', "true", "[1]", "[]", "{}", '{"a":1}', '{"a":{"b":[{}]}}', "null",
+]  # fmt: skip
+TABLES = [
+    None, *(pa.schema({"id": pa.int64(), "v": kind, "w": pa.int64()}) for kind in (pa.int64(), pa.int32(), pa.float64(), pa.float32(), pa.string(), pa.bool_(), pa.decimal128(20, 2)))
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_get_their_types_alike(kind: str, make: Make) -> None:
+    plain = KINDS[kind]
+    found = equal(inserts(make, plain * 2))
+    assert found.by_columns == 2 * len(plain), "plain values are read by columns"
+    for schema in TABLES:
+        equal(inserts(make, plain), schema=schema)
+        equal(inserts(make, [*plain, *STRANGE]), schema=schema)
+    for value in STRANGE:
+        equal(inserts(make, [value]))
+        equal(inserts(make, [*plain * 9, value]))
+        equal(inserts(make, [value, *plain * 9]))
+
+
+def test_a_number_that_a_binary_one_does_not_keep_is_refused_though_those_beside_it_are_kept(
+    make: Make,
+) -> None:
+    numbers = ["0.5"] * 100
+    numbers[50], numbers[70] = "0.12345678901234567890", "9007199254740993"
+    found = equal(inserts(make, numbers))
+    assert sorted(found.dead) == [50, 70]
+    assert found.by_columns == 98
+
+
+def test_whole_numbers_that_are_written_with_a_point_are_none_for_a_column_of_whole_numbers(
+    make: Make,
+) -> None:
+    """A binary number does not say how it was written, so such a table's numbers are read one by one."""
+    schema = pa.schema({"id": pa.int64(), "v": pa.int64()})
+    found = equal(inserts(make, ["5", "5.0", "7"]), schema=schema)
+    assert sorted(found.dead) == [1]
+    assert found.rows[0][0]["v"] == 5
+
+
+@pytest.mark.parametrize(
+    "value", ["0.12345678901234567", "9.5000000000000001", "12.50", "0.005", "1e-3", "7"]
+)
+def test_decimals_are_those_that_were_written(value: str, make: Make) -> None:
+    for digits in ([38, 17], [20, 3], [10, 2]):
+        found = equal(inserts(make, ["0.25", value, "1.5"]), decimal_fields={"v": digits})
+        if 1 in found.rows:
+            assert found.rows[1][0]["v"] == Decimal(value)
+
+
+def test_a_column_that_is_always_null_gets_no_type_and_one_that_comes_later_gets_one(make: Make) -> None:
+    found = equal([make("insert", {"id": at, "v": None}, at) for at in range(3)])
+    assert "v" not in found.types
+    rows: list[Row] = [{"id": at} for at in range(100)]
+    rows[61] = {"id": 61, "late": 1.5}
+    rows[62] = {"id": 62, "later": "x", "late": None}
+    found = equal([make("insert", row, at) for at, row in enumerate(rows)])
+    assert (found.types["late"], found.types["later"]) == (pa.float64(), pa.string())
+    assert found.by_columns >= 90
+
+
+def test_fields_that_are_left_out_are_null(make: Make) -> None:
+    rows: list[Row] = [{"id": 1, "a": 1, "b": "x"}, {"b": "y", "id": 2}, {"id": 3}, {"id": 4, "a": None}, {}]
+    found = equal([make("insert", row, at) for at, row in enumerate(rows)])
+    assert found.rows[2][0]["a"] is None
+    assert sorted(found.dead) == [4]
+
+
+def test_one_strange_record_among_many_does_not_slow_the_others(make: Make) -> None:
+    values: list[Any] = ['"text"'] * 3000
+    values[0], values[1234], values[2999] = "[[1]]", "5", '{"a":1}'
+    found = equal(inserts(make, values))
+    assert sorted(found.dead) == [1234]
+    assert found.by_columns > 2700
+
+
+def test_a_column_that_gets_another_type_is_followed(make: Make) -> None:
+    decoder = Decoder("dms-json" if make is of_dms else "debezium-json")
+    read = []
+    for start, value in ((0, "1"), (100, '"x"'), (200, '"y"'), (300, '"z"')):
+        found = decoder.decode(Records.of(inserts(make, [value] * 100, start)))
+        read.append(sum(len(block) for block in found.blocks))
+    assert (read[0], read[3]) == (100, 100)
+
+
+def test_tables_of_one_topic_have_each_their_columns(make: Make) -> None:
+    more = {"a": {"x": 1}, "b": {"x": "text"}, "c": {"y": [1]}}
+    records = []
+    for at in range(300):
+        name = "abc"[at % 3]
+        source: Any = {"source": {"table": name}} if make is debezium else {"metadata": {"table-name": name}}
+        records.append(make("insert", {"id": at, "own_" + name: 1, **more[name]}, at, **source))
+    found = equal(records)
+    assert found.by_columns >= 98
+    assert sorted(found.types) == ["_cdc_epoch", "_cdc_lacks", "_cdc_op", "_cdc_sequence", "id", "own_a", "x"]
+    assert "no table of the configuration takes rows" in found.dead[1]
+
+
+def test_changes_of_rows_are_read_alike(make: Make) -> None:
+    row = {"id": 1, "v": "x"}
+    records = [
+        make("insert", row, 0), make("update", row, 1), make("update", row, 2, row), make("update", row, 3, {"id": 2}), make("update", row, 4, {"id": None, "v": "y"}), make("update", row, 5, {}),
+        make("delete", row, 6), make("delete", {"id": 1}, 7), make("delete", {"v": "x"}, 8), make("delete", {}, 9), make("load", row, 10), make("load", row, 11, {"id": 3}),
+        make("insert", None, 12), make("delete", None, 13), make("update", row, 14, {"v": None}), make("delete", row, 15, {"id": 5}), make("delete", row, 16, {}),
+    ]  # fmt: skip
+    for one in records:
+        equal([one])
+        equal([one], primary_key=["id", "v"])
+    found = equal(records)
+    assert len(found.rows[3]) == 2, "the row is taken from its old key"
+    equal(records, primary_key=["id", "v"])
+    equal(records, sequence="precombine", precombine_key=["v"])
+    equal([*records, *(replace(one, offset=one.offset + 100, partition=1) for one in records)])
+
+
+@pytest.mark.parametrize("table", [
+    {"name_mapping": {"v": "w"}}, {"name_mapping": {"v": "id"}}, {"leave_out": ["v"]}, {"timestamp_fields": {"v": "epoch_ms"}}, {"timestamp_fields": {"v": "iso8601"}}, {"decimal_fields": {"v": [6, 2]}},
+    {"sequence": "precombine", "precombine_key": ["v"]}, {"epoch": 3}, {"primary_key": ["v"]}, {"format": "iceberg"},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("values", [
+    ["0", "1714000000000", "-1", "null"], ['"2024-01-01T00:00:00Z"', '"1.25"', '"17"', '""', "null"], ["1.5", "10.0", "12.345", "null"], ["null", "null"],
+], ids=["numbers", "texts", "binary numbers", "nulls"])  # fmt: skip
+def test_tables_take_them_alike(table: Row, values: list[str], make: Make) -> None:
+    records = inserts(make, values)
+    records += [replace(one, offset=one.offset + 100) for one in inserts(make, values[::-1])]
+    equal(records, **table)
+    equal(records, schema=pa.schema({"id": pa.int64(), "v": pa.string(), "w": pa.int64()}), **table)
+
+
+def test_bytes_that_are_no_records_are_dead_letters_alike(make: Make) -> None:
+    good = make("insert", {"id": 1, "v": "x"}, 0)
+    value = good.value or b""
+    pretty = json.dumps(json.loads(value), indent=4).encode()
+    strange = [
+        b"", b"{", b"null", b"[]", b"{}", b"{}{}", b"5", value + value, value + b" ", b" " + value, value[:-1], value + b"}", pretty, pretty.replace(b"\n", b"\r\n\t"), value.replace(b'"x"', b'"\xff"'),
+        value.replace(b'"x"', b'"a\nb"'), value.replace(b'"v":"x"', b'"v":"x","v":"y"'), value.replace(b'"v":"x"', b'"v":"x","w":1'), value.replace(b'"v":"x"', b'"w":' + b"[" * 200_000 + b"]" * 200_000),
+        value.replace(b'"v":"x"', b'"w":' + b'{"a":' * 3000 + b"1" + b"}" * 3000), b"\xef\xbb\xbf" + value, value.decode().encode("utf-16"), b'{"schema":null,"payload":' + value + b"}", b'{"payload":' + value + b',"schema":null}',
+        b'{"schema":{},"payload":' + value + b"}", b'{"schema":5,"payload":' + value + b"}", value.replace(b'"a"', b'""'), value.replace(b'"a"', b"null"), value.replace(b'"a"', b"5"), value.replace(b'"public"', b"null"),
+        value.replace(b'"record-type":"data"', b'"record-type":"control"'), value.replace(b'"insert"', b'"create-table"'), value.replace(b'"insert"', b'"truncate-table"'), value.replace(b'"op":"c"', b'"op":"t"'), value.replace(b'"op":"c"', b'"op":"m"'),
+        value.replace(b'"lsn":1000', b'"lsn":null'), value.replace(b'"lsn":1000', b'"lsn":1.0'), value.replace(b'"stream-position"', b'"position"'), value.replace(b'"00000000/000003E8.1.x"', b'""'), value.replace(b'"00000000/000003E8.1.x"', b"5"),
+        value.replace(b'"transaction-record-id":1', b'"transaction-record-id":"7"'), value.replace(b'"transaction-record-id":1', b'"transaction-record-id":-1'), value.replace(b"2024-07-29T00:58:17.974340Z", b"yesterday"), value.replace(b"1714000000000", b"true"),
+    ]  # fmt: skip
+    for one in strange:
+        equal([replace(good, value=one)])
+        equal([good, replace(good, offset=1, value=one)])
+        equal([replace(good, offset=at, value=one) for at in range(3)])
+    records = [replace(good, offset=at, value=one) for at, one in enumerate(strange)]
+    found = equal([*records, *inserts(make, ['"y"'] * 200, len(strange))])
+    assert found.by_columns >= 150
+
+
+def test_pretty_records_are_read_by_columns(make: Make) -> None:
+    """As AWS DMS writes them, if it is not told to write ``json-unformatted``."""
+    records = [
+        replace(one, value=json.dumps(json.loads(one.value or b""), indent="\t").encode())
+        for one in inserts(make, ['"x"', '"y"'])
+    ]
+    assert equal(records).by_columns == 2
+
+
+def test_keys_that_have_other_fields_are_read_one_by_one() -> None:
+    row = {"id": 1, "code": "x"}
+    keys: list[Any] = [{"id": 1}, {"code": "x"}, {"id": 1, "code": "x"}, {"id": None}, {}, 5, "x", None, {"id": {"a": 1}}, {"id": [1]}, {"schema": 1, "payload": 2}, {"schema": {}, "payload": {"id": 1}}, {"__dbz__physicalTableIdentifier": "x", "id": 1}]  # fmt: skip
+    for one in keys:
+        equal([debezium("insert", row, at, key=one) for at in range(3)], primary_key=None)
+        for other in keys:
+            made = [debezium("insert", row, 0, key=one), debezium("insert", row, 1, key=other)]
+            equal(made, primary_key=None)
+            equal(made)
+
+
+def test_records_with_their_schema_and_without_are_of_one_batch() -> None:
+    text = [test_blocks.ID, {"type": "string", "field": "v"}]
+    records = []
+    for at in range(200):
+        with_schema = test_blocks.row("c", {"id": at, "v": "x"}, text, at)
+        records.append(with_schema if at % 2 else debezium("insert", {"id": at, "v": "x"}, at))
+    found = equal(records)
+    assert found.by_columns == 200
+    numbers = [debezium("insert", {"id": at, "v": 1}, at) for at in range(200, 300)]
+    assert len(equal([*records, *numbers]).dead) == 100, "the schema says that it is a text"
+
+
+_VALUES = st.sampled_from([None, 0, 1, -5, 2**53 + 1, 0.5, 1.0, "x", "", True, [1], {"a": 1}])
+_ROWS = st.dictionaries(st.sampled_from(["id", "v", "w"]), _VALUES, max_size=3)
+_SOUND = st.fixed_dictionaries({"id": st.integers(0, 3), "v": st.sampled_from([None, 1, 2, 0.5])})
+_ANY = st.tuples(st.sampled_from(["load", "insert", "update", "delete"]), _SOUND | _SOUND | _ROWS, st.none() | _SOUND | _ROWS)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(
+    st.lists(_ANY, max_size=12),
+    st.sampled_from([{}, {"sequence": "precombine", "precombine_key": ["v"]}, {"decimal_fields": {"v": [9, 1]}}]),
+    st.sampled_from(TABLES),
+    st.sampled_from(sorted(MAKERS)),
+)  # fmt: skip
+def test_any_records_are_read_alike(records: list[Any], table: Row, schema: Any, maker: str) -> None:
+    made = [MAKERS[maker](op, row, at, before) for at, (op, row, before) in enumerate(records)]
+    equal(made, schema=schema, **table)
