@@ -109,15 +109,17 @@ def _declared(table: Table, given: Sequence[Columns]) -> Mapping[str, pa.DataTyp
 
 
 def _refuse_binary(columns: Columns, schema: pa.Schema | None) -> None:
-    """Numbers that were read as binary ones are no longer what the source wrote, which a column of another type is to have.
+    """Numbers that were read as binary ones do not tell how the source wrote them.
 
     Raises:
-        UnsuitedError: there is such a column.
+        UnsuitedError: there are some for a column of another type, or whole ones for a new column, whose type they decide.
     """
-    for field in schema or ():
-        values = columns.get(field.name)
-        if values is not None and pa.types.is_float64(values.type) and field.type != values.type:
-            raise UnsuitedError(f"column {field.name!r}")
+    known = {} if schema is None else {field.name: field.type for field in schema}
+    for name, values in columns.items():
+        if not pa.types.is_floating(values.type) or known.get(name) == values.type:
+            continue
+        if name in known or pc.all(pc.equal(values, pc.floor(values))).as_py():
+            raise UnsuitedError(f"column {name!r}")
 
 
 def _key(name: str, of_row: Any, told: Columns) -> Any:

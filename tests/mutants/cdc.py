@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.mutants.killers import Mutant, alone
 
-BLOCKS, AVRO = alone("cdc/test_blocks.py"), alone("cdc/test_blocks_avro.py")
+BLOCKS, AVRO, BARE = (alone(f"cdc/test_blocks{form}.py") for form in ("", "_avro", "_bare"))
 READ, COLUMNS, PLACING, FORMS = "cdc/blocks.py", "cdc/columns.py", "cdc/placing.py", "cdc/forms.py"
+INFERENCE, INFERRED = "cdc/inference.py", "test_values_get_their_types_alike"
 KEYS = "test_keys_deletes_and_tombstones_are_read_alike"
 VALUES = "test_values_are_read_alike"
 STRANGE = "test_one_strange_record_among_many_does_not_slow_the_others"
@@ -82,7 +83,7 @@ CDC_MUTANTS = (
         "cdc-utf-8",
         "the check of texts",
         FORMS,
-        (("        table.validate(full=True)  # texts are UTF-8\n", ""),),
+        (("    table.validate(full=True)  # texts are UTF-8\n", ""),),
         BLOCKS,
         BYTES,
     ),
@@ -130,5 +131,90 @@ CDC_MUTANTS = (
         (("known = pa.array([placeholder.raw] if", "known = pa.array([b'x'] if"),),
         AVRO,
         VALUES,
+    ),
+    Mutant(
+        "cdc-inferred-digits",
+        "the doubt of numbers that have more digits than a binary one",
+        INFERENCE,
+        (("            fit &= ~flags(pc.match_substring_regex(data, _LONG))\n", "            pass\n"),),
+        BARE,
+        INFERRED,
+    ),
+    Mutant(
+        "cdc-inferred-whole",
+        "the doubt of whole numbers that are no binary ones",
+        READ,
+        (("            doubts.where(pc.greater_equal(pc.abs(column), _EXACT))\n", "            pass\n"),),
+        BARE,
+        INFERRED,
+    ),
+    Mutant(
+        "cdc-inferred-point",
+        "the refusal of binary numbers for columns of another type",
+        PLACING,
+        (("            _refuse_binary(columns, schema)\n", "            pass\n"),),
+        BARE,
+        "test_whole_numbers_that_are_written_with_a_point_are_none_for_a_column_of_whole_numbers",
+    ),
+    Mutant(
+        "cdc-inferred-decimal",
+        "the doubt of decimals that were read as binary numbers",
+        PLACING,
+        (
+            (
+                "            doubts.where(pc.match_substring_regex(block.values(), _LONG))\n",
+                "            pass\n",
+            ),
+        ),
+        BARE,
+        "test_decimals_are_those_that_were_written",
+    ),
+    Mutant(
+        "cdc-inferred-key",
+        "the doubt of keys that lack a field",
+        READ,
+        (("        doubts.where(pc.is_null(column))\n", "        pass\n"),),
+        BARE,
+        "test_a_key_that_lacks_a_field_is_read_by_itself",
+    ),
+    Mutant(
+        "cdc-inferred-wrapped",
+        "the look for a schema around what seems to have none",
+        INFERENCE,
+        (("or set(found) >= _WRAPPED:", "or False:"),),
+        BARE,
+        "test_keys_that_have_other_fields_are_read_one_by_one",
+    ),
+    Mutant(
+        "cdc-inferred-apart",
+        "the line between blocks whose types a schema names and others",
+        READ,
+        (("block.keys, block.is_inferred)", "block.keys)"),),
+        BARE,
+        "test_records_with_their_schema_and_without_are_of_one_batch",
+    ),
+    Mutant(
+        "cdc-inferred-null",
+        "that a column which is always NULL has no type",
+        PLACING,
+        (("        if block.is_inferred\n        else", "        if False\n        else"),),
+        BARE,
+        "test_a_column_that_is_always_null_gets_no_type_and_one_that_comes_later_gets_one",
+    ),
+    Mutant(
+        "cdc-dms-image",
+        "the second reading of deletes that have a before-image",
+        "cdc/dms_events.py",
+        (("        doubts.where(pc.and_(deletes, has_image))\n", ""),),
+        BARE,
+        "test_changes_of_rows_are_read_alike",
+    ),
+    Mutant(
+        "cdc-dms-load",
+        "the position of rows of a full load, which is below all others",
+        "cdc/dms_events.py",
+        (("(LOWEST, None) if is_load", '("1", None) if is_load'),),
+        BARE,
+        "test_changes_of_rows_are_read_alike",
     ),
 )

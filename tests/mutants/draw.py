@@ -98,11 +98,16 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
         for name in ("sequence", "beginnings", "debezium", "dms", "avro", "logical", "values")
     ),
     *(
-        (f"cdc/{name}.py", (quick("cdc/test_blocks.py", "cdc/test_blocks_avro.py"), *EVENTS))
+        (
+            f"cdc/{name}.py",
+            (quick("cdc/test_blocks.py", "cdc/test_blocks_avro.py", "cdc/test_blocks_bare.py"), *EVENTS),
+        )
         for name in (
             "blocks",
             "columns",
             "forms",
+            "inference",
+            "dms_events",
             "events",
             "sequences",
             "placing",
