@@ -1,4 +1,6 @@
-"""Makes events of rows as Debezium's connector for PostgreSQL writes them, in JSON with schemas and without, or in Avro."""
+"""Makes events of rows as Debezium's connector for PostgreSQL writes them, in JSON with schemas and without or in Avro, and as
+AWS DMS does.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +64,17 @@ def _bare(payload: Payload) -> bytes:
 def in_bare_json(_: str, key: Payload, value: Payload) -> tuple[bytes, bytes]:
     """Without schemas: ``schemas.enable=false`` of Connect's converter."""
     return _bare(key), _bare(value)
+
+
+def in_dms(table: str, key: Payload, value: Payload) -> tuple[bytes, bytes]:
+    """The same row as AWS DMS tells it, with ``IncludeTransactionDetails``; updates have no before-image."""
+    at, time = value["source"]["lsn"], "2026-01-01T00:00:00.000000Z"
+    metadata = {
+        "timestamp": time, "record-type": "data", "operation": {"c": "insert", "u": "update"}[value["op"]], "partition-key-type": "primary-key",
+        "schema-name": "public", "table-name": table, "transaction-id": at % 65_536, "transaction-record-id": at,
+        "stream-position": f"{at >> 32:08X}/{at & 0xFFFFFFFF:08X}.1.x", "commit-timestamp": time,
+    }  # fmt: skip
+    return f"public.{table}.{key['id']}".encode(), _bare({"data": value["after"], "metadata": metadata})
 
 
 _COLUMNS = {"int64": "long", "int32": "int", "string": "string", "double": "double"}

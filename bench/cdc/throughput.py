@@ -22,7 +22,7 @@ from typing import Any
 from pyiceberg.catalog import load_catalog
 from rich.table import Table
 
-from bench.cdc.events import AVRO, Events, in_avro, in_bare_json
+from bench.cdc.events import AVRO, Events, in_avro, in_bare_json, in_dms
 from bench.screen import screen
 from safewrite.cdc.batch import Batch
 from safewrite.cdc.config import load
@@ -43,7 +43,10 @@ def landing(folder: Path, tables: int = 1, form: str = "delta", **more: Any) -> 
         "envelope": "debezium-json",
         "checkpoint": "none",
         "job_tables": {"format": form},
-        "tables": [{"database": "db", "table": f"t{number}", "format": form} for number in range(tables)],
+        "tables": [
+            {"database": "db", "table": f"t{number}", "format": form, "primary_key": ["id"]}
+            for number in range(tables)
+        ],
         **({"warehouse": str(folder)} if form == "delta" else {"catalog": catalog}),
         **more,
     }
@@ -68,6 +71,8 @@ def append_only(rows: int, size: int, form: str = "json") -> float:
             events = Events(coded=in_avro)
         elif form == "bare-json":
             events = Events(coded=in_bare_json)
+        elif form == "dms":
+            job.decoder, events = Decoder("dms-json"), Events(coded=in_dms)
         job.land(events.batch(0, range(10), lambda _: "c"))
         batches = [
             events.batch(1 + place, range(10 + start, 10 + start + size), lambda _: "c")
@@ -228,7 +233,7 @@ def main() -> None:
     grid = Table("what", "figure", "unit")
     if not given.only_batches:
         grid.add_row("append-only", f"{append_only(given.rows, given.size):,.0f}", "rows/s of CPU")
-        for form, what in (("bare-json", "JSON without schemas"), ("avro", "Avro")):
+        for form, what in (("bare-json", "JSON without schemas"), ("avro", "Avro"), ("dms", "AWS DMS")):
             rate = append_only(given.rows, given.size, form)
             grid.add_row(f"append-only, {what}", f"{rate:,.0f}", "rows/s of CPU")
         grid.add_row("half updates", f"{half_updates(given.rows, given.size):,.0f}", "rows/s of CPU")

@@ -22,7 +22,7 @@ from safewrite.cdc.prefixes import NUMBERS_AS_WRITTEN
 from safewrite.cdc.records import Records
 
 Kinds = dict[str, Any]
-"""The kinds of a struct's fields: the name of one of Connect's types, ``NULL``, or the kinds of a struct."""
+"""The kinds of a struct's fields: the name of one of Connect's types, ``NULL``, that of a list, or the kinds of a struct."""
 NULL = "null"
 _BY_TYPE: Mapping[type, str] = {
     bool: "boolean",
@@ -46,14 +46,33 @@ _WRAPPED = frozenset({"schema", "payload"})
 
 
 # --- kinds ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class List:
+    """The kind of a list, whose items are plain."""
+
+    items: str
+
+
+_BINARIES = List("double")
+
+
 def kinds_of(value: Any, depth: int = _DEPTH) -> Any:
     """The kind of a value of JSON.
 
     Raises:
-        UnsuitedError: it is a list, nested too deeply, or a number that JSON has not.
+        UnsuitedError: it is nested too deeply, or a number that JSON has not.
     """
     if isinstance(value, dict) and depth >= 0:
         return {name: kinds_of(one, depth - 1) for name, one in value.items()}
+    if isinstance(value, list):
+        items = NULL
+        for one in value:
+            items = merged(items, _plain(one))
+        return List(items)
+    return _plain(value)
+
+
+def _plain(value: Any) -> str:
     kind = _BY_TYPE.get(type(value))
     if kind is None:
         raise UnsuitedError(f"a value of {type(value).__name__}")
@@ -70,6 +89,8 @@ def merged(left: Any, right: Any) -> Any:
         return left
     if left == NULL:
         return right
+    if isinstance(left, List) and isinstance(right, List):
+        return List(merged(left.items, right.items))
     if isinstance(left, dict) and isinstance(right, dict):
         return left | {name: merged(left.get(name, NULL), kind) for name, kind in right.items()}
     numbers, widest = _NUMBERS
@@ -80,6 +101,8 @@ def merged(left: Any, right: Any) -> Any:
 
 def schema_of(kind: Any) -> dict[str, Any]:
     """Connect's schema of a kind.  Where all samples were NULL it is a text, which holds NULL as well."""
+    if isinstance(kind, List):
+        return {"type": "array", "items": schema_of(kind.items)}
     if isinstance(kind, dict) and kind:
         return {"type": "struct", "fields": [{**schema_of(one), "field": name} for name, one in kind.items()]}
     return {"type": "string" if kind in ({}, NULL) else kind}
@@ -99,8 +122,8 @@ def _rows(kinds: Kinds, names: Iterable[str]) -> Kinds:
     rows: Any = NULL
     for name in names:
         rows = merged(rows, kinds.get(name, NULL))
-    if not isinstance(rows, dict) or any(isinstance(one, dict) for one in rows.values()):
-        raise UnsuitedError("no rows, or nested ones")
+    if not isinstance(rows, dict) or any(isinstance(one, dict) or one == _BINARIES for one in rows.values()):
+        raise UnsuitedError("no rows, or values in them that are written in more than one way")
     return rows
 
 
@@ -120,7 +143,7 @@ def of_key(kinds: Kinds) -> Kinds:
     Raises:
         UnsuitedError: one of its columns is always NULL, or nested.
     """
-    if not kinds or any(isinstance(one, dict) or one == NULL for one in kinds.values()):
+    if not kinds or any(isinstance(one, dict | List) or one == NULL for one in kinds.values()):
         raise UnsuitedError("no key")
     return kinds
 
@@ -205,14 +228,10 @@ class Inference:
 
     def _made(self, table: Hashable, samples: Sequence[bytes]) -> Inferred | None:
         """The schema of samples; None if most of them have no common one."""
-        kinds, strange = self._met.pop(table, None), 0
-        for value in self._samples(samples):
-            try:
-                kinds = self._with(kinds, value)
-            except (UnsuitedError, RecursionError):
-                strange += 1
-        if kinds is None or 2 * strange > len(samples) or _count(kinds) > _FIELDS_MAX:
-            return None  # all is forgotten: a source's column may have got another type
+        known, values = self._met.pop(table, None), list(self._samples(samples))
+        kinds = self._common(known, values) or self._common(None, values[::-1])
+        if kinds is None or _count(kinds) > _FIELDS_MAX:
+            return None
         if len(self._met) >= _NAMES_MAX:
             self._met.clear()
         self._met[table] = kinds
@@ -222,6 +241,16 @@ class Inference:
             return None
         text = json.dumps(schema)
         return Inferred(text, schema, '"double"' in text)
+
+    def _common(self, kinds: Kinds | None, values: Sequence[Any]) -> Kinds | None:
+        """What these kinds are with those of values; None if most values do not fit, as where a column got another type."""
+        strange = 0
+        for value in values:
+            try:
+                kinds = self._with(kinds, value)
+            except (UnsuitedError, RecursionError):
+                strange += 1
+        return None if 2 * strange > len(values) else kinds
 
     def _samples(self, data: Iterable[bytes]) -> Iterable[Any]:
         for one in data:

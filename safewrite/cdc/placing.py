@@ -17,7 +17,7 @@ from safewrite.cdc.blocks import KEY, OP, POSITION, Block
 from safewrite.cdc.columns import INSTANT, Doubts, UnsuitedError, one_by_one, times
 from safewrite.cdc.debezium import AFTER, BEFORE
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
-from safewrite.cdc.values import UNITS_US, as_decimal, as_time
+from safewrite.cdc.values import UNITS_US, as_decimal, as_time, json_of
 
 Columns = Mapping[str, Any]
 _LONG = (
@@ -52,18 +52,20 @@ def placed(
     doubts = Doubts(len(block))
     try:
         columns, types = _columns(table, block, keys, doubts)
-        if block.is_inferred:
-            _refuse_binary(columns, schema)
     except (UnsuitedError, ArithmeticError, ValueError, TypeError, pa.ArrowException):
         return None, block
     mask = doubts.mask()
-    if not mask.any():
-        return Placed(block, columns, types), None
-    sure = block.where(~mask)
-    if not len(sure):
+    sure, others = block, None
+    if mask.any():
+        sure, others, kept = block.where(~mask), block.where(mask), pa.array(~mask)
+        columns = {name: one.filter(kept) for name, one in columns.items()}
+    if not len(sure) or (block.is_inferred and _asks_how_values_were_written(columns, schema)):
         return None, block
-    kept = pa.array(~mask)
-    return Placed(sure, {name: one.filter(kept) for name, one in columns.items()}, types), block.where(mask)
+    if block.is_inferred:
+        columns = {
+            name: _texts(one) if pa.types.is_nested(one.type) else one for name, one in columns.items()
+        }
+    return Placed(sure, columns, types), others
 
 
 def _columns(
@@ -108,18 +110,19 @@ def _declared(table: Table, given: Sequence[Columns]) -> Mapping[str, pa.DataTyp
     }
 
 
-def _refuse_binary(columns: Columns, schema: pa.Schema | None) -> None:
-    """Numbers that were read as binary ones do not tell how the source wrote them.
+def _asks_how_values_were_written(columns: Columns, schema: pa.Schema | None) -> bool:
+    """Whether numbers that were read as binary ones are for a column of another type, or decide a new one's and are whole.
 
-    Raises:
-        UnsuitedError: there are some for a column of another type, or whole ones for a new column, whose type they decide.
+    And whether lists, which become texts, are for a column that takes lists.
     """
     known = {} if schema is None else {field.name: field.type for field in schema}
-    for name, values in columns.items():
-        if not pa.types.is_floating(values.type) or known.get(name) == values.type:
-            continue
-        if name in known or pc.all(pc.equal(values, pc.floor(values))).as_py():
-            raise UnsuitedError(f"column {name!r}")
+    if any(name in known and pa.types.is_nested(known[name]) for name in columns):
+        return True
+    return any(
+        name in known or pc.all(pc.equal(values, pc.floor(values))).as_py()
+        for name, values in columns.items()
+        if pa.types.is_floating(values.type) and known.get(name) != values.type
+    )
 
 
 def _key(name: str, of_row: Any, told: Columns) -> Any:
@@ -173,6 +176,13 @@ def _read(table: Table, block: Block, name: str, values: Any, doubts: Doubts) ->
             doubts.where(pc.match_substring_regex(block.values(), _LONG))
         return one_by_one(values, pa.decimal128(*digits), lambda value: as_decimal(value, *digits), doubts)
     return values
+
+
+def _texts(lists: Any) -> Any:
+    """Lists as texts of JSON."""
+    return pa.chunked_array(
+        [pa.array([None if one is None else json_of(one) for one in lists.to_pylist()], pa.string())]
+    )
 
 
 def _times(values: Any, form: str, doubts: Doubts) -> Any:

@@ -197,12 +197,17 @@ def _whole(value: Any) -> int:
 
 def _text(value: Any) -> str:
     if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_number)
+        return json_of(value)
     if isinstance(value, time):
         return value.isoformat()
     if not isinstance(value, str):
         raise _refused(value, "text")
     return value
+
+
+def json_of(value: Any) -> str:
+    """A list or a struct as a text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_number)
 
 
 def _exact(value: Any) -> Any:

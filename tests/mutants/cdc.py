@@ -141,6 +141,14 @@ CDC_MUTANTS = (
         INFERRED,
     ),
     Mutant(
+        "cdc-inferred-lists",
+        "the refusal of lists of numbers that may be written in more than one way",
+        INFERENCE,
+        ((" or one == _BINARIES for one", " for one"),),
+        BARE,
+        INFERRED,
+    ),
+    Mutant(
         "cdc-inferred-whole",
         "the doubt of whole numbers that are no binary ones",
         READ,
@@ -152,7 +160,7 @@ CDC_MUTANTS = (
         "cdc-inferred-point",
         "the refusal of binary numbers for columns of another type",
         PLACING,
-        (("            _refuse_binary(columns, schema)\n", "            pass\n"),),
+        (("name in known or pc.all(", "pc.all("),),
         BARE,
         "test_whole_numbers_that_are_written_with_a_point_are_none_for_a_column_of_whole_numbers",
     ),
