@@ -178,13 +178,15 @@ class Tables:
         self._shared: set[str] = set()
         """Topics with records of several tables; of the others no more than some records are looked at."""
 
-    def of(self, records: Records, places: Any) -> Iterator[tuple[Hashable, Any]]:
-        """Topics, or tables of topics, and those of the places that have records of them."""
+    def of(self, records: Records, places: Any, fewest: int) -> Iterator[tuple[Hashable, Any]]:
+        """Topics, or tables of topics, and those of the places that have records of them, so many or more."""
+        if len(places) < fewest:
+            return
         topics = records.data.column("topic").combine_chunks().dictionary_encode()
         numbers = topics.indices.to_numpy()[places]
         for number, topic in enumerate(topics.dictionary.to_pylist()):
             chosen = places[numbers == number]
-            if not len(chosen):
+            if len(chosen) < fewest:
                 continue
             if topic not in self._shared and len(pc.unique(self._named(records, _some(chosen)))) > 1:
                 self._shared.add(topic)
@@ -194,7 +196,9 @@ class Tables:
             tables = self._named(records, chosen).dictionary_encode()
             named = tables.indices.to_numpy(zero_copy_only=False)
             for at, table in enumerate(tables.dictionary.to_pylist()[:_TABLES_MAX]):
-                yield (topic, table), chosen[named == at]
+                of_table = chosen[named == at]
+                if len(of_table) >= fewest:
+                    yield (topic, table), of_table
 
     def _named(self, records: Records, places: Any) -> Any:
         values = records.data.column("value").take(pa.array(places))
@@ -217,11 +221,7 @@ class Inference:
         self, records: Records, name: str, places: Any, fewest: int
     ) -> Iterator[tuple[Inferred, Any]]:
         """The schemas of ``key`` or ``value`` of the records at these places, and those places that have each."""
-        if len(places) < fewest:
-            return
-        for table, chosen in self._tables.of(records, places):
-            if len(chosen) < fewest:
-                continue
+        for table, chosen in self._tables.of(records, places, fewest):
             made = self._made(table, records.data.column(name).take(pa.array(_some(chosen))).to_pylist())
             if made is not None:
                 yield made, chosen
