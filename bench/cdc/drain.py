@@ -46,6 +46,12 @@ SPARK = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms1g",
 }
 """As many tasks as the sink has; for both Java's whole compiler, and a heap that does not shrink."""
+_BARE = {
+    f"{one}.converter{more}": value
+    for one in ("key", "value")
+    for more, value in (("", "org.apache.kafka.connect.json.JsonConverter"), (".schemas.enable", "false"))
+}
+"""Converters of the sink for records without schemas."""
 
 
 class Drainer(Protocol):
@@ -247,7 +253,7 @@ def _ids(data: pa.Table | None) -> list[int]:
 
 
 @contextmanager
-def drainer(name: str, folder: Path, kafka: Kafka, batch: int) -> Iterator[Drainer]:
+def drainer(name: str, folder: Path, kafka: Kafka, batch: int, *, schemas: bool = True) -> Iterator[Drainer]:
     """One of ``NAMES``, with nothing landed; it is ended at the end."""
     folder.mkdir()
     if name == "iceberg-sink":
@@ -260,7 +266,7 @@ def drainer(name: str, folder: Path, kafka: Kafka, batch: int) -> Iterator[Drain
             topics=[TOPIC],
             control=control,
             commit_s=_COMMIT_S,
-            settings={"name": folder.name},
+            settings={"name": folder.name} | ({} if schemas else _BARE),
         )
         try:
             yield Sink(server)
@@ -276,15 +282,20 @@ def drainer(name: str, folder: Path, kafka: Kafka, batch: int) -> Iterator[Drain
         job.kill()
 
 
-def run(names: list[str], rows: int, kills: int, *, batch: int, seed: int, folder: Path) -> list[Drained]:
+def run(
+    names: list[str], rows: int, kills: int, *, batch: int, seed: int, folder: Path, schemas: bool = True
+) -> list[Drained]:
     """Fill a topic, and drain it by each of them: first in peace, then killed."""
     told = []
     with Kafka(folder) as kafka:
         with Producer(kafka, TOPIC, PARTITIONS, folder / "producer.log") as producer:
-            print(f"{rows} records of {fill(kafka, producer, rows)} bytes are in the topic", flush=True)
+            print(
+                f"{rows} records of {fill(kafka, producer, rows, schemas=schemas)} bytes are in the topic",
+                flush=True,
+            )
         for name in names:
             for times in sorted({0, kills}):
-                with drainer(name, folder / f"{name}-{times}", kafka, batch) as made:
+                with drainer(name, folder / f"{name}-{times}", kafka, batch, schemas=schemas) as made:
                     told.append(
                         drain_killed(name, made, rows, times, seed) if times else drain(name, made, rows)
                     )
@@ -299,12 +310,16 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--batch", type=int, default=100_000, help="records in a batch of the job")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-schemas", action="store_true", help="records without their schema around them")
     parser.add_argument("--only", nargs="*", choices=NAMES, default=list(NAMES))
     parser.add_argument("--out", type=Path, default=Path("out/cdc"), help="folder of the report")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="safewrite-drain-"))
     print(f"files of the run: {folder}")
-    told = run(given.only, given.rows, given.kills, batch=given.batch, seed=given.seed, folder=folder)
+    told = run(
+        given.only, given.rows, given.kills,
+        batch=given.batch, seed=given.seed, folder=folder, schemas=not given.no_schemas,
+    )  # fmt: skip
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "drain.json").write_text(json.dumps([asdict(one) for one in told], indent=1))
     grid = Table(

@@ -1,4 +1,4 @@
-"""Fills a topic with inserts as Debezium writes them in JSON, each with its whole schema and with an id of its own."""
+"""Fills a topic with inserts as Debezium writes them in JSON, each with an id of its own, and mostly with its whole schema."""
 
 from __future__ import annotations
 
@@ -37,11 +37,15 @@ _VALUE = {
 _KEY = {"type": "struct", "optional": False, "name": f"{TOPIC}.Key", "fields": _ROW[:1]}
 
 
-def fill(kafka: Kafka, producer: Producer, rows: int) -> int:
-    """Send the inserts of the ids from 0 on; the bytes of an average value."""
+def fill(kafka: Kafka, producer: Producer, rows: int, *, schemas: bool = True) -> int:
+    """Send the inserts of the ids from 0 on; the bytes of an average value.
+
+    Args:
+        schemas: whether each has its schema around it.
+    """
     size = 0
     for number in range(rows):
-        key, value = insert(number)
+        key, value = insert(number, schemas=schemas)
         producer.send(number % PARTITIONS, key, value)
         size += len(value)
     if (told := producer.flush()) != rows:
@@ -49,7 +53,7 @@ def fill(kafka: Kafka, producer: Producer, rows: int) -> int:
     return size // max(1, rows)
 
 
-def insert(number: int) -> tuple[bytes, bytes]:
+def insert(number: int, *, schemas: bool = True) -> tuple[bytes, bytes]:
     """Key and value of one record."""
     at = 1_700_000_000_000 + number
     row = {
@@ -61,6 +65,8 @@ def insert(number: int) -> tuple[bytes, bytes]:
         "lsn": 1000 + number, "txId": 1 + number, "snapshot": "false",
     }  # fmt: skip
     value = {"before": None, "after": row, "source": source, "op": "c", "ts_ms": at}
+    if not schemas:
+        return _bare({"id": number}), _bare(value)
     return _coded(_KEY_SCHEMA, {"id": number}), _coded(_VALUE_SCHEMA, value)
 
 
@@ -68,4 +74,8 @@ _KEY_SCHEMA, _VALUE_SCHEMA = (json.dumps(one, separators=(",", ":")) for one in 
 
 
 def _coded(schema: str, payload: dict[str, Any]) -> bytes:
-    return f'{{"schema":{schema},"payload":{json.dumps(payload, separators=(",", ":"))}}}'.encode()
+    return b'{"schema":%s,"payload":%s}' % (schema.encode(), _bare(payload))
+
+
+def _bare(payload: dict[str, Any]) -> bytes:
+    return json.dumps(payload, separators=(",", ":")).encode()
