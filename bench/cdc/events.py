@@ -50,20 +50,22 @@ def _schemas(table: str) -> tuple[str, str]:
 
 def _in_json(table: str, key: Payload, value: Payload) -> tuple[bytes, bytes]:
     event, named = _schemas(table)
-    return _coded(named, key), _coded(event, value)
+    return coded_with(named, key), coded_with(event, value)
 
 
-def _coded(schema: str, payload: Payload) -> bytes:
-    return b'{"schema":%s,"payload":%s}' % (schema.encode(), _bare(payload))
+def coded_with(schema: str, payload: Payload) -> bytes:
+    """JSON with its schema around it."""
+    return b'{"schema":%s,"payload":%s}' % (schema.encode(), bare(payload))
 
 
-def _bare(payload: Payload) -> bytes:
+def bare(payload: Payload) -> bytes:
+    """JSON as Connect's converter writes it."""
     return json.dumps(payload, separators=(",", ":")).encode()
 
 
 def in_bare_json(_: str, key: Payload, value: Payload) -> tuple[bytes, bytes]:
     """Without schemas: ``schemas.enable=false`` of Connect's converter."""
-    return _bare(key), _bare(value)
+    return bare(key), bare(value)
 
 
 def in_dms(table: str, key: Payload, value: Payload) -> tuple[bytes, bytes]:
@@ -74,7 +76,7 @@ def in_dms(table: str, key: Payload, value: Payload) -> tuple[bytes, bytes]:
         "schema-name": "public", "table-name": table, "transaction-id": at % 65_536, "transaction-record-id": at,
         "stream-position": f"{at >> 32:08X}/{at & 0xFFFFFFFF:08X}.1.x", "commit-timestamp": time,
     }  # fmt: skip
-    return f"public.{table}.{key['id']}".encode(), _bare({"data": value["after"], "metadata": metadata})
+    return f"public.{table}.{key['id']}".encode(), bare({"data": value["after"], "metadata": metadata})
 
 
 _COLUMNS = {"int64": "long", "int32": "int", "string": "string", "double": "double"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from bench.cdc.events import bare, coded_with
 from bench.cdc.producer import Producer
 from bench.servers.kafka import Kafka
 
@@ -66,16 +67,8 @@ def insert(number: int, *, schemas: bool = True) -> tuple[bytes, bytes]:
     }  # fmt: skip
     value = {"before": None, "after": row, "source": source, "op": "c", "ts_ms": at}
     if not schemas:
-        return _bare({"id": number}), _bare(value)
-    return _coded(_KEY_SCHEMA, {"id": number}), _coded(_VALUE_SCHEMA, value)
+        return bare({"id": number}), bare(value)
+    return coded_with(_KEY_SCHEMA, {"id": number}), coded_with(_VALUE_SCHEMA, value)
 
 
 _KEY_SCHEMA, _VALUE_SCHEMA = (json.dumps(one, separators=(",", ":")) for one in (_KEY, _VALUE))
-
-
-def _coded(schema: str, payload: dict[str, Any]) -> bytes:
-    return b'{"schema":%s,"payload":%s}' % (schema.encode(), _bare(payload))
-
-
-def _bare(payload: dict[str, Any]) -> bytes:
-    return json.dumps(payload, separators=(",", ":")).encode()

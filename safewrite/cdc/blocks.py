@@ -1,7 +1,7 @@
 """Reads records of one schema all at once, as columns: what ``safewrite.cdc.debezium`` and ``dms`` do record by record.
 
-Only what both are sure to read alike is taken here: events with their schema, of rows that were inserted, updated, deleted
-or read.  All others are given back, and read one by one: truncates, values that were left out, keys that changed, and
+Only what both are sure to read alike is taken here: rows that were inserted, updated, deleted or read, under a schema that
+they have or that was inferred.  All others are given back, and read one by one: truncates, values that were left out, keys that changed, and
 whatever may be a dead letter.
 """
 

@@ -56,10 +56,9 @@ class DmsReader:
         deletes, has_image = said.is_of("delete"), pc.is_valid(found[self.before_image])
         doubts.where(pc.is_null(found[DATA]))
         doubts.where(pc.and_(deletes, has_image))
-        has_image = pc.and_not(has_image, said.is_of("load"))
+        is_told = pc.or_(deletes, pc.and_not(has_image, said.is_of("load")))
         before = {
-            name: pc.if_else(pc.or_(deletes, has_image), pc.coalesce(image[name], values), None)
-            for name, values in data.items()
+            name: pc.if_else(is_told, pc.coalesce(image[name], values), None) for name, values in data.items()
         }
         after = {name: pc.if_else(deletes, None, values) for name, values in data.items()}
         return DmsEvents(said.metadata, before, after, len(payloads))

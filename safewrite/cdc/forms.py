@@ -112,12 +112,7 @@ class Json:
         }
 
     def groups(self, records: Records, name: str, fewest: int) -> Grouped:
-        groups, found = self._with_schema(records, name)
-        bare = _bare(records, name, found)
-        for group, places in self._inference[name].inferred(records, name, bare, fewest):
-            found[places] = len(groups)
-            groups.append(group)
-        return groups, found
+        return _with_inferred(self._inference[name], records, name, fewest, self._with_schema(records, name))
 
     def _with_schema(self, records: Records, name: str) -> tuple[list[Group], Any]:
         """The groups of records that have their schema around them."""
@@ -155,13 +150,9 @@ class DmsJson:
         )
 
     def groups(self, records: Records, name: str, fewest: int) -> Grouped:
-        groups, found = list[Group](), np.full(len(records), -1)
         if name == "key":
-            return groups, np.zeros(len(records), "int64")  # as if there were none
-        for group, places in self._inference.inferred(records, name, _bare(records, name, found), fewest):
-            found[places] = len(groups)
-            groups.append(group)
-        return groups, found
+            return [], np.zeros(len(records), "int64")  # as if there were none
+        return _with_inferred(self._inference, records, name, fewest, ([], np.full(len(records), -1)))
 
     def parsed(self, payloads: Any, schema: pa.Schema) -> pa.StructArray:
         return objects_of(payloads, schema)
@@ -188,6 +179,17 @@ class _OfPrefix:
         found = pc.binary_slice(data, self.length, -1)
         ends = (pc.ends_with(data, b"}"), pc.starts_with(found, b"{"), pc.ends_with(found, b"}"))
         return found, np.logical_and.reduce([one.to_numpy(zero_copy_only=False) for one in ends])
+
+
+def _with_inferred(
+    inference: Inference, records: Records, name: str, fewest: int, known: tuple[list[Group], Any]
+) -> Grouped:
+    """The groups that are known, and those of records without a schema."""
+    groups, found = known
+    for group, places in inference.inferred(records, name, _bare(records, name, found), fewest):
+        found[places] = len(groups)
+        groups.append(group)
+    return groups, found
 
 
 def _bare(records: Records, name: str, found: Any) -> Any:

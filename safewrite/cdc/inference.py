@@ -20,27 +20,27 @@ from safewrite.cdc.debezium import AFTER, BEFORE
 from safewrite.cdc.dms import DATA
 from safewrite.cdc.prefixes import NUMBERS_AS_WRITTEN
 from safewrite.cdc.records import Records
+from safewrite.cdc.values import BINARY_DIGITS, digits_pattern
 
 Kinds = dict[str, Any]
 """The kinds of a struct's fields: the name of one of Connect's types, ``NULL``, that of a list, or the kinds of a struct."""
 NULL = "null"
+_BINARY = "double"
 _BY_TYPE: Mapping[type, str] = {
     bool: "boolean",
     int: "int64",
-    Decimal: "double",
+    Decimal: _BINARY,
     str: "string",
     type(None): NULL,
 }
-_NUMBERS = ({"int64", "double"}, "double")
-_DEPTH = 2
+_DEPTH = 1
 """An event has structs, which have plain values."""
 _SAMPLES = 64
 _FIELDS_MAX = 2000
 _NAMES_MAX = 1000
 _TABLES_MAX = 256
-_POINTS = "|".join(rf"[0-9]{{{before}}}\.[0-9]{{{18 - before}}}" for before in range(1, 18))
-_LONG = rf"{_POINTS}|[0-9]{{18}}[.eE]|-0[,}}\s]"
-"""Numbers of 18 digits, which a binary one does not keep, or a whole one that is -0."""
+_LONG = rf"{digits_pattern(BINARY_DIGITS + 1)}|-0[,}}\s]"
+"""Numbers with more digits than a binary one keeps, or a whole one that is -0."""
 _WRAPPED = frozenset({"schema", "payload"})
 """The fields of what has its schema around it."""
 
@@ -53,14 +53,11 @@ class List:
     items: str
 
 
-_BINARIES = List("double")
-
-
 def kinds_of(value: Any, depth: int = _DEPTH) -> Any:
     """The kind of a value of JSON.
 
     Raises:
-        UnsuitedError: it is nested too deeply, or a number that JSON has not.
+        UnsuitedError: it is nested too deeply, a list of numbers with points, or a number that JSON has not.
     """
     if isinstance(value, dict) and depth >= 0:
         return {name: kinds_of(one, depth - 1) for name, one in value.items()}
@@ -68,6 +65,8 @@ def kinds_of(value: Any, depth: int = _DEPTH) -> Any:
         items = NULL
         for one in value:
             items = merged(items, _plain(one))
+        if items == _BINARY:
+            raise UnsuitedError("binary numbers, of which a text has to be made as they were written")
         return List(items)
     return _plain(value)
 
@@ -93,9 +92,8 @@ def merged(left: Any, right: Any) -> Any:
         return List(merged(left.items, right.items))
     if isinstance(left, dict) and isinstance(right, dict):
         return left | {name: merged(left.get(name, NULL), kind) for name, kind in right.items()}
-    numbers, widest = _NUMBERS
-    if isinstance(left, str) and isinstance(right, str) and {left, right} == numbers:
-        return widest
+    if isinstance(left, str) and isinstance(right, str) and {left, right} == {"int64", _BINARY}:
+        return _BINARY
     raise UnsuitedError(f"values of {left} and {right}")
 
 
@@ -122,8 +120,8 @@ def _rows(kinds: Kinds, names: Iterable[str]) -> Kinds:
     rows: Any = NULL
     for name in names:
         rows = merged(rows, kinds.get(name, NULL))
-    if not isinstance(rows, dict) or any(isinstance(one, dict) or one == _BINARIES for one in rows.values()):
-        raise UnsuitedError("no rows, or values in them that are written in more than one way")
+    if not isinstance(rows, dict):
+        raise UnsuitedError("no rows")
     return rows
 
 

@@ -17,12 +17,10 @@ from safewrite.cdc.blocks import KEY, OP, POSITION, Block
 from safewrite.cdc.columns import INSTANT, Doubts, UnsuitedError, one_by_one, times
 from safewrite.cdc.debezium import AFTER, BEFORE
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
-from safewrite.cdc.values import UNITS_US, as_decimal, as_time, json_of
+from safewrite.cdc.values import UNITS_US, as_decimal, as_time, digits_pattern, json_of
 
 Columns = Mapping[str, Any]
-_LONG = (
-    "|".join(rf"[0-9]{{{before}}}\.[0-9]{{{16 - before}}}" for before in range(1, 16)) + r"|[0-9]{16}[.eE]"
-)
+_LONG = digits_pattern(16)
 """Numbers of 16 digits; those of fewer are the shortest ones of the binary numbers next to them."""
 
 
@@ -79,6 +77,8 @@ def _columns(
         if block.is_inferred
         else {name: one.type for name, one in after.items()}
     )
+    if block.is_inferred and _has_binary_decimals(table, block):
+        doubts.where(pc.match_substring_regex(block.values(), _LONG))
     deletes = pc.equal(block.data.column(OP), "d")
     found = dict(after)
     for name in keys:
@@ -108,6 +108,14 @@ def _declared(table: Table, given: Sequence[Columns]) -> Mapping[str, pa.DataTyp
         for name, one in columns.items()
         if name in names and one.null_count < len(one)
     }
+
+
+def _has_binary_decimals(table: Table, block: Block) -> bool:
+    """Whether a column that is declared a decimal was read as binary numbers, which those of many digits are not."""
+    return any(
+        pa.types.is_floating(column.type) and column.name.partition(".")[2] in table.decimal_fields
+        for column in block.data.schema
+    )
 
 
 def _asks_how_values_were_written(columns: Columns, schema: pa.Schema | None) -> bool:
@@ -161,19 +169,16 @@ def _named(
         to = table.name_mapping.get(name, name)
         if to in found or to in {EPOCH, SEQUENCE}:
             raise UnsuitedError(f"two columns of the name {to!r}, or one that the job keeps")
-        found[to] = _read(table, block, name, values, doubts)
+        found[to] = _read(table, name, values, doubts)
     return found
 
 
-def _read(table: Table, block: Block, name: str, values: Any, doubts: Doubts) -> Any:
+def _read(table: Table, name: str, values: Any, doubts: Doubts) -> Any:
     form = table.timestamp_fields.get(name)
     if form is not None:
         return _times(values, form, doubts)
     if name in table.decimal_fields:
         digits = table.decimal_fields[name]
-        if block.is_inferred and pa.types.is_floating(values.type):
-            # A number of so many digits was another one, when it was read as a binary one.
-            doubts.where(pc.match_substring_regex(block.values(), _LONG))
         return one_by_one(values, pa.decimal128(*digits), lambda value: as_decimal(value, *digits), doubts)
     return values
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from safewrite.cdc.change import UndecodableError
 from safewrite.cdc.logical import instant
 
-_BINARY_DIGITS = 17
+BINARY_DIGITS = 17
 """So many digits tell every binary number of 64 bits from all others; what has more is a decimal."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MISFITS = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError, AttributeError)
@@ -67,6 +67,12 @@ _SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
     (pa.types.is_date, frozenset({date, _NULL})),
     (pa.types.is_time, frozenset({time, _NULL})),
 )
+
+
+def digits_pattern(count: int) -> str:
+    """A regular expression of numbers with a point or an exponent that have so many digits or more."""
+    points = "|".join(rf"[0-9]{{{before}}}\.[0-9]{{{count - before}}}" for before in range(1, count))
+    return rf"{points}|[0-9]{{{count}}}[.eE]"
 
 
 def type_of(value: Any) -> pa.DataType | None:
@@ -174,7 +180,7 @@ def _refused(value: Any, what: str) -> UndecodableError:
 def _number(value: Any) -> Any:
     if isinstance(value, Decimal):
         found = float(value)
-        if len(value.as_tuple().digits) > _BINARY_DIGITS or not math.isfinite(found):
+        if len(value.as_tuple().digits) > BINARY_DIGITS or not math.isfinite(found):
             raise _refused(str(value), "number of 64 bits; name it in decimal_fields")
         return found
     if isinstance(value, bool) or not isinstance(value, int | float):

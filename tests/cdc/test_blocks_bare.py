@@ -169,6 +169,15 @@ def test_one_strange_record_among_many_does_not_slow_the_others(make: Make) -> N
     assert found.by_columns > 2700
 
 
+@pytest.mark.parametrize("value", ['{"a":1}', "[0.5]", '[{"a":1}]'])
+def test_a_nested_value_in_a_column_that_is_null_keeps_no_more_records_than_its_neighbours(
+    value: str, make: Make
+) -> None:
+    found = equal(inserts(make, [value, *["null"] * 199]))
+    assert found.by_columns >= 130
+    assert found.types["v"] == pa.string()
+
+
 def test_a_column_that_gets_another_type_is_followed(make: Make) -> None:
     decoder = Decoder("dms-json" if make is of_dms else "debezium-json")
     read = []

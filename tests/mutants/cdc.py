@@ -144,7 +144,7 @@ CDC_MUTANTS = (
         "cdc-inferred-lists",
         "the refusal of lists of numbers that may be written in more than one way",
         INFERENCE,
-        ((" or one == _BINARIES for one", " for one"),),
+        (("        if items == _BINARY:\n", "        if False:\n"),),
         BARE,
         INFERRED,
     ),
@@ -168,12 +168,7 @@ CDC_MUTANTS = (
         "cdc-inferred-decimal",
         "the doubt of decimals that were read as binary numbers",
         PLACING,
-        (
-            (
-                "            doubts.where(pc.match_substring_regex(block.values(), _LONG))\n",
-                "            pass\n",
-            ),
-        ),
+        (("        doubts.where(pc.match_substring_regex(block.values(), _LONG))\n", "        pass\n"),),
         BARE,
         "test_decimals_are_those_that_were_written",
     ),
