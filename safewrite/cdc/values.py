@@ -168,7 +168,7 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_float32(kind):
         return _single
     if pa.types.is_nested(kind):
-        return lambda value: value
+        return _shaped(kind)
     raise UndecodableError(f"no value of a source fits a column of type {kind}")
 
 
@@ -220,6 +220,40 @@ def _exact(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise _refused(value, "decimal")
     return value
+
+
+def _shaped(kind: pa.DataType) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if not _has_shape(value, kind):
+            raise _refused(value, f"value of {kind}")
+        return value
+
+    return read
+
+
+def _has_shape(value: Any, kind: pa.DataType) -> bool:
+    """Whether a value has no other lists, pairs and fields than a type.
+
+    Arrow takes a text for a list of its letters and passes over fields; a NULL for a pair of a map ends the process.
+    """
+    if value is None:
+        return True
+    if pa.types.is_struct(kind):
+        known = {field.name: field.type for field in kind}
+        return isinstance(value, dict) and all(
+            _has_shape(one, known[name]) if name in known else one is None for name, one in value.items()
+        )
+    if pa.types.is_map(kind):
+        return isinstance(value, dict | list) and all(
+            isinstance(pair, tuple)
+            and len(pair) == 2
+            and pair[0] is not None
+            and _has_shape(pair[1], kind.item_type)
+            for pair in (value.items() if isinstance(value, dict) else value)
+        )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return isinstance(value, list) and all(_has_shape(one, kind.value_type) for one in value)
+    return True
 
 
 def _local(value: Any) -> datetime:

@@ -89,7 +89,7 @@ STRANGE = [
     "123456789012345678e2", "NaN", "Infinity", "1.5", "5", '"text"', '"\\ud800"', '"__debezium_unavailable_value"', "true", "[1]", "[]", "[0.5]", "[1.0,2]", "[9223372036854775808]", "[[1]]", '[{"a":1}]', '["__debezium_unavailable_value"]', "{}", '{"a":1}', '{"a":{"b":[{}]}}', "null",
 ]  # fmt: skip
 TABLES = [
-    None, *(pa.schema({"id": pa.int64(), "v": kind, "w": pa.int64()}) for kind in (pa.int64(), pa.int32(), pa.float64(), pa.float32(), pa.string(), pa.bool_(), pa.decimal128(20, 2), pa.list_(pa.string())))
+    None, *(pa.schema({"id": pa.int64(), "v": kind, "w": pa.int64()}) for kind in (pa.int64(), pa.int32(), pa.float64(), pa.float32(), pa.string(), pa.bool_(), pa.decimal128(20, 2), pa.list_(pa.string()), pa.struct({"a": pa.int64()}), pa.map_(pa.string(), pa.int64())))
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from safewrite.cdc.change import UndecodableError
-from safewrite.cdc.values import as_decimal, as_time
+from safewrite.cdc.values import array_of, as_decimal, as_time
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,28 @@ def test_a_time_is_a_moment_in_utc(value: Any, form: str) -> None:
 def test_what_is_no_time_of_a_form_is_refused(value: Any, form: str) -> None:
     with pytest.raises(UndecodableError):
         as_time(value, form)
+
+
+LIST, STRUCT, MAP = pa.list_(pa.string()), pa.struct({"a": pa.int64()}), pa.map_(pa.string(), pa.int64())
+DEEP = pa.struct({"l": pa.list_(STRUCT), "m": pa.map_(pa.string(), LIST)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "fitting", "strange"),
+    [
+        (LIST, [["x", None], [], None], ["ab", {"a": 1}, b"ab", 5, [5]]),
+        (pa.list_(pa.int64()), [[1]], ["12", b"12", {"1": 1}]),
+        (STRUCT, [{"a": 1}, {}, {"a": None, "b": None}, None], [[], [["a", 1]], [("a", 1)], {"a": 1, "b": 2}, {"a": "x"}, "a"]),
+        (MAP, [[("a", 1)], {"b": None}, {}, [], None], [[None], ["ab"], [(None, 1)], [["a", 1]], [("a",)], "ab", {"a": "x"}, {None: 1}]),
+        (DEEP, [{"l": [{"a": 1}], "m": {"k": ["x"]}}], [{"l": [[]]}, {"l": "x"}, {"l": [{"b": 1}]}, {"m": [None]}, {"m": {"k": "xy"}}]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_nested_value_fits_as_it_is_or_not_at_all(
+    kind: pa.DataType, fitting: list[Any], strange: list[Any]
+) -> None:
+    """Arrow alone takes a text for a list of its letters, and passes over fields; of a map with NULL for a pair it ends the process."""
+    expected = pa.array(fitting, kind)
+    found, misfits = array_of([*fitting, *strange], kind)
+    assert sorted(misfits) == list(range(len(fitting), len(fitting) + len(strange)))
+    assert found.to_pylist() == [*expected.to_pylist(), *[None] * len(strange)]
