@@ -77,10 +77,7 @@ def _to_integer(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _float_to_integer(values: pa.Array, target: pa.DataType) -> pa.Array:
     numbers = _numbers(values)
     if np.isnan(numbers).any():
-        raise NotExactError(
-            "NaN is no integer, and it cannot be told whether NULL is meant; use pandas' nullable dtype "
-            "('Int64') or None for missing integers"
-        )
+        raise NotExactError(f"NaN is no {target}")
     # numpy's own cast is undefined out of range, so the range is checked before it
     if not ((numbers >= -(2.0**63)) & (numbers < 2.0**63)).all():
         raise NotExactError(f"the value is beyond {target}")

@@ -113,15 +113,23 @@ class ExtensionColumn:
 
 
 class ObjectColumn:
-    """A sequence of Python objects, whose type is inferred over all of them."""
+    """A sequence of Python objects, whose type is inferred over all of them; ``of_pandas``: by a Series of them."""
 
     nullable = True
 
-    def __init__(self, name: str, values: Sequence[Any] | npt.NDArray[Any], hint: pa.DataType | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        values: Sequence[Any] | npt.NDArray[Any],
+        hint: pa.DataType | None,
+        *,
+        of_pandas: bool = False,
+    ) -> None:
         self.name = name
         self._values = values
-        self.shape = Shape(name, hint)
+        self.shape = Shape(name, hint, of_pandas)
         self.shape.look(values)
+        self.shape.check_nan(values)
         self.kind = self.shape.arrow_type()
 
     def piece(self, start: int, stop: int) -> pa.ChunkedArray:
@@ -142,7 +150,7 @@ class CategoryColumn:
         self.name = name
         used = series.cat.remove_unused_categories()
         self._codes = used.cat.codes.to_numpy()
-        self._categories = ObjectColumn(name, used.cat.categories.to_numpy(), hint)
+        self._categories = ObjectColumn(name, used.cat.categories.to_numpy(), hint, of_pandas=True)
         self.shape = self._categories.shape
         self.kind = self._categories.kind
         self._values = self._categories.piece(0, len(used.cat.categories)).combine_chunks()

@@ -6,8 +6,8 @@ unless ``allow_missing`` says so.
 Integers go to other integers, floats and decimals, and floats and decimals to integers, if every
 value stays equal; decimals are rescaled, times change their unit, if nothing is cut off.  Texts,
 bytes, booleans, numbers, dates and times never become each other, nor do floats and decimals.  A time with a
-zone keeps its instant; a time without one is not an instant.  NaN for an integer column is refused: whether
-NULL is meant cannot be told.  Years are 1 to 9999.  A UUID is its 16 bytes; bytes go to a column of fixed
+zone keeps its instant; a time without one is not an instant.  NaN for a column that is none of floats is refused:
+whether NULL is meant cannot be told.  Years are 1 to 9999.  A UUID is its 16 bytes; bytes go to a column of fixed
 length if every value has that length; times of day are from 00:00 to before 24:00.
 """
 
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from safewrite.errors import WouldAlterError
 from safewrite.frames.casts import NotExactError, OtherMeaningError, convert
+from safewrite.frames.inference import is_nan, no_nan
 from safewrite.frames.text_limits import TextLimit, limit_of
 from safewrite.frames.types import is_list, without_uuids
 from safewrite.texts import said
@@ -199,13 +200,24 @@ class _Caster:
         except OtherMeaningError as error:
             if values.null_count == len(values) and len(values):  # H8: only NULL, of whatever type
                 return pa.nulls(len(values), target)
+            if (
+                pa.types.is_floating(values.type)
+                and values.null_count + _nan_count(values) == len(values) > 0
+            ):
+                raise self._no_nan(pc.index(pc.is_nan(values), True).as_py(), target) from None
             raise self._refused(values.type, target, str(error)) from None
         except NotExactError as error:
             at = _first_bad(values, target)
+            if pa.types.is_floating(values.type) and is_nan(values[at].as_py()):
+                raise self._no_nan(at, target) from None
             raise WouldAlterError(
                 f"Column {self._path!r}, row {self._rows(at)}: {_shown(values[at])} of type {values.type} "
                 f"cannot be stored as {target} unchanged ({said(error)}). Nothing was written. {_exactly(values.type, target)}"
             ) from None
+
+    def _no_nan(self, at: int, target: pa.DataType) -> WouldAlterError:
+        holder = f"a column of type {target}"
+        return WouldAlterError(f"Column {self._path!r}, row {self._rows(at)}: {no_nan(holder)}")
 
     def _refused(self, source: pa.DataType, target: pa.DataType, advice: str) -> WouldAlterError:
         return WouldAlterError(
@@ -259,6 +271,11 @@ class _Caster:
             return self._rows(int(np.searchsorted(ends, element, side="right")))
 
         return _Caster(f"{self._path}.{name}", self._allow_missing, row_of)
+
+
+def _nan_count(values: pa.Array) -> int:
+    count: int = pc.sum(pc.is_nan(values)).as_py() or 0
+    return count
 
 
 def _exactly(source: pa.DataType, target: pa.DataType) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames.types import check_names, without_uuids
 from safewrite.texts import said, shown
 
@@ -44,12 +44,30 @@ def is_missing(value: object) -> bool:
     return isinstance(value, np.datetime64) and bool(np.isnat(value))
 
 
+def is_nan(value: object) -> bool:
+    """Whether a value is the float NaN, of Python or numpy."""
+    return isinstance(value, (float, np.floating)) and math.isnan(value)
+
+
+def no_nan(holder: str) -> str:
+    """Why NaN is refused where ``holder`` is what would have to hold it."""
+    return (
+        f"NaN is a number, and {holder} has no NaN; whether NULL is meant cannot be told. Nothing was written. Write None "
+        "where NULL is meant (pandas: frame.convert_dtypes(), or a nullable dtype such as 'Int64')."
+    )
+
+
 @dataclass
 class Shape:
-    """The kinds of Python values in one column (or one nested place)."""
+    """The kinds of Python values in one column (or one nested place).
+
+    ``nan_marks_missing``: the values are cells of a pandas column of dtype ``object``, where pandas itself takes NaN
+    for a missing value.
+    """
 
     where: str
     hint: pa.DataType | None = None
+    nan_marks_missing: bool = False
     kinds: set[str] = field(default_factory=set)
     has_nan: bool = False
     nanoseconds: bool = False
@@ -200,16 +218,63 @@ class Shape:
         return None
 
     def nan_is_null(self) -> bool:
-        """Whether NaN can only mean 'missing' here: among strings, dates, booleans, ..., or alone.
+        """Whether NaN stands for NULL here: among the cells of pandas' objects, in a column that holds no numbers."""
+        return self.has_nan and self.nan_marks_missing and not self._holds_numbers(alone=True)
 
-        Among ints or floats, NaN stays a NaN.  Alone it follows the table's column, and is NULL
-        unless that is a float.
+    def nan_is_stray(self) -> bool:
+        """Whether NaN has no place here: a number among values that are none, or that have no NaN."""
+        return self.has_nan and not self.nan_is_null() and not self._holds_floats()
+
+    def _holds_numbers(self, *, alone: bool) -> bool:
+        """Whether the column is one of numbers; ``alone`` where NaN is all that is known of it."""
+        if self.hint is not None:
+            kind = self.hint
+            return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+        return bool(self.kinds & {"int", "float", "decimal"}) if self.kinds else alone
+
+    def _holds_floats(self) -> bool:
+        if self.hint is not None:
+            return bool(pa.types.is_floating(self.hint))
+        return not self.kinds or bool(self.kinds & {"int", "float"})
+
+    def check_nan(self, values: Values) -> None:
+        """Refuse NaN where only NULL could be stored for it; ``values`` are all those that were looked at.
+
+        Raises:
+            WouldAlterError: names the first row with such a NaN.
         """
-        if not self.has_nan:
-            return False
-        if not self.kinds:
-            return self.hint is not None and not pa.types.is_floating(self.hint)
-        return not self.kinds & {"int", "float"}
+        if not self.has_stray():
+            return
+        row = next(row for row, value in enumerate(values) if self.stray_in(value) is not None)
+        at = self.stray_in(values[row])
+        assert at is not None
+        raise WouldAlterError(f"Column {at.where!r}, row {row}: {no_nan(at.holder())}")
+
+    def holder(self) -> str:
+        """What this place holds, for a message."""
+        if self.hint is not None:
+            return f"a column of type {self.hint}"
+        return f"a column of kind {', '.join(sorted(self.kinds))}"
+
+    def has_stray(self) -> bool:
+        """Whether NaN has no place here, or somewhere within."""
+        return self.nan_is_stray() or any(shape.has_stray() for shape in self.children.values())
+
+    def stray_in(self, value: Any) -> Shape | None:
+        """The place within a value where a NaN is stray."""
+        if is_nan(value):
+            return self if self.nan_is_stray() else None
+        inner: Iterable[tuple[str, Any]] = ()
+        if "map" in self.kinds and not is_missing(value):
+            pairs = value.items() if isinstance(value, Mapping) else value
+            inner = ((name, one) for pair in pairs for name, one in zip(("key", "value"), pair, strict=True))
+        elif isinstance(value, Mapping):
+            inner = ((str(name), one) for name, one in value.items())
+        elif isinstance(value, (list, tuple, np.ndarray)):
+            inner = (("element", one) for one in value)
+        return next(
+            (at for name, one in inner if (at := self.children[name].stray_in(one)) is not None), None
+        )
 
     def arrow_type(self) -> pa.DataType:
         """The Arrow type that holds every value exactly; raises InvalidInputError for mixed values."""
@@ -297,7 +362,7 @@ class Shape:
             return [(key.clean(k), item.clean(v)) for k, v in pairs]
         if isinstance(value, (list, tuple, np.ndarray)):
             return [self.children["element"].clean(v) for v in value]
-        if isinstance(value, (float, np.floating)) and math.isnan(value) and self.nan_is_null():
+        if is_nan(value) and self.nan_is_null():
             return None
         if isinstance(value, np.datetime64):
             return _moment(value, self.where)

@@ -85,9 +85,9 @@ def as_frame(data: object, *, target: pa.Schema | None = None) -> Frame:
     DataFrame or LazyFrame (collected), a list of dicts, a dict of columns, and any other table that
     exports Arrow streams repeatedly.
 
-    Missing values: None, pandas.NA, NaT and masks are NULL.  NaN is a number and stays NaN among
-    floats; among Python objects of other kinds (texts, dates, booleans) it can only mean NULL.  A
-    pandas index is left out as deltalake and PyIceberg leave it out, but a *named* one is refused,
+    Missing values: None, pandas.NA, NaT and masks are NULL.  NaN is a number: a column of floats keeps it, and any
+    other refuses it, whatever the other rows hold.  In a pandas column of dtype ``object`` NaN is pandas' own mark
+    of a missing value, and is NULL in a column that holds no numbers.  A pandas index is left out as deltalake and PyIceberg leave it out, but a *named* one is refused,
     since it holds data.  Names are case-sensitive; names that differ in case alone are refused.
 
     ``target`` only tells how to read Python objects that can be
@@ -187,9 +187,10 @@ def _from_pandas(data: Any, target: pa.Schema | None) -> Frame:
 
 def _pandas_column(name: str, series: Any, target: pa.Schema | None) -> Column:
     if series.dtype == object:
-        return ObjectColumn(name, series.to_numpy(), _hint(target, name))
+        return ObjectColumn(name, series.to_numpy(), _hint(target, name), of_pandas=True)
     if is_sparse(series.dtype) and np.dtype(object) == series.dtype.subtype:
-        return ObjectColumn(name, series.sparse.to_dense().to_numpy(), _hint(target, name))
+        dense = series.sparse.to_dense().to_numpy()
+        return ObjectColumn(name, dense, _hint(target, name), of_pandas=True)
     if hasattr(series, "cat") and series.cat.categories.dtype == object:
         return CategoryColumn(name, series, _hint(target, name))
     if isinstance(series.dtype, np.dtype):
