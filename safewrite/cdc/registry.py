@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 from tenacity import (
     RetryCallState,
@@ -24,6 +23,7 @@ from tenacity import (
 
 import safewrite as sw
 from safewrite.cdc.change import UndecodableError
+from safewrite.cdc.redirects import opener, origin
 
 log = logging.getLogger("safewrite")
 
@@ -110,8 +110,7 @@ class Registry:
             coded = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
             request.add_header("Authorization", f"Basic {coded}")
         try:
-            context = ssl.create_default_context() if self.url.startswith("https:") else None
-            with urlopen(request, timeout=self.timeout_s, context=context) as answer:
+            with opener(self.url).open(request, timeout=self.timeout_s) as answer:
                 content = json.loads(answer.read(_ANSWER_BYTES_MAX))
         except HTTPError as error:
             told = _error_code(error)
@@ -120,17 +119,27 @@ class Registry:
             if error.code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
                 raise sw.StorageError(
                     f"The schema registry at {self.url} answers {error.code} about {what}. Nothing of this batch was written. "
-                    "Correct registry.user and the password."
+                    + self._advice(error)
                 ) from error
-            missing = ", and no schema registry says so: is registry.url right?"
-            raise _AwayError(
-                f"HTTP {error.code}{missing if error.code == HTTPStatus.NOT_FOUND else ''}"
-            ) from error
+            why = f": {error.reason}" if error.code // 100 == 3 else ""
+            if error.code == HTTPStatus.NOT_FOUND:
+                why = ", and no schema registry says so: is registry.url right?"
+            raise _AwayError(f"HTTP {error.code}{why}") from error
         except (URLError, OSError, ValueError) as error:
             raise _AwayError(str(error)) from error
         if not isinstance(content, dict) or "schema" not in content:
             raise _AwayError("an answer without a schema")
         return content
+
+    def _advice(self, refused: HTTPError) -> str:
+        """What to do about an answer that denies access."""
+        asked = origin(refused.url or self.url)
+        if self.user is not None and asked != origin(self.url):
+            return (
+                f"The registry redirected to {asked}, and the password goes to nobody but {origin(self.url)}. If that address is "
+                "the registry's own, set registry.url to it."
+            )
+        return "Correct registry.user and the password."
 
 
 def _error_code(error: HTTPError) -> int | None:

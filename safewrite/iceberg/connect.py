@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from safewrite.options import refuse_unsafe
 from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.aws import shared_client
 from safewrite.stores.dynamodb import aws_ledger
+from safewrite.stores.inside import climbs
 from safewrite.stores.settings import ICEBERG
 from safewrite.texts import said, shown
 
@@ -33,6 +35,8 @@ _SETTINGS = {
     "AWS_SESSION_TOKEN": ("s3.session-token", "glue.session-token"),
     "AWS_REGION": ("s3.region", "glue.region"),
 }
+log = logging.getLogger("safewrite")
+
 GLUE_RESENDS = 2
 _RIVALS = 4
 """How often others may create a table of a SQL catalog just before us; it has two."""
@@ -64,6 +68,17 @@ class Connection:
         """Drop old metadata as PyIceberg does after its own commits, where the table asks for it."""
         if str(after.properties.get("write.metadata.delete-after-commit.enabled")).lower() == "true":
             old, new = table_of(before), table_of(after)
+            folder = str(after.properties.get("write.metadata.path") or f"{old.location()}/metadata").rstrip(
+                "/"
+            )
+            named = [entry.metadata_file for entry in old.metadata.metadata_log]
+            if any(climbs(path) or not path.startswith(f"{folder}/") for path in named):
+                log.warning(
+                    "Old metadata files of %s are kept: its metadata names some that are not in %s.",
+                    self.table_name,
+                    folder,
+                )
+                return
             self.catalog._delete_old_metadata(new.io, old.metadata, new.metadata)  # noqa: SLF001
 
     def after_fork(self) -> Connection:
@@ -198,11 +213,12 @@ def _identifier(identifier: object) -> tuple[str, ...]:
 @reading("catalog=")
 def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     try:
-        from pyiceberg.catalog import Catalog, load_catalog
+        from pyiceberg.catalog import Catalog
     except ImportError as error:
         raise MissingExtraError(
             "catalog= needs PyIceberg: pip install 'safewrite-lake[iceberg]'. Nothing was written."
         ) from error
+    from safewrite.iceberg.catalog import rest
     from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 
     if isinstance(catalog, SafeCatalog):
@@ -222,7 +238,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     }
     settings |= {key: value for key, value in storage_options.items() if key.startswith(ICEBERG)}
     try:
-        return _loaded(lambda: load_catalog(name, **(settings | _resends(name) | given)))
+        return _loaded(lambda: rest.load(name, **(settings | _resends(name) | given)))
     except ImportError as error:
         raise MissingExtraError(f"Catalog {name!r}: {said(error)}. Nothing was written.") from error
     except ValueError as error:

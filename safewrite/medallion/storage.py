@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from safewrite.errors import InvalidInputError, StorageError
 
@@ -64,6 +64,17 @@ class Storage(ABC):
     def after(self, folder: str, start: str) -> list[tuple[str, str]]:
         """Names in a folder that come after ``start``, in order, and a mark of each file's content.  Raises StorageError."""
 
+    def check_inside(self, name: str) -> None:
+        """Refuse a name that leads out of the folder: the log of a table may name its files so, and a job reads them.
+
+        Raises:
+            StorageError: it does.
+        """
+        if name.startswith("/") or ".." in unquote(name).split("/") or "\0" in name:
+            raise StorageError(
+                f"{name!r} leads out of {self.uri}, and was not read. Nothing was written. See who wrote the log that names it."
+            )
+
 
 def storage(uri: str, options: Mapping[str, str]) -> Storage:
     """The folder at an address: ``s3://bucket/prefix`` or a local path.
@@ -115,6 +126,7 @@ class LocalStorage(Storage):
         return content, hashlib.md5(content, usedforsecurity=False).hexdigest()
 
     def get(self, name: str) -> bytes | None:
+        self.check_inside(name)
         try:
             return (Path(self.uri) / name).read_bytes()
         except FileNotFoundError:
@@ -196,6 +208,7 @@ class S3Storage(Storage):
         return content, file.tag
 
     def get(self, name: str) -> bytes | None:
+        self.check_inside(name)
         try:
             with _s3(f"{self.uri}/{name} cannot be read"):
                 content: bytes = self.client.get_object(Bucket=self.bucket, Key=self._key(name))[

@@ -16,6 +16,7 @@ from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Ok, Outcome
 from safewrite.stores.abc import BatchLedger, GroupLedger, Ledger, LockTable, ObjectStore, TicketQueue
 from safewrite.stores.events import Listener, Watch
+from safewrite.stores.inside import climbs, refused
 
 T = TypeVar("T")
 
@@ -194,6 +195,9 @@ class World:
         return ledger.commit_many(commits, expire_time_s)
 
     def _ask_stores(self, effect: Effect) -> Outcome:
+        path = getattr(effect, "path", None)
+        if path is not None and self.leads_out(path):
+            return refused(path)
         match effect:
             case fx.Get(path):
                 return self.objects.get(path)
@@ -242,6 +246,10 @@ class World:
                 case fx.HoldTurn(ticket, hold_s):
                     return self.queue.hold_turn(ticket, hold_s)
         raise InternalError(f"No store of this world performs {effect!r}.")
+
+    def leads_out(self, path: str) -> bool:
+        """Whether a path that is asked for is not the table's, whatever metadata names it."""
+        return climbs(path) or path.startswith("/")
 
     def _expire_time_s(self, ttl_s: int) -> int:
         return self.wall_ms() // 1000 + ttl_s

@@ -18,6 +18,7 @@ from tests.mutants.iceberg import ICEBERG_MUTANTS
 from tests.mutants.killers import HISTORIES, ROOT, Killer, Mutant, Warm, mutated
 from tests.mutants.medallion import MEDALLION_MUTANTS
 from tests.mutants.positions import POSITION_MUTANTS
+from tests.mutants.secure import SECURE_MUTANTS
 
 ALL = (
     *MUTANTS,
@@ -27,6 +28,7 @@ ALL = (
     *POSITION_MUTANTS,
     *MEDALLION_MUTANTS,
     *CDC_MUTANTS,
+    *SECURE_MUTANTS,
 )
 KILLERS = list(dict.fromkeys(mutant.killer for mutant in ALL))
 TESTS = [killer for killer in KILLERS if killer.is_test]

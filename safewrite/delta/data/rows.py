@@ -16,6 +16,7 @@ from safewrite.errors import DataFileError, Kind, StorageError, UnsupportedTable
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import Predicate, truths
 from safewrite.frames.side_by_side import windows
+from safewrite.stores.inside import is_inside
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -32,10 +33,10 @@ def check_within(add: Action) -> None:
     """Refuse a file that another table may have, too.
 
     Raises:
-        UnsupportedTableError: it lies outside the table.
+        UnsupportedTableError: it lies outside the table, by its decoded and normalised path.
     """
     path = add["path"]
-    if "://" in path or path.startswith(("/", "file:")):
+    if not is_inside(path):
         raise UnsupportedTableError(
             f"{path} lies outside the table (a shallow clone), and this write would have to rewrite it. Nothing was written."
         )

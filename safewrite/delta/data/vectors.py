@@ -17,6 +17,7 @@ import numpy as np
 
 from safewrite.changes.positions import Flags, Numbers
 from safewrite.errors import MissingExtraError
+from safewrite.stores.inside import climbs, is_inside
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -82,10 +83,12 @@ def path_of(vector: Action, root: str) -> str | None:
     if kind == "u":
         prefix, name = text[:-_UUID_CHARS], text[-_UUID_CHARS:]
         folder = f"{prefix}/" if prefix else ""
+        if not is_inside(folder):
+            raise VectorError(f"its file, in {prefix!r}, lies outside the table")
         return f"{folder}deletion_vector_{_uuid(name)}.bin"
     if kind == "p":
         whole, within = _plain(unquote(text)), _plain(root).rstrip("/") + "/"
-        if not whole.startswith(within) or within == "/":
+        if not whole.startswith(within) or within == "/" or climbs(whole):
             raise VectorError(f"its file, {text}, lies outside the table")
         return whole[len(within) :]
     raise VectorError(f"it is stored in a way that is not known ({kind!r})")

@@ -14,6 +14,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.catch_up import digest_of
 from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch
+from safewrite.stores.inside import climbs
 from safewrite.texts import said
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class Replay:
     txns: dict[str, Action] = field(default_factory=dict)
     domains: dict[str, Action] = field(default_factory=dict)
     newest_ms: int = 0
+    astray: set[FileKey] = field(default_factory=set)
+    """Files whose paths lead out of the table."""
 
     def apply(self, commit: Commit) -> None:
         # Removes first: the order within a commit means nothing, and where a commit both removes
@@ -79,6 +82,8 @@ class Replay:
             key = actions.file_key(action)
             self.adds[key] = action
             self.tombstones.pop(key, None)
+            if climbs(action["path"]):
+                self.astray.add(key)
 
     def remove(self, removes: Iterable[Action]) -> None:
         for action in removes:
@@ -95,6 +100,18 @@ class Replay:
                 self.domains[domain["domain"]] = domain
 
     def files(self, state: Snapshot) -> LogReplay:
+        """What was replayed.
+
+        Raises:
+            UnsupportedTableError: a live file's path leads out of the table.
+        """
+        astray = sorted(key[0] for key in self.astray if key in self.adds)
+        if astray:
+            raise UnsupportedTableError(
+                f"The log names {astray[0]!r} as a file of the table, and that leads out of the table's folder. Nothing was read "
+                "there, and nothing was committed. No engine writes such a path: see who wrote this log, and take the file out of "
+                "it with FSCK REPAIR TABLE, or restore the log from a versioned copy."
+            )
         return LogReplay(state, self.adds, self.tombstones, self.txns, self.domains, self.newest_ms)
 
 

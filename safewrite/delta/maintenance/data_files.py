@@ -16,7 +16,7 @@ from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.maintenance import vanished
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
-from safewrite.errors import SafewriteError
+from safewrite.errors import SafewriteError, UnsupportedTableError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
 from safewrite.protocol.effects import GetTail, Missing, Ok, Outcome
 from safewrite.protocol.values import Tail
@@ -39,6 +39,12 @@ def examine(found: Inspection, *, deep: bool) -> Findings:
         return
     try:
         files = run(load_files(found.state, limits=ASKS), found.world)
+    except UnsupportedTableError as error:
+        yield Finding(
+            DANGER, "unsupported_files", error.message,
+            "Appends go on; no other write does. Correct the log with the engine that wrote it, or restore it from a versioned copy.",
+        )  # fmt: skip
+        return
     except SafewriteError as error:
         yield Finding(DANGER, "unreadable_log", error.message, "Restore the log from a versioned copy.")
         return

@@ -18,11 +18,12 @@ from safewrite.delta.log import actions
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.members import ENGINE, summed_up
 from safewrite.delta.write.transaction import Transaction, Write
-from safewrite.errors import CommitUnknownError, InternalError, SafewriteError
+from safewrite.errors import CommitUnknownError, InternalError, SafewriteError, UnsupportedTableError
 from safewrite.protocol.accounts import check_added
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, look
 from safewrite.protocol.effects import Effect, Outcome
+from safewrite.stores.inside import climbs
 from safewrite.texts import said
 
 T = TypeVar("T")
@@ -132,6 +133,7 @@ class NamedTransaction:
             SafewriteError: which ends Delta's transaction; ``found`` or ``error`` says why.
         """
         try:
+            check_places(body)
             self.candidate.count(body)
             if version > self.seen + 1:
                 self._look(version, run)
@@ -165,6 +167,21 @@ class NamedTransaction:
                 f"Delta commits version {version}, and the log ends with {self.seen}. Nothing was committed; please "
                 "report it."
             )
+
+
+def check_places(body: bytes) -> None:
+    """Refuse a commit of Delta's that replaces files which the log names beyond the table's folder: it has read them.
+
+    Raises:
+        UnsupportedTableError: nothing was committed.
+    """
+    removes = (json.loads(line)["remove"] for line in body.splitlines() if line.startswith(b'{"remove"'))
+    astray = next((one["path"] for one in removes if climbs(one["path"])), None)
+    if astray is not None:
+        raise UnsupportedTableError(
+            f"The log names {astray!r} as a file of the table, and that leads out of the table's folder. Nothing was committed. See "
+            "who wrote this log, and restore it from a versioned copy."
+        )
 
 
 _pending: dict[str, NamedTransaction] = {}

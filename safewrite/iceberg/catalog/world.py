@@ -15,6 +15,7 @@ from safewrite.iceberg.metadata import MAIN, head_of, table_of
 from safewrite.protocol import values
 from safewrite.protocol.effects import Effect, Missing, Ok, Outcome
 from safewrite.protocol.iceberg.change import CreateTable, LoadTable, ReadMetadata, SwapTable
+from safewrite.stores.inside import leads_astray, refused
 from safewrite.stores.world import World
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class CatalogWorld(World):
         from pyiceberg.serializers import FromInputFile
         from pyiceberg.table import Table
 
+        if self.leads_out(location):
+            return refused(location)
         file_io = self._file_io()
         try:
             metadata = FromInputFile.table_metadata(file_io.new_input(location))
@@ -122,18 +125,25 @@ class CatalogWorld(World):
     ) -> Outcome:
         try:
             try:
-                return Ok(_planned(self._scan(head, row_filter), head, known))
+                found = _planned(self._scan(head, row_filter), head, known)
             except (
                 TypeError
             ):  # PyIceberg compares NULL partition values (iceberg-python #3498): all files, then
-                return Ok(_planned(self._scan(head), head, known))
+                found = _planned(self._scan(head), head, known)
         except Exception as error:  # noqa: BLE001 - as above
             return scan_meaning(error)
+        named = (file.file_path for task in found for file in (task.file, *task.delete_files))
+        astray = next((path for path in named if self.leads_out(path)), None)
+        return Ok(found) if astray is None else refused(astray)
 
     def _scan(self, head: TableVersion, row_filter: BooleanExpression | None = None) -> DataScan:
         table = table_of(head)
         scan = table.scan() if row_filter is None else table.scan(row_filter=row_filter)
         return scan if self.branch == MAIN else scan.use_ref(self.branch)
+
+    def leads_out(self, path: str) -> bool:
+        """See :meth:`World.leads_out`; the files of an Iceberg table may stand anywhere, and are named as they are."""
+        return leads_astray(path, "" if self.table is None else self.table.location())
 
     def _file_io(self) -> FileIO:
         assert self.table is not None, "the table is loaded before its files are touched"

@@ -1,0 +1,50 @@
+"""Protections of secrets and of other people's files: each mutant takes one away, and its killer must notice."""
+
+from __future__ import annotations
+
+from tests.mutants.killers import Mutant, alone
+
+INSIDE, REDIRECTS = alone("test_inside.py"), alone("test_redirects.py")
+
+SECURE_MUTANTS = (
+    Mutant(
+        "inside-store",
+        "the last look at a path before a store is asked",
+        "stores/world.py",
+        (("        if path is not None and self.leads_out(path):\n            return refused(path)\n", ""),),
+        INSIDE,
+        "test_no_request_leaves_the_table_whoever_asks",
+    ),
+    Mutant(
+        "inside-encoded",
+        "the decoding of a path before it is judged",
+        "stores/inside.py",
+        (('    spelled = _decoded(path)\n    return "\\0"', '    spelled = path\n    return "\\0"'),),
+        INSIDE,
+        "test_no_request_leaves_the_table_whoever_asks",
+    ),
+    Mutant(
+        "inside-iceberg",
+        "the look at what Iceberg's metadata names",
+        "iceberg/catalog/world.py",
+        (("        return leads_astray(path, ", "        return False and leads_astray(path, "),),
+        INSIDE,
+        "test_an_iceberg_file_whose_name_climbs_is_neither_read_nor_rewritten",
+    ),
+    Mutant(
+        "redirect-registry",
+        "the drop of credentials on another origin",
+        "cdc/redirects.py",
+        (("made is not None and origin(newurl) != origin(req.full_url)", "made is None"),),
+        REDIRECTS,
+        "test_the_registrys_password_stays_with_the_registry",
+    ),
+    Mutant(
+        "redirect-catalog",
+        "the guard of a REST catalog's session",
+        "iceberg/catalog/rest.py",
+        (("        guard(session)\n", ""),),
+        REDIRECTS,
+        "test_a_token_endpoint_that_redirects_elsewhere_gets_the_client_secret_alone",
+    ),
+)
