@@ -54,10 +54,18 @@ def packed(names: Iterable[str]) -> str:
     return "".join(map(hashed, names))
 
 
-def held(text: str, names: Collection[str]) -> set[str]:
-    """Those of the names that a packed list holds."""
-    known = set(unpacked(text))
-    return {name for name in names if hashed(name) in known}
+class Wanted:
+    """Keys that are looked for in many lists: each is hashed once, whatever the number of lists."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = frozenset(names)
+        self._by_hash: dict[str, str] | None = None
+
+    def held(self, text: str) -> set[str]:
+        """Those of the keys that a packed list holds."""
+        if self._by_hash is None:
+            self._by_hash = {hashed(name): name for name in self.names}
+        return {self._by_hash[one] for one in unpacked(text) if one in self._by_hash}
 
 
 def unpacked(text: str) -> list[str]:

@@ -10,12 +10,13 @@ from safewrite.delta.data.rows import live_rows
 from safewrite.delta.log import actions
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
-from safewrite.delta.write.members import ENGINE, all_writes, carried
+from safewrite.delta.write.members import ENGINE, all_writes, those_carried
 from safewrite.delta.write.vector_files import Vectors
 from safewrite.errors import Kind, StorageError, TableNotFoundError
 from safewrite.findings import KeyAudit
 from safewrite.protocol import keys
 from safewrite.protocol.effects import Get, Ok
+from safewrite.protocol.members import Wanted
 from safewrite.stores.world import run
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ def audit_keys(found: Inspection, sent: Iterable[str]) -> KeyAudit:
     _must_exist(found)
     wanted = dict.fromkeys(sent)
     places: dict[str, list[tuple[int, int, bool]]] = {key: [] for key in wanted}
+    sought = Wanted(wanted)
     for version, commit in sorted(found.commits.items()):
         info = (commit.commit_info or {}).get(ENGINE) or {}
-        if not carried(info, wanted):
+        if not those_carried(info, sought):
             continue
         writes = run(all_writes(info, ASKS), found.world)
         whole = not (len(writes) == 1 or _is_append(commit)) or _rows_agree(

@@ -9,24 +9,24 @@ from typing import TypeAlias
 from safewrite import receipt
 from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path
-from safewrite.delta.write.members import Entry, carried, find_write, own_info
+from safewrite.delta.write.members import Entry, Lists, carried
 from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
     Done,
     entry_at,
     from_the_start,
+    is_cleaned_up,
     is_of_another,
     recall_txn,
     repeat,
-    standing,
 )
 from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
 from safewrite.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 from safewrite.protocol import keys, staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter, commit, look
-from safewrite.protocol.effects import Effect, Get, NewId, Ok, Outcome
+from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch
 from safewrite.protocol.members import MembersMetError, Met
 from safewrite.protocol.values import LedgerRecord
@@ -48,6 +48,7 @@ class _State:
     seen: int
     records: dict[str, LedgerRecord] = field(default_factory=dict)
     known: dict[str, Answer] = field(default_factory=dict)
+    lists: Lists = field(default_factory=Lists)
 
 
 def write_many(
@@ -131,7 +132,7 @@ def _leave_out(state: _State) -> Generator[Effect, Outcome, None]:
     for write in candidate.write.members:
         met = candidate.met.get(write.key)
         if isinstance(met, Met):
-            state.known[write.key] = yield from _as_answer(write, met, state.limits)
+            state.known[write.key] = yield from _as_answer(state, write, met)
         elif met is not None:
             state.known[write.key] = met
     if any(write.key in state.known for write in candidate.write.members):
@@ -140,9 +141,9 @@ def _leave_out(state: _State) -> Generator[Effect, Outcome, None]:
         candidate.without(state.known, str(fresh_id.value))
 
 
-def _as_answer(write: Write, met: Met, limits: Limits) -> Generator[Effect, Outcome, Answer]:
+def _as_answer(state: _State, write: Write, met: Met) -> Generator[Effect, Outcome, Answer]:
     try:
-        entry = yield from entry_at(write, met, limits)
+        entry = yield from entry_at(write, met, state.limits, state.lists)
     except ReplayMismatchError as error:
         return error
     return repeat(write, met.version, entry)
@@ -189,7 +190,7 @@ def _recall(state: _State) -> Generator[Effect, Outcome, bool]:
 
 def _recall_txn(state: _State, write: Write) -> Generator[Effect, Outcome, None]:
     try:
-        done = yield from recall_txn(write, state.candidate, state.arbiter, state.limits)
+        done = yield from recall_txn(write, state.candidate, state.arbiter, state.limits, state.lists)
     except ReplayMismatchError as error:
         state.known[write.key] = error
         return
@@ -201,30 +202,40 @@ def _recall_landed(
     state: _State, landed: Sequence[tuple[Write, LedgerRecord]]
 ) -> Generator[Effect, Outcome, bool]:
     """Believe the ledger where the log confirms it, or was cleaned up; False if it did not of some member (A17)."""
-    versions = sorted({record.version for _, record in landed if record.version is not None})
-    gets = [Get(commit_path(version), name="recall.get_commit") for version in versions]
-    answers = dict(zip(versions, (yield from fetch(gets, state.limits, name="recall.read")), strict=True))
-    confirmed = True
+    by_version: dict[int, list[tuple[Write, LedgerRecord]]] = {}
     for write, record in landed:
         assert record.version is not None
-        entry: Entry | None = None
-        answer = answers[record.version]
-        if isinstance(answer, Ok):
-            assert isinstance(answer.value, bytes)
-            found = carried(own_info(answer.value, record.version), (write.key,))
-            there = write.key in found
-            if there and write.changes is not None:  # only the commit tells what became of them
-                entry = yield from find_write(answer.value, record.version, write.key, state.limits)
-        else:
-            there = (yield from standing(record, record.version, state.limits)) is not None
-        if not there:
-            confirmed = False
+        by_version.setdefault(record.version, []).append((write, record))
+    gets = [Get(commit_path(version), name="recall.get_commit") for version in sorted(by_version)]
+    answers = yield from fetch(gets, state.limits, name="recall.read")
+    confirmed = True
+    for version, answer in zip(sorted(by_version), answers, strict=True):
+        confirmed &= yield from _recall_version(state, version, answer, by_version[version])
+    return confirmed
+
+
+def _recall_version(
+    state: _State, version: int, answer: Ok | Missing, landed: Sequence[tuple[Write, LedgerRecord]]
+) -> Generator[Effect, Outcome, bool]:
+    """As :func:`_recall_landed`, for the members that one version is to carry; ``answer`` is its commit file."""
+    if isinstance(answer, Ok):
+        assert isinstance(answer.value, bytes)
+        info = state.lists.keep(version, answer.value)
+        there = set(carried(info, {write.key for write, _ in landed}))
+    else:
+        is_gone = yield from is_cleaned_up(version, state.limits)
+        there = {write.key for write, _ in landed} if is_gone else set()
+    for write, record in landed:
+        if write.key not in there:
             state.records[write.key] = from_the_start(write, state.candidate.table_id)
             continue
+        entry: Entry | None = None
+        if isinstance(answer, Ok) and write.changes is not None:  # only the commit tells what became of them
+            entry = yield from state.lists.entry(version, write.key, state.limits)
         try:
-            keys.must_match(write.key, record.fingerprint, write.fingerprint, record.version)
+            keys.must_match(write.key, record.fingerprint, write.fingerprint, version)
         except ReplayMismatchError as error:
             state.known[write.key] = error
         else:
-            state.known[write.key] = repeat(write, record.version, entry or {})
-    return confirmed
+            state.known[write.key] = repeat(write, version, entry or {})
+    return len(there) == len(landed)

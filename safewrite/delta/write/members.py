@@ -8,7 +8,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from safewrite.delta.log.actions import Commit, parse
+from safewrite.delta.log.actions import Commit, commit_path, parse
 from safewrite.errors import Kind, StorageError
 from safewrite.protocol import members
 from safewrite.protocol.ask import Limits
@@ -62,12 +62,17 @@ def brief(listed: Mapping[str, Any]) -> dict[str, Any]:
 
 def carried(info: Mapping[str, Any], names: Collection[str]) -> dict[str, Entry | None]:
     """Those of the keys that a commit carries, with their entries; None where these are in its file."""
+    return those_carried(info, members.Wanted(names))
+
+
+def those_carried(info: Mapping[str, Any], wanted: members.Wanted) -> dict[str, Entry | None]:
+    """As :func:`carried`, for keys that are looked for in many commits."""
     found: dict[str, Entry | None] = {
-        write["key"]: write for write in info.get("writes", ()) if write["key"] in names
+        write["key"]: write for write in info.get("writes", ()) if write["key"] in wanted.names
     }
     pointer = info.get("members")
     if pointer:
-        found |= dict.fromkeys(members.held(pointer["keys"], names))
+        found |= dict.fromkeys(wanted.held(pointer["keys"]))
     return found
 
 
@@ -125,15 +130,54 @@ def _listed(pointer: Mapping[str, Any], got: Ok | Missing) -> list[Entry]:
     return list(json.loads(got.value))
 
 
+class Lists:
+    """The writes that commits carry, by key: a commit is read once and its list decoded once, whoever asks for its writes."""
+
+    def __init__(self) -> None:
+        self._infos: dict[int, Mapping[str, Any]] = {}
+        self._hashes: dict[int, frozenset[str]] = {}
+        self._writes: dict[int, dict[str, Entry]] = {}
+
+    def __contains__(self, version: int) -> bool:
+        """Whether a commit was read."""
+        return version in self._infos
+
+    def keep(self, version: int, body: bytes) -> Mapping[str, Any]:
+        """Take note of a commit file that was read, and return what safewrite recorded in it."""
+        if version not in self._infos:
+            self._infos[version] = own_info(body, version)
+        return self._infos[version]
+
+    def entry(self, version: int, key: str, limits: Limits) -> Generator[Effect, Outcome, Entry | None]:
+        """How a commit describes a write; None where it carries none with this key, or is gone.
+
+        Raises:
+            StorageError: the commit or its list cannot be read.
+        """
+        if version not in self._infos:
+            got = yield from fetch_one(Get(commit_path(version), name="recall.get_commit"), limits)
+            if not isinstance(got, Ok):
+                return None
+            assert isinstance(got.value, bytes)
+            self.keep(version, got.value)
+        if version not in self._writes and members.hashed(key) in self._hashes_of(version):
+            writes = yield from all_writes(self._infos[version], limits)
+            self._writes[version] = {str(write["key"]): write for write in writes}
+        return self._writes.get(version, {}).get(key)
+
+    def _hashes_of(self, version: int) -> frozenset[str]:
+        if version not in self._hashes:
+            self._hashes[version] = frozenset(keys_by_hash(self._infos[version]))
+        return self._hashes[version]
+
+
 def find_write(
     body: bytes, version: int, key: str, limits: Limits
 ) -> Generator[Effect, Outcome, Entry | None]:
     """The write with this key that a commit file carries, or None."""
-    info = own_info(body, version)
-    found = carried(info, (key,))
-    if key not in found or found[key] is not None:
-        return found.get(key)
-    return next((entry for entry in (yield from all_writes(info, limits)) if entry["key"] == key), None)
+    lists = Lists()
+    lists.keep(version, body)
+    return (yield from lists.entry(version, key, limits))
 
 
 def _encoded(entries: Sequence[Entry]) -> bytes:

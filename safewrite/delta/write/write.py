@@ -11,7 +11,7 @@ from safewrite.delta.data.datafiles import DataFile
 from safewrite.delta.log.actions import commit_path
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.conflicts import VERSION_OF
-from safewrite.delta.write.members import Entry, carried, find_write, own_info
+from safewrite.delta.write.members import Entry, Lists, carried, own_info
 from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import (
     FINGERPRINT_OF,
@@ -158,15 +158,12 @@ def repeat(
 
 
 def _repeat_of_batch(
-    named: Write, version: int, state: Snapshot, limits: Limits
+    named: Write, version: int, state: Snapshot, limits: Limits, lists: Lists
 ) -> Generator[Effect, Outcome, Done]:
     """A batch that its app's ``txn`` shows in a version; what became of its changes only the commit itself tells."""
     entry: Entry | None = None
     if named.changes is not None:
-        got = yield from fetch_one(Get(commit_path(version), name="recall.get_commit"), limits)
-        if isinstance(got, Ok):
-            assert isinstance(got.value, bytes)
-            entry = yield from find_write(got.value, version, named.key, limits)
+        entry = yield from lists.entry(version, named.key, limits)
     return repeat(named, version, entry or {}, state)
 
 
@@ -218,19 +215,17 @@ def found_again(
     return repeat(candidate.write, found.version, entry, attempts=attempts)
 
 
-def entry_at(write: Write, at: Met, limits: Limits) -> Generator[Effect, Outcome, Entry]:
-    """How a commit that carries a write describes it.
+def entry_at(
+    write: Write, at: Met, limits: Limits, lists: Lists | None = None
+) -> Generator[Effect, Outcome, Entry]:
+    """How a commit that carries a write describes it; ``lists`` are those of commits that were read before.
 
     Raises:
         ReplayMismatchError: it carries the key with other rows, or is gone since it was met.
     """
     if at.entry is not None:
         return at.entry
-    got = yield from fetch_one(Get(commit_path(at.version), name="recall.get_commit"), limits)
-    if not isinstance(got, Ok):
-        raise keys.incomparable(write.key, at.version)
-    assert isinstance(got.value, bytes)
-    entry = yield from find_write(got.value, at.version, write.key, limits)
+    entry = yield from (lists or Lists()).entry(at.version, write.key, limits)
     if entry is None:
         raise keys.incomparable(write.key, at.version)
     keys.must_match(write.key, str(entry["fingerprint"]), write.fingerprint, at.version)
@@ -249,10 +244,15 @@ def standing(record: LedgerRecord, version: int, limits: Limits) -> Generator[Ef
         assert isinstance(found.value, bytes)
         there = carried(own_info(found.value, version), (record.key,))
         return (there[record.key] or {}) if record.key in there else None
+    return {} if (yield from is_cleaned_up(version, limits)) else None
+
+
+def is_cleaned_up(version: int, limits: Limits) -> Generator[Effect, Outcome, bool]:
+    """Whether a commit that is not there was removed by log clean-up: later ones stand."""
     later = yield from fetch_one(
         List("_delta_log/", start_after=commit_path(version), limit=1, name="recall.list"), limits
     )
-    return {} if isinstance(later, Ok) and later.value else None
+    return isinstance(later, Ok) and bool(later.value)
 
 
 def _in_ledger(named: Write) -> bool:
@@ -261,31 +261,39 @@ def _in_ledger(named: Write) -> bool:
 
 # --- (app_id, version) --------------------------------------------------------------------------------
 def recall_txn(
-    named: Write, candidate: Transaction, arbiter: Arbiter, limits: Limits
+    named: Write,
+    candidate: Transaction,
+    arbiter: Arbiter,
+    limits: Limits,
+    lists: Lists | None = None,
 ) -> Generator[Effect, Outcome, Done | None]:
-    """A batch at or below the app's last version was written before: show that it was this one (E1, E2)."""
+    """A batch at or below the app's last version was written before: show that it was this one (E1, E2).
+
+    ``lists`` are those of commits that were read before, for another member of a group.
+    """
     state = candidate.state
     assert named.txn is not None
     app_id, app_version = named.txn
     last = state.txns.get(app_id) if state is not None else None
     if state is None or last is None or last < app_version:
         return None
+    lists = lists or Lists()
     yield from check_log(candidate, arbiter=arbiter, limits=limits)
     if last == app_version and FINGERPRINT_OF + app_id in state.txns:
         landed_in = state.txns.get(VERSION_OF + app_id, state.version)
         if state.txns[FINGERPRINT_OF + app_id] == named.fingerprint_int63:
-            return (yield from _repeat_of_batch(named, landed_in, state, limits))
+            return (yield from _repeat_of_batch(named, landed_in, state, limits, lists))
         raise _skipped(
             named,
             f"it was committed in version {landed_in} with {keys.other_rows(named.fingerprint)}",
             landed_in,
         )
-    found = yield from _search(named.key, state.version, limits)
+    found = yield from _search(named.key, state.version, limits, lists)
     if found is None:
         raise _skipped(named, f"the app's last version is {last}, and no commit in the log shows these rows")
     version, fingerprint = found
     keys.must_match(named.key, fingerprint, named.fingerprint, version)
-    return (yield from _repeat_of_batch(named, version, state, limits))
+    return (yield from _repeat_of_batch(named, version, state, limits, lists))
 
 
 def _skipped(named: Write, why: str, version: int | None = None) -> ReplayMismatchError:
@@ -300,22 +308,28 @@ def _skipped(named: Write, why: str, version: int | None = None) -> ReplayMismat
     )
 
 
-def _search(key: str, newest: int, limits: Limits) -> Generator[Effect, Outcome, tuple[int, str] | None]:
+def _search(
+    key: str, newest: int, limits: Limits, lists: Lists
+) -> Generator[Effect, Outcome, tuple[int, str] | None]:
     """Look for a key in the log, newest commit first, as far back as commits are kept."""
     for top in range(newest, -1, -64):
         versions = range(top, max(-1, top - 64), -1)
-        gets = tuple(Get(commit_path(version), name="recall.get_commit") for version in versions)
-        answers = yield Together(gets, name="recall.read")
+        gets = {v: Get(commit_path(v), name="recall.get_commit") for v in versions if v not in lists}
+        answers = (yield Together(tuple(gets.values()), name="recall.read")) if gets else Ok(())
         assert isinstance(answers, Ok)
         assert isinstance(answers.value, tuple)
-        for version, get, first in zip(versions, gets, answers.value, strict=True):
-            outcome = first if isinstance(first, Ok | Missing) else (yield from ask(get, limits))
-            if isinstance(outcome, Missing):
-                return None
-            if not isinstance(outcome, Ok):
-                raise unanswered(get, outcome)
-            assert isinstance(outcome.value, bytes)
-            entry = yield from find_write(outcome.value, version, key, limits)
+        read = dict(zip(gets, answers.value, strict=True))
+        for version in versions:
+            if version not in lists:
+                get, first = gets[version], read[version]
+                outcome = first if isinstance(first, Ok | Missing) else (yield from ask(get, limits))
+                if isinstance(outcome, Missing):
+                    return None
+                if not isinstance(outcome, Ok):
+                    raise unanswered(get, outcome)
+                assert isinstance(outcome.value, bytes)
+                lists.keep(version, outcome.value)
+            entry = yield from lists.entry(version, key, limits)
             if entry is not None:
                 return version, str(entry["fingerprint"])
     return None

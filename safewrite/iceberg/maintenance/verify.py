@@ -16,6 +16,7 @@ from safewrite.iceberg.write.write import EMPTY, reaches, stands
 from safewrite.protocol import keys
 from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.members import Wanted
 from safewrite.stores.world import run
 from safewrite.texts import said
 
@@ -36,8 +37,9 @@ def audit_keys(connection: Connection, head: TableVersion, sent: Iterable[str]) 
     places: dict[str, list[tuple[int, bool]]] = {key: [] for key in wanted}
     world = connection.world(head.table_id)
     world.table = table_of(head)
+    sought = Wanted(wanted)
     for at in head.ancestors():
-        if not in_summary(head.summaries[at], wanted):
+        if not in_summary(head.summaries[at], sought):
             continue
         for write in run(entries(head, at, ASKS), world):
             if write["key"] in places:

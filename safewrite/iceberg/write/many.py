@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
 from safewrite.iceberg.write.append import AppendPlan
+from safewrite.iceberg.write.members import Lists
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.write import (
     Done,
     Ledgers,
     Resolved,
+    all_landed_and_expired,
     base_of,
     committed,
     described,
-    landed_and_expired,
     newest,
     repeated,
     stands,
@@ -50,6 +51,7 @@ class _State:
     limits: Limits
     records: dict[str, LedgerRecord] = field(default_factory=dict)
     known: dict[str, Answer] = field(default_factory=dict)
+    lists: Lists = field(default_factory=Lists)
     _is_fresh: bool = False
     """Whether the head was loaded in this call."""
 
@@ -145,7 +147,11 @@ def _leave_out(state: _State) -> Generator[Effect, Outcome, None]:
 
 def _as_answer(state: _State, write: Write, met: Met) -> Generator[Effect, Outcome, Answer]:
     try:
-        return (yield from repeated(write, met.version, state.head, state.limits, met=met.entry))
+        return (
+            yield from repeated(
+                write, met.version, state.head, state.limits, met=met.entry, lists=state.lists
+            )
+        )
     except ReplayMismatchError as error:
         return error
 
@@ -166,29 +172,27 @@ def _recall(state: _State) -> Generator[Effect, Outcome, None]:
     answers = yield from keys.intend_all(offered, state.limits)
     if not all(ours for _, ours in answers):
         state.head = yield from newest(state.head, state.limits)
-    for write, (record, ours) in zip(named, answers, strict=True):
+    earlier = [(write, record) for write, (record, ours) in zip(named, answers, strict=True) if not ours]
+    for write, (record, _) in zip(named, answers, strict=True):
         state.records[write.key] = replace(record, fingerprint=write.fingerprint)
-        if not ours:
-            try:
-                found = yield from _earlier(state, write, record)
-            except CommitUnknownError as error:
-                state.known[write.key] = error
-                continue
-            if found is not None:
-                state.known[write.key] = _as_known(write, found, state.head)
+    bases = {record.key: record.base_version for _, record in earlier if record.version is None}
+    expired = yield from all_landed_and_expired(bases, state.head, state.limits, state.lists)
+    for write, record in earlier:
+        found = expired[record.key] if record.version is None else (yield from _noted(state, write, record))
+        if isinstance(found, CommitUnknownError):
+            state.known[write.key] = found
+        elif found is not None:
+            state.known[write.key] = _as_known(write, found, state.head)
 
 
-def _earlier(
-    state: _State, write: Write, record: LedgerRecord
-) -> Generator[Effect, Outcome, Resolved | None]:
-    """Where an earlier call's write is; None where the snapshots of the newest table version say it."""
-    if record.version is None:
-        return (yield from landed_and_expired(record.key, record.base_version, state.head, state.limits))
+def _noted(state: _State, write: Write, record: LedgerRecord) -> Generator[Effect, Outcome, Resolved | None]:
+    """The write that the ledger knows a snapshot of; None where that was rolled back."""
+    assert record.version is not None
     if stands(record.version, state.head):
         if (
             write.changes is not None and record.version in state.head.summaries
         ):  # only the snapshot tells of them
-            return (yield from described(state.head, record.version, write.key, state.limits))
+            return (yield from described(state.head, record.version, write.key, state.limits, state.lists))
         return Resolved(record.version, record.fingerprint, int(record.fingerprint.split(":")[1]), 0)
     # It was rolled back, so whatever comes instead is what the ledger is to know.
     state.records[write.key] = LedgerRecord(write.key, base_of(state.head), write.fingerprint)

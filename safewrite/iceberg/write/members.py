@@ -8,7 +8,7 @@ manifest list: a file that is never changed, and that lives as long as its snaps
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -84,7 +84,7 @@ def _json(entries: Sequence[Entry]) -> str:
 # --- reading --------------------------------------------------------------------------------------------
 def carried(head: TableVersion, names: Collection[str]) -> dict[str, int]:
     """The newest snapshot of the branch that carries each of the keys, where one does."""
-    wanted = set(names)
+    wanted = members.Wanted(names)
     found: dict[str, int] = {}
     for at in head.carriers():
         for name in in_summary(head.summaries.get(at, {}), wanted):
@@ -92,11 +92,11 @@ def carried(head: TableVersion, names: Collection[str]) -> dict[str, int]:
     return found
 
 
-def in_summary(properties: Mapping[str, str], names: Collection[str]) -> set[str]:
+def in_summary(properties: Mapping[str, str], wanted: members.Wanted) -> set[str]:
     """Those of the keys that a snapshot carries by its summary."""
     own, packed = properties.get(KEY), properties.get(MEMBER_KEYS)
-    found = {own} if own is not None and own in names else set()
-    return found | members.held(packed, names) if packed else found
+    found = {own} if own is not None and own in wanted.names else set()
+    return found | wanted.held(packed) if packed else found
 
 
 def keys_by_hash(properties: Mapping[str, str]) -> dict[str, str]:
@@ -131,9 +131,41 @@ def inline(properties: Mapping[str, str]) -> list[Entry] | None:
     return found if isinstance(found, list) else None
 
 
-def inline_entry(head: TableVersion, at: int, key: str) -> Entry | None:
-    """How the summary of a snapshot describes one of its writes, if it does."""
-    return next((one for one in inline(head.summaries.get(at, {})) or () if one["key"] == key), None)
+class Summaries:
+    """How the summaries of a table version describe writes; each is decoded once, whoever asks for its writes."""
+
+    def __init__(self, head: TableVersion) -> None:
+        self._head = head
+        self._writes: dict[int, dict[str, Entry]] = {}
+
+    def entry(self, at: int, key: str) -> Entry | None:
+        """How the summary of a snapshot describes one of its writes, if it does."""
+        if at not in self._writes:
+            self._writes[at] = _by_key(inline(self._head.summaries.get(at, {})) or ())
+        return self._writes[at].get(key)
+
+
+def _by_key(writes: Iterable[Entry]) -> dict[str, Entry]:
+    return {str(write["key"]): write for write in writes}
+
+
+class Lists:
+    """The writes of snapshots, by key; each list is read and decoded once, whoever asks for its writes."""
+
+    def __init__(self) -> None:
+        self._writes: dict[int, dict[str, Entry]] = {}
+
+    def entry(
+        self, head: TableVersion, at: int, key: str, limits: Limits
+    ) -> Generator[Effect, Outcome, Entry | None]:
+        """One write of a snapshot, or None.
+
+        Raises:
+            StorageError: the manifest list that names the snapshot's writes cannot be read.
+        """
+        if at not in self._writes:
+            self._writes[at] = _by_key((yield from entries(head, at, limits)))
+        return self._writes[at].get(key)
 
 
 def entries(head: TableVersion, at: int, limits: Limits) -> Generator[Effect, Outcome, list[Entry]]:
@@ -202,13 +234,6 @@ def _unlisted(head: TableVersion, at: int, why: str) -> StorageError:
         "this call. Run `safewrite doctor --deep` on the table.",
         kind=Kind.DATA_FILE_DAMAGED,
     )
-
-
-def entry_at(
-    head: TableVersion, at: int, key: str, limits: Limits
-) -> Generator[Effect, Outcome, Entry | None]:
-    """One write of a snapshot, or None."""
-    return next((one for one in (yield from entries(head, at, limits)) if one["key"] == key), None)
 
 
 def _header_of(body: bytes, location: str) -> Mapping[str, str]:

@@ -126,16 +126,17 @@ def find(head: TableVersion, write: Write) -> Met | None:
     Raises:
         ReplayMismatchError: it carries other rows under the same name (promise 6).
     """
-    return _met(head, write, members.carried(head, (write.key,)).get(write.key))
+    return _met(head, write, members.carried(head, (write.key,)).get(write.key), members.Summaries(head))
 
 
 def find_members(head: TableVersion, writes: Collection[Write]) -> dict[str, Met | ReplayMismatchError]:
     """As :func:`find`, for those of a group's members that some snapshot carries, or that are at fault, by key."""
     carried = members.carried(head, {write.key for write in writes})
+    summaries = members.Summaries(head)
     found: dict[str, Met | ReplayMismatchError] = {}
     for write in writes:
         try:
-            met = _met(head, write, carried.get(write.key))
+            met = _met(head, write, carried.get(write.key), summaries)
         except ReplayMismatchError as error:
             found[write.key] = error
         else:
@@ -143,10 +144,10 @@ def find_members(head: TableVersion, writes: Collection[Write]) -> dict[str, Met
     return found
 
 
-def _met(head: TableVersion, write: Write, found: int | None) -> Met | None:
+def _met(head: TableVersion, write: Write, found: int | None, summaries: members.Summaries) -> Met | None:
     """What the snapshot that carries a write means to it."""
     if found is not None:
-        entry = members.inline_entry(head, found, write.key)
+        entry = summaries.entry(found, write.key)
         if entry is not None:
             keys.must_match(write.key, entry["fingerprint"], write.fingerprint, found)
         return Met(found, entry)

@@ -19,7 +19,7 @@ from safewrite.protocol.iceberg.change import Plan, ReadMetadata
 from safewrite.protocol.iceberg.commit import METADATA_READ_MAX, Swapped, commit, load
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.protocol.members import Met
+from safewrite.protocol.members import Met, Wanted
 from safewrite.protocol.positions import Moves
 from safewrite.protocol.values import LedgerRecord
 
@@ -195,13 +195,16 @@ def repeated(
     *,
     attempts: int = 0,
     met: members.Entry | None = None,
+    lists: members.Lists | None = None,
 ) -> Generator[Effect, Outcome, Done]:
     """A write that a snapshot carries already; ``met`` is how a summary that was read and compared describes it.
+
+    ``lists`` are those of snapshots that were read before, for another member of a group.
 
     Raises:
         ReplayMismatchError: the snapshot carries the key with other rows, or its list is gone with it.
     """
-    known = met or (yield from members.entry_at(head, found, write.key, limits))
+    known = met or (yield from (lists or members.Lists()).entry(head, found, write.key, limits))
     if known is None:
         raise keys.incomparable(write.key, found)
     keys.must_match(write.key, str(known["fingerprint"]), write.fingerprint, found)
@@ -232,9 +235,11 @@ class Resolved:
         return told | ({} if self.changes is None else {"changes": self.changes})
 
 
-def described(head: TableVersion, at: int, key: str, limits: Limits) -> Generator[Effect, Outcome, Resolved]:
-    """A write that a snapshot carries, as the history describes it."""
-    entry = (yield from members.entry_at(head, at, key, limits)) or {}
+def described(
+    head: TableVersion, at: int, key: str, limits: Limits, lists: members.Lists | None = None
+) -> Generator[Effect, Outcome, Resolved]:
+    """A write that a snapshot carries, as the history describes it; ``lists`` are those that were read before."""
+    entry = (yield from (lists or members.Lists()).entry(head, at, key, limits)) or {}
     rows, files = int(entry.get("rows", 0)), int(entry.get("files", 0))
     return Resolved(at, str(entry.get("fingerprint", "")), rows, files, entry.get("changes"))
 
@@ -304,21 +309,38 @@ def landed_and_expired(
     Raises:
         CommitUnknownError: the table versions that would show it cannot be read.
     """
-    if members.carried(head, (key,)) or reaches(head, base):
-        return None
+    answers = yield from all_landed_and_expired({key: base}, head, limits, members.Lists())
+    found = answers[key]
+    if isinstance(found, CommitUnknownError):
+        raise found
+    return found
+
+
+def all_landed_and_expired(
+    bases: Mapping[str, int], head: TableVersion, limits: Limits, lists: members.Lists
+) -> Generator[Effect, Outcome, dict[str, Resolved | CommitUnknownError | None]]:
+    """As :func:`landed_and_expired`, for keys and the bases of their first attempts: each table version is read once."""
+    reached = {base for base in set(bases.values()) if reaches(head, base)}
+    carried = members.carried(head, bases) if len(reached) < len(set(bases.values())) else {}
+    left = {key: base for key, base in bases.items() if key not in carried and base not in reached}
+    answers: dict[str, Resolved | CommitUnknownError | None] = dict.fromkeys(bases)
     for location in tuple(reversed(head.previous))[:METADATA_READ_MAX]:
+        if not left:
+            break
         outcome = yield ReadMetadata(location, name="recall.read_metadata")
         if not isinstance(outcome, Ok):
             break
         state = outcome.value
         assert isinstance(state, TableVersion)
-        found = members.carried(state, (key,)).get(key)
-        if found is not None:
-            return (yield from described(state, found, key, limits))
-        rolled_back = any(members.in_summary(summary, (key,)) for summary in state.summaries.values())
-        if rolled_back or base_of(state) == base or reaches(state, base):
-            return None
-    raise _expired(key)
+        found = members.carried(state, left)
+        wanted = Wanted(left)
+        rolled_back = {name for one in state.summaries.values() for name in members.in_summary(one, wanted)}
+        reached = {base for base in set(left.values()) if base_of(state) == base or reaches(state, base)}
+        for key, at in found.items():
+            answers[key] = yield from described(state, at, key, limits, lists)
+        settled = {*found, *rolled_back, *(key for key, base in left.items() if base in reached)}
+        left = {key: base for key, base in left.items() if key not in settled}
+    return answers | {key: _expired(key) for key in left}
 
 
 def _as_done(earlier: Resolved, named: Write, head: TableVersion) -> Done:
