@@ -18,6 +18,7 @@ from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.given import reading
 from safewrite.protocol.ask import Limits
 from safewrite.public import public
+from safewrite.stores import call_limit
 from safewrite.stores.events import Listener, OnEvent, listener
 from safewrite.stores.settings import storage_options as storage_keys
 from safewrite.stores.world import LEDGER_TTL_S
@@ -153,7 +154,8 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             new_table.only_for_new(
                 partition_by=partition_by, sort_by=sort_by, properties=given.properties, location=location
             )
-    table = _open_iceberg(uri, given) if catalog is not None else _open_delta(uri, given)
+    with call_limit.within(given.limits.timeout_s):
+        table = _open_iceberg(uri, given) if catalog is not None else _open_delta(uri, given)
     if given.create:
         kept = partial(
             new_table.warn_of_kept, table, partition_by=given.partition_by, sort_by=given.sort_by,

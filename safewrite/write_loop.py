@@ -30,6 +30,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.public import after_ack
 from safewrite.receipt import Done, Named, Receipt
+from safewrite.stores import call_limit
 from safewrite.stores.events import told
 from safewrite.stores.world import monotonic_s
 
@@ -202,8 +203,11 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             self.limits = replace(
                 usual, timeout_s=timeout_s, until_s=started_s + timeout_s - self._pace.reserve_s(timeout_s)
             )
+        elif usual.timeout_s != Limits.timeout_s:
+            timeout_s = usual.timeout_s  # the default is for commits: uploads may take longer
         try:
-            yield
+            with call_limit.within(timeout_s):
+                yield
         finally:
             self.limits = usual
 

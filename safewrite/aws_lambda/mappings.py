@@ -17,7 +17,7 @@ from safewrite.errors import InvalidInputError, StorageError
 from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severity
 from safewrite.protocol.ask import Limits
 from safewrite.stores.advice import cause_of
-from safewrite.stores.aws import shared_client
+from safewrite.stores.clients import shared_client
 from safewrite.stores.world import LEDGER_TTL_S
 from safewrite.texts import said
 

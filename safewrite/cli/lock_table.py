@@ -26,7 +26,7 @@ from safewrite.cli.shared import (
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.metrics.cloudwatch import checked_namespace, stuck_entries_line
 from safewrite.stores import lock_table as lock_tables
-from safewrite.stores.aws import shared_client
+from safewrite.stores.clients import shared_client
 from safewrite.stores.lock_watch import Look, Watcher
 
 log = logging.getLogger("safewrite")

@@ -17,7 +17,7 @@ from safewrite.errors import InvalidInputError, StorageError
 from safewrite.options import DEFAULT_LOCK_TABLE
 from safewrite.protocol.effects import Ok, Outcome
 from safewrite.protocol.values import LedgerRecord, Queue
-from safewrite.stores.aws import shared_client
+from safewrite.stores.clients import shared_client
 
 locks = typer.Typer(
     help="Create, check and watch a lock table; list and clear what it holds of a table.",

@@ -257,7 +257,7 @@ def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
     found = look()
     recorded = found.state.properties if found.state is not None else {}
     if not dry_run:
-        probe(connection, recorded)
+        probe(connection, recorded, Limits())
     unfinished = {entry.temp_path for entry in found.entries if not entry.settled}
     steps = list(repairs.finish(found, connection.world, dry_run=dry_run))
     if asked.rescue:

@@ -18,6 +18,7 @@ from safewrite.delta.arbiter import (
 )
 from safewrite.errors import InvalidInputError
 from safewrite.options import Address, ArbiterName, parse_address, refuse_unsafe
+from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import LocalObjects, SqliteLedger
@@ -86,7 +87,8 @@ def connect(
     if not address.is_s3:
         return _local(address, lock_table, arbiter)
     choice = choose({}, lock_table=lock_table, arbiter=arbiter, storage_options=storage_options)
-    from safewrite.stores.aws import ServerClock, shared_client
+    from safewrite.stores.aws import ServerClock
+    from safewrite.stores.clients import shared_client
     from safewrite.stores.s3 import S3Objects
 
     s3 = shared_client("s3", boto3_session, storage_options)
@@ -122,7 +124,7 @@ def connect(
     )
 
 
-def probe(connection: Connection, recorded: Mapping[str, str]) -> None:
+def probe(connection: Connection, recorded: Mapping[str, str], limits: Limits) -> None:
     """Refuse a store that does not keep conditional creates exclusive, once per process and endpoint.
 
     A table whose properties record that this endpoint was probed is believed.
@@ -132,14 +134,14 @@ def probe(connection: Connection, recorded: Mapping[str, str]) -> None:
     mark = (connection.endpoint, connection.address.bucket, connection.lock_table or "")
     if mark in _honest:
         return
-    probe_objects(connection.world.objects)
+    probe_objects(connection.world.objects, connection.world, limits)
     if connection.lock_table is not None:
         from safewrite.stores.dynamodb import DynamoDBLocks
 
         locks = connection.world.locks
         assert isinstance(locks, DynamoDBLocks)
         scratch = DynamoDBLocks(locks.client, locks.table_name, f"safewrite:probe:{uuid.uuid4()}")
-        probe_locks(scratch, scratch.remove)
+        probe_locks(scratch, connection.world, limits, remove=scratch.remove)
     _honest.add(mark)
 
 

@@ -128,7 +128,7 @@ def open_state(
     mixed = newest is not None and newest.version < version
     if mixed and newest is not None:
         _warn_of_mix(connection, version, newest, strict=strict)
-    probe(connection, recorded)
+    probe(connection, recorded, limits)
     if newest is not None and not newest.settled and newest.version <= version:
         world.perform(complete(newest))  # its commit stands in the log and needs no repair (A6)
     settled = newest is None or (newest.settled and newest.version == version)

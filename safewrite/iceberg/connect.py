@@ -13,7 +13,8 @@ from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.write.write import Ledgers
 from safewrite.options import refuse_unsafe
 from safewrite.stores.advice import cause_of, note_answer
-from safewrite.stores.aws import shared_client
+from safewrite.stores.call_limit import bound_client, bound_session
+from safewrite.stores.clients import shared_client
 from safewrite.stores.dynamodb import aws_ledger
 from safewrite.stores.inside import climbs
 from safewrite.stores.settings import ICEBERG
@@ -100,6 +101,7 @@ class Connection:
                 f"The catalog {found.name!r} cannot be used after a fork: {said(error)}. Nothing was written. Open the table in "
                 "the process that writes to it."
             ) from error
+        _prepare_clients(own)
         return replace(self, catalog=own)
 
     @property
@@ -148,8 +150,7 @@ def connect(
     name = _identifier(identifier)
     found = _catalog(catalog, storage_options or {})
     kind = kind_of(found)
-    if kind == "glue":
-        found.glue.meta.events.register("after-call", note_answer, unique_id="safewrite")  # type: ignore[attr-defined]
+    _prepare_clients(found)
     dynamodb = None
     if lock_table is not None:
         from safewrite.stores import lock_table as lock_tables
@@ -166,6 +167,14 @@ def connect(
     return Connection(
         found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare, listener=listener
     )
+
+
+def _prepare_clients(catalog: Any) -> None:
+    """Let the requests of a catalog's own client end with their calls, and note that its address answers."""
+    glue = getattr(catalog, "glue", None)
+    if glue is not None:
+        bound_client(glue).meta.events.register("after-call", note_answer, unique_id="safewrite")
+    bound_session(getattr(catalog, "_session", None))
 
 
 def is_in_memory(catalog: Any) -> bool:

@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from safewrite.errors import StorageError
 from safewrite.protocol.effects import Backoff, Busy, Effect, Failed, Now, Ok, Outcome, Together, Unknown
 
+THROTTLED_ASKS_MAX = 2_000
+"""How often a request is asked that is refused for now, whatever time is left."""
+
 
 @dataclass(frozen=True)
 class Limits:
     """Limits the patience of a write: they decide when to give up asking, never what is true.
 
     ``attempts`` counts tries at a version number.  ``asks`` counts repeats of one request whose answer was
-    lost or refused for now.  ``timeout_s`` limits the whole commit.  ``lease_s`` is how long an unmoving
+    lost or refused for now; a throttled one is repeated for as long as ``timeout_s`` and ``until_s`` allow.
+    ``timeout_s`` limits the whole commit.  ``lease_s`` is how long an unmoving
     queue is watched before its holder is passed over.  ``recheck_s`` is how old the check of the data files
     may be at a commit.  ``until_s`` is the monotonic time after which no attempt is begun.
     """
@@ -28,22 +32,51 @@ class Limits:
     until_s: float = math.inf
 
 
+@dataclass
+class Patience:
+    """Counts the tries of one request, and says after each whether another is worth it."""
+
+    limits: Limits
+    tries: int = 0
+    until_s: float = math.inf
+
+    def again(self, *outcomes: Outcome) -> Generator[Effect, Outcome, bool]:
+        """Whether to ask again after these outcomes of a try.
+
+        ``limits.asks`` bounds the tries.  A store that throttles is up and says that the request was refused for now, so
+        it is asked until the write's time is used up (Amazon S3 User Guide, "Best practices design patterns":
+        503 SlowDown lasts while a prefix scales, which takes minutes).
+        """
+        self.tries += 1
+        unclear = [outcome for outcome in outcomes if isinstance(outcome, Busy | Unknown)]
+        if any(one.asks_max is not None and self.tries >= one.asks_max for one in unclear):
+            return False
+        if self.tries < self.limits.asks:
+            return True
+        if not any(one.throttled for one in unclear) or self.tries >= THROTTLED_ASKS_MAX:
+            return False
+        answer = yield Now()
+        assert isinstance(answer, Ok)
+        assert isinstance(answer.value, float)
+        if self.tries == self.limits.asks:
+            self.until_s = min(answer.value + self.limits.timeout_s, self.limits.until_s)
+        return answer.value < self.until_s
+
+
 def ask(effect: Effect, limits: Limits) -> Generator[Effect, Outcome, Outcome]:
     """Ask until the answer is clear.
 
     Only for reads and for writes that may be performed twice (unique names, idempotent updates).
-    Returns the last answer.  It is ``Busy`` or ``Unknown`` only after ``limits.asks`` tries, or where no
-    other answer can come.
+    Returns the last answer.  It is ``Busy`` or ``Unknown`` only after as many tries as :class:`Patience` allows, or
+    where no other answer can come.
     """
+    patience = Patience(limits)
     outcome: Outcome = Unknown("never asked")
-    for attempt in range(1, limits.asks + 1):
+    while limits.asks:
         outcome = yield effect
-        if not isinstance(outcome, Busy | Unknown):
+        if not isinstance(outcome, Busy | Unknown) or not (yield from patience.again(outcome)):
             return outcome
-        if outcome.asks_max is not None and attempt >= outcome.asks_max:
-            return outcome
-        if attempt < limits.asks:
-            yield Backoff(attempt, name=f"{effect.name}.backoff")
+        yield Backoff(patience.tries, name=f"{effect.name}.backoff")
     return outcome
 
 

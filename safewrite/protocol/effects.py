@@ -40,12 +40,13 @@ class Missing:
 class Busy:
     """Not performed; ask again (409 ConditionalRequestConflict, throttling).  Never means 'exists'.
 
-    ``advice`` and ``asks_max`` as in :class:`Unknown`.
+    ``advice``, ``asks_max`` and ``throttled`` as in :class:`Unknown`.
     """
 
     detail: str = ""
     advice: str = ""
     asks_max: int | None = None
+    throttled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,14 @@ class Unknown:
     """Performed or not: nobody can tell (5xx, timeout, cut connection; 403 on a read).
 
     ``advice`` as in :class:`Failed`.  ``asks_max`` limits how often it is worth asking: a refused credential does not
-    become a good one; None is as often as a write's limits allow.
+    become a good one; None is as often as a write's limits allow.  ``throttled``: the store asks to be asked less often, so
+    that it is worth asking for longer than after a lost answer.
     """
 
     detail: str = ""
     advice: str = ""
     asks_max: int | None = None
+    throttled: bool = False
 
 
 Outcome: TypeAlias = Ok | Exists | Missing | Busy | Failed | Unknown

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
 from safewrite.errors import InvalidInputError, ReplayMismatchError
-from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
+from safewrite.protocol.ask import Limits, Patience, ask, side_by_side, unanswered
 from safewrite.protocol.effects import (
     Backoff,
     Effect,
@@ -130,8 +130,8 @@ def intend(record: LedgerRecord, limits: Limits) -> Generator[Effect, Outcome, t
         StorageError: the ledger cannot be used; nothing was written to the table.
     """
     put = LedgerIntend(record, name="ledger.intend")
-    outcome: Outcome = Missing()
-    for attempt in range(1, limits.asks + 1):
+    patience = Patience(limits)
+    while True:
         outcome = yield put
         if isinstance(outcome, Ok):
             return record, True
@@ -140,8 +140,9 @@ def intend(record: LedgerRecord, limits: Limits) -> Generator[Effect, Outcome, t
         known = yield from recall(record.key, limits)
         if known is not None:
             return known, False
-        if attempt < limits.asks:
-            yield Backoff(attempt, name="ledger.intend.backoff")
+        if not (yield from patience.again(outcome)):
+            break
+        yield Backoff(patience.tries, name="ledger.intend.backoff")
     raise unanswered(put, outcome)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Ok, Outcome
 from safewrite.protocol.values import Entry, LedgerRecord, Queue
+from safewrite.stores import call_limit
 from safewrite.stores.aws import classify_error
 
 Item = dict[str, Any]
@@ -142,6 +143,7 @@ class DynamoDBLocks:
         }
         found: list[Item] = []
         while True:
+            call_limit.check()
             answer = self.client.query(**request)
             found += answer.get("Items", ())
             if not answer.get("LastEvaluatedKey"):
@@ -374,9 +376,10 @@ def _reasons(error: Exception) -> list[str]:
 
 
 def _reason(code: str) -> Outcome | None:
-    if not code:
-        return None
-    return Exists() if code == "ConditionalCheckFailed" else Busy(f"refused in a transaction: {code}")
+    if code in {"", "ConditionalCheckFailed"}:
+        return Exists() if code else None
+    throttled = code in {"ThrottlingError", "ProvisionedThroughputExceeded"}
+    return Busy(f"refused in a transaction: {code}", throttled=throttled)
 
 
 def _read_meaning(error: Exception, table_name: str) -> Outcome:

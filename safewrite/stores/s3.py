@@ -7,7 +7,11 @@ from typing import Any
 
 from safewrite.protocol.effects import Busy, Missing, Ok, Outcome, Unknown
 from safewrite.protocol.values import Listed, Tail
+from safewrite.stores import call_limit
 from safewrite.stores.aws import ServerClock, classify_error, is_empty
+
+EMPTY_PAGES_MAX = 100
+"""How many pages of a listing may be empty one after another; S3 may answer with a few, a broken store with no end."""
 
 
 class S3Objects:
@@ -48,6 +52,7 @@ class S3Objects:
 
     def list(self, prefix: str, start_after: str, limit: int) -> Outcome:
         found: list[Listed] = []
+        empty = 0
         request: dict[str, Any] = {"Bucket": self.bucket, "Prefix": self._base + prefix}
         if start_after:
             request["StartAfter"] = self._base + start_after
@@ -55,11 +60,18 @@ class S3Objects:
             request["MaxKeys"] = limit
         try:
             while True:
+                call_limit.check()
                 page = self.client.list_objects_v2(**request)
+                began = len(found)
                 for item in page.get("Contents", ()):
                     modified_ms = int(item["LastModified"].timestamp() * 1000)
                     path, etag = item["Key"].removeprefix(self._base), item.get("ETag", "").strip('"')
                     found.append(Listed(path, item["Size"], modified_ms, etag))
+                empty = empty + 1 if began == len(found) else 0
+                if empty > EMPTY_PAGES_MAX or (
+                    began and not empty and found[began].path <= found[began - 1].path
+                ):
+                    return Unknown("the listing does not advance: its pages repeat, or stay empty")
                 if (limit and len(found) >= limit) or not page.get("IsTruncated"):
                     return Ok(tuple(found))
                 request["ContinuationToken"] = page["NextContinuationToken"]

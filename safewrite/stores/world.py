@@ -15,6 +15,7 @@ from safewrite.errors import InternalError
 from safewrite.protocol import effects as fx
 from safewrite.protocol.effects import Effect, Ok, Outcome
 from safewrite.stores.abc import BatchLedger, GroupLedger, Ledger, LockTable, ObjectStore, TicketQueue
+from safewrite.stores.call_limit import carried
 from safewrite.stores.events import Listener, Watch
 from safewrite.stores.inside import climbs, refused
 
@@ -178,7 +179,7 @@ class World:
             return [call() for call in calls]
         # The last one runs here: two calls cost one thread switch, not two.
         *others, last = calls
-        pending = [_pool().submit(call) for call in others]
+        pending = [_pool().submit(carried(call)) for call in others]
         mine = last()
         return [*(one.result() for one in pending), mine]
 

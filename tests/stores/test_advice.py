@@ -6,6 +6,7 @@ sent.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from botocore.awsrequest import AWSResponse
 
 import safewrite as sw
 from bench.servers import servers
-from safewrite.stores import advice, aws
+from safewrite.stores import advice, clients
 
 pytestmark = pytest.mark.usefixtures("no_aws_settings")
 
@@ -127,7 +128,9 @@ def test_without_credentials_they_are_asked_for(arbiter: Any) -> None:
 
 
 def test_without_a_region_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aws._clients, "found", {})  # no client of the settings that another test had
+    monkeypatch.setattr(
+        clients._clients, "found", OrderedDict()
+    )  # no client of the settings that another test had
     with pytest.raises(sw.StorageError, match="Set AWS_REGION"):
         sw.open("s3://lake/t", lock_table="delta_log")
 

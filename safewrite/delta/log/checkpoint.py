@@ -16,7 +16,7 @@ from safewrite.delta.log.features import check_append
 from safewrite.delta.log.replay import read_log
 from safewrite.delta.log.segment import Checkpoint
 from safewrite.delta.log.snapshot import Snapshot
-from safewrite.protocol.ask import Limits, ask, unanswered
+from safewrite.protocol.ask import Limits, Patience, ask, unanswered
 from safewrite.protocol.effects import (
     Backoff,
     Effect,
@@ -126,8 +126,8 @@ def _create(path: str, body: bytes, limits: Limits) -> Generator[Effect, Outcome
     """True if the checkpoint is ours; False if another stands there, which is then left alone."""
     in_doubt = False
     put = PutIfAbsent(path, body, name="checkpoint.put")
-    outcome: Outcome = Unknown("never asked")
-    for attempt in range(1, limits.asks + 1):
+    patience = Patience(limits)
+    while True:
         outcome = yield put
         if isinstance(outcome, Ok):
             return True
@@ -136,8 +136,9 @@ def _create(path: str, body: bytes, limits: Limits) -> Generator[Effect, Outcome
         if isinstance(outcome, Failed):
             break
         in_doubt = in_doubt or isinstance(outcome, Unknown)
-        if attempt < limits.asks:
-            yield Backoff(attempt, name="checkpoint.put.backoff")
+        if not (yield from patience.again(outcome)):
+            break
+        yield Backoff(patience.tries, name="checkpoint.put.backoff")
     raise unanswered(put, outcome)
 
 

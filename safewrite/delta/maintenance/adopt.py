@@ -57,7 +57,7 @@ def adopt(connection: Connection, *, engine_version: str, dry_run: bool = False)
         yield Step("record_keys", connection.address.uri, "would", "the keys of the log")
         yield Step("record_arbiter", str(connection.arbiter_name), "would", f"it is {recorded or 'none'}")
         return
-    probe(connection, {})
+    probe(connection, {}, limits)
     told = run(_record_keys(state, limits), connection.world)
     yield Step("record_keys", connection.address.uri, "done", f"{told} keys of the log")
     version = _record_arbiter(connection, state, engine_version)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from safewrite.delta.log import actions, features
 from safewrite.delta.log.segment import hint
 from safewrite.delta.maintenance import data_files, other_writers, vanished
-from safewrite.delta.maintenance.inspection import Inspection
+from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import NotCommittedError, UnsafeConfigError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
 from safewrite.options import refuse_unsafe
@@ -247,14 +247,14 @@ def _lifecycle(found: Inspection) -> Findings:
 
 def _probe(found: Inspection) -> Findings:
     try:
-        probe_objects(found.world.objects)
+        probe_objects(found.world.objects, found.world, ASKS)
         if found.lock_table is not None and found.entries_error is None:
             from safewrite.stores.dynamodb import DynamoDBLocks
 
             scratch = DynamoDBLocks(
                 found.dynamodb, found.lock_table, f"safewrite:probe:{found.world.new_id()}"
             )
-            probe_locks(scratch, scratch.remove)
+            probe_locks(scratch, found.world, ASKS, remove=scratch.remove)
     except NotCommittedError as error:
         danger = isinstance(error, UnsafeConfigError)
         yield Finding(

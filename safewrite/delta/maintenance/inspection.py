@@ -27,7 +27,8 @@ from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.protocol.values import Entry, Listed
 from safewrite.stores.abc import ObjectStore
 from safewrite.stores.advice import cause_of
-from safewrite.stores.aws import ServerClock, shared_client
+from safewrite.stores.aws import ServerClock
+from safewrite.stores.clients import shared_client
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import LocalObjects, SqliteLedger
 from safewrite.stores.world import World, run

@@ -10,6 +10,7 @@ from typing import Any
 
 from safewrite.errors import UnsafeConfigError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
+from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of
 from safewrite.texts import said
 
@@ -34,7 +35,8 @@ def classify_error(error: Exception) -> Outcome:
     """
     outcome = _meaning(error)
     if isinstance(outcome, Exists | Busy | Failed) and _metadata(error).get("RetryAttempts", 0):
-        return Unknown(f"{type(error).__name__} after repeats: {said(error)}"[:500])
+        throttled = isinstance(outcome, Busy) and outcome.throttled
+        return Unknown(f"{type(error).__name__} after repeats: {said(error)}"[:500], throttled=throttled)
     return outcome
 
 
@@ -42,6 +44,8 @@ def _meaning(error: Exception) -> Outcome:
     from pyiceberg import exceptions as iceberg
 
     detail = f"{type(error).__name__}: {said(error)}"[:500]
+    if call_limit.has_ended(error):
+        return Unknown(detail, call_limit.ADVICE, asks_max=1)
     cause = cause_of(error)
     advice, asks_max = (cause.advice, cause.asks_max) if cause else ("", None)
     if isinstance(error, iceberg.CommitFailedException) and "table metadata is missing" in detail:
@@ -70,7 +74,9 @@ def _meaning(error: Exception) -> Outcome:
         return Exists()
     if code in _REFUSED_CODES:
         return Failed(detail, advice)
-    if code in _BUSY_CODES or any(text in detail for text in _BUSY_TEXTS):
+    if code in _BUSY_CODES:
+        return Busy(detail, advice, throttled=True)
+    if any(text in detail for text in _BUSY_TEXTS):
         return Busy(detail, advice)
     # Botocore has sent it more than once, to an address that never answered.
     return Unknown(detail, advice or _unreached(error), None if asks_max is None else 1)

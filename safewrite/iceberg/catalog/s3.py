@@ -9,11 +9,12 @@ proxies, encryption settings, other FileIOs) goes through the FileIO.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from safewrite.stores.aws import shared_client
+from safewrite.stores.clients import shared_client
 from safewrite.stores.s3 import S3Objects
 
 if TYPE_CHECKING:
@@ -71,24 +72,32 @@ def _client(settings: dict[str, str]) -> Any:
 
 
 class _Lent:
-    """A client whose credentials are replaced in place."""
+    """A client that signs with the credentials that a thread gave last: those of other tables are others."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         import boto3
+        from botocore.credentials import Credentials, ReadOnlyCredentials
         from botocore.session import Session
 
-        from safewrite.stores.aws import client
+        from safewrite.stores.clients import client
+
+        thread = self._thread = threading.local()
+
+        class OfThread(Credentials):
+            def get_frozen_credentials(self) -> ReadOnlyCredentials:
+                return ReadOnlyCredentials(*thread.given)
+
+        class Lender:
+            def load_credentials(self) -> Credentials:
+                return OfThread("lent", "later")
 
         session = Session()
-        session.set_credentials("lent", "later")
-        self._credentials: Any = session.get_credentials()
+        session.register_component("credential_provider", Lender())
         self.client = client("s3", session=boto3.Session(botocore_session=session), options=settings)
 
     def renew(self, key_id: str, secret: str, token: str) -> None:
-        """Sign with these credentials from now on."""
-        self._credentials.access_key = key_id
-        self._credentials.secret_key = secret
-        self._credentials.token = token
+        """Sign the requests of this thread with these credentials from now on."""
+        self._thread.given = (key_id, secret, token)
 
 
 @lru_cache(maxsize=16)

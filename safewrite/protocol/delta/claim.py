@@ -13,7 +13,7 @@ from dataclasses import replace
 from enum import Enum
 
 from safewrite.errors import CommitUnknownError, Kind, StorageError
-from safewrite.protocol.ask import Limits, ask, overdue, unanswered
+from safewrite.protocol.ask import Limits, Patience, ask, overdue, unanswered
 from safewrite.protocol.effects import (
     Backoff,
     CompleteEntry,
@@ -80,8 +80,8 @@ def claim(entry: Entry, limits: Limits, started_s: float) -> Generator[Effect, O
     """
     in_doubt = False
     put = PutEntryIfAbsent(entry, name="commit.put_entry")
-    outcome: Outcome = Unknown("never asked")
-    for attempt in range(1, limits.asks + 1):
+    patience = Patience(limits)
+    while True:
         outcome = yield put
         if isinstance(outcome, Ok):
             return Claim.MINE
@@ -94,9 +94,9 @@ def claim(entry: Entry, limits: Limits, started_s: float) -> Generator[Effect, O
             held = holder.value
             assert isinstance(held, Entry)
             return Claim.MINE if held.temp_path == entry.temp_path else Claim.OTHERS
-        if attempt == limits.asks or (yield from overdue(limits, started_s)):
+        if not (yield from patience.again(outcome, holder)) or (yield from overdue(limits, started_s)):
             break
-        yield Backoff(attempt, name="commit.put_entry.backoff")
+        yield Backoff(patience.tries, name="commit.put_entry.backoff")
     if in_doubt:
         raise CommitUnknownError(
             f"The lock table did not say who holds {entry.file_name}. The rows may still become "

@@ -30,7 +30,7 @@ from safewrite.errors import (
     SafewriteError,
 )
 from safewrite.protocol import ticket_queue
-from safewrite.protocol.ask import Limits, ask, overdue, side_by_side, unanswered
+from safewrite.protocol.ask import Limits, Patience, ask, overdue, side_by_side, unanswered
 from safewrite.protocol.contention import spread
 from safewrite.protocol.delta import claim as claims
 from safewrite.protocol.delta.candidate import (
@@ -273,8 +273,8 @@ def _put_commit(
     # Once E(N) stands, a repairer may commit it at any time: from here on "failed" is "unknown".
     in_doubt = entry is not None
     put = PutIfAbsent(path, body, name="commit.put_commit")
-    outcome: Outcome = Unknown("never asked")
-    for attempt in range(1, state.limits.asks + 1):
+    patience = Patience(state.limits)
+    while True:
         outcome = yield put
         if isinstance(outcome, Ok):
             yield from _verify(state, version, body, entry)
@@ -292,11 +292,11 @@ def _put_commit(
                 state.mixed = True
                 yield from ask(claims.complete(entry), state.limits)
             return False
-        if isinstance(outcome, Failed) or attempt == state.limits.asks:
+        if isinstance(outcome, Failed) or not (yield from patience.again(outcome, standing)):
             break
         if (yield from overdue(state.limits, state.started_s)):
             break
-        yield Backoff(attempt, name="commit.put_commit.backoff")
+        yield Backoff(patience.tries, name="commit.put_commit.backoff")
     if in_doubt:
         raise CommitUnknownError(
             f"The store did not say whether version {version} is ours. The rows may be, or become, part "

@@ -25,7 +25,7 @@ from itertools import takewhile
 
 from safewrite.errors import CommitUnknownError, RetriesExhaustedError, SafewriteError, TableNotFoundError
 from safewrite.protocol import ticket_queue
-from safewrite.protocol.ask import Limits, ask, overdue, unanswered
+from safewrite.protocol.ask import Limits, Patience, ask, overdue, unanswered
 from safewrite.protocol.contention import spread
 from safewrite.protocol.effects import (
     Backoff,
@@ -117,7 +117,8 @@ def _settle(
     swap = SwapTable(change, name="swap.commit")
     accepted = in_doubt = unseen = False
     outcome: Outcome = Unknown("never asked")
-    for attempt in range(1, limits.asks + 1):
+    patience = Patience(limits)
+    while True:
         if not accepted:
             outcome = yield from _answer(swap)
             accepted = isinstance(outcome, Ok)
@@ -137,10 +138,9 @@ def _settle(
                 return Settled(False, looked.value, in_doubt=True)
             if isinstance(outcome, Failed):
                 raise unanswered(swap, outcome)
-        if attempt < limits.asks:
-            if (yield from overdue(limits, started_s)):
-                break
-            yield Backoff(attempt, name="swap.backoff")
+        if not (yield from patience.again(outcome, looked)) or (yield from overdue(limits, started_s)):
+            break
+        yield Backoff(patience.tries, name="swap.backoff")
     raise undecided(swap, outcome, accepted or in_doubt or unseen)
 
 
@@ -235,8 +235,8 @@ def settle_creation(
     """
     create = CreateTable(creation, name="create.commit")
     in_doubt = False
-    outcome: Outcome = Unknown("never asked")
-    for attempt in range(1, limits.asks + 1):
+    patience = Patience(limits)
+    while True:
         outcome = yield from _answer(create)
         in_doubt = in_doubt or isinstance(outcome, Ok | Unknown)
         looked = yield from _answer(LoadTable(name="create.look"))
@@ -245,10 +245,9 @@ def settle_creation(
             return Settled(creation.landed_in(looked.value), looked.value)
         if isinstance(outcome, Failed | Missing) and not in_doubt and isinstance(looked, Missing):
             raise unanswered(create, outcome)
-        if attempt < limits.asks:
-            if (yield from overdue(limits, started_s)):
-                break
-            yield Backoff(attempt, name="create.backoff")
+        if not (yield from patience.again(outcome, looked)) or (yield from overdue(limits, started_s)):
+            break
+        yield Backoff(patience.tries, name="create.backoff")
     if in_doubt:
         raise CommitUnknownError(
             "The catalog did not say whether the table was made, and does not show it. It may appear later, "
