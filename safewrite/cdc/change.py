@@ -68,7 +68,7 @@ class Change:
     """One change of one row (of all rows: a truncate).
 
     ``position`` orders the changes of one key as text, byte by byte.  ``before`` and ``after`` are rows as Python has
-    them, ``UNAVAILABLE`` where the source left a value out.  ``types`` are the Arrow types of their columns; a column
+    them, ``UNAVAILABLE`` where the source left a value out, a ``Misfit`` where no column holds it.  ``types`` are the Arrow types of their columns; a column
     that is not there came without a schema.  ``moved`` is the other half of a change of a key: the key that the row has
     from now on (of a delete), or had until now (of an upsert).
     """
@@ -78,6 +78,8 @@ class Change:
     position: str
     record: Record
     keys: Mapping[str, Any] | None = None
+    no_key: str | None = None
+    """Why the record's key cannot be read."""
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
@@ -112,3 +114,7 @@ class Ignored:
 
 class UndecodableError(ValueError):
     """A record, or a value of it, that cannot be understood; its text becomes the reason of a dead letter."""
+
+
+class AmbiguousError(UndecodableError):
+    """A value that may be one, and may be what the source puts where it left one out."""

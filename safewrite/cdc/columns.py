@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.cdc.change import UndecodableError
-from safewrite.cdc.logical import PLAIN, Column, Placeholder, binary, column_of
+from safewrite.cdc.logical import PLAIN, Column, binary, column_of
+from safewrite.cdc.placeholder import Placeholder
 
 _ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 _DAY_US = 86_400_000_000
@@ -169,7 +170,7 @@ def _doubting(placeholder: Placeholder | None, given: pa.DataType, read: Read) -
             doubts.where(pc.is_in(values, known))
         elif values.null_count < len(values):
             listed = enumerate(values.to_pylist())
-            doubts.at(place for place, value in listed if placeholder.stands_in(value))
+            doubts.at(place for place, value in listed if placeholder.may_stand_in(value))
         return read(values, doubts)
 
     return checked

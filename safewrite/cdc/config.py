@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 import safewrite as sw
+from safewrite.cdc.column_rules import DecimalMode
 from safewrite.cdc.decoding import Format
-from safewrite.cdc.logical import UNAVAILABLE_TEXT
+from safewrite.cdc.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.table_config import Name, Strict, Table, TableFormat, TableOptions
 
 _OURS = frozenset(
@@ -155,6 +156,13 @@ class Config(Strict):
     unavailable_value_placeholder: Annotated[
         str | None, Field(min_length=1, description=f"Debezium's; default {UNAVAILABLE_TEXT}")
     ] = None
+    decimal_handling_mode: Annotated[
+        DecimalMode | None,
+        Field(
+            description="decimal.handling.mode of Debezium's connector, where records come without schemas: how texts of "
+            "decimal_fields are written; precise is base64 of the unscaled number, and the scale of decimal_fields the column's own"
+        ),
+    ] = None
     before_image_field: Annotated[
         str | None,
         Field(min_length=1, description="BeforeImageSettings.FieldName of AWS DMS; default before-image"),
@@ -209,6 +217,10 @@ class Config(Strict):
             (
                 dms and self.unavailable_value_placeholder is not None,
                 "unavailable_value_placeholder is Debezium's, and does nothing for envelope dms-json",
+            ),
+            (
+                self.envelope != "debezium-json" and self.decimal_handling_mode is not None,
+                f"decimal_handling_mode is of records without schemas, and does nothing for envelope {self.envelope}",
             ),
             (
                 not dms and self.before_image_field is not None,
@@ -303,7 +315,8 @@ def from_environment(value: str, name: str) -> str:
 
 
 def _field(where: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in where) or "(whole)"
+    # A field of several kinds has one fault for each, named after it in brackets.
+    return ".".join(str(part) for part in where if "[" not in str(part)) or "(whole)"
 
 
 def _plain(message: str) -> str:

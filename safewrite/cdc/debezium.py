@@ -15,8 +15,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.change import UNAVAILABLE, Change, Ignored, Op, Record, SourceTable, UndecodableError
-from safewrite.cdc.logical import Column, Placeholder, row_of
+from safewrite.cdc.change import (
+    UNAVAILABLE,
+    AmbiguousError,
+    Change,
+    Ignored,
+    Op,
+    Record,
+    SourceTable,
+    UndecodableError,
+)
+from safewrite.cdc.logical import UNREADABLE, Column, row_of
+from safewrite.cdc.misfits import Misfit, shortened, text_of
+from safewrite.cdc.placeholder import Placeholder
 from safewrite.cdc.sequence import beginning_of, is_of_snapshot, of_debezium, or_none, with_offset
 
 BEFORE, AFTER = "before", "after"
@@ -49,7 +60,6 @@ NO_SHAPE = Shape({}, {})
 _SAME_MAX = 1000
 _NUMBERS = frozenset({int, float, bool, Decimal})
 """Types of values that stand in for no other."""
-_UNREADABLE = (UndecodableError, OverflowError, ValueError, TypeError, KeyError, AttributeError)
 
 
 class Debezium:
@@ -61,11 +71,16 @@ class Debezium:
         self._same: dict[int, tuple[Mapping[str, Any], Shape]] = {}
         """The shape of a schema that is the same object as before; it is kept, so that no other gets its id."""
 
-    def changes(self, record: Record, key: Part | None, value: Part | None) -> Sequence[Change] | Ignored:
+    def changes(
+        self, record: Record, key: Part | None, value: Part | None, no_key: str | None = None
+    ) -> Sequence[Change] | Ignored:
         """What a record says.
 
+        Args:
+            no_key: why its key cannot be read.
+
         Raises:
-            UndecodableError: no event of Debezium's, or one with a value that cannot be kept as it is.
+            UndecodableError: no event of Debezium's.
         """
         if value is None or value.payload is None:
             return Ignored(record, "tombstone")  # the delete came as an event of its own before it
@@ -84,14 +99,16 @@ class Debezium:
         table = _table_of(source)
         position, unordered = or_none(of_debezium, source, event.get("transaction"))
         shape = self._shape(value)
+        keys, why = self._key_or_none(key)
         change = Change(
             op,
             table,
             with_offset(position, record.offset),
             record,
-            keys=self._key(key),
-            before=self._row(event.get(BEFORE), shape),
-            after=self._row(event.get(AFTER), shape),
+            keys=keys,
+            no_key=no_key or why,
+            before=self._row(event.get(BEFORE), shape, source),
+            after=self._row(event.get(AFTER), shape, source),
             types=shape.types,
             source_time_ms=_milliseconds(source.get("ts_ms"), event.get("ts_ms")),
             schema_version=shape.version,
@@ -107,7 +124,8 @@ class Debezium:
         if change.op is Op.UPSERT and change.after is None:
             raise UndecodableError("the event has no row after the change")
         if change.keys is None and change.op is Op.DELETE and change.before is None:
-            raise UndecodableError("the event names no row: it has neither a key nor a row before the change")
+            why = "it has neither a key nor a row before the change"
+            raise UndecodableError(f"the event names no row: {change.no_key or why}")
         header = NEW_KEY if change.op is Op.DELETE else OLD_KEY
         moved = self._moved(_header(change.record, header), key)
         return [change if moved is None else replace(change, moved=moved)]
@@ -124,37 +142,50 @@ class Debezium:
             return None
 
     # --- rows and keys ----------------------------------------------------------------------------
-    def _key(self, key: Part | None) -> dict[str, Any] | None:
-        if key is None or key.payload is None:
-            return None
-        if not isinstance(key.payload, dict):
-            raise UndecodableError(f"the key is no struct but {type(key.payload).__name__}")
+    def _key(self, key: Part) -> dict[str, Any]:
         columns = {} if key.schema is None else self._columns(key.schema, key.version).columns
         return {
-            name: _converted(name, value, columns.get(name))
+            name: value if value is None else _read(name, value, columns.get(name))
             for name, value in key.payload.items()
             if not name.startswith("__dbz__")  # what routing of many tables into one topic adds
         }
 
-    def _row(self, row: Any, shape: Shape) -> dict[str, Any] | None:
+    def _key_or_none(self, key: Part | None) -> tuple[dict[str, Any] | None, str | None]:
+        """The columns of a key, or why there are none."""
+        if key is None:
+            return None, None
+        if not isinstance(key.payload, dict):
+            return None, (
+                f"the record's key is no struct but {type(key.payload).__name__}; set key.converter to the converter of the values, "
+                "or name the table's primary_key"
+            )
+        try:
+            return self._key(key), None
+        except UNREADABLE as error:
+            return None, f"the schema of the record's key cannot be read: {error}"
+
+    def _row(self, row: Any, shape: Shape, source: Mapping[str, Any]) -> dict[str, Any] | None:
         if row is None:
             return None
         if not isinstance(row, dict):
-            raise UndecodableError(f"a row is no struct but {type(row).__name__}")
+            raise UndecodableError(
+                f"a row of the connector {source.get('connector')!r} is no struct but {type(row).__name__}: its events are not "
+                "understood here"
+            )
         stands_in, columns = self._placeholder.stands_in, shape.columns
         found: dict[str, Any] = {}
-        name = ""
-        try:
-            for name, value in row.items():
-                if value is None:
-                    found[name] = None
-                elif type(value) not in _NUMBERS and stands_in(value):
+        for name, value in row.items():
+            if value is None:
+                found[name] = None
+                continue
+            column = columns.get(name)
+            try:
+                if type(value) not in _NUMBERS and stands_in(value):
                     found[name] = UNAVAILABLE
                 else:
-                    column = columns.get(name)
                     found[name] = value if column is None else column.read(value)
-        except _UNREADABLE as error:
-            raise _refused(name, row[name], columns.get(name), error) from error
+            except UNREADABLE as error:
+                found[name] = _misfit(name, value, column, error)
         return found
 
     # --- schemas ----------------------------------------------------------------------------------
@@ -190,31 +221,39 @@ class Debezium:
         known = f"{schema.get('name')}:{known}"
         if known not in self._shapes:
             columns = row_of(schema)
-            types = {name: column.type for name, column in columns.items()}
+            types = {
+                name: column.type for name, column in columns.items() if not pa.types.is_null(column.type)
+            }
             self._shapes[known] = Shape(columns, types, version or f"crc:{zlib.crc32(known.encode()):08x}")
         return self._shapes[known]
 
 
-def _converted(name: str, value: Any, column: Column | None) -> Any:
-    if value is None or column is None:
-        return value
+def _read(name: str, value: Any, column: Column | None) -> Any:
     try:
-        return column.read(value)
-    except _UNREADABLE as error:
-        raise _refused(name, value, column, error) from error
+        return value if column is None else column.read(value)
+    except UNREADABLE as error:
+        return _misfit(name, value, column, error)
 
 
-def _refused(name: str, value: Any, column: Column | None, error: Exception) -> UndecodableError:
-    if isinstance(error, UndecodableError) or column is None:
-        return UndecodableError(f"column {name!r}: {error}")
-    return UndecodableError(f"column {name!r}: {value!r} is no {column.type} ({error})")
+def _misfit(name: str, value: Any, column: Column | None, error: Exception) -> Misfit:
+    """What stands for a value that cannot be read: it matters only to a table that needs it."""
+    why = str(error)
+    if isinstance(error, AmbiguousError):
+        return Misfit(value, f"column {name!r}: {why}", None)
+    if column is not None and not isinstance(error, UndecodableError):
+        why = f"{shortened(value)} is no {column.type} ({error})"
+    if column is None or pa.types.is_null(column.type):
+        return Misfit(value, f"column {name!r}: {why}", text_of)
+    return Misfit(value, f"column {name!r}: {why}", column.text_of, column.floor)
 
 
 def _table_of(source: Mapping[str, Any]) -> SourceTable:
     """A source's name of a table; MySQL has databases only."""
     table = source.get("table")
     if not isinstance(table, str) or not table:
-        raise UndecodableError("the event's source names no table")
+        raise UndecodableError(
+            f"the event's source names no table; events of the connector {source.get('connector')!r} are not understood here"
+        )
     return SourceTable(str(source.get("db") or ""), str(source.get("schema") or ""), table)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
@@ -17,10 +17,11 @@ from safewrite.cdc.dms import BEFORE_IMAGE, Dms
 from safewrite.cdc.dms_events import DmsReader
 from safewrite.cdc.events import EventReader
 from safewrite.cdc.forms import DmsJson, Form, Json, OfRegistry
-from safewrite.cdc.logical import UNAVAILABLE_TEXT, Placeholder
+from safewrite.cdc.placeholder import UNAVAILABLE_TEXT, Placeholder
 from safewrite.cdc.prefixes import NUMBERS_AS_WRITTEN, Prefixes
 from safewrite.cdc.records import Records
 
+PartOf = Callable[[bytes | None], Part | None]
 Format = Literal["debezium-json", "debezium-avro", "dms-json"]
 
 
@@ -134,10 +135,23 @@ class Decoder:
         if self._form == "debezium-avro":
             if self._avro is None:
                 raise UndecodableError("no schema registry is configured")
-            return self._debezium.changes(record, self._avro.part(record.key), self._avro.part(record.value))
-        return self._debezium.changes(
-            record, self._key_parts.part(record.key), self._value_parts.part(record.value)
-        )
+            return self._event(record, self._avro.part, self._avro.part)
+        return self._event(record, self._key_parts.part, self._value_parts.part)
+
+    def _event(self, record: Record, key_part: PartOf, value_part: PartOf) -> Any:
+        value = value_part(record.value)
+        try:
+            key, why = key_part(record.key), None
+        except UndecodableError as error:
+            # A key matters only to a table without a primary_key, or to a row that lacks its columns.
+            key, why = (
+                None,
+                (
+                    f"the record's key cannot be read: {error}; set key.converter to the converter of the values, or name the "
+                    "table's primary_key"
+                ),
+            )
+        return self._debezium.changes(record, key, value, why)
 
 
 def _json(data: bytes | None) -> Any:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from safewrite.cdc.change import SourceTable
 from safewrite.cdc.columns import Doubts, RowReader, UnsuitedError, fields_of
 from safewrite.cdc.debezium import AFTER, BEFORE, YEAR_9999_MS
-from safewrite.cdc.logical import Placeholder
+from safewrite.cdc.placeholder import Placeholder
 from safewrite.cdc.sequences import Fields, Sequences, fields, number_of, sequences_of, text_of
 
 if TYPE_CHECKING:

@@ -59,8 +59,8 @@ def frame_of(
     """
     types = _types(table, made, schema)
     clashes = {**_of_keys(made.keys, types), **_clashes(types, schema), **(refused or {})}
-    parts = [_of_rows(table, made.rows, types, clashes)]
-    parts += [_of_placed(table, one, types, clashes) for one in made.placed]
+    parts = [_of_rows(table, made.rows, types, clashes, made.keys)]
+    parts += [_of_placed(table, one, types, clashes, made.keys) for one in made.placed]
     known = set() if schema is None else set(schema.names)
     added = tuple(
         pa.field(name, kind) for name, kind in types.items() if name not in clashes and name not in known
@@ -84,20 +84,26 @@ class _Part(NamedTuple):
 
 
 def _of_rows(
-    table: Table, rows: Sequence[Row], types: Mapping[str, pa.DataType], clashes: Mapping[str, str]
+    table: Table,
+    rows: Sequence[Row],
+    types: Mapping[str, pa.DataType],
+    clashes: Mapping[str, str],
+    keys: Sequence[str],
 ) -> _Part:
     """Changes that were made to rows one by one."""
     dead: dict[int, DeadLetter] = {}
     arrays: dict[str, pa.Array] = {}
+    nulls = _nulled(table, types, keys)
     for name, kind in types.items():
         values = [row.values.get(name) for row in rows]
         if name in clashes:
             misfits = {place: clashes[name] for place, value in enumerate(values) if value is not None}
         else:
             arrays[name], misfits = array_of(values, kind)
+            misfits = {} if name in nulls else misfits
         for place, why in misfits.items():
             change = rows[place].change
-            dead.setdefault(id(change), DeadLetter(change.record, f"column {name!r}: {why}", table.name))
+            dead.setdefault(id(change), DeadLetter(change.record, _reason(name, why, clashes), table.name))
     for row in rows:
         unknown = [name for name in row.lacks if name not in arrays]
         if unknown:
@@ -114,22 +120,28 @@ def _of_rows(
 
 
 def _of_placed(
-    table: Table, placed: Placed, types: Mapping[str, pa.DataType], clashes: Mapping[str, str]
+    table: Table,
+    placed: Placed,
+    types: Mapping[str, pa.DataType],
+    clashes: Mapping[str, str],
+    keys: Sequence[str],
 ) -> _Part:
     """Changes that were placed by columns."""
     length = len(placed.block)
     dead: dict[int, str] = {}
     arrays: dict[str, Any] = {}
+    nulls = _nulled(table, types, keys)
     for name, kind in types.items():
         values, misfits = placed.columns.get(name), dict[int, str]()
         if name not in clashes:
             arrays[name], misfits = (
                 (pa.nulls(length, kind), misfits) if values is None else _fitted(values, kind)
             )
+            misfits = {} if name in nulls else misfits
         elif values is not None:
             misfits = dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), clashes[name])
         for place, why in misfits.items():
-            dead.setdefault(place, f"column {name!r}: {why}")
+            dead.setdefault(place, _reason(name, why, clashes))
     arrays[OP] = placed.operations
     arrays[LACKS] = pa.array([[]] * length, _NAMES)
     data = pa.table(arrays)
@@ -140,6 +152,25 @@ def _of_placed(
     places = placed.block.places()
     letters = [DeadLetter(placed.block.records[int(places[at])], why, table.name) for at, why in dead.items()]
     return _Part(data, letters, length - len(dead))
+
+
+def _reason(name: str, why: str, clashes: Mapping[str, str]) -> str:
+    """Why a value of a column does not land, and what would let it."""
+    hint = (
+        "" if name in clashes else "; widen the column, map it to a new name (name_mapping), or set on_misfit"
+    )
+    return f"column {name!r}: {why}{hint}"
+
+
+def _nulled(table: Table, names: Iterable[str], keys: Sequence[str]) -> frozenset[str]:
+    """Columns whose misfits are NULL; none of those that name or order a row."""
+    if not table.has_misfits:
+        return frozenset()
+    sources = {to: name for name, to in table.name_mapping.items()}
+    needed = {*keys, *(table.precombine_key or ()), *_OURS}
+    return frozenset(
+        name for name in names if name not in needed and table.on_misfit_of(sources.get(name, name)) == "null"
+    )
 
 
 def _fitted(values: Any, kind: pa.DataType) -> tuple[Any, dict[int, str]]:

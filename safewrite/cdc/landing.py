@@ -28,7 +28,7 @@ from safewrite.cdc.lake import Lake, keys_of
 from safewrite.cdc.lateness import check_of
 from safewrite.cdc.ledger import Books, Line, listed
 from safewrite.cdc.left_out import LeftOut
-from safewrite.cdc.logical import UNAVAILABLE_TEXT
+from safewrite.cdc.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.placing import placed
 from safewrite.cdc.reading import rows_with
 from safewrite.cdc.registry import Registry
@@ -167,13 +167,13 @@ class Landing:
         blocks = snapshots.ordered_blocks(given.blocks, given.changes)
         if not given.blocks or not keys or blocks is None:
             return False
-        schema = None if share.found is None else share.found.schema
-        parts = [placed(table, block, keys, schema) for block in blocks]
+        rules = share.rules(self.config)
+        parts = [placed(rules, block, keys) for block in blocks]
         others = Given(given.changes, [rest for _, rest in parts if rest is not None]).each(self.decoder)
         if others.dead or others.ignored:
             return False
         changes = snapshots.ordered(others.changes)
-        made = rows_of(table, changes, keys, placed=[one for one, _ in parts if one is not None])
+        made = rows_of(rules, changes, keys, placed=[one for one, _ in parts if one is not None])
         if any(row.other is not None for row in made.rows):
             return False
         share.made, share.changes, share.snapshots = made, changes, snapshots
@@ -184,7 +184,7 @@ class Landing:
         read = share.given.each(self.decoder)
         share.snapshots = self._snapshots(share)
         share.changes = share.snapshots.ordered(read.changes)
-        share.made = rows_of(share.table, share.changes, keys)
+        share.made = rows_of(share.rules(self.config), share.changes, keys)
         share.made.dead += [replace(letter, table=share.table.name) for letter in read.dead]
         share.line.ignored = len(read.ignored)
 
@@ -320,7 +320,7 @@ class Landing:
                     raise
                 log.warning("table %s: all rows that lack values are dead letters: %s", table.name, error)
         # Columns of the rows order the changes: then such rows land if the batch itself has their values.
-        made = rows_of(table, share.changes, made.keys, carry=False)
+        made = rows_of(share.rules(self.config), share.changes, made.keys, carry=False)
         frame = self._with_letters(share, made, found, ranges)
         return self._applied(share, found, frame, ranges) if frame.data.num_rows else None
 

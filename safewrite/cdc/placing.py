@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.cdc.blocks import KEY, OP, POSITION, Block
+from safewrite.cdc.column_rules import ColumnRules
 from safewrite.cdc.columns import INSTANT, Doubts, UnsuitedError, one_by_one, times
 from safewrite.cdc.debezium import AFTER, BEFORE
+from safewrite.cdc.misfits import text_of
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
-from safewrite.cdc.values import UNITS_US, as_decimal, as_time, digits_pattern, json_of
+from safewrite.cdc.values import UNITS_US, as_time, digits_pattern, json_of
 
 Columns = Mapping[str, Any]
 _LONG = digits_pattern(16)
@@ -39,17 +41,11 @@ class Placed:
         return self.block.data.column(OP)
 
 
-def placed(
-    table: Table, block: Block, keys: Sequence[str], schema: pa.Schema | None
-) -> tuple[Placed | None, Block | None]:
-    """The changes of a block that can be placed at once, and the others.
-
-    Args:
-        schema: the table's; None before it is made.
-    """
+def placed(rules: ColumnRules, block: Block, keys: Sequence[str]) -> tuple[Placed | None, Block | None]:
+    """The changes of a block that can be placed at once, and the others."""
     doubts = Doubts(len(block))
     try:
-        columns, types = _columns(table, block, keys, doubts)
+        columns, types = _columns(rules, block, keys, doubts)
     except (UnsuitedError, ArithmeticError, ValueError, TypeError, pa.ArrowException):
         return None, block
     mask = doubts.mask()
@@ -57,7 +53,7 @@ def placed(
     if mask.any():
         sure, others, kept = block.where(~mask), block.where(mask), pa.array(~mask)
         columns = {name: one.filter(kept) for name, one in columns.items()}
-    if not len(sure) or (block.is_inferred and _asks_how_values_were_written(columns, schema)):
+    if not len(sure) or (block.is_inferred and _asks_how_values_were_written(columns, rules.schema)):
         return None, block
     if block.is_inferred:
         columns = {
@@ -67,11 +63,12 @@ def placed(
 
 
 def _columns(
-    table: Table, block: Block, keys: Sequence[str], doubts: Doubts
+    rules: ColumnRules, block: Block, keys: Sequence[str], doubts: Doubts
 ) -> tuple[Columns, Mapping[str, pa.DataType]]:
-    after = _named(table, block, AFTER, block.types, doubts)
-    before = _named(table, block, BEFORE, block.types, doubts)
-    told = _named(table, block, KEY, block.keys, doubts)
+    table = rules.table
+    after = _named(rules, block, AFTER, block.types, doubts)
+    before = _named(rules, block, BEFORE, block.types, doubts)
+    told = _named(rules, block, KEY, block.keys, doubts)
     types = (
         _declared(table, (after, before, told))
         if block.is_inferred
@@ -157,9 +154,10 @@ def _doubt_moves(before: Columns, found: Columns, keys: Sequence[str], deletes: 
 
 # --- names, and columns that are declared ---------------------------------------------------------------
 def _named(
-    table: Table, block: Block, of: str, names: Sequence[str] | Mapping[str, Any], doubts: Doubts
+    rules: ColumnRules, block: Block, of: str, names: Sequence[str] | Mapping[str, Any], doubts: Doubts
 ) -> dict[str, Any]:
     """The columns of rows, or of keys, under the table's names, its times and decimals read."""
+    table = rules.table
     found: dict[str, Any] = {}
     for name in names:
         if name in table.leave_out:
@@ -169,17 +167,37 @@ def _named(
         to = table.name_mapping.get(name, name)
         if to in found or to in {EPOCH, SEQUENCE}:
             raise UnsuitedError(f"two columns of the name {to!r}, or one that the job keeps")
-        found[to] = _read(table, name, values, doubts)
+        found[to] = (
+            _as_texts(values, block) if rules.is_text(name) else _read(rules, block, name, values, doubts)
+        )
     return found
 
 
-def _read(table: Table, name: str, values: Any, doubts: Doubts) -> Any:
+def _as_texts(values: Any, block: Block) -> Any:
+    """A column as texts.
+
+    Raises:
+        UnsuitedError: binary numbers of records without a schema, which are texts as they were written.
+    """
+    if pa.types.is_string(values.type):
+        return values
+    if block.is_inferred and not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
+        raise UnsuitedError("values that are texts as they were written")
+    return pa.chunked_array(
+        [pa.array([None if one is None else text_of(one) for one in values.to_pylist()], pa.string())]
+    )
+
+
+def _read(rules: ColumnRules, block: Block, name: str, values: Any, doubts: Doubts) -> Any:
+    table = rules.table
     form = table.timestamp_fields.get(name)
     if form is not None:
         return _times(values, form, doubts)
     if name in table.decimal_fields:
-        digits = table.decimal_fields[name]
-        return one_by_one(values, pa.decimal128(*digits), lambda value: as_decimal(value, *digits), doubts)
+        kind, has_schema = pa.decimal128(*table.decimal_fields[name]), not block.is_inferred
+        return one_by_one(
+            values, kind, lambda value: rules.decimal(name, value, has_schema=has_schema), doubts
+        )
     return values
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.cdc.change import UNAVAILABLE, Change, DeadLetter, Op, UndecodableError
+from safewrite.cdc.column_rules import ColumnRules
+from safewrite.cdc.misfits import Misfit
 from safewrite.cdc.placing import Placed
-from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
-from safewrite.cdc.values import as_decimal, as_time, is_nan
-
-_INSTANT = pa.timestamp("us", tz="UTC")
+from safewrite.cdc.table_config import EPOCH, SEQUENCE
+from safewrite.cdc.values import is_nan
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Rows:
 
 
 def rows_of(
-    table: Table,
+    rules: ColumnRules,
     changes: Sequence[Change],
     keys: tuple[str, ...] | None,
     *,
@@ -73,8 +73,9 @@ def rows_of(
             a row that lacks one is a dead letter.
         placed: changes that were placed by columns already.
     """
+    table = rules.table
     made = Rows(keys=keys or tuple(table.primary_key or ()), placed=list(placed))
-    maker = _Maker(table, made, carry)
+    maker = _Maker(rules, made, carry)
     seen: set[int] = set()
     for block in placed:
         made.learn(block.types)
@@ -96,14 +97,21 @@ def rows_of(
 
 
 class _Maker:
-    def __init__(self, table: Table, made: Rows, carry: bool) -> None:
-        self._table = table
+    def __init__(self, rules: ColumnRules, made: Rows, carry: bool) -> None:
+        table = rules.table
+        self._rules, self._table = rules, table
         self._made = made
         self._carry = carry
         self._plain = not (
-            table.leave_out or table.name_mapping or table.timestamp_fields or table.decimal_fields
+            table.leave_out
+            or table.name_mapping
+            or table.timestamp_fields
+            or table.decimal_fields
+            or table.has_misfits
         )
         self._left_out = frozenset(table.leave_out)
+        self._types: Mapping[str, pa.DataType] = {}
+        """The types of the change's columns, as its schema names them."""
         self._known: dict[tuple[Any, ...], tuple[str, Mapping[str, Any]]] = {}
         """The last row of a key in this batch, to take values from that the source left out."""
 
@@ -111,17 +119,10 @@ class _Maker:
         """Remember what a schema says of the columns."""
         for name, kind in types.items():
             if name not in self._left_out:
-                self._has(name, self._declared(name) or kind)
+                self._has(name, self._rules.declared(name) or kind)
 
     def _has(self, name: str, kind: pa.DataType) -> None:
         self._made.learn({self._table.name_mapping.get(name, name): kind})
-
-    def _declared(self, name: str) -> pa.DataType | None:
-        """The type of a source column that the configuration says how to read."""
-        if name in self._table.timestamp_fields:
-            return _INSTANT
-        given = self._table.decimal_fields.get(name)
-        return None if given is None else pa.decimal128(*given)
 
     def rows(self, change: Change) -> list[Row]:
         """One row, or two where the key changed: the old one goes."""
@@ -133,7 +134,9 @@ class _Maker:
                 raise UndecodableError("a truncate has no columns that order it (precombine_key)")
             self._known.clear()
             return [Row(Op.TRUNCATE, order, change)]
-        before, after = self._named(change.before), self._named(change.after)
+        self._types = change.types
+        self._learn_key(change)
+        before, after = self._named(change.before, is_whole=False), self._named(change.after)
         key = self._key(change, before, after)
         at = tuple(key.values())
         if change.op is Op.DELETE:
@@ -154,18 +157,35 @@ class _Maker:
         self._made.split += 1
         return [Row(Op.DELETE, order | self._ordering(whole) | old, change), row]
 
-    def _named(self, row: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """A row under the table's names, its times and decimals read."""
+    def _named(self, row: Mapping[str, Any] | None, *, is_whole: bool = True) -> dict[str, Any] | None:
+        """A row under the table's names, its times and decimals read.
+
+        Args:
+            is_whole: whether all of its values are needed; else those that do not fit stay misfits.
+
+        Raises:
+            UndecodableError: a value that is needed does not fit, and on_misfit does not say what becomes of it.
+        """
         if row is None:
             return None
-        if self._plain and EPOCH not in row and SEQUENCE not in row:
+        if (
+            self._plain
+            and EPOCH not in row
+            and SEQUENCE not in row
+            and (not is_whole or Misfit not in set(map(type, row.values())))
+        ):
             return dict(row)
         table, found = self._table, {}
         for name, value in row.items():
             if name in self._left_out:
                 continue
             if value is not None and value is not UNAVAILABLE:
-                value = self._read(name, value)  # noqa: PLW2901
+                try:
+                    value = self._read(name, value)  # noqa: PLW2901
+                except UndecodableError as error:
+                    if is_whole:
+                        raise
+                    value = Misfit(value, str(error), None)  # noqa: PLW2901
             found[table.name_mapping.get(name, name)] = value
         if taken := {EPOCH, SEQUENCE} & set(found):
             raise UndecodableError(
@@ -176,36 +196,39 @@ class _Maker:
         return found
 
     def _read(self, name: str, value: Any) -> Any:
-        declared = self._declared(name)
-        if declared is None:
-            return value
-        self._has(name, declared)
-        try:
-            if name in self._table.timestamp_fields:
-                return as_time(value, self._table.timestamp_fields[name])
-            return as_decimal(value, *self._table.decimal_fields[name])
-        except (ValueError, OverflowError, pa.ArrowException) as error:
-            raise UndecodableError(f"column {name!r}: {error}") from error
+        declared = self._rules.declared(name)
+        if declared is not None:
+            self._has(name, declared)
+        is_key = self._table.name_mapping.get(name, name) in self._made.keys
+        return self._rules.read(name, value, is_key=is_key, has_schema=name in self._types)
 
     # --- keys and order ---------------------------------------------------------------------------
+    def _learn_key(self, change: Change) -> None:
+        """The key of a table that has none yet is that of the first record."""
+        if self._made.keys:
+            return
+        given = self._named(change.keys, is_whole=False)
+        if not given:
+            raise UndecodableError(
+                change.no_key or "the record has no key, and the table no primary_key in the configuration"
+            )
+        self._made.keys = tuple(given)
+
     def _key(self, change: Change, before: Any, after: Any) -> dict[str, Any]:
-        given = self._named(change.keys)
-        if not self._made.keys:
-            if not given:
-                raise UndecodableError(
-                    "the record has no key, and the table no primary_key in the configuration"
-                )
-            self._made.keys = tuple(given)
+        given: dict[str, Any] | None = None
         # The row's own values count where the record's key is another: of the rows of a changed key, for one.
         row = (after if change.op is Op.UPSERT else before) or {}
         found = {}
         for name in self._made.keys:
             value = row.get(name)
+            if value is None or value is UNAVAILABLE or isinstance(value, Misfit):
+                given = given or self._named(change.keys, is_whole=False) or {}
+                value = given.get(name, value)
+            if isinstance(value, Misfit):
+                raise value.refused()
             if value is None or value is UNAVAILABLE:
-                given = given or self._named(change.keys) or {}
-                value = given.get(name)
-            if value is None or value is UNAVAILABLE:
-                raise UndecodableError(f"the key column {name!r} has no value")
+                why = f" ({change.no_key})" if change.no_key else ""
+                raise UndecodableError(f"the key column {name!r} has no value{why}")
             if isinstance(value, list | dict):
                 raise UndecodableError(
                     f"the key column {name!r} is nested, and such values are not equal in all engines alike"
@@ -218,6 +241,9 @@ class _Maker:
         if before is None:
             return None
         old = {name: before.get(name) for name in key}
+        for value in old.values():
+            if isinstance(value, Misfit):
+                raise value.refused()
         if old == dict(key) or any(value is None or value is UNAVAILABLE for value in old.values()):
             return None
         self._known.pop(tuple(old.values()), None)
@@ -225,16 +251,19 @@ class _Maker:
 
     def _other_key(self, change: Change) -> tuple[Any, ...] | None:
         """The key of the other half of a change of a key, where its header has all of it."""
-        moved = self._named(change.moved)
+        moved = self._named(change.moved, is_whole=False)
         if not moved or self._table.sequence != "source":
             return None
         key = tuple(moved.get(name) for name in self._made.keys)
         # A nested value is none that a key may have; the record's own key says so.
-        return None if any(value is None or isinstance(value, list | dict) for value in key) else key
+        return None if any(value is None or isinstance(value, list | dict | Misfit) for value in key) else key
 
     def _ordering(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The values of the columns that order changes, besides the position."""
         found = {name: row.get(name) for name in self._table.precombine_key or ()}
+        for value in found.values():
+            if isinstance(value, Misfit):
+                raise value.refused()
         missing = [
             name for name, value in found.items() if value is None or value is UNAVAILABLE or is_nan(value)
         ]

@@ -9,6 +9,8 @@ import safewrite as sw
 from safewrite.cdc.batch import Ranges
 from safewrite.cdc.beginnings import Snapshots
 from safewrite.cdc.change import Change, DeadLetter
+from safewrite.cdc.column_rules import ColumnRules
+from safewrite.cdc.config import Config
 from safewrite.cdc.frames import Frame
 from safewrite.cdc.given import Given
 from safewrite.cdc.ledger import Line
@@ -34,3 +36,9 @@ class Share:
     given: Given = field(default_factory=Given)
     snapshots: Snapshots | None = None
     dead: list[DeadLetter] = field(default_factory=list)
+
+    def rules(self, config: Config) -> ColumnRules:
+        """How values of the table's source columns are read; the table may not be made yet."""
+        schema = None if self.found is None else self.found.schema
+        of_dms = config.envelope == "dms-json"  # which has no base64
+        return ColumnRules(self.table, schema, "string" if of_dms else config.decimal_handling_mode)

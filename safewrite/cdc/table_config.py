@@ -6,6 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from safewrite.cdc.misfits import OnMisfit
+
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\s./\\]+$")]
 Column = Annotated[str, StringConstraints(min_length=1)]
 TableFormat = Literal["delta", "iceberg"]
@@ -63,6 +65,13 @@ class TableOptions(Strict):
     leave_out: Annotated[list[Column], Field(description="source columns that do not land")] = Field(
         default_factory=list
     )
+    on_misfit: Annotated[
+        OnMisfit | dict[Column, OnMisfit],
+        Field(
+            description="what becomes of a value that its column cannot hold as it is, by source column or for all of them: "
+            "dead-letter, null, floor (a time, to the microsecond before it), or text (the column is a text, of all values)"
+        ),
+    ] = "dead-letter"
     dead_letters: Annotated[
         Literal["collect", "fail"],
         Field(description="what becomes of records that cannot land: the table, or an error"),
@@ -95,6 +104,17 @@ class TableOptions(Strict):
         _check_columns(self)
         return self
 
+    def on_misfit_of(self, column: str) -> OnMisfit:
+        """What becomes of misfits of a source column."""
+        return (
+            self.on_misfit if isinstance(self.on_misfit, str) else self.on_misfit.get(column, "dead-letter")
+        )
+
+    @property
+    def has_misfits(self) -> bool:
+        """Whether misfits of any column are more than dead letters."""
+        return self.on_misfit not in ("dead-letter", {})
+
 
 class Table(TableOptions):
     """One table and where its rows come from."""
@@ -126,6 +146,16 @@ class Table(TableOptions):
             raise ValueError(
                 f"{sorted(keys & order)} are primary_key and precombine_key: a key cannot order its changes"
             )
+        wrong = sorted(
+            name
+            for name, mode in ({} if isinstance(self.on_misfit, str) else self.on_misfit).items()
+            if mode in {"null", "floor"} and self.name_mapping.get(name, name) in keys
+        )
+        if wrong:
+            raise ValueError(
+                f"on_misfit of {', '.join(wrong)} would make one row of two: they are primary_key, of which only text lands "
+                "values that do not fit"
+            )
         if keys & {EPOCH, SEQUENCE}:
             raise ValueError(f"{sorted(keys & {EPOCH, SEQUENCE})} are columns that the job keeps")
         return self
@@ -133,7 +163,9 @@ class Table(TableOptions):
 
 def _check_columns(table: TableOptions) -> None:
     left = set(table.leave_out)
+    by_column = {} if isinstance(table.on_misfit, str) else table.on_misfit
     for name, given in (
+        ("on_misfit", by_column),
         ("name_mapping", table.name_mapping),
         ("timestamp_fields", table.timestamp_fields),
         ("decimal_fields", table.decimal_fields),
@@ -144,6 +176,20 @@ def _check_columns(table: TableOptions) -> None:
     both = sorted(set(table.timestamp_fields) & set(table.decimal_fields))
     if both:
         raise ValueError(f"{', '.join(both)} cannot be in timestamp_fields and decimal_fields")
+    declared = {**table.timestamp_fields, **table.decimal_fields}
+    as_text = sorted(name for name, mode in by_column.items() if mode == "text" and name in declared)
+    if as_text:
+        raise ValueError(
+            f"on_misfit text of {', '.join(as_text)} makes a text of the column, and timestamp_fields or decimal_fields "
+            "something else: leave one of them out"
+        )
+    idle = sorted(
+        name for name, mode in by_column.items() if mode == "floor" and name in table.decimal_fields
+    )
+    if idle:
+        raise ValueError(
+            f"on_misfit floor of {', '.join(idle)} does nothing: it is of times, and they are decimals"
+        )
     targets = list(table.name_mapping.values())
     if len(set(targets)) < len(targets):
         raise ValueError("name_mapping gives two columns one name")

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.cdc.change import UndecodableError
-from safewrite.cdc.logical import instant
+from safewrite.cdc.logical import bounded, floored_instant, instant, unscaled
+from safewrite.cdc.misfits import shortened
 
 BINARY_DIGITS = 17
 """So many digits tell every binary number of 64 bits from all others; what has more is a decimal."""
@@ -44,9 +45,10 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, dict[i
     for place, value in enumerate(fitting):  # rarely: find which
         try:
             pa.array([value], kind)
-        except _MISFITS as error:
+        except _MISFITS:
             fitting[place] = None
-            misfits[place] = str(error)
+            shown = str(value) if isinstance(value, Decimal) and len(str(value)) < 100 else shortened(value)
+            misfits[place] = f"{shown} does not fit the table's {str(kind).replace('decimal128', 'decimal')}"
     return pa.array(fitting, kind), misfits
 
 
@@ -63,16 +65,15 @@ _SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
     (pa.types.is_large_string, frozenset({str, _NULL})),
     (pa.types.is_boolean, frozenset({bool, _NULL})),
     (pa.types.is_binary, frozenset({bytes, _NULL})),
-    (pa.types.is_decimal, frozenset({Decimal, int, _NULL})),
     (pa.types.is_date, frozenset({date, _NULL})),
     (pa.types.is_time, frozenset({time, _NULL})),
 )
 
 
 def digits_pattern(count: int) -> str:
-    """A regular expression of numbers with a point or an exponent that have so many digits or more."""
+    """A regular expression of numbers with a point or an exponent that have so many digits or more, or that may be too small."""
     points = "|".join(rf"[0-9]{{{before}}}\.[0-9]{{{count - before}}}" for before in range(1, count))
-    return rf"{points}|[0-9]{{{count}}}[.eE]"
+    return rf"{points}|[0-9]{{{count}}}[.eE]|[eE]-[0-9]{{3}}"
 
 
 def type_of(value: Any) -> pa.DataType | None:
@@ -121,8 +122,12 @@ def is_nan(value: Any) -> bool:
 
 
 # --- configured columns -------------------------------------------------------------------------------
-def as_time(value: Any, form: str) -> datetime:
-    """A time of a text or number, as ``timestamp_fields`` say it is written; a moment in UTC."""
+def as_time(value: Any, form: str, *, is_floored: bool = False) -> datetime:
+    """A time of a text or number, as ``timestamp_fields`` say it is written; a moment in UTC.
+
+    Args:
+        is_floored: whether one that is finer than a microsecond is the microsecond before it.
+    """
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     if form in UNITS_US:
@@ -133,7 +138,7 @@ def as_time(value: Any, form: str) -> datetime:
         raise UndecodableError(f"{value!r} is no time of the form {form}")
     if form == "iso8601":
         text = value if _has_zone(value) else f"{value}+00:00"
-        return instant(text)
+        return floored_instant(text) if is_floored else instant(text)
     found = datetime.strptime(value, form)  # noqa: DTZ007 - the zone is added below
     return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
 
@@ -154,8 +159,19 @@ def as_decimal(value: Any, precision: int, scale: int) -> Decimal:
         raise UndecodableError(f"{value!r} is no decimal") from error
     if not found.is_finite():
         raise UndecodableError(f"{value!r} is no finite decimal")
-    pa.scalar(found, pa.decimal128(precision, scale))
+    pa.scalar(bounded(found), pa.decimal128(precision, scale))
     return found
+
+
+def decimal_of_bytes(value: Any, scale: Any) -> Decimal:
+    """A decimal of Connect's: its unscaled number in base64.
+
+    Raises:
+        UndecodableError: it is none.
+    """
+    if type(scale) is not int:
+        raise UndecodableError(f"{scale!r} is no scale of a decimal")
+    return unscaled(value, scale)
 
 
 # --- one value for a column ---------------------------------------------------------------------------
@@ -180,7 +196,8 @@ def _refused(value: Any, what: str) -> UndecodableError:
 def _number(value: Any) -> Any:
     if isinstance(value, Decimal):
         found = float(value)
-        if len(value.as_tuple().digits) > BINARY_DIGITS or not math.isfinite(found):
+        is_lost = found == 0 != value
+        if len(value.as_tuple().digits) > BINARY_DIGITS or not math.isfinite(found) or is_lost:
             raise _refused(str(value), "number of 64 bits; name it in decimal_fields")
         return found
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -219,7 +236,7 @@ def json_of(value: Any) -> str:
 def _exact(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise _refused(value, "decimal")
-    return value
+    return bounded(value) if isinstance(value, Decimal) else value
 
 
 def _shaped(kind: pa.DataType) -> Callable[[Any], Any]:
@@ -238,6 +255,8 @@ def _has_shape(value: Any, kind: pa.DataType) -> bool:
     """
     if value is None:
         return True
+    if isinstance(value, Decimal):
+        bounded(value)
     if pa.types.is_struct(kind):
         known = {field.name: field.type for field in kind}
         return isinstance(value, dict) and all(

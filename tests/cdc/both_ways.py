@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,10 +56,12 @@ def outcomes(
     schema: pa.Schema | None = None,
     positions: Any = None,
     decoder: Callable[[], Decoder] | None = None,
+    job_settings: Mapping[str, Any] | None = None,
     **table: Any,
 ) -> tuple[Outcome, Outcome]:
     """By columns, and one by one; ``decoder`` is another than that of Debezium's JSON."""
-    job = Job(Path("nowhere"), [{"table": "a", **table}], table.pop("format", "delta"), schemas=False)
+    form = table.pop("format", "delta")
+    job = Job(Path("nowhere"), [{"table": "a", **table}], form, dict(job_settings or {}), schemas=False)
     made = []
     for each in (False, True):
         landing = job.landing()

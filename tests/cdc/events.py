@@ -9,6 +9,7 @@ from typing import Any
 
 from safewrite.cdc.change import Record
 from safewrite.cdc.decoding import Decoded, Decoder, Format
+from safewrite.cdc.misfits import Misfit
 
 CUSTOMER: list[dict[str, Any]] = [
     {"type": "int32", "optional": False, "field": "id"},
@@ -141,13 +142,14 @@ def decoded(*records: Record, form: Format = "debezium-json", **settings: Any) -
 
 
 def one_value(type_: Mapping[str, Any], value: Any) -> Any:
-    """The value of a column ``v`` of that schema, and its Arrow type; the reason if it is a dead letter."""
+    """The value of a column ``v`` of that schema, and its Arrow type; the reason if no column holds it."""
     found = decoded(record(with_schema(event("c", {"v": value}), [{**type_, "field": "v"}])))
     if found.dead:
         return found.dead[0].reason
     (change,) = found.changes
     assert change.after is not None
-    return change.after["v"], str(change.types["v"])
+    value = change.after["v"]
+    return value.why if isinstance(value, Misfit) else (value, str(change.types["v"]))
 
 
 def dms(
