@@ -144,10 +144,10 @@ MUTANTS = (
         (
             ("import Backoff, Busy, Effect, Failed,", "import Backoff, Busy, Effect, Exists, Failed,"),
             (
-                "        if not isinstance(outcome, Busy | Unknown):\n",
+                "        if not isinstance(outcome, Busy | Unknown) or",
                 (
                     "        if isinstance(outcome, Busy):\n            return Exists()\n"
-                    "        if not isinstance(outcome, Busy | Unknown):\n"
+                    "        if not isinstance(outcome, Busy | Unknown) or"
                 ),
             ),
         ),
