@@ -118,7 +118,9 @@ class Avro:
         try:
             schema = json.loads(text)
             return Known(number, parse_schema(without_logical_types(schema)), to_connect(schema, {}))
-        except (SchemaParseException, ValueError, KeyError, TypeError) as error:
+        except (
+            SchemaParseException, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
+        ) as error:  # fmt: skip
             raise UndecodableError(f"schema {number} of the registry is no Avro schema ({error})") from error
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from safewrite.cdc.change import DeadLetter
+import safewrite as sw
+from safewrite.cdc.change import DeadLetter, Op
 from safewrite.cdc.placing import Placed
 from safewrite.cdc.rows import Row, Rows
-from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.rules import Rules
+from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table, partition_columns
 from safewrite.cdc.values import array_of, merged, type_of
 
 OP = "_cdc_op"
@@ -49,18 +52,20 @@ def schema_of(keys: Sequence[str], added: Sequence[pa.Field]) -> pa.Schema:
 
 
 def frame_of(
-    table: Table, made: Rows, schema: pa.Schema | None, refused: Mapping[str, str] | None = None
+    table: Table, made: Rows, found: sw.Table | None, refused: Mapping[str, str] | None = None
 ) -> Frame:
     """The frame of rows.
 
     Args:
-        schema: the table's; None before it is made.
+        found: the table; None before it is made.
         refused: columns that the table cannot have, and why: rows with a value there do not land.
     """
+    schema = None if found is None else found.schema
     types = _types(table, made, schema)
     clashes = {**_of_keys(made.keys, types), **_clashes(types, schema), **(refused or {})}
-    parts = [_of_rows(table, made.rows, types, clashes, made.keys)]
-    parts += [_of_placed(table, one, types, clashes, made.keys) for one in made.placed]
+    fit = _Fit(types, clashes, Rules.of(table, found), _nulled(table, types, made.keys))
+    parts = [_of_rows(table, made.rows, fit)]
+    parts += [_of_placed(table, one, fit) for one in made.placed]
     known = set() if schema is None else set(schema.names)
     added = tuple(
         pa.field(name, kind) for name, kind in types.items() if name not in clashes and name not in known
@@ -83,27 +88,32 @@ class _Part(NamedTuple):
     changes: int
 
 
-def _of_rows(
-    table: Table,
-    rows: Sequence[Row],
-    types: Mapping[str, pa.DataType],
-    clashes: Mapping[str, str],
-    keys: Sequence[str],
-) -> _Part:
+class _Fit(NamedTuple):
+    """What rows have to fit: the types of columns, the columns that cannot be and why, and the table's rules."""
+
+    types: Mapping[str, pa.DataType]
+    clashes: Mapping[str, str]
+    rules: Rules
+    nulls: Collection[str]
+    """Columns whose misfits land as NULL, by the configuration."""
+
+
+def _of_rows(table: Table, rows: Sequence[Row], fit: _Fit) -> _Part:
     """Changes that were made to rows one by one."""
     dead: dict[int, DeadLetter] = {}
     arrays: dict[str, pa.Array] = {}
-    nulls = _nulled(table, types, keys)
-    for name, kind in types.items():
+    for name, kind in fit.types.items():
         values = [row.values.get(name) for row in rows]
-        if name in clashes:
-            misfits = {place: clashes[name] for place, value in enumerate(values) if value is not None}
+        if name in fit.clashes:
+            misfits = {place: fit.clashes[name] for place, value in enumerate(values) if value is not None}
         else:
             arrays[name], misfits = array_of(values, kind)
-            misfits = {} if name in nulls else misfits
+            misfits = {} if name in fit.nulls else misfits
+            written = np.array([row.op is Op.UPSERT and name not in row.lacks for row in rows], bool)
+            misfits = fit.rules.misfits(name, arrays[name], written) | misfits
         for place, why in misfits.items():
             change = rows[place].change
-            dead.setdefault(id(change), DeadLetter(change.record, _reason(name, why, clashes), table.name))
+            dead.setdefault(id(change), DeadLetter(change.record, _reason(name, why, fit.clashes), table.name))
     for row in rows:
         unknown = [name for name in row.lacks if name not in arrays]
         if unknown:
@@ -119,29 +129,24 @@ def _of_rows(
     return _Part(data, dead.values(), len(living))
 
 
-def _of_placed(
-    table: Table,
-    placed: Placed,
-    types: Mapping[str, pa.DataType],
-    clashes: Mapping[str, str],
-    keys: Sequence[str],
-) -> _Part:
+def _of_placed(table: Table, placed: Placed, fit: _Fit) -> _Part:
     """Changes that were placed by columns."""
     length = len(placed.block)
     dead: dict[int, str] = {}
     arrays: dict[str, Any] = {}
-    nulls = _nulled(table, types, keys)
-    for name, kind in types.items():
+    written = pc.equal(placed.operations, "u").to_numpy()
+    for name, kind in fit.types.items():
         values, misfits = placed.columns.get(name), dict[int, str]()
-        if name not in clashes:
+        if name not in fit.clashes:
             arrays[name], misfits = (
                 (pa.nulls(length, kind), misfits) if values is None else _fitted(values, kind)
             )
-            misfits = {} if name in nulls else misfits
+            misfits = {} if name in fit.nulls else misfits
+            misfits = fit.rules.misfits(name, arrays[name], written) | misfits
         elif values is not None:
-            misfits = dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), clashes[name])
+            misfits = dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), fit.clashes[name])
         for place, why in misfits.items():
-            dead.setdefault(place, _reason(name, why, clashes))
+            dead.setdefault(place, _reason(name, why, fit.clashes))
     arrays[OP] = placed.operations
     arrays[LACKS] = pa.array([[]] * length, _NAMES)
     data = pa.table(arrays)
@@ -193,6 +198,9 @@ def _types(table: Table, made: Rows, schema: pa.Schema | None) -> dict[str, pa.D
     names |= dict.fromkeys(made.types)
     names |= dict.fromkeys(name for row in made.rows for name in row.values)
     names |= dict.fromkeys(name for one in made.placed if one.block.is_inferred for name in one.columns)
+    declared = table.declared
+    if schema is None:
+        names |= dict.fromkeys(name for name in partition_columns(table.partition_by) if name in declared)
     found: dict[str, pa.DataType] = {}
     for name in names:
         if schema is not None and name in schema.names:
@@ -200,7 +208,7 @@ def _types(table: Table, made: Rows, schema: pa.Schema | None) -> dict[str, pa.D
         elif name in _OURS:
             found[name] = _OURS[name]
         else:
-            kind = _of_schemas(made.types.get(name, ())) or _of_values(made, name)
+            kind = _of_schemas(made.types.get(name, ())) or declared.get(name) or _of_values(made, name)
             if kind is not None:
                 found[name] = _storable(kind, table)
     return found | {name: kind for name, kind in _OURS.items() if name not in found}
@@ -245,10 +253,13 @@ def _storable(kind: pa.DataType, table: Table) -> pa.DataType:
 
 
 def _clashes(types: dict[str, Any], schema: pa.Schema | None) -> dict[str, str]:
-    """New columns whose names differ from others by case alone, which engines take for one."""
+    """New columns whose names differ from others by case alone, which engines take for one, or are no texts."""
     known = {name.lower(): name for name in (() if schema is None else schema.names)}
     found = {}
     for name in types:
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            found[name] = "the name has half of a character, and no table has such a column; name it in name_mapping"
+            continue
         other = known.setdefault(name.lower(), name)
         if other != name:
             found[name] = (

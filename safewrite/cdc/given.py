@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow.compute as pc
 
 from safewrite.cdc.blocks import TIME, Block
-from safewrite.cdc.change import Change
+from safewrite.cdc.change import Change, DeadLetter
 from safewrite.cdc.decoding import Decoded, Decoder
 from safewrite.cdc.table_config import Table
 
@@ -54,6 +54,14 @@ class Given:
             if kept.any():
                 blocks.append(block.where(kept))
         return Given(changes, blocks)
+
+    def letters(self, reason: str, table: str) -> list[DeadLetter]:
+        """All records as dead letters, for a reason that is that of their table."""
+        records = {id(one.record): one.record for one in self.changes}
+        found = list(records.values())
+        for block in self.blocks:
+            found += block.records.take(block.places())
+        return [DeadLetter(record, reason, table) for record in found]
 
     def each(self, decoder: Decoder) -> Decoded:
         """The same, read one by one, in the order of their records."""

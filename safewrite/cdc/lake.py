@@ -93,9 +93,10 @@ class Lake:
     def widen(self, table: Table, found: sw.Table, fields: Sequence[pa.Field]) -> sw.Table:
         """The table with new columns: an append of no rows, for ``apply_changes`` itself adds none.
 
-        A crash after it leaves columns that are NULL in every row, and the replay finds them there.
+        A crash after it leaves columns that are NULL in every row, and the replay finds them there.  The columns that the
+        table has are named too: it refuses a frame that lacks one that is NOT NULL.
         """
-        found.append(pa.schema(fields).empty_table(), schema_mode="merge")
+        found.append(pa.schema([*found.schema, *fields]).empty_table(), schema_mode="merge")
         log.info("table %s has new columns: %s", table.name, ", ".join(field.name for field in fields))
         return found.refresh()
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import pyarrow as pa
-
 import safewrite as sw
 from safewrite.cdc.batch import Batch, Ranges, key_of, moves, remaining
 from safewrite.cdc.beginnings import Snapshots
@@ -37,6 +35,7 @@ from safewrite.cdc.rows import Rows, rows_of
 from safewrite.cdc.share import Share
 from safewrite.cdc.table_config import EPOCH, SEQUENCE, Table
 from safewrite.cdc.telling import tell_batch
+from safewrite.cdc.widening import fitted
 from safewrite.metrics import OnEvent, listener
 
 log = logging.getLogger("safewrite")
@@ -106,7 +105,10 @@ class Landing:
     # --- one table ----------------------------------------------------------------------------------
     def _share(self, table: Table, given: Given, batch: Batch, done: dict[str, int]) -> Share:
         """A table's rows, as far as they are new to it and fit it."""
-        found, positions = self.lake.position(table)
+        try:
+            found, positions = self.lake.position(table)
+        except sw.InvalidInputError as error:  # a name that no table can have
+            return self._without_table(Share(table, self._line(table, given, batch), None), given, error)
         self._refuse_made_anew(table, positions, done)
         self._refuse_set_back(table, positions)
         ends = {
@@ -114,10 +116,8 @@ class Landing:
             for where in batch.ranges
         }
         new = given.since(ends)
-        line = Line(self.config.job, batch.number, table.name, offsets=listed(batch.ranges))
-        line.records = given.records
+        line = self._line(table, given, batch)
         line.earlier = line.records - new.records
-        line.source_time_ms = given.newest_ms
         share = Share(table, line, found, positions=positions, ranges=batch.ranges)
         counts = None if new.records or found is None else self._counts_before(share, batch)
         if counts is not None:
@@ -136,7 +136,10 @@ class Landing:
         made = share.made
         if any(row.other is not None for row in made.rows):
             self._left_out(share).follow_keys(again=counts is not None)
-        frame = self._fitted(share, made)
+        try:
+            frame = self._fitted(share)
+        except sw.InvalidInputError as error:  # the table cannot be made as it is to be
+            return self._without_table(share, new, error)
         share.dead = [*made.dead, *frame.dead]
         line.dead += len({id(letter.record) for letter in share.dead})
         dead = {id(letter.record) for letter in share.dead}
@@ -157,6 +160,24 @@ class Landing:
             share.frame = frame
             if not _knows_job(positions, self.config.job):
                 line.begins_at = line.offsets
+        return share
+
+    def _line(self, table: Table, given: Given, batch: Batch) -> Line:
+        line = Line(self.config.job, batch.number, table.name, offsets=listed(batch.ranges))
+        line.records, line.source_time_ms = given.records, given.newest_ms
+        return line
+
+    def _without_table(self, share: Share, given: Given, error: sw.InvalidInputError) -> Share:
+        """The share of a table that cannot be made: dead letters if nobody named the table, for the others go on.
+
+        Raises:
+            InvalidInputError: the configuration names the table.
+        """
+        if share.table.dead_letters == "fail" or share.table.name in {one.name for one in self.config.tables}:
+            raise error
+        share.dead = given.letters(str(error), share.table.name)
+        share.line.dead = len(share.dead)
+        share.line.ignored = 0
         return share
 
     def _place(self, share: Share, recorded: tuple[str, ...] | None) -> bool:
@@ -202,38 +223,11 @@ class Landing:
 
         return LeftOut(share.table, made, columns, read)
 
-    def _fitted(self, share: Share, made: Rows) -> Frame:
-        """The frame of rows, once the table has the columns that they bring; what it cannot have are dead letters."""
-        table, found = share.table, share.found
-        frame = frame_of(table, made, None if found is None else found.schema)
-        if not frame.data.num_rows or (found is not None and not frame.added):
-            return frame
-        try:
-            share.found = self._with_columns(table, made.keys, found, frame.added)
-            return frame
-        except (
-            sw.InvalidInputError,
-            sw.WouldAlterError,
-        ):  # one of the columns is at fault, so each is tried alone
-            refused: dict[str, str] = {}
-            found = found or self._with_columns(
-                table, made.keys, None, _first_columns(made.keys, table, frame.added)
-            )
-            for field in frame.added:
-                try:
-                    if field.name not in found.schema.names:
-                        found = self._with_columns(table, made.keys, found, [field])
-                except (sw.InvalidInputError, sw.WouldAlterError) as error:
-                    refused[field.name] = str(error)
-            share.found, share.refused = found, refused
-            return frame_of(table, made, found.schema, refused)
-
-    def _with_columns(
-        self, table: Table, keys: Sequence[str], found: sw.Table | None, fields: Sequence[pa.Field]
-    ) -> sw.Table:
-        if found is None:
-            return self.lake.create(table, keys, fields)
-        return self.lake.widen(table, found, fields) if fields else found
+    def _fitted(self, share: Share) -> Frame:
+        """The frame of a share's rows, once its table has their columns."""
+        done = fitted(self.lake, share.table, share.made, share.found)
+        share.found, share.refused = done.found, done.refused
+        return done.frame
 
     def _refuse_made_anew(self, table: Table, positions: dict[str, int], done: dict[str, int]) -> None:
         """A table that had rows of the job and has no positions of it is another one, without those rows."""
@@ -326,7 +320,7 @@ class Landing:
 
     def _with_letters(self, share: Share, made: Rows, found: sw.Table, ranges: Ranges) -> Frame:
         """The frame of rows, once the letters of the others are kept."""
-        frame = frame_of(share.table, made, found.schema, share.refused)
+        frame = frame_of(share.table, made, found, share.refused)
         letters = [*made.dead, *frame.dead]
         self.books.write_letters(letters, ranges)
         share.line.dead = len({id(letter.record) for letter in letters})
@@ -368,12 +362,6 @@ class Landing:
             return whole.made
 
         return each
-
-
-def _first_columns(keys: Sequence[str], table: Table, fields: Sequence[pa.Field]) -> list[pa.Field]:
-    """The columns without which there is no table."""
-    needed = {*keys, EPOCH, SEQUENCE, *(table.precombine_key or ())}
-    return [field for field in fields if field.name in needed or field.name in table.partition_by]
 
 
 def _raised(positions: Mapping[str, int], name: str, to: int) -> dict[str, tuple[int | None, int]]:

@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
+from urllib.parse import quote
 from urllib.request import Request
 
 from tenacity import (
@@ -64,13 +66,16 @@ class Registry:
         answer = self._ask(f"/schemas/ids/{number}", f"schema {number}")
         if answer.get("schemaType", "AVRO") != "AVRO":
             raise UndecodableError(f"schema {number} of the registry is {answer['schemaType']}, not Avro")
-        return self._with_references(answer, f"schema {number}")
+        try:
+            return self._with_references(answer, f"schema {number}")
+        except RecursionError as error:
+            raise UndecodableError(f"schema {number} of the registry refers to itself, or is nested too deeply") from error
 
     def _with_references(self, answer: Mapping[str, Any], what: str) -> str:
         """The schema with what it refers to defined in place, at the first mention."""
         found: dict[str, Any] = {}
         for one in answer.get("references") or ():
-            path = f"/subjects/{one['subject']}/versions/{one['version']}"
+            path = f"/subjects/{quote(str(one['subject']), safe='')}/versions/{one['version']}"
             inner = self._ask(path, f"the reference {one['name']} of {what}")
             found[str(one["name"])] = json.loads(self._with_references(inner, str(one["name"])))
         text = str(answer["schema"])
@@ -125,9 +130,10 @@ class Registry:
             if error.code == HTTPStatus.NOT_FOUND:
                 why = ", and no schema registry says so: is registry.url right?"
             raise _AwayError(f"HTTP {error.code}{why}") from error
-        except (URLError, OSError, ValueError) as error:
-            raise _AwayError(str(error)) from error
-        if not isinstance(content, dict) or "schema" not in content:
+        except (URLError, OSError, ValueError, HTTPException, RecursionError) as error:
+            # An answer that breaks off, that is no HTTP, or JSON that nobody means: of a proxy, or of a server that ends.
+            raise _AwayError(f"{type(error).__name__}: {error}") from error
+        if not _is_answer(content):
             raise _AwayError("an answer without a schema")
         return content
 
@@ -142,12 +148,22 @@ class Registry:
         return "Correct registry.user and the password."
 
 
+def _is_answer(content: Any) -> bool:
+    """Whether an answer has what a registry's has: a schema, and what it refers to."""
+    if not isinstance(content, dict) or not isinstance(content.get("schema"), str):
+        return False
+    listed = content.get("references") or []
+    return isinstance(listed, list) and all(
+        isinstance(one, dict) and {"name", "subject", "version"} <= set(one) for one in listed
+    )
+
+
 def _error_code(error: HTTPError) -> int | None:
     """The registry's own code in the body of an error."""
     with error:
         try:
             content = json.loads(error.read(_ANSWER_BYTES_MAX))
-        except (OSError, ValueError):
+        except (OSError, ValueError, HTTPException, RecursionError):
             return None
     return content.get("error_code") if isinstance(content, dict) else None
 

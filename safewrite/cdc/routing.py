@@ -8,9 +8,10 @@ from safewrite.cdc.change import DeadLetter, SourceTable, UndecodableError
 from safewrite.cdc.config import Config
 from safewrite.cdc.decoding import Decoded
 from safewrite.cdc.given import Given
-from safewrite.cdc.table_config import Table, TableOptions
+from safewrite.cdc.table_config import Table, TableFormat, TableOptions
 
 _NAME = re.compile(r"[^\s./\\]{1,200}")
+_NAME_BYTES_MAX = 255
 
 
 class Router:
@@ -67,10 +68,9 @@ class Router:
         if not self._create or self._database is None:
             raise UndecodableError(f"no table of the configuration takes rows of {source}")
         name = "_".join(part for part in (source.schema or source.database, source.table) if part)
-        if not _NAME.fullmatch(name):
-            raise UndecodableError(
-                f"no table can be created for {source}: {name!r} is no name; name one in tables"
-            )
+        fault = _fault_of(name, self._defaults.format)
+        if fault is not None:
+            raise UndecodableError(f"no table can be created for {source}: {fault}; name one in tables")
         table = Table(
             database=self._database,
             table=name,
@@ -83,3 +83,18 @@ class Router:
                 f"the table {table.name} would take rows of {source} and of {taken}; name one in tables"
             )
         return table
+
+
+def _fault_of(name: str, form: TableFormat) -> str | None:
+    """Why a table of a source cannot have a name; None where nothing is known against it."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return f"{name!r} is half of a character, and no text"
+    if not _NAME.fullmatch(name):
+        return f"{name!r} is no name"
+    if size > _NAME_BYTES_MAX:
+        return f"{name!r} has {size} bytes, and a folder's name at most {_NAME_BYTES_MAX}"
+    if form == "iceberg" and set(name) & set("#?"):
+        return f"PyIceberg reads '#' and '?' in {name!r} as the end of a path"
+    return None

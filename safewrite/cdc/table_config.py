@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from safewrite.cdc.misfits import OnMisfit
@@ -11,6 +14,12 @@ from safewrite.cdc.misfits import OnMisfit
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\s./\\]+$")]
 Column = Annotated[str, StringConstraints(min_length=1)]
 TableFormat = Literal["delta", "iceberg"]
+ColumnType = Literal["string", "int64", "float64", "boolean"]
+_TYPES = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "boolean": pa.bool_()}
+_INSTANT = pa.timestamp("us", tz="UTC")
+_CALL = re.compile(r"(\w+)\((.+)\)")
+_ONE = frozenset({"year", "month", "day", "hour", "void", "years", "months", "days", "hours", "voids"})
+_NUMBERED = frozenset({"bucket", "truncate", "buckets", "truncates"})
 EPOCH, SEQUENCE = "_cdc_epoch", "_cdc_sequence"
 """Columns of every table: which count of the source's positions, and the position."""
 
@@ -53,6 +62,13 @@ class TableOptions(Strict):
         dict[Column, tuple[int, int]],
         Field(
             description="source columns that are decimals but come as texts or numbers: [precision, scale]"
+        ),
+    ] = Field(default_factory=dict)
+    column_types: Annotated[
+        dict[Column, ColumnType],
+        Field(
+            description="types of columns that a table gets where no schema names them, as in the table: string, int64, float64 or "
+            "boolean; a column that is NULL in the first batch has no type else"
         ),
     ] = Field(default_factory=dict)
     partition_by: Annotated[
@@ -102,6 +118,7 @@ class TableOptions(Strict):
             if not 0 <= scale <= precision or not 1 <= precision <= 38:
                 raise ValueError(f"decimal_fields of {name}: a precision up to 38 and a scale up to that")
         _check_columns(self)
+        _check_partitions(self)
         return self
 
     def on_misfit_of(self, column: str) -> OnMisfit:
@@ -114,6 +131,17 @@ class TableOptions(Strict):
     def has_misfits(self) -> bool:
         """Whether misfits of any column are more than dead letters."""
         return self.on_misfit not in ("dead-letter", {})
+
+    @property
+    def declared(self) -> dict[str, pa.DataType]:
+        """The types of columns that the configuration names, as in the table."""
+        named: dict[str, pa.DataType] = dict.fromkeys(self.timestamp_fields, _INSTANT)
+        named |= {name: pa.decimal128(*digits) for name, digits in self.decimal_fields.items()}
+        found = {
+            self.name_mapping.get(name, name): pa.string() if self.on_misfit_of(name) == "text" else kind
+            for name, kind in named.items()
+        }
+        return found | {name: _TYPES[kind] for name, kind in self.column_types.items()}
 
 
 class Table(TableOptions):
@@ -173,6 +201,13 @@ def _check_columns(table: TableOptions) -> None:
         idle = sorted(left & set(given))
         if idle:
             raise ValueError(f"{name} of {', '.join(idle)} does nothing: leave_out has them too")
+    mapped = {
+        table.name_mapping.get(name, name): field
+        for field in ("timestamp_fields", "decimal_fields")
+        for name in getattr(table, field)
+    }
+    for name in sorted(set(mapped) & set(table.column_types)):
+        raise ValueError(f"{name} cannot be in column_types and {mapped[name]}")
     both = sorted(set(table.timestamp_fields) & set(table.decimal_fields))
     if both:
         raise ValueError(f"{', '.join(both)} cannot be in timestamp_fields and decimal_fields")
@@ -196,3 +231,31 @@ def _check_columns(table: TableOptions) -> None:
     taken = sorted({EPOCH, SEQUENCE} & (set(targets) | set(table.partition_by)))
     if taken:
         raise ValueError(f"{', '.join(taken)} are columns that the job keeps")
+
+
+def _check_partitions(table: TableOptions) -> None:
+    for text in table.partition_by:
+        call = _CALL.fullmatch(text.strip())
+        if call is None:
+            continue
+        if table.format == "delta":
+            raise ValueError(
+                f"partition_by holds {text!r}: a table of format delta is partitioned by columns, not by transforms; have the source "
+                "or a view make such a column, or use format iceberg"
+            )
+        name, arguments = call[1].lower(), call[2]
+        fits = name in _ONE or (name in _NUMBERED and re.fullmatch(r"\s*[1-9][0-9]*\s*,.+", arguments))
+        if not fits:
+            raise ValueError(
+                f"partition_by holds {text!r}, which is no transform of Iceberg: write a column, year(c), month(c), day(c), hour(c), "
+                "bucket(16, c) or truncate(4, c)"
+            )
+
+
+def partition_columns(partition_by: Sequence[str]) -> list[str]:
+    """The columns that ``partition_by`` names, by themselves or in transforms."""
+    found = []
+    for text in partition_by:
+        call = _CALL.fullmatch(text.strip())
+        found.append(text if call is None else call[2].rpartition(",")[2].strip())
+    return found

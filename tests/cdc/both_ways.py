@@ -80,16 +80,21 @@ def outcomes(
             share = Share(
                 config,
                 Line("job", 0, name),
-                None if schema is None else SimpleNamespace(schema=schema),  # type: ignore[arg-type]
+                _found(schema),
                 given=given,
                 ranges=batch.ranges,
                 positions=positions or {},
             )
             if not landing._place(share, None):
                 landing._make_each(share, None)
-            note(found, frame_of(config, share.made, schema), share)
+            note(found, frame_of(config, share.made, _found(schema)), share)
         made.append(found)
     return made[0], made[1]
+
+
+def _found(schema: pa.Schema | None) -> Any:
+    """A table of a schema."""
+    return None if schema is None else SimpleNamespace(schema=schema, partition_by=())
 
 
 def note(found: Outcome, frame: Frame, share: Share) -> None:
