@@ -258,7 +258,9 @@ def _clashes(types: dict[str, Any], schema: pa.Schema | None) -> dict[str, str]:
     found = {}
     for name in types:
         if any("\ud800" <= letter <= "\udfff" for letter in name):
-            found[name] = "the name has half of a character, and no table has such a column; name it in name_mapping"
+            found[name] = (
+                "the name has half of a character, and no table has such a column; name it in name_mapping"
+            )
             continue
         other = known.setdefault(name.lower(), name)
         if other != name:

@@ -69,7 +69,9 @@ class Registry:
         try:
             return self._with_references(answer, f"schema {number}")
         except RecursionError as error:
-            raise UndecodableError(f"schema {number} of the registry refers to itself, or is nested too deeply") from error
+            raise UndecodableError(
+                f"schema {number} of the registry refers to itself, or is nested too deeply"
+            ) from error
 
     def _with_references(self, answer: Mapping[str, Any], what: str) -> str:
         """The schema with what it refers to defined in place, at the first mention."""

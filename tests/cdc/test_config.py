@@ -28,6 +28,13 @@ def config(
     return {name: value for name, value in given.items() if value is not ...}
 
 
+def iceberg(table: dict[str, Any]) -> dict[str, Any]:
+    """A job of one Iceberg table."""
+    return config(
+        {"format": "iceberg", **table}, catalog="prod", warehouse=..., job_tables={"format": "iceberg"}
+    )
+
+
 def test_a_configuration_is_a_dict_a_text_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "tables.json"
     file.write_text(json.dumps(config()))
@@ -61,6 +68,29 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "cannot be in",
     ),
     (config({"name_mapping": {"a": "c", "b": "c"}}), "tables.0", "two columns one name"),
+    (config({"partition_by": ["day(ts)"]}), "tables.0", "by columns, not by transforms"),
+    (
+        config(unknown_tables="create", unknown_database="raw", defaults={"partition_by": ["day(ts)"]}),
+        "defaults",
+        "not by transforms",
+    ),
+    *(
+        (iceberg({"partition_by": [text]}), "tables.0", "no transform of Iceberg")
+        for text in (
+            "date(ts)",
+            "bucket(id)",
+            "bucket(0, id)",
+            "bucket(id, 16)",
+            "truncate(-1, s)",
+            "days_of(ts)",
+        )
+    ),
+    (config({"column_types": {"a": "text"}}), "tables.0.column_types.a", "'string'"),
+    (
+        config({"column_types": {"a": "string"}, "decimal_fields": {"a": [5, 2]}}),
+        "tables.0",
+        "column_types and decimal_fields",
+    ),
     (config(kafka={"pattern": "pg.*"}), "kafka", "one of them"),
     (config(kafka={"options": {"failOnDataLoss": "false"}}), "kafka", "failOnDataLoss itself"),
     (config(kafka={"starting_offsets": "somewhere"}), "kafka.starting_offsets", "earliest"),

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safewrite.cdc.change import Record
+import safewrite as sw
+from safewrite.cdc.avro import HEADER, Avro
+from safewrite.cdc.change import Record, UndecodableError
+from safewrite.cdc.decoding import Decoder
+from safewrite.cdc.records import Records
+from safewrite.cdc.registry import Registry
 from tests.cdc.events import event, postgres, record, with_schema
 from tests.cdc.lakes import Job, change
 
@@ -97,3 +105,83 @@ def test_a_decimal_partition_value_that_no_reader_reads_back_is_a_dead_letter(tm
     )
     assert sorted(job.rows("a")) == [0, 2, 3]
     assert "-1.50" in job.letters()[0]["reason"]
+
+
+# --- the registry ---------------------------------------------------------------------------------------
+_SCHEMA = json.dumps({"schema": json.dumps({"type": "record", "name": "K", "fields": []})}).encode()
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+BROKEN = {
+    "an answer that breaks off": _HEAD % 9999 + _SCHEMA[:20],
+    "no HTTP": b"hello\r\n\r\n",
+    "chunks that are none": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "JSON that is too deep": _HEAD % 200_000 + b"[" * 200_000,
+    "no JSON": _HEAD % 2 + b"<>",
+    "a list": _HEAD % 2 + b"[]",
+    "references without a name": _HEAD % 36 + b'{"schema": "{}", "references": [{}]}',
+    "no answer": b"",
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_an_answer_of_the_registry_that_says_nothing_gets_patience(what: str) -> None:
+    """A restart, a proxy: the batch waits and is read again; no record is a dead letter, and no raw error ends the job."""
+    answers = [BROKEN[what], _HEAD % len(_SCHEMA) + _SCHEMA]
+    with Answers(answers) as url:
+        assert '"K"' in Registry(url, sleep=lambda _: None)(7)
+    with (
+        Answers([BROKEN[what]]) as url,
+        pytest.raises(sw.StorageError, match="Nothing of this batch was written"),
+    ):
+        Registry(url, patience_s=0.0)(7)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "[" * 100_000,
+        '{"type": ' * 5000 + '"int"' + "}" * 5000,
+        "5",
+        "null",
+        '{"type": "record"}',
+        '{"type": {}}',
+        '"x"',
+    ],
+    ids=range(7),
+)
+def test_a_schema_that_no_reader_takes_is_the_fault_of_its_records(tmp_path: Path, schema: str) -> None:
+    avro = Avro(lambda _: schema)
+    with pytest.raises(UndecodableError):
+        avro.part(HEADER.pack(0, 7) + b"x")
+    decoder = Decoder("debezium-avro", schema_of=lambda _: schema)
+    decoder.fewest = 1
+    value = HEADER.pack(0, 7) + b"x"
+    found = decoder.decode(Records.of(Record("topic", 0, offset, value, value) for offset in range(3)))
+    assert len(found.dead) == 3
+
+
+class Answers:
+    """A server that gives these answers, one after another, as bytes, and the last one again."""
+
+    def __init__(self, answers: list[bytes]) -> None:
+        self._answers = list(answers)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+
+    def __enter__(self) -> str:
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(65536)
+                connection.sendall(self._answers.pop(0) if len(self._answers) > 1 else self._answers[0])
