@@ -137,7 +137,7 @@ class Registry:
             raise _AwayError(f"{type(error).__name__}: {error}") from error
         if not _is_answer(content):
             raise _AwayError("an answer without a schema")
-        return content
+        return dict(content)
 
     def _advice(self, refused: HTTPError) -> str:
         """What to do about an answer that denies access."""
