@@ -113,7 +113,9 @@ def _of_rows(table: Table, rows: Sequence[Row], fit: _Fit) -> _Part:
             misfits = fit.rules.misfits(name, arrays[name], written) | misfits
         for place, why in misfits.items():
             change = rows[place].change
-            dead.setdefault(id(change), DeadLetter(change.record, _reason(name, why, fit.clashes), table.name))
+            dead.setdefault(
+                id(change), DeadLetter(change.record, _reason(name, why, fit.clashes), table.name)
+            )
     for row in rows:
         unknown = [name for name in row.lacks if name not in arrays]
         if unknown:

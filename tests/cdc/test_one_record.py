@@ -95,7 +95,7 @@ def test_a_partition_value_that_no_folder_keeps_is_a_dead_letter_or_lands(
 
 def test_a_decimal_partition_value_that_no_reader_reads_back_is_a_dead_letter(tmp_path: Path) -> None:
     options = {"table": "a", "partition_by": ["n"], "decimal_fields": {"n": [5, 2]}}
-    job = Job(tmp_path, [options], schemas=False)
+    job = Job(tmp_path, [options], settings={"decimal_handling_mode": "string"}, schemas=False)
     values = ["1.50", "-1.50", "-2.00", None]
     job.land(
         *(
