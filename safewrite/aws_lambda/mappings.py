@@ -30,6 +30,7 @@ RECEIVES_MIN = 5
 MAPPINGS_MAX = 1_000
 DAY_S = 24 * 3600
 FAILURES = "ReportBatchItemFailures"
+DESTINATION = '{"OnFailure": {"Destination": "arn:aws:s3:::BUCKET"}}'
 Client = Callable[[str], Any]
 
 
@@ -223,20 +224,32 @@ def _stream(mapping: Mapping[str, Any], source: str, kind: str, client: Client) 
     )
     target = ((mapping.get("DestinationConfig") or {}).get("OnFailure") or {}).get("Destination")
     numbers = {"record_age_s_max": age_s, "retries_max": retries}
+    bisect = "" if mapping.get("BisectBatchOnFunctionError") else " --bisect-batch-on-function-error"
     if age_s < 0 and retries < 0:
         yield _finding(
             WARNING, "lambda_endless_retries", mapping,
             f"The mapping of {source} retries for ever: one record that can never be written stops its shard until the stream deletes "
             "it, and the records behind it with it.",
-            f"{_update(mapping)} --maximum-retry-attempts 10 --destination-config with an on-failure destination.", numbers,
+            f"{_update(mapping)}{bisect} --maximum-record-age-in-seconds 86400 --destination-config '{DESTINATION}': a limit by age "
+            "stands out an hour in which a store is away, a few retries do not. A bucket gets the records themselves, a queue or a "
+            "topic only their positions.",
+            numbers,
         )  # fmt: skip
     elif not target:
         yield _finding(
             DANGER, "lambda_no_failure_destination", mapping,
             f"The mapping of {source} gives records up (retries {_limit(retries)}, age {_limit(age_s)} s) and has no on-failure "
             "destination: they are lost without a trace.",
-            f"{_update(mapping)} --destination-config '{{\"OnFailure\": {{\"Destination\": \"ARN of a queue, topic or bucket\"}}}}'",
+            f"{_update(mapping)}{bisect} --destination-config '{DESTINATION}': a bucket gets the records themselves, a queue or a topic "
+            "only their positions.",
             numbers,
+        )  # fmt: skip
+    if bisect:
+        yield _finding(
+            WARNING, "lambda_no_bisection", mapping,
+            f"The mapping of {source} does not split a batch that failed: where one record ends the function (its memory, its time), "
+            "no answer says which, the whole batch comes again, and after the last retry the good records are given up with it.",
+            f"{_update(mapping)}{bisect}, which counts as no retry.", {"bisect": False},
         )  # fmt: skip
     if kind == "kinesis" and age_s < 0:
         yield from _horizon(mapping, source, client)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import safewrite as sw
 from safewrite.aws_lambda.events import Record, Source, records_of, source_of
+from safewrite.aws_lambda.other_events import described
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
@@ -27,6 +28,7 @@ class _Item:
     """A record, its rows, and what became of them."""
 
     record: Record
+    group: Hashable = None
     key: str = ""
     data: Any = None
     receipt: sw.Receipt | None = None
@@ -49,12 +51,14 @@ class BatchWriter:
         key: names the write of a record, where the source's own id does not do: a direct invocation has none,
             and a message that is put back from a dead-letter queue gets a new one.
         schema_mode, properties, volatile: as for ``append_many``.
-        keep_order: whether records of a FIFO group or shard that come after one at fault are left out.
+        keep_order: whether records that come after one at fault are left out.  None is True for the groups of a FIFO
+            queue, where they wait and come again, and False for streams and Kafka: Lambda gives a batch up as a whole
+            after the last retry, and records that were left out would go with it untried.
 
     A message succeeds if all its records do.  What is in doubt counts as failed: the key decides at the next
     delivery.  If all failed, it raises, so that the function's error alarm rings.  SQS, Kinesis and DynamoDB
     get ``batchItemFailures`` (the event source mapping needs ``ReportBatchItemFailures``); for all other sources
-    any failure raises, for Lambda repeats the whole event.
+    any failure raises, for Lambda repeats the whole event, of which what was written is known by its keys.
     """
 
     table: sw.Table
@@ -63,7 +67,7 @@ class BatchWriter:
     schema_mode: Literal["merge"] | None = None
     properties: Mapping[str, str] | None = None
     volatile: Sequence[str] | None = None
-    keep_order: bool = True
+    keep_order: bool | None = None
 
     def __post_init__(self) -> None:
         for name, call in (("rows", self.rows), ("key", self.key or self.rows)):
@@ -89,7 +93,8 @@ class BatchWriter:
                 ``key=``.
         """
         source = source_of(event)
-        items = [_Item(record) for record in records_of(event)]
+        in_order = source == "sqs" if self.keep_order is None else self.keep_order
+        items = [_Item(record, record.group if in_order else None) for record in records_of(event)]
         for item in items:
             self._read(item)
         self._hold_back(items)
@@ -111,14 +116,12 @@ class BatchWriter:
         except Exception as error:  # noqa: BLE001 - not swallowed: the record's answer
             item.fault = error
 
-    def _group(self, item: _Item) -> Hashable:
-        return item.record.group if self.keep_order else None
-
-    def _hold_back(self, items: Sequence[_Item]) -> None:
+    @staticmethod
+    def _hold_back(items: Sequence[_Item]) -> None:
         """Leave out what comes after an unreadable record in its group; ``append_many`` does so for rows at fault."""
         stopped: set[Hashable] = set()
         for item in items:
-            group = self._group(item)
+            group = item.group
             if group is None:
                 continue
             if item.fault is not None:
@@ -137,7 +140,7 @@ class BatchWriter:
         try:
             answers = self.table.append_many(
                 [(item.key, item.data) for item in items],
-                groups=[self._group(item) for item in items],
+                groups=[item.group for item in items],
                 schema_mode=self.schema_mode,
                 properties=self.properties,
                 volatile=self.volatile,
@@ -155,12 +158,17 @@ class BatchWriter:
 
 
 def _own_key(record: Record) -> str:
-    if record.key is None:
+    if record.key is not None:
+        return record.key
+    if record.source == "direct":
+        what, advice = described(record.raw)
         raise sw.InvalidInputError(
-            "A direct invocation has no id that stays the same when the caller sends it again. Nothing was written. Give "
-            "BatchWriter key=, a function that finds the event's own id in record.raw."
+            f"This is {what}: it has no id that stays the same when it is sent again. Nothing was written. {advice}"
         )
-    return record.key
+    raise sw.InvalidInputError(
+        f"The id of this record of {record.source} is no text: two such records would have one name, and the second would be taken "
+        "for a repeat. Nothing of it was written. Give BatchWriter key=, a function that finds another id in record.raw."
+    )
 
 
 def _time_left_s(context: Any) -> float | None:

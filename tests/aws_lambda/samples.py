@@ -9,6 +9,7 @@ from typing import Any
 QUEUE = "arn:aws:sqs:eu-west-1:123456789012:orders"
 STREAM = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 CHANGES = "arn:aws:dynamodb:eu-west-1:123456789012:table/Orders/stream/2026-01-01T00:00:00.000"
+CLUSTER = "arn:aws:kafka:eu-west-1:123456789012:cluster/shop/0f4c7d3e-1"
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:orders"
 
 
@@ -76,6 +77,26 @@ def bus(event_id: str, detail: Any) -> dict[str, Any]:
     return {
         "version": "0", "id": event_id, "detail-type": "order", "source": "shop", "detail": detail
     }  # fmt: skip
+
+
+def kafka_record(topic: str, partition: int, offset: int, value: Any, **more: Any) -> dict[str, Any]:
+    """A record of a Kafka topic; ``value`` None is a tombstone."""
+    text = None if value is None else base64.b64encode(json.dumps(value).encode()).decode()
+    told = {"topic": topic, "partition": partition, "offset": offset, "timestamp": 1_545_084_650_987}
+    return told | {"timestampType": "CREATE_TIME", "key": None, "value": text, "headers": []} | more
+
+
+def kafka(*records: dict[str, Any], managed: bool = True) -> dict[str, Any]:
+    """An event of Kafka, of MSK or of a cluster of one's own: its records by topic and partition."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        found.setdefault(f"{record['topic']}-{record['partition']}", []).append(record)
+    told = (
+        {"eventSource": "aws:kafka", "eventSourceArn": CLUSTER}
+        if managed
+        else {"eventSource": "SelfManagedKafka"}
+    )
+    return {**told, "bootstrapServers": "b-1:9092,b-2:9092", "records": found}
 
 
 def batch(*records: dict[str, Any]) -> dict[str, Any]:

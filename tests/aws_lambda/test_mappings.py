@@ -20,6 +20,7 @@ from safewrite.stores.world import LEDGER_TTL_S
 from tests.test_cli import run, run_json
 
 FAILURES = {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
+BISECT = {"BisectBatchOnFunctionError": True}
 STREAMS = {
     "kinesis": "arn:aws:kinesis:us-east-1:000000000000:stream/orders",
     "dynamodb": "arn:aws:dynamodb:us-east-1:000000000000:table/orders/stream/2026-11-22T00:00:00.000",
@@ -143,16 +144,36 @@ def test_a_stream_that_retries_for_ever_or_drops_records_is_found(lab: Lab, kind
         "endless": {"MaximumRetryAttempts": -1, "MaximumRecordAgeInSeconds": -1},
         "dropped": {"MaximumRetryAttempts": 0, "MaximumRecordAgeInSeconds": 60},
         "right": {"MaximumRetryAttempts": 10, "MaximumRecordAgeInSeconds": 3600, "DestinationConfig": target},
+        "whole": {
+            "MaximumRecordAgeInSeconds": 3600,
+            "DestinationConfig": target,
+            "BisectBatchOnFunctionError": False,
+        },
         "unsaid": {"DestinationConfig": target},
     }.items():
-        mapping = {"UUID": "u", "EventSourceArn": STREAMS[kind], **FAILURES, **settings}
+        mapping = {"UUID": "u", "EventSourceArn": STREAMS[kind], **FAILURES, **BISECT, **settings}
         found[name] = [
             one.code for one in mappings.judge(mapping, 60, _no_client) if one.code != "lambda_replay_horizon"
         ]
     assert found == {
         "endless": ["lambda_endless_retries"], "dropped": ["lambda_no_failure_destination"], "right": [],
-        "unsaid": ["lambda_endless_retries"],
+        "whole": ["lambda_no_bisection"], "unsaid": ["lambda_endless_retries"],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["kinesis", "dynamodb"])
+def test_t3_d2_no_advice_for_a_stream_is_what_loses_its_records(kind: str) -> None:
+    """T3-D2: doctor advised ten retries, and never that a batch is split, so good records went with a bad one."""
+    settings = {"MaximumRetryAttempts": -1, "MaximumRecordAgeInSeconds": -1}
+    mapping = {"UUID": "u", "EventSourceArn": STREAMS[kind], **FAILURES, **settings}
+    found = {one.code: one for one in mappings.judge(mapping, 60, _no_client)}
+    advice = found["lambda_endless_retries"].mend
+    assert (
+        "--bisect-batch-on-function-error --maximum-record-age-in-seconds 86400 --destination-config"
+        in advice
+    )
+    assert "--maximum-retry-attempts" not in advice
+    assert found["lambda_no_bisection"].severity == "warning"
 
 
 def _no_client(service: str) -> Any:
