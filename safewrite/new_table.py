@@ -1,13 +1,15 @@
-"""Says where settings of a new table have no effect: there is a table, or none is to be created."""
+"""Makes a table whose schema was declared, and says where settings of a new table have no effect."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from safewrite.errors import InvalidInputError, TableNotFoundError
+import pyarrow as pa
+
+from safewrite.errors import ConflictError, InvalidInputError, Kind, TableNotFoundError
 
 if TYPE_CHECKING:
     from safewrite.table import Table
@@ -29,6 +31,33 @@ def only_for_new(**given: Any) -> None:
         )
 
 
+def declared(schema: Any) -> pa.Schema:
+    """A schema as it was given.
+
+    Raises:
+        InvalidInputError: it is none of pyarrow.
+    """
+    if not issubclass(type(schema), pa.Schema):
+        raise InvalidInputError(
+            f"schema is a pyarrow.Schema, not a {type(schema).__name__}. Nothing was written. Write "
+            "pyarrow.schema({'id': pyarrow.int64(), ...}), or take that of a frame: pyarrow.table(frame).schema."
+        )
+    if not schema.names:
+        raise InvalidInputError("schema has no columns. Nothing was written. Name those that the rows have.")
+    return schema
+
+
+def make(table: Table, schema: pa.Schema) -> bool:
+    """Make a table that was opened with ``create=True``, empty; False if another writer has made it meanwhile."""
+    try:
+        table._create(schema)  # noqa: SLF001 - of the same package
+    except ConflictError as error:
+        if error.kind is not Kind.TABLE_EXISTS:
+            raise
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How a table is to be made, or how one is that is there: what cannot be had otherwise afterwards."""
@@ -39,7 +68,13 @@ class Layout:
 
 
 def warn_of_kept(
-    table: Table, *, partition_by: Any, sort_by: Any, properties: Mapping[str, str], location: str | None
+    table: Table,
+    *,
+    schema: pa.Schema | None = None,
+    partition_by: Any,
+    sort_by: Any,
+    properties: Mapping[str, str],
+    location: str | None,
 ) -> bool:
     """Warn which settings of a new table have no effect, for the table exists and has others; False if it does not."""
     try:
@@ -47,7 +82,7 @@ def warn_of_kept(
         wanted, own = table._layouts(Layout(partition_by, sort_by, location or ""))  # noqa: SLF001
     except TableNotFoundError:
         return False
-    kept = []
+    kept = [] if schema is None else [f"schema= ({one})" for one in _other_columns(schema, table.schema)]
     for name, given in asdict(wanted).items():
         has = getattr(own, name)
         if given and given != has:
@@ -64,3 +99,40 @@ def warn_of_kept(
             extra={"table": table.uri},
         )
     return True
+
+
+def _other_columns(wanted: pa.Schema, own: pa.Schema) -> list[str]:
+    """Where a table has other columns than were declared; two spellings of one type are one."""
+    missing = [name for name in wanted.names if name not in own.names]
+    told = [f"the table has no column {name!r}" for name in missing]
+    told += [f"the table has a column {name!r} more" for name in own.names if name not in wanted.names]
+    for field in wanted:
+        if field.name not in missing and _family(field.type) != _family(own.field(field.name).type):
+            told.append(f"column {field.name!r} of the table is {own.field(field.name).type}")
+    return told
+
+
+def _family(kind: pa.DataType) -> str:
+    """A type without what a table format spells otherwise: units, widths, large and fixed forms, nested types' fields."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _family(kind.value_type)
+    for name, is_one in _FAMILIES.items():
+        if is_one(kind):
+            return name
+    return "timestamp with a zone" if types.is_timestamp(kind) and kind.tz else str(kind)
+
+
+_FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
+    "text": lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
+    "binary": lambda kind: (
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ),
+    "list": lambda kind: pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind),
+    "whole number": pa.types.is_integer,
+    "date": pa.types.is_date,
+    "struct": pa.types.is_struct,
+    "map": pa.types.is_map,
+    "timestamp": lambda kind: pa.types.is_timestamp(kind) and kind.tz is None,
+}  # fmt: skip

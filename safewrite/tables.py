@@ -45,6 +45,7 @@ class Settings(TypedDict, total=False):
     sort_by: Sequence[str] | SortOrder
     properties: Mapping[str, str] | None
     location: str | None
+    create_namespace: bool
     storage_options: Mapping[str, str] | None
     boto3_session: boto3.Session | None
     strict: bool
@@ -58,13 +59,23 @@ class Settings(TypedDict, total=False):
 
 @overload
 def open(  # noqa: A001
-    uri: Any, *, catalog: None = None, create: bool = False, **settings: Unpack[Settings]
+    uri: Any,
+    *,
+    catalog: None = None,
+    create: bool = False,
+    schema: pa.Schema | None = None,
+    **settings: Unpack[Settings],
 ) -> DeltaTable: ...
 
 
 @overload
 def open(  # noqa: A001
-    uri: Any, *, catalog: CatalogSettings, create: bool = False, **settings: Unpack[Settings]
+    uri: Any,
+    *,
+    catalog: CatalogSettings,
+    create: bool = False,
+    schema: pa.Schema | None = None,
+    **settings: Unpack[Settings],
 ) -> IcebergTable: ...
 
 
@@ -76,10 +87,12 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
     lock_table: str | None = None,
     arbiter: Literal["dynamodb", "object-store"] | None = None,
     create: bool = False,
+    schema: pa.Schema | None = None,
     partition_by: Sequence[str] | PartitionSpec = (),
     sort_by: Sequence[str] | SortOrder = (),
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
+    create_namespace: bool = False,
     storage_options: Mapping[str, str] | None = None,
     boto3_session: boto3.Session | None = None,
     strict: bool = False,
@@ -101,23 +114,25 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             Iceberg it remembers keys past the expiry of snapshots and lets writers take turns; SQL
             catalogs do both in their own database without it.
         arbiter: Delta only: ``"object-store"`` to go by conditional PUT alone, without DynamoDB.
-        create: if there is no table, the first append makes it, with its frame's schema,
-            ``partition_by``, ``sort_by``, ``properties`` and ``location``.  A table that is there keeps
-            its own, and a warning names those that differ.
+        create: if there is no table, the first append makes it, with its frame's schema, ``partition_by``, ``sort_by``,
+            ``properties`` and ``location``.  One that is there keeps its own, and a warning names those that differ.
+        schema: with ``create=True`` makes the table now, empty, with these columns, where there is none.  Declare it
+            where rows come as JSON: else the first message decides, and after a ``10`` every ``9.5`` is refused.
         partition_by: columns; for Iceberg transforms too (``"day(ts)"``, ``"bucket(16, id)"``), or a
             ``PartitionSpec``.
         sort_by: Iceberg only: ``"id"``, ``"ts desc"``, or a ``SortOrder``.
         location: Iceberg only: where the files go; the catalog decides without it.
+        create_namespace: Iceberg only: make the new table's namespace (Glue: its database) too.  Else a missing one is
+            refused, for its name may be a slip; in a SQL catalog only if one with nearly that name is there.
         storage_options: deltalake's keys: ``AWS_ENDPOINT_URL``, ``AWS_REGION``, ...  For Iceberg they fill in
             what the catalog's properties leave open.
         strict: raise, instead of warning, where other writers of this table may lose rows among
             themselves, or where an Iceberg table may forget keys.
         attempts_max, timeout_s: limits of one write; beyond them it is NotCommitted.
         lease_s: how long an unmoving queue is watched before its holder is passed over.
-        target_file_size: bytes after which another data file is begun (default 128 MiB; for
-            Iceberg the table's ``write.target-file-size-bytes`` goes first).
-        checkpoints: Delta only: make a checkpoint every ``delta.checkpointInterval`` versions, after the
-            commit.
+        target_file_size: bytes after which another data file is begun (default 128 MiB; an Iceberg table's
+            ``write.target-file-size-bytes`` goes first).
+        checkpoints: Delta only: make a checkpoint every ``delta.checkpointInterval`` versions, after a commit.
         on_event: called with an ``Event`` at each retry, wait and repair, and at the end of each write; what it raises
             is logged.  ``safewrite.metrics`` has two.  A table that is sent to another process takes it along only if
             it can be pickled.
@@ -126,8 +141,7 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
         InvalidInputError: an argument of a wrong type, or an address that could be a slip (``"bucket/path"``).
         TableNotFoundError: there is no table and ``create`` is False.
         UnsafeConfigError: a setting, a store, a catalog or a mix of arbiters that allows silent loss.
-        UnsupportedTableError: the table uses a writer feature or format version that safewrite does not
-            know.
+        UnsupportedTableError: the table uses a writer feature or format version that safewrite does not know.
         StorageError: the store, the catalog or the lock table does not answer.
     """
     with reading("An argument of open()"):
@@ -136,10 +150,12 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             lock_table=options.text("lock_table", lock_table),
             arbiter=options.text("arbiter", arbiter),
             create=options.flag("create", create),
+            schema=None if schema is None else new_table.declared(schema),
             partition_by=partition_by,
             sort_by=sort_by,
             properties=options.settings("properties", properties) or {},
             location=options.text("location", location),
+            create_namespace=options.flag("create_namespace", create_namespace),
             storage_options=storage_keys(options.settings("storage_options", storage_options)),
             boto3_session=options.session(boto3_session),
             strict=options.flag("strict", strict),
@@ -152,17 +168,24 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
         )
         if not given.create:
             new_table.only_for_new(
-                partition_by=partition_by, sort_by=sort_by, properties=given.properties, location=location
-            )
-    with call_limit.within(given.limits.timeout_s):
-        table = _open_iceberg(uri, given) if catalog is not None else _open_delta(uri, given)
+                schema=schema, partition_by=partition_by, sort_by=sort_by, properties=given.properties, location=location,
+                create_namespace=given.create_namespace or None,
+            )  # fmt: skip
+    table = _opened(uri, given)
     if given.create:
         kept = partial(
-            new_table.warn_of_kept, table, partition_by=given.partition_by, sort_by=given.sort_by,
+            new_table.warn_of_kept, table, schema=given.schema, partition_by=given.partition_by, sort_by=given.sort_by,
             properties=given.properties, location=given.location,
         )  # fmt: skip
         table.unlike = None if kept() else kept
+        if table.unlike is not None and given.schema is not None and not new_table.make(table, given.schema):
+            return _opened(uri, given)  # another writer was faster: its table is there now
     return table
+
+
+def _opened(uri: Any, given: OpenSettings) -> Table:
+    with call_limit.within(given.limits.timeout_s):
+        return _open_iceberg(uri, given) if given.catalog is not None else _open_delta(uri, given)
 
 
 @overload
@@ -189,6 +212,7 @@ def create(
     sort_by: Sequence[str] | SortOrder = (),
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
+    create_namespace: bool = False,
     storage_options: Mapping[str, str] | None = None,
     boto3_session: boto3.Session | None = None,
     strict: bool = False,
@@ -201,7 +225,7 @@ def create(
 ) -> Table:
     """Create an empty table and open it; the settings are those of :func:`open`.
 
-    The lock table is made too, if it is not there, and so is an Iceberg table's namespace.
+    The lock table is made too, if it is not there; an Iceberg table's namespace with ``create_namespace=True``.
 
     Raises:
         ConflictError: kind TABLE_EXISTS; there is a table already, which is left as it is.
@@ -209,11 +233,7 @@ def create(
         UnsafeConfigError, StorageError: as for :func:`open`.
         CommitUnknownError: Iceberg: the catalog did not say whether the table was made.
     """
-    if not issubclass(type(schema), pa.Schema):
-        raise InvalidInputError(
-            f"schema is a pyarrow.Schema, not a {type(schema).__name__}. Nothing was written. Write "
-            "pyarrow.schema({'id': pyarrow.int64(), ...}), or take that of a frame: pyarrow.table(frame).schema."
-        )
+    new_table.declared(schema)
     table: Table = open(
         uri,
         catalog=catalog,
@@ -224,6 +244,7 @@ def create(
         sort_by=sort_by,
         properties=properties,
         location=location,
+        create_namespace=create_namespace,
         storage_options=storage_options,
         boto3_session=boto3_session,
         strict=strict,
@@ -246,10 +267,12 @@ class OpenSettings:
     lock_table: str | None
     arbiter: Any
     create: bool
+    schema: pa.Schema | None
     partition_by: Any
     sort_by: Any
     properties: dict[str, str]
     location: str | None
+    create_namespace: bool
     storage_options: dict[str, str] | None
     boto3_session: boto3.Session | None
     strict: bool
@@ -277,11 +300,17 @@ def _opened_again(uri: Any, **settings: Any) -> Any:
 
 def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
     with reading("partition_by= or sort_by="):
-        for_iceberg = given.sort_by or given.location is not None or hasattr(given.partition_by, "fields")
+        iceberg = (
+            given.sort_by,
+            given.location is not None,
+            given.create_namespace,
+            hasattr(given.partition_by, "fields"),
+        )
+        for_iceberg = any(iceberg)
         partition_by = () if for_iceberg else options.texts("partition_by", given.partition_by)
     if for_iceberg:
         raise InvalidInputError(
-            "sort_by=, location= and a PartitionSpec are for Iceberg tables, which need catalog=. Nothing was "
+            "sort_by=, location=, create_namespace= and a PartitionSpec are for Iceberg tables, which need catalog=. Nothing was "
             "written. For a Delta table give its address and the names of partition columns."
         )
     if given.create:
@@ -327,6 +356,7 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
         _texts_or_spec("sort_by", given.sort_by),
         given.properties,
         given.location,
+        given.create_namespace,
     )
     table = IcebergTable(
         connect_iceberg(

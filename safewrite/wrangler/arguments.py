@@ -22,12 +22,13 @@ def check_name(call: str, name: Mapping[str, Any]) -> None:
             raise TypeError(f"{call}() got an unexpected keyword argument {given!r}")
 
 
-def one_of(name: str, value: Any, known: tuple[Any, ...]) -> None:
-    """Raise InvalidInputError unless the value is one of those known."""
+def one_of(name: str, value: Any, known: tuple[Any, ...]) -> Any:
+    """The value; raises InvalidInputError unless it is one of those known."""
     if not any(value is one or (type(value) is type(one) and value == one) for one in known):
         raise sw.InvalidInputError(
             f"{name}= is one of {', '.join(map(repr, known))}, not {value!r}. Nothing was written. Correct it."
         )
+    return value
 
 
 def names(name: str, value: Any) -> tuple[str, ...]:

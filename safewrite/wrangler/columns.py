@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.wrangler.athena import arrow_type
+from safewrite.wrangler.athena_types import arrow_type
 
 Columns = dict[Any, Any]
 """Columns by name: those of pandas as they are, those that were cast in Arrow."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 import safewrite as sw
-from safewrite.wrangler.athena import glue_type
+from safewrite.wrangler.athena_types import glue_type
 from safewrite.wrangler.delta import opened
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def register_deltalake(
     Raises:
         TableNotFoundError: there is no Delta table at the path.
         ConflictError: kind TABLE_EXISTS; the name is that of another table, which is left as it is.
+        InvalidInputError: a local path; Glue has no such database.
         StorageError: Glue refused, or did not answer; the call may be repeated.
     """
     found = opened(path, lock_dynamodb_table, boto3_session, s3_additional_kwargs)
@@ -70,11 +73,33 @@ def register_deltalake(
     except sw.SafewriteError:
         raise
     except Exception as error:
+        if _code(error) == "EntityNotFoundException":
+            raise sw.InvalidInputError(_no_database(_client(boto3_session), database, where)) from error
         raise sw.StorageError(
             f"{database}.{table} was not registered in Glue: {type(error).__name__}: {error}. Nothing was written to the Delta "
-            "table, which is as it was. Check region, permissions (glue:GetTable, CreateTable, UpdateTable) and that the "
-            "database is there; then call again."
+            "table, which is as it was. Check region, permissions (glue:GetTable, CreateTable, UpdateTable), then call "
+            "again."
         ) from error
+
+
+def _code(error: Exception) -> str:
+    answer = getattr(error, "response", None)
+    return str((answer or {}).get("Error", {}).get("Code", ""))
+
+
+def _no_database(glue: Any, database: str, where: dict[str, Any]) -> str:
+    account = {name: value for name, value in where.items() if name == "CatalogId"}
+    known: list[str] = []
+    with suppress(Exception):  # only the text depends on it
+        pages = glue.get_paginator("get_databases").paginate(**account)
+        known = [one["Name"] for page in pages for one in page["DatabaseList"]]
+    near = get_close_matches(database, known, 5) or sorted(known)[:5]
+    return (
+        f"Glue has no database {database!r}"
+        + (f"; it has {', '.join(map(repr, near))}" if near else "")
+        + ". Nothing was written to "
+        "the Delta table, which is as it was. Correct the name, or make the database: aws glue create-database."
+    )
 
 
 def _client(session: boto3.Session | None) -> Any:

@@ -57,13 +57,14 @@ def to_iceberg(  # noqa: PLR0917 - awswrangler's own signature
     glue_table_settings: Mapping[str, Any] | None = None,
     *,
     catalog: Any = None,
+    create_namespace: bool = False,
     **name: Unpack[Name],
 ) -> sw.Receipt:
     """Write a pandas DataFrame to an Iceberg table as ``awswrangler.athena.to_iceberg`` does, in one commit.
 
     Args:
         df: the rows; at least one.
-        database, table: the table's name in the catalog; one that is not there is made.
+        database, table: the table's name in the catalog; a table that is not there is made.
         index: write the index as columns too.
         table_location, partition_cols, additional_table_properties, glue_table_settings: how a new table
             is made; ``partition_cols`` of a table that is there must agree.
@@ -78,6 +79,7 @@ def to_iceberg(  # noqa: PLR0917 - awswrangler's own signature
             effect, for no query runs and no staging files are made.
         data_source, encryption, kms_key: refused where they ask for more than the default.
         catalog: another catalog than Glue, as for :func:`safewrite.open`.
+        create_namespace: make the database too, if it is not there; else that is refused, for its name may be a slip.
         **name: ``key=`` or ``txn=``, as for :meth:`safewrite.Table.append`: a repeat is recognised.
 
     Raises:
@@ -108,6 +110,7 @@ def to_iceberg(  # noqa: PLR0917 - awswrangler's own signature
         properties=_properties(additional_table_properties),
         location=table_location,
         needs_location=catalog is None,
+        create_namespace=arguments.one_of("create_namespace", create_namespace, (True, False)),
     )
     spelled = _Spelling(() if is_new else found.schema.names)
     columns = spelled.columns(columns)
@@ -212,6 +215,7 @@ def _opened(
     properties: dict[str, str],
     location: str | None,
     needs_location: bool,
+    create_namespace: bool,
 ) -> tuple[Any, bool]:
     """The table, and whether this call is to make it."""
     is_new = False
@@ -231,6 +235,7 @@ def _opened(
             partition_by=partition_by,
             properties=properties,
             location=location,
+            create_namespace=create_namespace,
         )
         is_new = not _is_there(table)
     if not is_new and partition_by and _plain(partition_by) != _plain(table.partition_by):

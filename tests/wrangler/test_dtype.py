@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.wrangler.athena import arrow_type, glue_type
+from safewrite.wrangler.athena_types import arrow_type, glue_type
 from safewrite.wrangler.columns import columns_of
 
 NAN = float("nan")

@@ -131,9 +131,11 @@ def test_a_local_folder_is_refused(tmp_path: Path) -> None:
         register_deltalake(str(tmp_path / "t"), "db", "orders")
 
 
-def test_a_database_that_is_not_there_is_an_error_that_says_so(lake: Lake, glue: Glue) -> None:
+def test_t3_d4_a_database_that_is_not_there_is_an_error_that_names_those_that_are(
+    lake: Lake, glue: Glue
+) -> None:
     write(lake)
-    with pytest.raises(sw.StorageError, match=r"database is there; then call again"):
+    with pytest.raises(sw.InvalidInputError, match=rf"no database .*it has .*'{glue.database}'.* as it was"):
         register_deltalake(lake.uri, "nowhere_" + glue.database, "orders", boto3_session=lake.session)
 
 

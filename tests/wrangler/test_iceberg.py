@@ -274,6 +274,7 @@ def test_without_a_catalog_the_table_is_in_glue_at_its_location(lake: Lake, buck
             "orders",
             table_location=location,
             boto3_session=lake.session,
+            create_namespace=True,
         )
     entry = lake.server.boto3_client("glue").get_table(
         DatabaseName=f"sales_{bucket.replace('-', '_')}", Name="orders"

@@ -11,6 +11,7 @@ import pyarrow as pa
 from safewrite.errors import ConflictError, Kind, NotCommittedError, StorageError
 from safewrite.given import reading
 from safewrite.iceberg.data.schema import iceberg_schema
+from safewrite.iceberg.write import namespace
 from safewrite.texts import said
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Plan:
     sort_by: Sequence[str] | SortOrder = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
+    create_namespace: bool = False
 
 
 def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog: Any) -> bool:
@@ -40,7 +42,7 @@ def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog:
     ``catalog`` is the decorated catalog.
 
     Raises:
-        InvalidInputError: the schema, the partitioning or a property cannot be.
+        InvalidInputError: the schema, the partitioning or a property cannot be; there is no such namespace.
         UnsupportedTableError, UnsafeConfigError: ``safewrite.open`` would refuse such a table.
         CommitUnknownError: it may have been made.
         StorageError: the catalog refused or did not answer.
@@ -56,7 +58,8 @@ def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog:
         order = partitions.sort(plan.sort_by, made)
     properties = {KEEP: str(KEPT_MS), **plan.properties}
     opening.check_new(connection, made, spec, order, properties)
-    _make_namespace(connection, catalog)
+    if namespace.check(connection, catalog, create=plan.create_namespace):
+        _make_namespace(connection, catalog)
     try:
         catalog.create_table(
             connection.identifier,
@@ -76,18 +79,18 @@ def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog:
 
 
 def _make_namespace(connection: Connection, catalog: Any) -> None:
-    namespace = connection.identifier[:-1]
+    name = connection.identifier[:-1]
     try:
-        catalog.create_namespace_if_not_exists(namespace)
+        catalog.create_namespace_if_not_exists(name)
     except Exception as error:
         # A SQL catalog looks and then inserts, so a rival's insert in between is an error of its database.
-        if not _is_there(catalog, namespace):
+        if not _is_there(catalog, name):
             raise _failed(connection, error) from error
 
 
-def _is_there(catalog: Any, namespace: tuple[str, ...]) -> bool:
+def _is_there(catalog: Any, name: tuple[str, ...]) -> bool:
     try:
-        catalog.load_namespace_properties(namespace)
+        catalog.load_namespace_properties(name)
     except Exception:  # noqa: BLE001 - the error that is raised says why the namespace could not be made
         return False
     return True
