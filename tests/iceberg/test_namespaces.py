@@ -21,10 +21,10 @@ ROWS = [{"id": 1}]
 
 @pytest.fixture
 def sql(tmp_path: Path) -> dict[str, str]:
-    """A SQL catalog that has the namespaces ``analytics`` and ``sales_2025``."""
+    """A SQL catalog that has the namespaces ``pantry`` and ``sales_2025``."""
     made = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path / "w")}
     catalog = load_catalog("default", **made)
-    for name in ("analytics", "sales_2025"):
+    for name in ("pantry", "sales_2025"):
         catalog.create_namespace(name)
     return made
 
@@ -55,15 +55,15 @@ CALLS: dict[str, Any] = {
 @pytest.mark.parametrize("call", CALLS)
 def test_t3_d4_a_namespace_near_one_that_is_there_is_refused_with_it(sql: dict[str, str], call: str) -> None:
     """T3-D4: a mistyped database was made, with a receipt."""
-    for slip in ("analitics.t", "Analytics.t", "analytcs.t"):
+    for slip in ("pantri.t", "Pantry.t", "pntry.t"):
         with pytest.raises(
             sw.InvalidInputError,
-            match=r"no namespace .*'analytics'.* Nothing was written.* create_namespace=True",
+            match=r"no namespace .*'pantry'.* Nothing was written.* create_namespace=True",
         ):
             CALLS[call](slip, sql)
-    assert names(sql) == {"analytics", "sales_2025"}
-    CALLS[call]("analitics.t", sql, create_namespace=True)
-    assert "analitics" in names(sql)
+    assert names(sql) == {"pantry", "sales_2025"}
+    CALLS[call]("pantri.t", sql, create_namespace=True)
+    assert "pantri" in names(sql)
 
 
 @pytest.mark.parametrize("name", ["raw", "sales_2026", "db"])
@@ -75,10 +75,10 @@ def test_a_name_unlike_all_others_or_the_next_of_a_series_is_made_in_a_sql_catal
 
 
 def test_a_table_that_is_there_asks_for_no_namespace(sql: dict[str, str]) -> None:
-    sw.create("analytics.t", SCHEMA, catalog=sql)
-    assert sw.open("analytics.t", catalog=sql, create=True).append(ROWS).rows == 1
+    sw.create("pantry.t", SCHEMA, catalog=sql)
+    assert sw.open("pantry.t", catalog=sql, create=True).append(ROWS).rows == 1
     with pytest.raises(sw.TableNotFoundError):
-        sw.open("analitics.t", catalog=sql)
+        sw.open("pantri.t", catalog=sql)
 
 
 def test_t3_d4_levels_of_a_namespace_are_judged_where_it_parts() -> None:
@@ -115,7 +115,7 @@ def test_t3_d4_in_a_shared_catalog_no_namespace_is_made_unasked(lab: CatalogLab)
 )
 def test_a_wrong_create_namespace_is_refused(sql: dict[str, str], given: dict[str, Any], text: str) -> None:
     with pytest.raises(sw.InvalidInputError, match=text):
-        sw.open("analytics.t", catalog=sql, **given)
+        sw.open("pantry.t", catalog=sql, **given)
 
 
 def test_create_namespace_is_for_iceberg(tmp_path: Path) -> None:
