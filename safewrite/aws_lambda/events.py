@@ -17,7 +17,6 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote_plus
 
 import safewrite as sw
-from safewrite.texts import shown
 
 Source = Literal["sqs", "kinesis", "dynamodb", "s3", "sns", "eventbridge", "kafka", "direct"]
 Raw = Mapping[str, Any]
@@ -270,13 +269,13 @@ def _must(value: Any, name: str) -> str:
     """
     text = _text(value)
     if text is None:
-        raise ValueError(f"{name} is {shown(value)}, and no text")
+        raise ValueError(f"{name} is {value!r:.80}, and no text")
     return text
 
 
 def _whole(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} is {shown(value)}, and no whole number")
+        raise ValueError(f"{name} is {value!r:.80}, and no whole number")
     return value
 
 
