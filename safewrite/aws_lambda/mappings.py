@@ -288,9 +288,11 @@ def _attributes(client: Client, arn: str) -> Mapping[str, str] | Exception:
 
 
 def _unreadable(mapping: Mapping[str, Any], source: str, error: Exception, actions: str) -> Finding:
+    cause = cause_of(error)
+    advice = f"Allow {actions} on it; if it does not exist, the mapping delivers nothing."
     return _finding(
         WARNING, "lambda_source_unreadable", mapping, f"{source} cannot be looked at: {said(error).rstrip('.')}.",
-        f"Allow {actions} on it; if it does not exist, the mapping delivers nothing.",
+        advice if cause is None or cause.is_denial else cause.advice,
     )  # fmt: skip
 
 

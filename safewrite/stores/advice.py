@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +31,12 @@ _NO_CREDENTIALS = frozenset(
         "UnauthorizedSSOTokenError",
     }
 )
-_UNREACHED = frozenset({"EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError", "SSLError"})
+_UNREACHED = frozenset({"EndpointConnectionError", "ConnectTimeoutError", "ProxyConnectionError"})
+_KEY_SCHEMA = re.compile(
+    r"key element|key schema|required keys|number of conditions on the keys", re.IGNORECASE
+)
+"""What DynamoDB says of a request that is for a table with other keys."""
+_ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)(?: on resource: (\S+))?")
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
 _ADVICE = {
     ("InvalidAccessKeyId", "InvalidClientTokenId", "UnrecognizedClientException", "InvalidToken"): (
@@ -43,6 +50,25 @@ _ADVICE = {
     ("MissingAuthenticationToken", "MissingAuthenticationTokenException", "NoAuthHandlerFound"): _CREDENTIALS,
     ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"): (
         "The bucket is in another region: set AWS_REGION to its own."
+    ),
+}
+_ADVICE |= {
+    (
+        "KMS.DisabledException",
+        "KMS.NotFoundException",
+        "KMS.KMSInvalidStateException",
+        "KMS.InvalidStateException",
+    ): (
+        "The KMS key with which the bucket or the table encrypts cannot be used: enable it, cancel its deletion, or make another key the "
+        "default, as KMS says in the text above."
+    ),
+    ("InvalidObjectState",): (
+        "A file of the table was archived (S3 Glacier, or a tier of Intelligent-Tiering): restore it, and take the table's folder out of the "
+        "lifecycle rule. Files of a table are read for as long as a version names them, whatever their age."
+    ),
+    ("NotImplemented",): (
+        "The store does not know this request. Conditional creates (If-None-Match) are what safewrite needs: take a newer version of the "
+        "store, or another one."
     ),
 }
 _BY_CODE = {code: text for codes, text in _ADVICE.items() for code in codes}
@@ -62,6 +88,8 @@ class Cause:
 
     advice: str
     asks_max: int | None = 1
+    is_denial: bool = False
+    """Whether the credentials are known, and lack a permission."""
 
 
 def cause_of(error: BaseException) -> Cause | None:
@@ -78,11 +106,15 @@ def cause_of(error: BaseException) -> Cause | None:
 
 
 def _cause_of(error: BaseException) -> Cause | None:
+    if isinstance(error, OSError) and error.errno in _OF_DISKS:
+        return Cause(_OF_DISKS[error.errno], None if error.errno in (errno.EMFILE, errno.ENFILE) else 1)
     names = {cls.__name__ for cls in type(error).__mro__}
     if not any(cls.__module__.startswith("botocore") for cls in type(error).__mro__):
         return None
     if names & _NO_CREDENTIALS:
         return Cause(f"No AWS credentials were found. {_CREDENTIALS}")
+    if "SSLError" in names:
+        return _untrusted(error)
     if names & _UNREACHED:
         return _unreached(error)
     if names & {"NoRegionError", "InvalidRegionError"}:
@@ -107,12 +139,23 @@ def _refusal(error: BaseException) -> Cause | None:
         )
     if code in _BY_CODE:
         return Cause(_BY_CODE[code])
+    message = str(response.get("Error", {}).get("Message", ""))
+    if code == "ValidationException" and _KEY_SCHEMA.search(message):
+        return Cause(
+            "That table has other keys than a lock table (tablePath and fileName, both texts), so it is one of something else: give the "
+            "lock table's name, or make one: `safewrite locks create --lock-table NAME`."
+        )
+    if "HTTP request was sent to HTTPS" in message or "HTTP request to an HTTPS server" in message:
+        return Cause("The address takes https and was asked by http: write https:// in AWS_ENDPOINT_URL.")
     if code in _DENIED or status in (401, 403):
-        return Cause(_permission(error), _REFUSED_ASKS_MAX)
+        return Cause(_permission(error), _REFUSED_ASKS_MAX, is_denial=True)
     return None
 
 
 def _permission(error: BaseException) -> str:
+    told = _action_in(str(error))
+    if told:
+        return told
     operation = str(getattr(error, "operation_name", ""))
     service = "dynamodb" if operation in _DYNAMODB else "glue" if operation in _GLUE else ""
     action = _ACTIONS.get(operation) or (f"{service}:{operation}" if service else "what the request needs")
@@ -120,6 +163,30 @@ def _permission(error: BaseException) -> str:
         f"The credentials may not do this, which does not pass by itself: allow {action} in the policies of the role or "
         "user, and of the bucket or table; or check whose credentials these are (aws sts get-caller-identity)."
     )
+
+
+def _action_in(text: str) -> str:
+    """What to allow, where the service names the action that it refused; empty if it does not."""
+    named = _ACTION.search(text)
+    if named is None:
+        return ""
+    on = " on " + named[2].strip('"') if named[2] else ""
+    denied = ", or take back the explicit deny" if "explicit deny" in text else ""
+    key = " The key is that of the bucket's encryption." if named[1].startswith("kms:") else ""
+    return (
+        f"The credentials may not do this, which does not pass by itself: allow {named[1]}{on}{denied}.{key}"
+    )
+
+
+def named_in(text: str) -> str:
+    """Advice for the error of a library that hands on only a text of the store's; empty where it says nothing known."""
+    plain = text.upper().replace("_", "").replace(" ", "")
+    for code, advice in _BY_CODE.items():
+        if len(code) >= 10 and code.upper() in plain:
+            return advice
+    if "WRONGVERSIONNUMBER" in plain:
+        return "The address speaks http, and was asked by https: write http:// in its endpoint (s3.endpoint, AWS_ENDPOINT_URL)."
+    return _action_in(text)
 
 
 _DYNAMODB = frozenset(
@@ -163,6 +230,35 @@ def _unreached(error: BaseException) -> Cause:
         "AWS_ENDPOINT_URL_DYNAMODB), AWS_REGION and the network (VPC endpoint, proxy, firewall)."
     )
     return Cause(advice, None if host in _answered else UNREACHED_ASKS_MAX)
+
+
+def _untrusted(error: BaseException) -> Cause:
+    """The cause where the encrypted connection was not made."""
+    text, host = str(error), _host(getattr(error, "kwargs", {}).get("endpoint_url")) or "the address"
+    if "WRONG_VERSION_NUMBER" in text.upper().replace(" ", "_") or "record layer" in text.lower():
+        return Cause(f"{host} speaks http, and was asked by https: write http:// in AWS_ENDPOINT_URL.")
+    if "CERTIFICATE_VERIFY_FAILED" in text.upper() or "certificate verify failed" in text:
+        return Cause(
+            f"The certificate of {host} is not one that this machine trusts: set AWS_CA_BUNDLE to the file of its authority, or correct "
+            "the address."
+        )
+    return Cause(
+        f"No encrypted connection to {host} was made: check whether AWS_ENDPOINT_URL should say http://, and proxies in between.",
+        UNREACHED_ASKS_MAX,
+    )
+
+
+_OF_DISKS = {
+    errno.ENOSPC: "The disk is full: make room, then call again with the same key.",
+    errno.EDQUOT: "The quota of this user on the disk is used up: make room, then call again with the same key.",
+    errno.EROFS: "The file system is mounted read-only: write to another one, or mount it for writing.",
+    errno.EACCES: "Allow this user to read and write the table's folder.",
+    errno.EPERM: "Allow this user to read and write the table's folder.",
+    errno.EMFILE: "This process has too many files open: raise its limit (ulimit -n), or close some.",
+    errno.ENFILE: "This machine has too many files open: raise its limit, or close some.",
+    errno.ENAMETOOLONG: "The path is longer than the file system takes: put the table into a folder with a shorter one.",
+}
+"""What helps where a disk refuses, by the number of the error."""
 
 
 def _host(url: object) -> str:

@@ -82,7 +82,7 @@ def classify_error(error: Exception, *, write: bool) -> Outcome:
     if status < 500 and (code in _THROTTLED | _COLLIDED | _REFUSED_FOR_NOW or status in (409, 429)):
         return Busy(detail, advice, asks_max, throttled=code in _THROTTLED or status == 429)
     if status >= 500 or status == 0 or code == "RequestTimeout":
-        return Unknown(detail, throttled=code in _THROTTLED)
+        return Unknown(detail, advice, asks_max, throttled=code in _THROTTLED)
     if status == 404 and not write and code != "NoSuchBucket":
         return Missing()
     if status == 403 and not write:

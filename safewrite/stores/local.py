@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import uuid
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from safewrite.protocol.effects import Exists, Failed, Missing, Ok, Outcome, Unknown
 from safewrite.protocol.values import LedgerRecord, Listed, Tail
+from safewrite.stores.advice import cause_of
 
 
 class LocalObjects:
@@ -82,7 +84,9 @@ class LocalObjects:
         except FileExistsError:
             return Exists()
         except OSError as error:
-            return Failed(str(error)) if not target.exists() else Unknown(str(error))
+            cause = cause_of(error)
+            advice = cause.advice if cause else ""
+            return Failed(str(error), advice) if not target.exists() else Unknown(str(error), advice)
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -105,7 +109,8 @@ def _unread(error: OSError) -> Unknown:
         return Unknown(
             str(error), "A file stands where a folder should be, or the reverse: move it away.", asks_max=1
         )
-    return Unknown(str(error))
+    cause = cause_of(error)
+    return Unknown(str(error)) if cause is None else Unknown(str(error), cause.advice, cause.asks_max)
 
 
 def _files(root: Path, inside: str, prefix: str, start_after: str) -> Iterator[Listed]:
@@ -156,8 +161,8 @@ class SqliteLedger:
                     "WHERE key = ?",
                     (key,),
                 ).fetchone()
-        except sqlite3.Error as error:
-            return Unknown(str(error))
+        except (sqlite3.Error, OSError) as error:
+            return _unanswered(error)
         return Ok(LedgerRecord(*row)) if row else Missing()
 
     def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
@@ -184,8 +189,8 @@ class SqliteLedger:
                     database.execute(statement, (*_columns(record), expire_time_s)).rowcount
                     for record in records
                 ]
-        except sqlite3.Error as error:
-            return (Unknown(str(error)),) * len(records)
+        except (sqlite3.Error, OSError) as error:
+            return (_unanswered(error),) * len(records)
         return tuple(Ok() if count == 1 else Exists() for count in counts)
 
     @contextlib.contextmanager
@@ -204,6 +209,18 @@ class SqliteLedger:
                 yield database
         finally:
             database.close()
+
+
+def _unanswered(error: sqlite3.Error | OSError) -> Unknown:
+    """The outcome for a ledger that cannot be read or written, with what helps where SQLite says why."""
+    cause = cause_of(error)
+    advice = "" if cause is None else cause.advice
+    for begins, number in (("database or disk is full", errno.ENOSPC), ("attempt to write a readonly", errno.EROFS),
+                           ("unable to open database file", errno.EACCES)):  # fmt: skip
+        if str(error).startswith(begins):
+            found = cause_of(OSError(number, str(error)))
+            advice = found.advice if found else ""
+    return Unknown(str(error), advice, 1 if advice else None)
 
 
 def _is_bytes(outcome: Outcome) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from typing import Any
 
-from safewrite.errors import Kind, StorageError
+from safewrite.errors import InvalidInputError, Kind, StorageError
 from safewrite.findings import DANGER, WARNING, Finding, Findings, Severity
 from safewrite.stores.advice import cause_of
 from safewrite.texts import said
@@ -51,8 +52,32 @@ def ensure(client: Any, name: str, *, wait_s: float = 60.0) -> bool:
     return True
 
 
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
+_ARN = re.compile(r"arn:[\w-]+:dynamodb:([\w-]*):(\d*):table/([A-Za-z0-9_.-]+)")
+
+
+def check_name(name: str) -> None:
+    """Refuse what is no name of a table: two spellings of one lock table would be two arbiters.
+
+    Raises:
+        InvalidInputError: an ARN, or letters that DynamoDB does not take.
+    """
+    arn = _ARN.match(name)
+    if arn is not None:
+        raise InvalidInputError(
+            f"The lock table is {name!r}, an ARN. Nothing was written. Give its name, {arn[3]!r}, with AWS_REGION={arn[1]} and "
+            f"credentials of the account {arn[2]}: the name is what every writer must spell alike."
+        )
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            f"The lock table is {name!r:.300}, which is no name of a DynamoDB table (letters, digits, '_', '.', '-', at most 255). Nothing "
+            "was written. Correct it."
+        )
+
+
 def describe(client: Any, name: str) -> dict[str, Any] | None:
-    """DynamoDB's description of the table; None if there is none.  Raises botocore errors."""
+    """DynamoDB's description of the table; None if there is none.  Raises botocore errors, and as :func:`check_name`."""
+    check_name(name)
     try:
         described: dict[str, Any] = client.describe_table(TableName=name)["Table"]
     except client.exceptions.ResourceNotFoundException:
@@ -166,9 +191,10 @@ def _recovery(client: Any, name: str) -> Findings:
 
 
 def _unreadable(name: str, error: Exception, actions: str) -> Finding:
+    cause = cause_of(error)
     return Finding(
-        WARNING, "lock_table_unreadable", f"The lock table {name!r} cannot be described: {said(error)}.",
-        f"Allow dynamodb:{actions} on it.",
+        WARNING, "lock_table_unreadable", f"The lock table {name!r} cannot be described: {said(error).rstrip('.')}.",
+        f"Allow dynamodb:{actions} on it." if cause is None or cause.is_denial else cause.advice,
     )  # fmt: skip
 
 
@@ -244,6 +270,7 @@ def identity(client: Any, name: str, *, without: str = DELTA_WITHOUT) -> str:
 
     ``without`` says what to do instead where there is no such table.
     """
+    check_name(name)
     mark = (id(client), name)
     if mark not in _identities:
         _identities[mark] = (

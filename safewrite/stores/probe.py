@@ -111,10 +111,12 @@ def _judge(answers: list[Outcome], what: str) -> None:
 
 
 def _unclear(what: str, answer: Outcome) -> StorageError:
+    advice = getattr(answer, "advice", "") or (
+        "Check the address and the permissions (put, get and delete objects; put, get, update and query items), then call again."
+    )
     return StorageError(
-        f"The probe of {what} got no clear answer: {getattr(answer, 'detail', '') or answer}. "
-        "Nothing was written to the table. Check the address and the permissions (put, get and delete "
-        "objects; put, get, update and query items), then call again."
+        f"The probe of {what} got no clear answer: {(getattr(answer, 'detail', '') or str(answer)).rstrip('.')}. "
+        f"Nothing was written to the table. {advice}"
     )
 
 

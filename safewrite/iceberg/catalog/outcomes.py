@@ -11,7 +11,7 @@ from typing import Any
 from safewrite.errors import UnsafeConfigError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
 from safewrite.stores import call_limit
-from safewrite.stores.advice import cause_of
+from safewrite.stores.advice import cause_of, named_in
 from safewrite.texts import said
 
 _REFUSED_CODES = {
@@ -103,12 +103,15 @@ def classify_file_error(error: Exception) -> Outcome:
     detail = f"{type(error).__name__}: {said(error)}"[:500]
     if isinstance(error, FileNotFoundError):
         return Missing()
+    told = named_in(said(error))
     if isinstance(error, PermissionError) or "ACCESS_DENIED" in detail:
         return Failed(
             detail,
-            "The credentials or the user may not do this: allow it, or give others (s3.access-key-id).",
+            told
+            or "The credentials or the user may not do this: allow it, or give others (s3.access-key-id).",
         )
-    return Unknown(detail)
+    cause = cause_of(error)
+    return Unknown(detail, told or (cause.advice if cause else ""), 1 if told or cause else None)
 
 
 def _aws_code(error: Exception) -> str:
