@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
 from safewrite.given import reading
-from safewrite.iceberg import retention
+from safewrite.iceberg import glue_probe, retention
 from safewrite.iceberg.data import partitions
 from safewrite.iceberg.data.datafiles import check_layout
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.iceberg.write.creation import KEEP
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.stores.advice import cause_of
 from safewrite.texts import said
 
 if TYPE_CHECKING:
@@ -172,38 +173,16 @@ def _requirements_hold(catalog: Catalog, head: TableVersion) -> bool:
 
 
 def _glue_compares(catalog: Any, head: TableVersion) -> bool:
-    """Update a table of our own with an outdated version id; true for AWS itself."""
-    glue = catalog.glue
-    if str(glue.meta.endpoint_url).endswith(".amazonaws.com"):
-        return True
-    database = table_of(head).name()[0]
-    scratch: dict[str, Any] = {"Name": f"safewrite_probe_{uuid.uuid4().hex}", "Parameters": {"state": "0"}}
     try:
-        glue.create_table(DatabaseName=database, TableInput=scratch)
-        try:
-            found = glue.get_table(DatabaseName=database, Name=scratch["Name"])["Table"]["VersionId"]
-            glue.update_table(DatabaseName=database, TableInput=scratch, VersionId=found)
-            return _refuses_outdated(glue, database, scratch, found)
-        finally:
-            glue.delete_table(DatabaseName=database, Name=scratch["Name"])
+        return glue_probe.compares(catalog.glue, *table_of(head).name()[-2:])
     except Exception as error:
         raise _silent(catalog, error) from error
 
 
-def _refuses_outdated(glue: Any, database: str, scratch: dict[str, Any], outdated: str) -> bool:
-    from botocore.exceptions import ClientError
-
-    try:
-        glue.update_table(DatabaseName=database, TableInput=scratch, VersionId=outdated)
-    except ClientError as error:
-        if error.response["Error"]["Code"] != "ConcurrentModificationException":
-            raise
-        return True
-    return False
-
-
 def _silent(catalog: Any, error: Exception) -> StorageError:
+    cause = cause_of(error)
     return StorageError(
         f"The catalog {catalog.name!r} could not be asked whether it compares before it sets: "
-        f"{type(error).__name__}: {said(error)}. Nothing was written. This often passes: open the table again."
+        f"{type(error).__name__}: {said(error).rstrip('.')}. Nothing was written. "
+        + (cause.advice if cause else "This often passes: open the table again.")
     )

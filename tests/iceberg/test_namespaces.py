@@ -81,8 +81,8 @@ def test_a_table_that_is_there_asks_for_no_namespace(sql: dict[str, str]) -> Non
         sw.open("pantri.t", catalog=sql)
 
 
-def test_t3_d4_levels_of_a_namespace_are_judged_where_it_parts() -> None:
-    catalog = InMemoryCatalog("default", warehouse="file:///tmp/unused")
+def test_t3_d4_levels_of_a_namespace_are_judged_where_it_parts(tmp_path: Path) -> None:
+    catalog = InMemoryCatalog("default", warehouse=(tmp_path / "w").as_uri())
     for level in (("a",), ("a", "orders")):
         catalog.create_namespace(level)
     with pytest.raises(sw.InvalidInputError, match=r"no namespace 'a\.ordres'.*There are: 'orders'"):
