@@ -24,6 +24,7 @@ from safewrite.errors import (
     WouldAlterError,
 )
 from safewrite.history import CommittedWrite, HistoryEntry
+from safewrite.masking import install as _mask
 from safewrite.receipt import Outcome, Receipt
 from safewrite.stores.events import Event
 from safewrite.table import Table
@@ -61,3 +62,4 @@ __all__ = [
 ]
 
 _logging.getLogger("safewrite").addHandler(_logging.NullHandler())
+_mask()

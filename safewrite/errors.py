@@ -25,10 +25,15 @@ happened, what is safe now, and what to do next.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
-from safewrite.texts import said
+from safewrite.texts import masked, said
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Kind(StrEnum):
@@ -71,6 +76,7 @@ class SafewriteError(Exception):
     default_kind = Kind.INTERNAL
 
     def __init__(self, message: str, *, kind: Kind | None = None, key: str | None = None) -> None:
+        message = masked(message)
         super().__init__(message)
         self.message = message
         self.kind = kind or self.default_kind
@@ -213,3 +219,54 @@ class InternalError(SafewriteError):
     """An assertion of safewrite's own is broken; please report it."""
 
     default_kind = Kind.INTERNAL
+
+
+# --- causes -------------------------------------------------------------------------------------------------
+class HiddenCauseError(Exception):
+    """Stands for a library's error whose text named a secret."""
+
+
+def hide_causes(error: BaseException) -> None:
+    """Replace the causes of an error that name a secret; their tracebacks stay."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        cause = error.__cause__ or error.__context__
+        if cause is None:
+            return
+        told = _told(cause)
+        if (hidden := masked(told)) != told:
+            stand_in = HiddenCauseError(hidden).with_traceback(cause.__traceback__)
+            stand_in.__cause__, stand_in.__context__ = cause.__cause__, cause.__context__
+            stand_in.__suppress_context__ = cause.__suppress_context__
+            was_cause, suppressed = error.__cause__ is not None, error.__suppress_context__
+            error.__context__ = stand_in
+            if was_cause:
+                error.__cause__ = stand_in
+            error.__suppress_context__ = suppressed
+            cause = stand_in
+        elif error.__cause__ is not None and error.__context__ is not error.__cause__:
+            error.__context__ = error.__cause__  # the context is not shown; no text may be found in it either
+        error = cause
+
+
+def _told(error: BaseException) -> str:
+    try:
+        notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+        return f"{type(error).__name__}: {error}{notes} {error.args!r}"
+    except Exception:  # noqa: BLE001 - an error of a library's, whose text may raise
+        return type(error).__name__
+
+
+def without_secrets(call: Callable[P, T]) -> Callable[P, T]:
+    """Let no error leave a function whose causes name a secret; errors of safewrite mask their own texts."""
+
+    @wraps(call)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except SafewriteError as error:
+            hide_causes(error)
+            raise
+
+    return guarded

@@ -15,10 +15,11 @@ from urllib.parse import unquote
 
 from safewrite.errors import InvalidInputError, UnsafeConfigError
 from safewrite.given import is_storable, is_text, plain, reading
+from safewrite.masking import note
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
-from safewrite.texts import shown
+from safewrite.texts import kind, shown
 
 ArbiterName = Literal["dynamodb", "object-store", "local"]
 
@@ -184,21 +185,25 @@ def settings(name: str, value: Any) -> dict[str, str] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise InvalidInputError(f"{name}= is a dict of texts, not {shown(value)}. Nothing was written.")
+        # The value itself may be a secret, as JSON text or in any other form.
+        raise InvalidInputError(
+            f"{name}= is a dict of texts, not of type {kind(value)}. Nothing was written."
+        )
+    note(value)
     for key, one in value.items():
         if not isinstance(key, str) or not isinstance(one, str | int | float | Path):
             raise InvalidInputError(
-                f"{name}= has {shown(key)}: {shown(one)}; names are texts, and values texts, numbers or flags. Nothing was "
+                f"{name}= has {shown(key)} of type {kind(one)}; names are texts, and values texts, numbers or flags. Nothing was "
                 "written. Keys are deltalake's, such as AWS_ENDPOINT_URL and AWS_REGION."
                 if name == "storage_options"
-                else f"{name}= has {shown(key)}: {shown(one)}; names are texts, and values texts, numbers or flags. "
+                else f"{name}= has {shown(key)} of type {kind(one)}; names are texts, and values texts, numbers or flags. "
                 "Nothing was written."
             )
     found = {plain(key): _setting(one) for key, one in value.items()}
     for key, one in found.items():
         if not is_storable(key) or not is_storable(one):
             raise InvalidInputError(
-                f"{name}= has {shown(key)}: {shown(one)}, with a character (NUL, or half of a pair) with which other "
+                f"{name}= has {shown(key)} with a character (NUL, or half of a pair) with which other "
                 "engines could not read it. Nothing was written. Leave it out."
             )
     return found

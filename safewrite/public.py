@@ -12,7 +12,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from safewrite.errors import InternalError, Kind, SafewriteError
+from safewrite.errors import InternalError, Kind, SafewriteError, hide_causes
 from safewrite.texts import said
 
 P = ParamSpec("P")
@@ -67,12 +67,17 @@ def public(call: Callable[P, T]) -> Callable[P, T]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return call(*args, **kwargs)
-        except SafewriteError:
+        except SafewriteError as error:
+            hide_causes(error)
             raise
         except Exception as error:
             if isinstance(error, TypeError) and not _can_be_called(call, args, kwargs):
                 raise  # as Python refuses arguments that are not there
-            raise _unexpected(call.__name__, error) from error
+            told = _unexpected(call.__name__, error)
+            told.__cause__ = error
+        # Raised out here: within the handler Python would hang the library's error on it again.
+        hide_causes(told)
+        raise told
 
     return guarded
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
@@ -263,7 +263,7 @@ def create(
 class OpenSettings:
     """How a table is to be opened: the arguments of :func:`open`, checked."""
 
-    catalog: Any
+    catalog: Any = field(repr=False)
     lock_table: str | None
     arbiter: Any
     create: bool
@@ -273,7 +273,7 @@ class OpenSettings:
     properties: dict[str, str]
     location: str | None
     create_namespace: bool
-    storage_options: dict[str, str] | None
+    storage_options: dict[str, str] | None = field(repr=False)
     boto3_session: boto3.Session | None
     strict: bool
     limits: Limits
@@ -285,7 +285,7 @@ class OpenSettings:
         """Opens the same table in the same way, here or in another process; None where it cannot be sent there."""
         if self.boto3_session is not None:
             return None
-        settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "limits"}
+        settings = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "limits"}
         settings |= {
             "attempts_max": self.limits.attempts,
             "timeout_s": self.limits.timeout_s,

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+_maskers: list[Callable[[str], str]] = []
+
+
+def mask_with(masker: Callable[[str], str]) -> None:
+    """Pass all texts of errors through a function that takes secrets out; it is given once, when safewrite is imported."""
+    _maskers[:] = [masker]
+
+
+def masked(text: str) -> str:
+    """A text without secrets, as far as they are known."""
+    for masker in _maskers:
+        text = masker(text)
+    return text
+
 
 def shown(value: object, most: int = 80) -> str:
     """An object as text, in at most this many letters; its type where it cannot be shown."""
     try:
-        return _plain(repr(value))[:most]
+        return masked(_plain(repr(value)))[:most]
     except Exception:  # noqa: BLE001 - whatever its repr raises: the message is about something else
         return f"<{kind(value)}, which cannot be shown>"
 
@@ -19,7 +35,7 @@ def shortened(text: str, most: int = 4096) -> str:
 def said(error: BaseException) -> str:
     """The text of an error, which may have none, or raise when asked for it."""
     try:
-        return _plain(str(error))
+        return masked(_plain(str(error)))
     except Exception:  # noqa: BLE001 - as above
         return "(it has no text)"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -15,6 +16,7 @@ from safewrite.cdc.column_rules import DecimalMode
 from safewrite.cdc.decoding import Format
 from safewrite.cdc.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.table_config import Name, Strict, Table, TableFormat, TableOptions
+from safewrite.errors import without_secrets
 
 _OURS = frozenset(
     {
@@ -52,8 +54,9 @@ class Kafka(Strict):
     options: Annotated[
         dict[str, str],
         Field(
+            repr=False,
             description="further options of Spark's Kafka source, such as kafka.security.protocol; env:NAME takes the value "
-            "from the environment"
+            "from the environment",
         ),
     ] = Field(default_factory=dict)
     max_offsets_per_trigger: Annotated[
@@ -108,6 +111,10 @@ class RegistrySettings(Strict):
     def _check(self) -> Self:
         if (self.user is None) != (self.password is None):
             raise ValueError("give user and password, or neither")
+        if "@" in self.url:
+            raise ValueError(
+                "give user and password as fields of their own, not in the url: it stands in logs"
+            )
         return self
 
 
@@ -177,11 +184,17 @@ class Config(Strict):
     ] = None
     catalog: Annotated[
         str | dict[str, str] | None,
-        Field(description="of Iceberg tables: a PyIceberg catalog's name or properties"),
+        Field(
+            repr=False,
+            description="of Iceberg tables: a PyIceberg catalog's name or properties; env:NAME takes a property from the environment",
+        ),
     ] = None
     lock_table: Annotated[str | None, Field(min_length=1)] = None
     arbiter: Literal["dynamodb", "object-store"] | None = None
-    storage_options: dict[str, str] = Field(default_factory=dict)
+    storage_options: Annotated[
+        dict[str, str],
+        Field(repr=False, description="deltalake's keys; env:NAME takes the value from the environment"),
+    ] = Field(default_factory=dict)
     parallel_tables: Annotated[int, Field(ge=1, le=64, description="tables that commit at once")] = 4
     job_tables: JobTables = JobTables()
     unknown_tables: Annotated[
@@ -191,6 +204,18 @@ class Config(Strict):
     unknown_database: Annotated[Name | None, Field(description="where unknown tables are created")] = None
     defaults: Annotated[TableOptions | None, Field(description="of tables that are created unasked")] = None
     tables: list[Table] = Field(default_factory=list)
+
+    def options(self) -> dict[str, str]:
+        """``storage_options`` with what the environment has.
+
+        Raises:
+            InvalidInputError: an environment variable that is named is not set.
+        """
+        return resolved(self.storage_options, "storage_options")
+
+    def catalog_settings(self) -> str | dict[str, str] | None:
+        """``catalog`` with what the environment has.  Raises as :meth:`options`."""
+        return resolved(self.catalog, "catalog") if isinstance(self.catalog, dict) else self.catalog
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -264,6 +289,7 @@ class Config(Strict):
         ]
 
 
+@without_secrets
 def load(given: Any) -> Config:
     """A configuration of a dict, of JSON text (it begins with a brace), or of a file's path.
 
@@ -312,6 +338,11 @@ def from_environment(value: str, name: str) -> str:
             f"{name} is in the environment variable {variable}, which is not set. Nothing was read or written. Set it."
         )
     return os.environ[variable]
+
+
+def resolved(given: Mapping[str, str], field: str) -> dict[str, str]:
+    """Settings with what the environment has in the place of each ``env:NAME``.  Raises as :func:`from_environment`."""
+    return {name: from_environment(value, f"{field}.{name}") for name, value in given.items()}
 
 
 def _field(where: tuple[int | str, ...]) -> str:

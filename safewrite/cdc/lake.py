@@ -112,10 +112,10 @@ class Lake:
     def _settings(self, form: TableFormat) -> dict[str, Any]:
         config = self._config
         given: Mapping[str, Any] = {
-            "catalog": config.catalog if form == "iceberg" else None,
+            "catalog": config.catalog_settings() if form == "iceberg" else None,
             "lock_table": config.lock_table,
             "arbiter": config.arbiter if form == "delta" else None,
-            "storage_options": dict(config.storage_options) or None,
+            "storage_options": config.options() or None,
             "on_event": self._on_event,
         }
         return {name: value for name, value in given.items() if value is not None}

@@ -214,7 +214,7 @@ class Landing:
 
     def _left_out(self, share: Share) -> LeftOut:
         """Looks for the values that the rows of a share lack."""
-        found, made, options = share.found, share.made, self.config.storage_options
+        found, made, options = share.found, share.made, self.config.options()
         columns = dict.fromkeys(() if found is None else found.schema.names)
         columns |= dict.fromkeys(made.types) | dict.fromkeys(name for row in made.rows for name in row.values)
 

@@ -13,6 +13,7 @@ from safewrite.cdc.landing import Landing
 from safewrite.cdc.ledger import Line
 from safewrite.cdc.parts import Limit
 from safewrite.cdc.source import Source
+from safewrite.errors import without_secrets
 from safewrite.metrics import OnEvent, listener
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Pipeline:
         MissingExtraError: a library that the configuration needs is not installed.
     """
 
+    @without_secrets
     def __init__(
         self, config: Config | dict[str, Any] | str | Path, *, on_event: OnEvent | None = None
     ) -> None:
@@ -50,6 +52,7 @@ class Pipeline:
         self.last: list[Line] = []
         """The ledger's lines of the last batch that landed."""
 
+    @without_secrets
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the stream; it runs until it is stopped, or until all is landed (``available_now``).
 
@@ -64,6 +67,7 @@ class Pipeline:
         intake = Intake(source, limit, decoder.keys, decoder.values)
         checkpoint = config.checkpoint
 
+        @without_secrets
         def batches(frame: DataFrame, number: int) -> None:
             self.last = []
             positions = self.landing.books.positions

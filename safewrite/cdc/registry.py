@@ -56,6 +56,13 @@ class Registry:
     patience_s: float = 60.0
     sleep: Callable[[float], None] = time.sleep
 
+    def __post_init__(self) -> None:
+        if "@" in self.url:
+            raise sw.InvalidInputError(
+                "The address of the schema registry has a user or a password in it, and it stands in logs. Nothing was read or "
+                "written. Give them as registry.user and registry.password."
+            )
+
     def __call__(self, number: int) -> str:
         """The schema with this id.
 

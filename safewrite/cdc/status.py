@@ -140,7 +140,7 @@ class _Look:
             state, what = self._state(positions, restored=restored)
         past, table = self._past, self._table
         at = self._at(positions)
-        options = self._landing.config.storage_options
+        options = self._landing.config.options()
         return TableStatus(
             table=table.name, source=table.source or table.table, format=table.format, state=state, what=what,
             last_batch=past.last_batch, positions=self._offsets(at), lag=self._lag(at),

@@ -25,7 +25,7 @@ EPOCH, SEQUENCE = "_cdc_epoch", "_cdc_sequence"
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 class TableOptions(Strict):

@@ -212,7 +212,7 @@ def _rows(pipeline: Pipeline, *, letters: bool = False) -> tuple[pa.Table, pa.Ta
     from safewrite.testing.reading import rows_of
 
     books, lake = pipeline.landing.books, pipeline.landing.lake
-    options = pipeline.config.storage_options
+    options = pipeline.config.options()
     ledger = lake.find(books.ledger)
     kept = lake.find(books.letters) if letters else None
     return (

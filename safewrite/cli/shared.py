@@ -130,7 +130,8 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     for text in texts or ():
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+            # Not the text itself: it may be a secret whose name was left out.
+            raise typer.BadParameter("a value is not KEY=VALUE", param_hint=option)
         found[name] = value
     return found
 

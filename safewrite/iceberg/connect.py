@@ -11,6 +11,7 @@ from safewrite.errors import InvalidInputError, Kind, MissingExtraError, Storage
 from safewrite.given import is_storable, is_text, plain, reading
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.write.write import Ledgers
+from safewrite.masking import note
 from safewrite.options import refuse_unsafe
 from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.call_limit import bound_client, bound_session
@@ -241,6 +242,8 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         )
     given = {"name": catalog} if isinstance(catalog, str) else dict(catalog)
     name = str(given.pop("name", "default"))
+    note(given)
+    note(storage_options)
     _refuse_unguarded(name, given)
     settings = {
         to: storage_options[own] for own, names in _SETTINGS.items() if own in storage_options for to in names

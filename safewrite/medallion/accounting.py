@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.errors import SafewriteError, TableNotFoundError
+from safewrite.errors import SafewriteError, TableNotFoundError, without_secrets
 from safewrite.medallion.audit import TableAudit
 from safewrite.medallion.comparison import compare
 from safewrite.medallion.config import SEQUENCE
@@ -30,6 +30,7 @@ _Last = tuple[tuple[Any, ...], list[str] | None]
 """A change of a key: its place in the order, and its values; None for a deletion."""
 
 
+@without_secrets
 def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[TableAudit]:
     """Read all files, bronze, quarantine and silver of the tables, and compare; writes nothing.
 

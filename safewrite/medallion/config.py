@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, without_secrets
 from safewrite.medallion.declared import arrow_type
-from safewrite.medallion.model import STRICT, Text
+from safewrite.medallion.model import STRICT, Text, once, resolved
 from safewrite.medallion.reloads import Reload, check_reload
 from safewrite.medallion.rules import Quality
 from safewrite.medallion.times import Sync
@@ -207,8 +207,7 @@ class Raw(BaseModel):
         return self
 
 
-NOWHERE = Raw(location="/dev/null")
-"""Where no file is looked for: all tables follow a bronze of others."""
+NOWHERE = Raw(location="/dev/null")  # all tables follow a bronze of others
 
 
 class Config(BaseModel):
@@ -223,8 +222,9 @@ class Config(BaseModel):
     quarantine: Text
     """The table of records that could not be taken, in the format ``quarantine_format``."""
     quarantine_format: Literal["delta", "iceberg"] = "delta"
-    catalog: dict[str, str] | None = None
-    storage_options: dict[str, str] = {}
+    catalog: Annotated[dict[str, str] | None, Field(repr=False)] = None
+    storage_options: Annotated[dict[str, str], Field(repr=False)] = {}
+    """deltalake's keys.  Here and in ``catalog``, ``env:NAME`` stands for a value of the environment."""
     lock_table: str | None = None
     arbiter: Literal["dynamodb", "object-store"] | None = None
     """Delta: who decides between writers, as in ``safewrite.open``."""
@@ -264,6 +264,14 @@ class Config(BaseModel):
         if self.raw.layout == "mixed":
             self._check_mixed()
         return self
+
+    def options(self) -> dict[str, str]:
+        """``storage_options`` with what the environment has.  Raises InvalidInputError where it lacks a variable."""
+        return resolved(self.storage_options, "storage_options")
+
+    def catalog_settings(self) -> dict[str, str]:
+        """``catalog`` likewise."""
+        return resolved(self.catalog or {}, "catalog")
 
     @property
     def landed(self) -> dict[str, TableConfig]:
@@ -310,6 +318,7 @@ def _head(order: list[str]) -> list[str]:
     return order[: order.index(REST)]
 
 
+@without_secrets
 def load(source: str | Path | Mapping[str, Any]) -> Config:
     """Read a configuration: a path of a JSON file, or what such a file holds.
 
@@ -331,23 +340,13 @@ def load(source: str | Path | Mapping[str, Any]) -> Config:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)
     except (OSError, ValueError) as error:
         raise InvalidInputError(
             f"The configuration {path} cannot be read: {error}. Nothing was written. Give the path of a JSON file."
         ) from error
     if not isinstance(found, dict):
         raise InvalidInputError(f"The configuration {path} is no JSON object. Nothing was written.")
-    return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON lets a name come twice, and readers keep the last: a table would be left out in silence."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"{twice} comes twice in one object")
     return found
 
 

@@ -65,8 +65,8 @@ class Places:
         on_event: OnEvent | None = None,
     ) -> None:
         self.config, self.path, self.read_only, self.on_event = config, path, read_only, listener(on_event)
-        self.raw: Storage = storage(config.raw.location, config.storage_options)
-        self.state: Storage = storage(config.state, config.storage_options)
+        self.raw: Storage = storage(config.raw.location, config.options())
+        self.state: Storage = storage(config.state, config.options())
         self._lock = threading.Lock()
         self._quarantine: sw.Table | None = None
         self._catalog: Any = None
@@ -75,13 +75,13 @@ class Places:
     def settings(self, table_format: str) -> dict[str, Any]:
         """How ``safewrite.open`` reaches a table."""
         config = self.config
-        shared: dict[str, Any] = {"storage_options": dict(config.storage_options) or None}
+        shared: dict[str, Any] = {"storage_options": config.options() or None}
         if self.on_event is not None:
             shared["on_event"] = self.on_event
         if config.lock_table is not None:
             shared["lock_table"] = config.lock_table
         if table_format == "iceberg":
-            return shared | {"catalog": self._catalog or self.config.catalog}
+            return shared | {"catalog": self._catalog or self.config.catalog_settings()}
         return shared | ({"arbiter": config.arbiter} if config.arbiter else {})
 
     def open(self, address: str, table_format: str, schema: pa.Schema | None) -> sw.Table:
@@ -105,13 +105,13 @@ class Places:
     def lineage(self, name: str, address: str, table_format: str) -> Lineage:
         """What reads a table.  Raises as ``safewrite.open`` does."""
         if table_format == "delta":
-            return DeltaLineage(name, address, self.command("replay", name), self.config.storage_options)
+            return DeltaLineage(name, address, self.command("replay", name), self.config.options())
         return IcebergLineage(name, self.command("replay", name), self.open(address, "iceberg", None))
 
     def foreign(self, address: str, table_format: str) -> Foreign:
         """What reads a table that any engine may rewrite.  Raises as ``safewrite.open`` does."""
         if table_format == "delta":
-            return ForeignDelta(address, self.config.storage_options)
+            return ForeignDelta(address, self.config.options())
         return ForeignIceberg(self.open(address, "iceberg", None))
 
     def command(self, verb: Literal["replay", "verify"], name: str) -> str:
@@ -123,7 +123,7 @@ class Places:
     def stands(self, address: str, table_format: str, version: int, mark: str) -> bool:
         """Whether a table is still at the state that a mark was made of; asks once or twice, and opens nothing."""
         if table_format == "delta":
-            return head_mark(storage(address, self.config.storage_options), version) == mark
+            return head_mark(storage(address, self.config.options()), version) == mark
         if self._catalog is None:
             found: Any = self.open(address, "iceberg", None)
             return str(found.iceberg.metadata_location) == mark
@@ -245,7 +245,7 @@ class TableJob:
         if self.config.format == "iceberg":
             return silver.version, str(silver.iceberg.metadata_location)
         return silver.version, head_mark(
-            storage(self.config.silver, self.places.config.storage_options), silver.version
+            storage(self.config.silver, self.places.config.options()), silver.version
         )
 
     @cached_property

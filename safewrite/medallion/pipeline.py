@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safewrite.errors import ConflictError, InvalidInputError, SafewriteError
+from safewrite.errors import ConflictError, InvalidInputError, SafewriteError, without_secrets
 from safewrite.medallion.config import Config, load
 from safewrite.medallion.job import Places, TableJob, quarantine_rows
 from safewrite.medallion.landing import Landed, catch_up, is_news, known_state, land, land_lost
@@ -113,6 +113,7 @@ class Pipeline:
         InvalidInputError: the configuration cannot be used; every wrong field is named.
     """
 
+    @without_secrets
     def __init__(
         self, config: str | Path | Mapping[str, Any] | Config, *, on_event: OnEvent | None = None
     ) -> None:
@@ -120,6 +121,7 @@ class Pipeline:
         path = Path(config) if isinstance(config, str | Path) else None
         self.places = Places(self.config, path=path, on_event=on_event)
 
+    @without_secrets
     def run(self, tables: Iterable[str] | None = None, *, hints: Iterable[str] | None = None) -> Run:
         """Land new files in bronze and bring silver to bronze's head; one table's failure does not stop others.
 
@@ -147,6 +149,7 @@ class Pipeline:
             return wanted
         return [name for name in wanted or self.config.tables if name in found]
 
+    @without_secrets
     def replay(self, tables: Iterable[str], *, since: dt.datetime | str | None = None) -> Run:
         """Apply what bronze holds to silver again, from whatever position; what silver knows already does no harm.
 
@@ -162,6 +165,7 @@ class Pipeline:
             return self._each(tables, _Task(again=True))
         return self._each(tables, _Task(since_ms=_milliseconds(since)))
 
+    @without_secrets
     def reset(self, tables: Iterable[str]) -> Run:
         """Make silver of the tables anew from bronze: what silver has, and remembers of deleted keys, goes first.
 

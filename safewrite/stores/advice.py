@@ -117,6 +117,11 @@ def _cause_of(error: BaseException) -> Cause | None:
         return _untrusted(error)
     if names & _UNREACHED:
         return _unreached(error)
+    if "HTTPClientError" in names and "Invalid header value" in str(error):
+        return Cause(
+            "A credential has a line break or another control character in it, often the end of the file that it was read from: "
+            "strip AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN."
+        )
     if names & {"NoRegionError", "InvalidRegionError"}:
         return Cause("Set AWS_REGION, or give it in storage_options=.")
     return _refusal(error)
@@ -262,4 +267,4 @@ _OF_DISKS = {
 
 
 def _host(url: object) -> str:
-    return urlsplit(str(url)).netloc if url else ""
+    return urlsplit(str(url)).netloc.rpartition("@")[2] if url else ""

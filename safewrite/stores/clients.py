@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import StorageError
+from safewrite.masking import note, note_credentials
 from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.call_limit import REQUEST_S, bound_client
 from safewrite.texts import said
@@ -36,6 +37,7 @@ def client(
     """
     from botocore.config import Config
 
+    note(options)
     given = {key.upper(): value for key, value in (options or {}).items()}
     specific = f"AWS_ENDPOINT_URL_{service.upper()}"
     endpoint = given.get(specific) or given.get("AWS_ENDPOINT_URL")
@@ -66,6 +68,7 @@ def client(
         aws_session_token=given.get("AWS_SESSION_TOKEN"),
     )
     made.meta.events.register("after-call", note_answer)
+    note_credentials(getattr(getattr(made, "_request_signer", None), "_credentials", None))
     return bound_client(made)
 
 

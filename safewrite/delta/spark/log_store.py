@@ -36,7 +36,7 @@ class Settings:
 
     lock_table: str | None = None
     arbiter: str | None = None
-    storage_options: Mapping[str, str] | None = None
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     boto3_session: boto3.Session | None = None
     limits: Limits = field(default_factory=Limits)
 
