@@ -345,8 +345,8 @@ class Landing:
             delete_when=[(OP, "=", "d")],
             truncate_when=[(OP, "=", "t")],
             unchanged=LACKS,
-            all_late="count" if again else table.all_late,
-            check=check_of(table, share.made, known, self._each(share)),
+            all_late="count",  # the check says it in the words of the configuration
+            check=check_of(table, share.made, known, self._each(share), is_again=again),
             key=key_of(self.config.job, table.name, ranges),
             positions=moved,
         )

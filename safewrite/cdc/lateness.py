@@ -15,25 +15,38 @@ from safewrite.cdc.change import Op
 from safewrite.cdc.rows import Row, Rows
 from safewrite.cdc.table_config import SEQUENCE, Table
 
+_CHANGES = ("applied", "late", "duplicate", "superseded")
 Check = Callable[[Any, Mapping[str, int]], None]
 
 
 def check_of(
-    table: Table, made: Rows, known_ms: int | None, each: Callable[[], Rows] | None = None
+    table: Table,
+    made: Rows,
+    known_ms: int | None,
+    each: Callable[[], Rows] | None = None,
+    *,
+    is_again: bool = False,
 ) -> Check | None:
     """What ``apply_changes`` is to ask of its counts; None where nothing tells.
 
     Args:
         each: makes rows of all changes one by one, where ``made`` has placed ones; it is asked if a change is late.
         known_ms: the newest time of the source that the table has; None before it has one.
+        is_again: whether no change is newer by that clock: then all of them may be late, for they were sent again.
     """
-    has_truncate = any(row.op is Op.TRUNCATE for row in made.rows)  # what it makes late is in the same batch
-    if known_ms is None or has_truncate or table.sequence != "source" or table.all_late == "count":
+    if table.all_late == "count":
         return None
+    has_truncate = any(row.op is Op.TRUNCATE for row in made.rows)  # what it makes late is in the same batch
+    tells = known_ms is not None and not has_truncate and table.sequence == "source"
 
     def check(rows: Any, counts: Mapping[str, int]) -> None:
         if not counts["late"]:
             return
+        if not is_again and counts["late"] == sum(counts.get(name, 0) for name in _CHANGES):
+            raise _refused(table, counts["late"], is_whole=True)
+        if not tells:
+            return
+        assert known_ms is not None
         whole = made if each is None else each()
         excused = _excused(whole, known_ms)
         written = set(rows[SEQUENCE].to_pylist())
@@ -69,10 +82,24 @@ def _excused(made: Rows, known_ms: int) -> set[int]:
     }
 
 
-def _refused(table: Table, count: int) -> sw.InvalidInputError:
+def _refused(table: Table, count: int, *, is_whole: bool = False) -> sw.InvalidInputError:
+    what = (
+        f"All {count} changes of {table.name} in this batch are older than what the table has of their rows"
+        if is_whole
+        else f"{count} changes of {table.name} are older by the source's positions than what the table has of their rows, and newer by "
+        "the source's clock than all that it has"
+    )
+    cure = (
+        "If only late records came (a topic was read again from its beginning, say), set all_late to count."
+        if is_whole
+        else "If only the source's clock was wrong, set all_late to count."
+    )
+    order = (
+        "Raise epoch of the table"
+        if table.sequence == "source"
+        else f"Correct the columns that order them ({', '.join(table.precombine_key or ())}), or raise epoch of the table"
+    )
     return sw.InvalidInputError(
-        f"{count} changes of {table.name} are older by the source's positions than what the table has of their rows, and newer by "
-        "the source's clock than all that it has: the source was set back (restored, failed over, another connector with a new "
-        "log), and these changes would be lost in silence. Nothing of the batch was committed to "
-        "this table. Raise epoch of the table, and start the job again; if only the source's clock was wrong, set all_late to count."
+        f"{what}: the source was set back (restored, failed over, another connector with a new log), and these changes would be "
+        f"lost in silence. Nothing of the batch was committed to this table. {order}, and start the job again. {cure}"
     )

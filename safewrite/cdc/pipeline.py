@@ -6,9 +6,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import safewrite as sw
 from safewrite.cdc.arrow import refuse_other_sessions
 from safewrite.cdc.config import Config, load
 from safewrite.cdc.intake import Intake
+from safewrite.cdc.kafka_admin import reason_of
 from safewrite.cdc.landing import Landing
 from safewrite.cdc.ledger import Line
 from safewrite.cdc.parts import Limit
@@ -51,6 +53,8 @@ class Pipeline:
         self.landing = Landing(self.config, on_event=self._on_event)
         self.last: list[Line] = []
         """The ledger's lines of the last batch that landed."""
+        self.error: Exception | None = None
+        """What the last batch failed with; Spark tells of it in hundreds of lines."""
 
     @without_secrets
     def start(self, spark: SparkSession) -> StreamingQuery:
@@ -69,12 +73,16 @@ class Pipeline:
 
         @without_secrets
         def batches(frame: DataFrame, number: int) -> None:
-            self.last = []
+            self.last, self.error = [], None
             positions = self.landing.books.positions
-            with closing(intake.batches(spark, frame, number, checkpoint, positions)) as parts:
-                for part in parts:
-                    self.last += self.landing.land(part)
-                    del part  # before the next one is taken into memory
+            try:
+                with closing(intake.batches(spark, frame, number, checkpoint, positions)) as parts:
+                    for part in parts:
+                        self.last += self.landing.land(part)
+                        del part  # before the next one is taken into memory
+            except Exception as error:
+                self.error = error
+                raise
 
         stream = source.read(spark, self.landing.books.positions())
         name = f"safewrite-cdc-{config.job}"
@@ -93,6 +101,23 @@ class Pipeline:
         except Exception:
             spark.streams.removeListener(listener)
             raise
+
+    def wait(self, query: StreamingQuery) -> None:
+        """Wait until a query of ``start`` ends.
+
+        Raises:
+            SafewriteError: what it ended of: of a batch, as the batch raised it.
+        """
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            if isinstance(self.error, sw.SafewriteError):
+                raise self.error from error
+            why = f"{type(self.error).__name__}: {self.error}" if self.error else reason_of(error)
+            raise sw.StorageError(
+                f"The stream of the job {self.config.job!r} ended by an error ({why}). What was committed stays, and the job goes on "
+                "from its tables when it starts again. Correct the cause, and start it."
+            ) from error
 
     def restart(self, table: str) -> None:
         """Declare that a table that was dropped, or made anew, begins with what comes now.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import safewrite as sw
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_LOUD = (f"{_STREAMING}.MicroBatchExecution", f"{_STREAMING}.runtime.MicroBatchExecution")
 
 
 def session(job: str, settings: Mapping[str, str]) -> SparkSession:
@@ -24,7 +27,21 @@ def session(job: str, settings: Mapping[str, str]) -> SparkSession:
             "The job runs on PySpark, which is not installed. Nothing was read or written. Install it: "
             "pip install 'safewrite-lake[cdc,spark]', or run the command by spark-submit."
         ) from error
+    is_new = SparkSession.getActiveSession() is None
     builder = SparkSession.builder.appName(f"safewrite cdc {job}")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    if is_new:
+        _quieten(made)
+    return made
+
+
+def _quieten(spark: SparkSession) -> None:
+    """Let Spark not print the stack of an error that ends a query: the command says what it was, in one line."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to it
+    levels = jvm.org.apache.logging.log4j
+    if type(levels.core.config.Configurator).__name__ == "JavaPackage":
+        return  # another library of logs
+    for name in _LOUD:
+        levels.core.config.Configurator.setLevel(name, levels.Level.OFF)

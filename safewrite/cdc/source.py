@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import safewrite as sw
 from safewrite.cdc.batch import Partition, Range, Ranges
 from safewrite.cdc.config import Kafka
+from safewrite.cdc.kafka_admin import KafkaAdmin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +72,9 @@ class Source:
             return {name: _id_of(topic) for name, topic in self._described(admin).items()}
 
     def _described(self, admin: Any) -> dict[str, Any]:
+        return self._kafka.asked(lambda: self._described_once(admin), "its topics")
+
+    def _described_once(self, admin: Any) -> dict[str, Any]:
         names = self.kafka.topics or [
             str(name)
             for name in _items(admin.listTopics().names().get().toArray())
@@ -94,32 +98,24 @@ class Source:
             jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
             spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
             asked = [jvm.org.apache.kafka.common.TopicPartition(one.topic, one.number) for one in where]
-            found = [
-                admin.listOffsets(dict.fromkeys(asked, which)).all().get()
-                for which in (spec.earliest(), spec.latest())
-            ]
+
+            def offsets_of(which: Any) -> Any:
+                return self._kafka.asked(
+                    lambda: admin.listOffsets(dict.fromkeys(asked, which)).all().get(), "its offsets"
+                )
+
+            found = [offsets_of(spec.earliest()), offsets_of(spec.latest())]
             return {
                 one: Range(*(int(offsets[place].offset()) for offsets in found))
                 for one, place in zip(where, asked, strict=True)
             }
 
-    @contextmanager
-    def _admin(self, spark: SparkSession) -> Iterator[Any]:
-        """Kafka's own client in the JVM, which has the cluster's libraries and the source's settings."""
-        settings = {
-            name.removeprefix("kafka."): value
-            for name, value in self.kafka.spark_options().items()
-            if name.startswith("kafka.")
-        }
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to it
-        properties = jvm.java.util.Properties()
-        for name, value in settings.items():
-            properties.setProperty(name, value)
-        admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
-        try:
-            yield admin
-        finally:
-            admin.close()
+    @property
+    def _kafka(self) -> KafkaAdmin:
+        return KafkaAdmin(self.kafka.servers, self.kafka.spark_options())
+
+    def _admin(self, spark: SparkSession) -> AbstractContextManager[Any]:
+        return self._kafka.client(spark)
 
     def told(self, spark: SparkSession, number: int, checkpoint: str) -> Told:
         """What Spark noted of a micro-batch before it began, and the ids of its topics."""

@@ -8,6 +8,7 @@ usage or settings.  Every option can be set as ``SAFEWRITE_<NAME>`` in the envir
 from __future__ import annotations
 
 import logging
+import time
 from enum import StrEnum
 from typing import Annotated
 
@@ -58,7 +59,31 @@ def _main(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(EXIT_USAGE)
-    logging.basicConfig(level=log_level.value.upper(), format="%(levelname)s %(name)s: %(message)s")
+    _log(log_level)
+
+
+class _Lines(logging.Formatter):
+    """A line of the log: when (UTC), how severe, of which table or job, what."""
+
+    converter = staticmethod(time.gmtime)
+    default_msec_format = "%s.%03dZ"
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record; its table stands before the text, unless the text names it."""
+        text = super().format(record)
+        table = getattr(record, "table", None)
+        head, separator, rest = text.partition(": ")
+        return text if not table or str(table) in rest else f"{head}{separator}{table}: {rest}"
+
+
+def _log(level: Level) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.value.upper(), handlers=[handler])
+    if level is not Level.DEBUG:
+        # It tells of each call between Python and Java, and prints the stack of what a batch raised, which the command tells.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 app.command()(doctor)

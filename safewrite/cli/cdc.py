@@ -63,7 +63,8 @@ def run(
     """Land batches until the query is stopped, or until all is landed (trigger available_now)."""
     with Screen(context, output).errors():
         pipeline = _pipeline(config, _exporters(namespace if emf else None, is_otel=otel))
-        pipeline.start(_session(pipeline.config.job, jars, conf)).awaitTermination()
+        spark = _session(pipeline.config.job, jars, conf)
+        pipeline.wait(pipeline.start(spark))
 
 
 @cdc.command()
@@ -276,6 +277,8 @@ def _print(console: Console, verdict: Verdict) -> None:
         numbers: Sequence[str] = [str(one.totals[name]) for name in COLUMNS]
         grid.add_row(plain(one.table or "(no table)"), *numbers)
     console.print(grid)
+    for note in verdict.notes:
+        console.print(plain(note), highlight=False)
     for fault in verdict.faults:
         console.print(plain(fault), style="bold red", highlight=False)
     if not verdict.faults:
