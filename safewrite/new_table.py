@@ -103,9 +103,10 @@ def warn_of_kept(
 
 def _other_columns(wanted: pa.Schema, own: pa.Schema) -> list[str]:
     """Where a table has other columns than were declared; two spellings of one type are one."""
-    missing = [name for name in wanted.names if name not in own.names]
-    told = [f"the table has no column {name!r}" for name in missing]
-    told += [f"the table has a column {name!r} more" for name in own.names if name not in wanted.names]
+    there, asked = frozenset(own.names), frozenset(wanted.names)
+    missing = asked - there
+    told = [f"the table has no column {name!r}" for name in wanted.names if name in missing]
+    told += [f"the table has a column {name!r} more" for name in own.names if name not in asked]
     for field in wanted:
         if field.name not in missing and _family(field.type) != _family(own.field(field.name).type):
             told.append(f"column {field.name!r} of the table is {own.field(field.name).type}")

@@ -36,8 +36,9 @@ def check_columns(volatile: Sequence[str], columns: Sequence[str], present: Sequ
     Raises:
         InvalidInputError: a name is no column, or no column would be left.
     """
+    there = frozenset(columns)
     for name in volatile:
-        if name not in columns:
+        if name not in there:
             raise InvalidInputError(
                 f"volatile= names {name!r}, which is no column. Nothing was written. Columns: {list(columns)}."
             )

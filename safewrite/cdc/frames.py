@@ -204,8 +204,9 @@ def _types(table: Table, made: Rows, schema: pa.Schema | None) -> dict[str, pa.D
     if schema is None:
         names |= dict.fromkeys(name for name in partition_columns(table.partition_by) if name in declared)
     found: dict[str, pa.DataType] = {}
+    there = frozenset(() if schema is None else schema.names)
     for name in names:
-        if schema is not None and name in schema.names:
+        if schema is not None and name in there:
             found[name] = schema.field(name).type
         elif name in _OURS:
             found[name] = _OURS[name]

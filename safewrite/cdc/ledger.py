@@ -177,7 +177,7 @@ class Books:
         table = self.lake.seen(self.ledger) or self.lake.find(self.ledger)
         if table is None:
             table = self.lake.create(self.ledger, ("job", "batch"), list(LEDGER_SCHEMA))
-        elif new := [one for one in LEDGER_SCHEMA if one.name not in table.schema.names]:
+        elif new := [one for one in LEDGER_SCHEMA if table.schema.get_field_index(one.name) < 0]:
             table = self.lake.widen(self.ledger, table, new)  # a ledger of an earlier version
         closed_ms = time.time_ns() // 1_000_000
         for line in lines:

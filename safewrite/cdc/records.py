@@ -54,10 +54,9 @@ class Records(Sequence[Record]):
     @classmethod
     def of_frame(cls, frame: pa.Table, prefixes: Sequence[bytes] = ()) -> Records:
         """The rows of a micro-batch, put in order; columns of ``SCHEMA`` that it lacks are NULL."""
+        there = frozenset(frame.column_names)
         arrays = [
-            frame.column(one.name).cast(one.type)
-            if one.name in frame.schema.names
-            else pa.nulls(frame.num_rows, one.type)
+            frame.column(one.name).cast(one.type) if one.name in there else pa.nulls(frame.num_rows, one.type)
             for one in SCHEMA
         ]
         data = pa.Table.from_arrays(arrays, schema=SCHEMA)

@@ -44,7 +44,7 @@ def fitted(lake: Lake, table: Table, made: Rows, found: sw.Table | None) -> Fitt
             found = _with_columns(lake, table, made.keys, None, _first_columns(made.keys, table, frame.added))
         for one in frame.added:
             try:
-                if one.name not in found.schema.names:
+                if found.schema.get_field_index(one.name) < 0:
                     found = _with_columns(lake, table, made.keys, found, [one])
             except _REFUSALS as error:
                 refused[one.name] = str(error)

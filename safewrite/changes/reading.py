@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from safewrite.changes.decide import Batch, Op
 from safewrite.changes.spec import Spec
 from safewrite.errors import InvalidInputError
-from safewrite.frames.columns import untyped
+from safewrite.frames.columns import filled, untyped
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.prepare import prepare
@@ -44,7 +44,8 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
     Raises:
         InvalidInputError: a column that the table does not have, or a type whose values have no order or equality.
     """
-    unknown = [name for name in spec.columns or () if name not in schema.names]
+    there = frozenset(schema.names)
+    unknown = [name for name in spec.columns or () if name not in there]
     if unknown:
         raise InvalidInputError(
             f"columns= names {unknown}, which are no columns of the table. Nothing was written. Add them to the table first, or "
@@ -52,7 +53,7 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
         )
     for what, names in (("keys", spec.keys), ("sequence_by", spec.sequence_by)):
         for name in names:
-            if name not in schema.names:
+            if name not in there:
                 raise InvalidInputError(
                     f"{what}= names {name!r}, which is no column of the table. Nothing was written. The sequence of a row is "
                     "kept in the table, so that a later batch can be compared with it; add the column, or name another."
@@ -87,8 +88,10 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
     ops, named = _ops(table, spec)
     absent = _absent(table, ops, spec, schema)
     told = named | ({spec.unchanged} if spec.unchanged else set())
-    mine = [name for name in table.column_names if name in schema.names or name not in told]
-    kept = table.select(mine if spec.columns is None else [name for name in mine if name in spec.columns])
+    there = frozenset(schema.names)
+    mine = [name for name in table.column_names if name in there or name not in told]
+    asked = frozenset(mine if spec.columns is None else spec.columns)
+    kept = table.select([name for name in mine if name in asked])
     parts, places = [loose(schema).empty_table()], [np.zeros(0, np.int64)]
     lacking = np.any([*absent.values()], axis=0) if absent else np.zeros(len(ops), np.bool_)
     for which, names in (
@@ -126,38 +129,33 @@ def _conformed(
     if names is None:
         prepared = prepare(rows, schema, partition_by=partition_by, named=False)
         return pa.concat_tables([prepared.schema.empty_table(), *prepared.tables()]).cast(wide)
-    wanted = pa.schema([schema.field(name) for name in schema.names if name in names])
+    asked, brought = frozenset(names), frozenset(rows.column_names)
+    wanted = pa.schema([field for field in schema if field.name in asked])
     if strict:
-        others = [name for name in schema.names if name not in wanted.names and name in rows.column_names]
-        prepared = prepare(rows.drop_columns(others), wanted, named=False)
+        others = frozenset(schema.names) - asked
+        mine = rows.select([name for name in rows.column_names if name not in others])
+        prepared = prepare(mine, wanted, named=False)
     else:
         wanted = pa.schema([field.with_nullable(True) for field in wanted])
-        found = [name for name in wanted.names if name in rows.column_names]
+        found = [name for name in wanted.names if name in brought]
         prepared = prepare(rows.select(found), wanted, schema_mode="merge", named=False)
     narrow = pa.concat_tables([wanted.empty_table(), *prepared.tables()])
-    arrays = [
-        narrow.column(field.name)
-        if field.name in narrow.column_names
-        else pa.nulls(narrow.num_rows, field.type)
-        for field in wide
-    ]
-    return pa.table(arrays, schema=wide)
+    return filled(narrow, wide)
 
 
 def _decoded(table: pa.Table) -> pa.Table:
     """A table whose columns have plain types: pandas' categories and runs compare as the values that they stand for."""
-    for at, field in enumerate(table.schema):
-        column = table.column(at)
-        if pa.types.is_dictionary(field.type):
-            plain_values = column.cast(field.type.value_type)
-        elif pa.types.is_run_end_encoded(field.type):
-            plain_values = pc.run_end_decode(column)
-        elif pa.types.is_string_view(field.type):
-            plain_values = column.cast(pa.string())
-        else:
-            continue
-        table = table.set_column(at, field.with_type(plain_values.type), plain_values)
-    return table
+    columns = list(map(_plain, table.columns))
+    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
+    return pa.table(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type)
+    if pa.types.is_run_end_encoded(column.type):
+        return pc.run_end_decode(column)
+    return column.cast(pa.string()) if pa.types.is_string_view(column.type) else column
 
 
 # --- what each row does -------------------------------------------------------------------------------
@@ -258,8 +256,9 @@ def _absent(table: pa.Table, ops: npt.NDArray[np.int8], spec: Spec, schema: pa.S
     parents = np.asarray(pc.list_parent_indices(lists).to_numpy(), np.int64)
     words = pc.list_flatten(lists).cast(pa.string())
     found: Absent = {}
+    may_lack = frozenset(schema.names) - {*spec.keys, *spec.sequence_by}
     for name in pc.unique(words).to_pylist():
-        if name not in schema.names or name in (*spec.keys, *spec.sequence_by):
+        if name not in may_lack:
             raise _no_list(
                 spec.unchanged, f"names {name!r}, which is a key, a sequence or no column of the table"
             )

@@ -17,6 +17,7 @@ from safewrite.changes.decide import Batch, Decision, Known
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers, among, compared, meeting, values_of
 from safewrite.changes.reading import loose
+from safewrite.frames.columns import filled
 
 KEPT_BYTES = 8 * 2**20
 """What was read of files is kept up to so many bytes, so that few files of a small table are read twice."""
@@ -116,11 +117,7 @@ class Touched(Generic[FileT]):
         numbers = np.flatnonzero(among(table, self._wanted))
         rows = table.take(pa.array(numbers))
         is_whole = not len(numbers) or set(self._nothing.column_names) <= set(rows.column_names)
-        columns = [
-            rows.column(field.name) if field.name in rows.column_names else pa.nulls(len(numbers), field.type)
-            for field in self._nothing.schema
-        ]
-        return Hits(pa.table(columns, schema=self._nothing.schema), numbers, table.num_rows, is_whole)
+        return Hits(filled(rows, self._nothing.schema), numbers, table.num_rows, is_whole)
 
     def suffices(self, hits: Hits) -> bool:
         """Whether these columns are enough to decide by: no row ties with a change, and none carries values on."""

@@ -210,10 +210,20 @@ def _no_arrow(name: str, kind: str, why: object) -> InvalidInputError:
 
 def untyped(table: pa.Table) -> pa.Table:
     """The table with columns of type null where no row has a value: pandas gives such a column any type."""
-    for at, field in enumerate(table.schema):
-        column = table.column(at)
+    fields, columns = [], []
+    for field, column in zip(table.schema, table.columns, strict=True):
         missing = pc.is_null(column, nan_is_null=True) if pa.types.is_floating(field.type) else None
         empty = column.null_count == len(column) if missing is None else pc.all(missing, min_count=0).as_py()
-        if empty:
-            table = table.set_column(at, field.with_type(pa.null()), pa.nulls(len(column)))
-    return table
+        fields.append(field.with_type(pa.null()) if empty else field)
+        columns.append(pa.nulls(len(column)) if empty else column)
+    return pa.table(columns, schema=pa.schema(fields, metadata=table.schema.metadata))
+
+
+def filled(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table's columns as a schema orders them, NULL in those that it lacks."""
+    there = frozenset(table.column_names)
+    columns = [
+        table.column(field.name) if field.name in there else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -51,9 +51,9 @@ def conform(
 def _conformed(piece: pa.Table, target: pa.Schema, *, allow_missing: bool, first_row: int) -> pa.Table:
     names = piece.column_names
     _check_fields(names, target, where="the table", allow_missing=allow_missing)
-    arrays = []
+    arrays, there = [], frozenset(names)
     for field in target:
-        if field.name not in names:
+        if field.name not in there:
             arrays.append(pa.nulls(piece.num_rows, field.type))
             continue
         array = _single(piece.column(field.name))
@@ -70,14 +70,14 @@ def _differences(piece: pa.Table, target: pa.Schema, *, allow_missing: bool) -> 
     """What is wrong with a piece by names and types alone, by column."""
     wanted = {field.name: field for field in target}
     folded = {name.casefold(): name for name in wanted}
-    found, misspelled = [], set()
+    found, misspelled, there = [], set(), frozenset(piece.column_names)
     for name in piece.column_names:
         if name not in wanted:
             near = folded.get(name.casefold())
             found.append(f"{name!r}: not in the table" + (f": there it is {near!r}" if near else ""))
             misspelled.add(near)
     for name, field in wanted.items():
-        if name not in piece.column_names:
+        if name not in there:
             if name not in misspelled and not (allow_missing and field.nullable):
                 found.append(f"{name!r}: missing in the data ({field.type} in the table)")
             continue
@@ -129,6 +129,7 @@ def _check_fields(
     """Compare names: extra ones would be dropped, missing ones filled with NULL (H1)."""
     wanted = {field.name: field for field in target}
     folded = {name.casefold(): name for name in wanted}
+    there = frozenset(found)
     for name in found:
         if name not in wanted:
             near = folded.get(name.casefold())
@@ -138,7 +139,7 @@ def _check_fields(
                 "Rename or drop it, or add it to the table with schema_mode='merge' (top-level columns)."
             )
     for name, field in wanted.items():
-        if name not in found and not (allow_missing and field.nullable):
+        if name not in there and not (allow_missing and field.nullable):
             why = "would be filled with NULL" if field.nullable else "must not be NULL"
             raise WouldAlterError(
                 f"Column {name!r} of {where} is missing in the data and {why}. Nothing was written. Add it "
@@ -228,7 +229,9 @@ class _Caster:
     def _struct(self, values: pa.StructArray, target: pa.StructType) -> pa.Array:
         fields = [target.field(i) for i in range(target.num_fields)]
         names = [values.type.field(i).name for i in range(values.type.num_fields)]
-        if len(set(names)) != len(names):
+        # flattened: NULL where the struct is NULL, whatever memory holds beneath it
+        found = dict(zip(names, values.flatten(), strict=True))
+        if len(found) != len(names):
             raise WouldAlterError(f"Column {self._path!r} has two fields of one name. Nothing was written.")
         where = f"the struct {self._path!r} of the table"
         _check_fields(names, fields, where=where, allow_missing=self._allow_missing)
@@ -236,11 +239,10 @@ class _Caster:
         children = []
         for field in fields:
             caster = _Caster(f"{self._path}.{field.name}", self._allow_missing, self._rows)
-            if field.name not in names:
+            if field.name not in found:
                 children.append(pa.nulls(len(values), field.type))
                 continue
-            # flattened: NULL where the struct is NULL, whatever memory holds beneath it
-            child = values.flatten()[names.index(field.name)]
+            child = found[field.name]
             if not field.nullable and values.null_count:
                 inner = _Caster(caster._path, self._allow_missing, lambda i: self._rows(int(present[i])))
                 inner.field(child.take(pa.array(present)), field)

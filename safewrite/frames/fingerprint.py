@@ -191,7 +191,8 @@ class PartsFingerprinter:
 
 def _hashed(batch: pa.RecordBatch, volatile: Sequence[str]) -> list[tuple[str, pa.Array]]:
     """The columns that take part."""
-    return [(name, batch.column(i)) for i, name in enumerate(batch.schema.names) if name not in volatile]
+    left_out = frozenset(volatile)
+    return [(name, batch.column(i)) for i, name in enumerate(batch.schema.names) if name not in left_out]
 
 
 def row_hashes(conformed: pa.Table) -> Pair:

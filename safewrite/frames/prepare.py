@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InternalError, InvalidInputError, WouldAlterError
-from safewrite.frames.columns import Indices
+from safewrite.frames.columns import Indices, filled
 from safewrite.frames.conform import conform
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFingerprinter, RowCounter
 from safewrite.frames.source import Frame, as_frame
@@ -64,7 +64,8 @@ class Prepared:
             return part if columns is None else part.select(list(columns))
         if columns is None:
             return self._conformed(self._source().piece(start, stop), self.schema, start)
-        present = [name for name in columns if name in self._source().column_names]
+        there = frozenset(self._source().column_names)
+        present = [name for name in columns if name in there]
         schema = pa.schema([self.schema.field(name) for name in columns])
         if not present:  # all of them are missing in the data (schema_mode='merge')
             return pa.table([pa.nulls(stop - start, f.type) for f in schema], schema=schema)
@@ -211,9 +212,8 @@ def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
         return table
     if not set(table.column_names) <= set(schema.names):
         raise InternalError("Rows have a column that the schema of their group lacks; please report this.")
-    for lacking in (one for one in schema if one.name not in table.schema.names):
-        table = table.append_column(lacking, pa.nulls(table.num_rows, lacking.type))
-    return table.select(schema.names).cast(schema)
+    there = {field.name: field for field in table.schema}
+    return filled(table, pa.schema([there.get(field.name, field) for field in schema])).cast(schema)
 
 
 def _checked(draft: Prepared, frame: Frame, prints: Fingerprinter) -> Prepared:
@@ -259,7 +259,8 @@ def _target(frame: Frame, target: pa.Schema | None, *, merge: bool) -> tuple[pa.
         return canonical_schema(frame.arrow_schema()), ()
     if not merge:
         return target, ()
-    extra = [f for f in frame.arrow_schema() if f.name not in target.names]
+    there = frozenset(target.names)
+    extra = [f for f in frame.arrow_schema() if f.name not in there]
     check_names([*target.names, *(f.name for f in extra)], where="the table with the new columns")
     added = tuple(pa.field(f.name, canonical_type(f.type, f.name), nullable=True) for f in extra)
     return pa.schema([*target, *added], metadata=target.metadata), added
@@ -273,8 +274,9 @@ def _slice_rows(frame: Frame) -> int:
 
 def _check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
     check_names(partition_by, where="partition_by")
+    there = frozenset(schema.names)
     for name in partition_by:
-        if name not in schema.names:
+        if name not in there:
             raise InvalidInputError(
                 f"partition_by names {name!r}, which is no column. Nothing was written. Columns: {schema.names}."
             )

@@ -296,7 +296,8 @@ def _is_series(values: object, library: str) -> bool:
 
 
 def _hint(target: pa.Schema | None, name: str) -> pa.DataType | None:
-    return None if target is None or name not in target.names else target.field(name).type
+    at = -1 if target is None else target.get_field_index(name)
+    return None if target is None or at < 0 else target.field(at).type
 
 
 def check_classic(session: SparkSession) -> None:

@@ -59,9 +59,8 @@ def compare(job: TableJob, aside: Set[tuple[str, str, int]], audit: TableAudit) 
 
 
 def _as_silver(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
-    fields = [
-        wanted.field(one.name).with_nullable(True) if one.name in wanted.names else one for one in rows.schema
-    ]
+    there = {one.name: one.with_nullable(True) for one in wanted}
+    fields = [there.get(one.name, one) for one in rows.schema]
     return rows.cast(pa.schema(fields))
 
 

@@ -141,8 +141,8 @@ class DeltaLineage(Lineage):
         if content is None:
             raise self.gap(f"its file {file.path} is gone (vacuum, after a compaction)")
         opened = pq.ParquetFile(io.BytesIO(content))
-        there = [name for name in schema.names if name in opened.schema_arrow.names]
-        rows = opened.read(columns=there)
+        there = frozenset(opened.schema_arrow.names)
+        rows = opened.read(columns=[name for name in schema.names if name in there])
         arrays = [
             rows[one.name].cast(one.type) if one.name in there else pa.nulls(rows.num_rows, one.type)
             for one in schema

@@ -28,16 +28,15 @@ def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw
             "Nothing was written. Declare them in columns; if files bring them no longer, name them in files.optional. Those that "
             "begin with _old_ come from files.before_image."
         )
-    lacking = [one for one in wanted if one.name not in have.names]
+    there = frozenset(have.names)
+    lacking = [one for one in wanted if one.name not in there]
     unfit = [one.name for one in lacking if not one.nullable]
     if unfit or (lacking and read_only):
         raise InvalidInputError(
             f"{table.uri} of {name} lacks the columns {[one.name for one in lacking]}. Nothing was written. "
             + ("Drop it, and it is made anew." if unfit else "The next run adds them.")
         )
-    wider = [
-        one for one in wanted if one.name in have.names and is_wider(have.field(one.name).type, one.type)
-    ]
+    wider = [one for one in wanted if one.name in there and is_wider(have.field(one.name).type, one.type)]
     if wider and not read_only:
         _widen(table, wider, name)
     if lacking:

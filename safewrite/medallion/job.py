@@ -214,12 +214,8 @@ class TableJob:
         if self.config.sync is None:
             more = [BRONZE_COLUMNS.field(name) for name in SEQUENCE]
         else:
-            bronze = self.foreign.schema
-            more = [
-                pa.field(one, bronze.field(one).type)
-                for one in self.sequence
-                if one not in self.columns.names
-            ]
+            bronze, there = self.foreign.schema, frozenset(self.columns.names)
+            more = [pa.field(one, bronze.field(one).type) for one in self.sequence if one not in there]
         return pa.schema([*own, *more])
 
     @property

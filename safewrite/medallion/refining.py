@@ -265,7 +265,8 @@ def _put_aside(job: TableJob, rows: pa.Table, done: Refined) -> pa.Table:
 def changes_of(rows: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> tuple[pa.Table, int]:
     """Bronze rows as changes of silver: an update that changes a key is a delete of the old one before it."""
     changes = rows.select(columns).append_column(DELETE, pc.equal(rows["_op"], "D"))
-    old = {key: rows[OLD + key] for key in keys if OLD + key in rows.column_names}
+    there = frozenset(rows.column_names)
+    old = {key: rows[OLD + key] for key in keys if OLD + key in there}
     if not old:
         return changes, 0
     before = {key: pc.coalesce(values, rows[key]) for key, values in old.items()}

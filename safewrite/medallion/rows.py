@@ -100,11 +100,12 @@ def bronze_rows(
     count = len(records.lines)
     ops = _ops(source, records, table, faults)
     needs_key_only = np.asarray(pc.equal(ops, "D").fill_null(False).to_numpy(), np.bool_)
+    brought = frozenset(records.rows.column_names)
     found = {
         one.name: _column(
             records, one.name, one.type, faults, forgiven=None if one.name in table.keys else needs_key_only
         )
-        if one.name in records.rows.column_names
+        if one.name in brought
         else pa.chunked_array([pa.nulls(count, one.type)])
         for one in columns
     }
@@ -112,7 +113,7 @@ def bronze_rows(
         for key in table.keys:
             name = table.files.before_image + key
             kind = columns.field(key).type
-            there = name in records.rows.column_names
+            there = name in brought
             found[OLD + key] = (
                 _column(records, name, kind, faults) if there else pa.chunked_array([pa.nulls(count, kind)])
             )

@@ -130,8 +130,9 @@ def check_columns(job: TableJob, have: pa.Schema) -> None:
         ("sync.sequence", name) for name in how.sequence
     ]
     wanted += [("sync.time", how.time), *([("sync.op", how.op)] if how.op else [])]
-    lacking = [f"{field}: {name} is no column of it" for field, name in wanted if name not in have.names]
-    kind = have.field(how.time).type if how.time in have.names else None
+    there = frozenset(have.names)
+    lacking = [f"{field}: {name} is no column of it" for field, name in wanted if name not in there]
+    kind = have.field(how.time).type if how.time in there else None
     if kind is not None and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         lacking.append(f"sync.time: {how.time} is a {kind}, and no timestamp or date")
     used = {name for _, name in wanted} | set(job.config.keys)

@@ -58,13 +58,16 @@ class Wanted:
     """Keys that are looked for in many lists: each is hashed once, whatever the number of lists."""
 
     def __init__(self, names: Collection[str]) -> None:
-        self.names = frozenset(names)
+        self._names = frozenset(names)
         self._by_hash: dict[str, str] | None = None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
 
     def held(self, text: str) -> set[str]:
         """Those of the keys that a packed list holds."""
         if self._by_hash is None:
-            self._by_hash = {hashed(name): name for name in self.names}
+            self._by_hash = {hashed(name): name for name in self._names}
         return {self._by_hash[one] for one in unpacked(text) if one in self._by_hash}
 
 

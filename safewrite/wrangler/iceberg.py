@@ -300,9 +300,9 @@ class _Spelling:
 def _merges(
     table: sw.Table, columns: Columns, schema_evolution: bool, fill_missing: bool
 ) -> Literal["merge"] | None:
-    known = table.schema.names
+    known = frozenset(table.schema.names)
     new = [name for name in columns if name not in known]
-    missing = [name for name in known if name not in columns]
+    missing = [name for name in table.schema.names if name not in columns]
     if new and not schema_evolution:
         raise sw.WouldAlterError(
             f"{table.uri} has no columns {new}, and schema_evolution= is False. Nothing was written. Give "

@@ -388,7 +388,7 @@ MUTANTS = (
         FINGERPRINT,
         (
             (
-                " for i, name in enumerate(batch.schema.names) if name not in volatile]",
+                " for i, name in enumerate(batch.schema.names) if name not in left_out]",
                 " for i, name in enumerate(batch.schema.names)]",
             ),
         ),

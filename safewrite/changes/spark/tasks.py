@@ -333,10 +333,9 @@ def _reported(report: Any) -> pa.Table:
 
 def full(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A table with all columns, NULL in those that it lacks."""
+    there = frozenset(table.column_names)
     columns = [
-        table.column(one.name).cast(one.type)
-        if one.name in table.column_names
-        else pa.nulls(table.num_rows, one.type)
+        table.column(one.name).cast(one.type) if one.name in there else pa.nulls(table.num_rows, one.type)
         for one in schema
     ]
     return pa.table(columns, schema=schema)

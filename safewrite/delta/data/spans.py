@@ -29,7 +29,8 @@ class Bounded:
     @classmethod
     def of(cls, schema: pa.Schema, names: Collection[str]) -> Bounded:
         """Those of these columns that the schema has."""
-        return _bounded(tuple((name, schema.field(name).type) for name in names if name in schema.names))
+        there = frozenset(schema.names)
+        return _bounded(tuple((name, schema.field(name).type) for name in names if name in there))
 
     def spans(self, add: Action) -> Mapping[str, Span]:
         """The bounds of the columns, where the file has any that every engine understands alike."""

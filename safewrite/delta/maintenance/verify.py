@@ -114,12 +114,12 @@ def _read_file(found: Inspection, path: str, action: actions.Action, schema: pa.
         )
     table = pq.ParquetFile(io.BytesIO(answer.value)).read()
     values = action.get("partitionValues") or {}
-    arrays = []
+    arrays, there = [], frozenset(table.column_names)
     for field in schema:
         if field.name in values:
             text = values[field.name] or None
             arrays.append(pa.array([text] * table.num_rows, pa.string()).cast(field.type))
-        elif field.name in table.column_names:
+        elif field.name in there:
             arrays.append(table.column(field.name).cast(field.type))
         else:
             arrays.append(pa.nulls(table.num_rows, field.type))

@@ -68,7 +68,7 @@ def carried(info: Mapping[str, Any], names: Collection[str]) -> dict[str, Entry 
 def those_carried(info: Mapping[str, Any], wanted: members.Wanted) -> dict[str, Entry | None]:
     """As :func:`carried`, for keys that are looked for in many commits."""
     found: dict[str, Entry | None] = {
-        write["key"]: write for write in info.get("writes", ()) if write["key"] in wanted.names
+        write["key"]: write for write in info.get("writes", ()) if write["key"] in wanted
     }
     pointer = info.get("members")
     if pointer:

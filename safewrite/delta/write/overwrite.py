@@ -204,7 +204,7 @@ class OverwriteTransaction(Transaction):
             for name in named
             if name in self.state.partition_by
         }
-        return of_partition | {name: None for name in named if name not in schema.names}
+        return of_partition | dict.fromkeys(set(named).difference(schema.names))
 
     def _schema_after(self) -> pa.Schema:
         """The table's schema with the columns that this commit adds."""

@@ -188,8 +188,9 @@ def check_types(found: pa.Schema, target: pa.Schema) -> None:
         WouldAlterError: names each such column.
     """
     errors: list[WouldAlterError] = []
+    there = frozenset(found.names)
     for field in target:
-        if field.name not in found.names:
+        if field.name not in there:
             continue
         try:
             _check(found.field(field.name).type, field.type, field.name)

@@ -31,7 +31,7 @@ from pyiceberg.types import (
 
 from safewrite.errors import InternalError, UnsupportedTableError
 from safewrite.iceberg.data.grouping import leaf
-from safewrite.iceberg.data.schema import struct_path
+from safewrite.iceberg.data.schema import struct_paths
 from safewrite.iceberg.data.transforms import decimal_bytes, physical
 from safewrite.texts import said
 
@@ -117,8 +117,9 @@ class FileMetrics:
         self._modes = modes
         self._ids = [i for f in schema.fields for i in _leaf_ids(f.field_id, f.field_type)]
         self._leaves: dict[int, _Leaf] = {}
+        paths = struct_paths(schema)
         for i in self._ids:
-            path, mode = struct_path(schema, i), modes[i].mode
+            path, mode = paths.get(i), modes[i].mode
             if path is not None and mode.type != MetricModeTypes.NONE:
                 has_bounds = mode.type in (MetricModeTypes.TRUNCATE, MetricModeTypes.FULL)
                 self._leaves[i] = _Leaf(path, modes[i].iceberg_type, has_bounds, mode.length)

@@ -120,18 +120,20 @@ def _arrow_field(field: NestedField, parent: str) -> pa.Field:
 
 def struct_path(schema: Schema, field_id: int) -> tuple[str, ...] | None:
     """The names from the column down to a field; None if there is none, or lists or maps are on the way."""
-    return _path_in(schema.fields, field_id)
+    return struct_paths(schema).get(field_id)
 
 
-def _path_in(fields: Iterable[NestedField], field_id: int) -> tuple[str, ...] | None:
+def struct_paths(schema: Schema) -> dict[int, tuple[str, ...]]:
+    """As :func:`struct_path`, of every field that has one."""
+    return dict(_paths_in(schema.fields, ()))
+
+
+def _paths_in(fields: Iterable[NestedField], above: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
     for field in fields:
-        if field.field_id == field_id:
-            return (field.name,)
+        path = (*above, field.name)
+        yield field.field_id, path
         if isinstance(field.field_type, StructType):
-            deeper = _path_in(field.field_type.fields, field_id)
-            if deeper is not None:
-                return (field.name, *deeper)
-    return None
+            yield from _paths_in(field.field_type.fields, path)
 
 
 def column_type(kind: pa.DataType, column: str) -> pa.DataType:

@@ -231,8 +231,9 @@ def plan_of(
     """
     ours = arrow_schema(table_of(head).metadata.schema())
     check_target(spec, ours)
+    there = frozenset(table.schema.names)
     for name in (*spec.keys, *spec.sequence_by):
-        seen = table.schema.field(name).type if name in table.schema.names else None
+        seen = table.schema.field(name).type if name in there else None
         if seen != ours.field(name).type:
             raise UnsupportedTableError(
                 f"Column {name!r} has type {ours.field(name).type}, which Spark sees as {seen}: what is remembered of "

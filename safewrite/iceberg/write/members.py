@@ -95,7 +95,7 @@ def carried(head: TableVersion, names: Collection[str]) -> dict[str, int]:
 def in_summary(properties: Mapping[str, str], wanted: members.Wanted) -> set[str]:
     """Those of the keys that a snapshot carries by its summary."""
     own, packed = properties.get(KEY), properties.get(MEMBER_KEYS)
-    found = {own} if own is not None and own in wanted.names else set()
+    found = {own} if own is not None and own in wanted else set()
     return found | wanted.held(packed) if packed else found
 
 

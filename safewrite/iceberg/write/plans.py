@@ -153,7 +153,7 @@ class Planner:
             return prepare(data, target, volatile=volatile)
         added = earlier[-1].added if earlier else ()
         found = as_frame(data, target=target).arrow_schema()
-        new = [f for f in found if f.name not in target.names]
+        new = _beyond(target, found)
         if new:
             added = (*added, *new)
             evolution = evolve(head, added)
@@ -187,7 +187,7 @@ class Planner:
         if schema_mode is None:
             return prepare(data, target, volatile=volatile), None
         found = as_frame(data, target=target).arrow_schema()
-        evolution = evolve(head, [f for f in found if f.name not in target.names])
+        evolution = evolve(head, _beyond(target, found))
         if evolution is not None:
             target = arrow_schema(evolution.schema)
         return prepare(data, target, schema_mode="merge", volatile=volatile), evolution
@@ -259,6 +259,12 @@ class Planner:
         from safewrite.iceberg.data.datafiles import target_file_size
 
         return self.target_file_size or target_file_size(head.properties)
+
+
+def _beyond(target: pa.Schema, found: pa.Schema) -> list[pa.Field]:
+    """The fields that the target lacks."""
+    there = frozenset(target.names)
+    return [field for field in found if field.name not in there]
 
 
 @reading("The data")
