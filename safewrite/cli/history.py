@@ -69,7 +69,7 @@ def _iceberg(target: Target, limit: int | None, commit: int | None) -> tuple[str
     from safewrite.iceberg.metadata import table_of
 
     head = read_head(connection)
-    world = connection.world(head.table_id)
+    world = connection.world(head)
     world.table = table_of(head)
     if commit is None:
         return connection.table_name, run(iceberg.history(head, limit, Limits()), world)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import InvalidInputError, Kind, MissingExtraError, StorageError, UnsafeConfigError
 from safewrite.given import is_storable, is_text, plain, reading
+from safewrite.iceberg import ledger_place
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.write.write import Ledgers
 from safewrite.masking import note
@@ -48,7 +49,7 @@ _RIVALS = 4
 class Connection:
     """A catalog, and the keeper of ledger and queue of its tables.
 
-    ``kind`` is ``rest``, ``glue``, ``sql`` or ``other``.  ``bare`` says that a SQL catalog's database has no
+    ``objects`` says that keys are kept as objects beside the tables. ``kind`` is ``rest``, ``glue``, ``sql`` or ``other``.  ``bare`` says that a SQL catalog's database has no
     ledger and queue yet.
     """
 
@@ -59,6 +60,7 @@ class Connection:
     lock_table: str | None = None
     dynamodb: Any = None
     bare: bool = False
+    objects: bool = False
     listener: Listener | None = None
 
     @property
@@ -109,21 +111,23 @@ class Connection:
     def helpers(self) -> Ledgers:
         """Whether there is a ledger and a queue."""
         there = self.lock_table is not None or (self.kind == "sql" and not self.bare)
-        return Ledgers(ledger=there, queue=there)
+        return Ledgers(ledger=there or self.objects, queue=there)
 
-    def world(self, table_id: str | None = None) -> CatalogWorld:
-        """The world of the table; with ledger and queue once its UUID is known."""
+    def world(self, head: TableVersion | None = None) -> CatalogWorld:
+        """The world of the table; with ledger and queue once a version of it is known."""
         from safewrite.iceberg.catalog.world import CatalogWorld
 
         ledger: Ledger | None = None
         queue: TicketQueue | None = None
-        if table_id is not None and self.lock_table is not None:
-            ledger, queue = aws_ledger(self.dynamodb, self.lock_table, table_id)
-        elif table_id is not None and self.helpers.ledger:
+        if head is not None and self.lock_table is not None:
+            ledger, queue = aws_ledger(self.dynamodb, self.lock_table, head.table_id)
+        elif head is not None and self.objects:
+            ledger = ledger_place.object_ledger(self, head)
+        elif head is not None and self.helpers.ledger:
             from safewrite.stores.sql import SqlLedger, SqlQueue
 
             engine = self.catalog.engine  # type: ignore[attr-defined]
-            ledger, queue = SqlLedger(engine, table_id), SqlQueue(engine, table_id)
+            ledger, queue = SqlLedger(engine, head.table_id), SqlQueue(engine, head.table_id)
         made = CatalogWorld(self.catalog, self.identifier, branch=self.branch, ledger=ledger, queue=queue)
         made.listener = self.listener
         return made
@@ -166,7 +170,14 @@ def connect(
 
         sql.ensure(found.engine)  # type: ignore[attr-defined]
     return Connection(
-        found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare, listener=listener
+        found,
+        kind,
+        name,
+        lock_table=lock_table,
+        dynamodb=dynamodb,
+        bare=bare,
+        objects=lock_table is None and ledger_place.keeps_objects(found),
+        listener=listener,
     )
 
 
@@ -205,7 +216,8 @@ def look(
         from safewrite.stores import sql
 
         bare = not sql.there(found.engine)  # type: ignore[attr-defined]
-    return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare)
+    objects = lock_table is None and ledger_place.keeps_objects(found)
+    return Connection(found, kind, name, lock_table=lock_table, dynamodb=dynamodb, bare=bare, objects=objects)
 
 
 @reading("The table's name")

@@ -65,7 +65,7 @@ class CachedTable:
     def see(self, head: TableVersion) -> None:
         """Keep this table version from now on; another table of the same name has a world of its own."""
         if self.head is None or self.head.table_id != head.table_id:
-            world = self._connection.world(head.table_id)
+            world = self._connection.world(head)
             world.table = table_of(head)
             self.world = world
         self.head = head

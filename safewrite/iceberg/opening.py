@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
 from safewrite.given import reading
-from safewrite.iceberg import glue_probe, retention
+from safewrite.iceberg import glue_probe, ledger_place, retention
 from safewrite.iceberg.data import partitions
 from safewrite.iceberg.data.datafiles import check_layout
 from safewrite.iceberg.metadata import head_of, table_of
@@ -105,11 +105,15 @@ def check_format(head: TableVersion) -> None:
 
 
 def _check_retention(connection: Connection, head: TableVersion, *, strict: bool) -> None:
-    """Check how long snapshots remember keys, unless there is a ledger (E4)."""
-    if connection.helpers.ledger:
-        return
+    """Check how long snapshots remember keys, unless there is a ledger (E4), and whose ledger it is."""
     kept = retention.of(table_of(head).metadata, connection.branch)
-    if kept.short and (strict or kept.text is not None):
+    if connection.helpers.ledger:
+        other = ledger_place.differs(connection, head)
+        if other is not None and kept.short:
+            raise _other_ledger(connection, other)
+        return
+    by_aws = ledger_place.on_aws(connection.catalog)
+    if kept.short and (strict or by_aws or kept.text is not None):
         raise UnsafeConfigError(
             f"{connection.table_name} keeps snapshots for {kept.text or 'an unknown number of'} ms ({KEEP}), less than the "
             f"{retention.HORIZON_MS} ms (14 days) in which a write may be repeated: a key could be forgotten and "
@@ -117,6 +121,20 @@ def _check_retention(connection: Connection, head: TableVersion, *, strict: bool
             "the table with lock_table= for a ledger of keys.",
             kind=Kind.RETENTION_TOO_SHORT,
         )
+
+
+def _other_ledger(connection: Connection, other: str) -> UnsafeConfigError:
+    table = other.removeprefix(ledger_place.DYNAMODB)
+    advice = (
+        f"Open the table with lock_table={table!r}."
+        if table != other
+        else "Open the table without lock_table=."
+    )
+    return UnsafeConfigError(
+        f"The keys of {connection.table_name} are remembered in {other}, and its snapshots may be expired before a write is "
+        f"repeated: this writer would not know the keys of others, and rows could be doubled. Nothing was written. {advice}",
+        kind=Kind.RETENTION_TOO_SHORT,
+    )
 
 
 def _warn_of_retention(connection: Connection, head: TableVersion) -> None:

@@ -26,13 +26,15 @@ MEMORY = "safewrite.changes.memory"
 """The property that names the file of what is remembered of deleted keys."""
 MEMORY_OF = "safewrite.changes.table"
 """The property that names the table whose rows ``MEMORY`` is about."""
+LEDGER = "safewrite.ledger"
+"""The property that says where the keys of the table's writes are remembered besides its snapshots."""
 TABLE = "table"
 """The field of the others that does so.  Properties of before it was written count as the table's own."""
 
 
 def is_own(name: str) -> bool:
     """Whether a property changes with a table's rows, and says nothing of how it is written."""
-    return name.startswith((BATCH, POSITION)) or name in {MEMORY, MEMORY_OF}
+    return name.startswith((BATCH, POSITION)) or name in {MEMORY, MEMORY_OF, LEDGER}
 
 
 def told(head: TableVersion, name: str, read: Callable[[Mapping[str, Any]], T]) -> T | None:

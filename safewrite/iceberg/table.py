@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import CommitUnknownError, TableNotFoundError, WouldAlterError
 from safewrite.history import CommittedWrite, HistoryEntry
-from safewrite.iceberg import history
+from safewrite.iceberg import history, ledger_place
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
 from safewrite.iceberg.current import CachedTable
@@ -68,7 +68,12 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         self.catalog = SafeCatalog(connection.catalog, limits=self.limits)
         self._cached = CachedTable(connection)
         self._first = first
-        self._planner = Planner(self.limits, target_file_size, connection.branch)
+        self._planner = Planner(
+            self.limits,
+            target_file_size,
+            connection.branch,
+            ledger_in=partial(ledger_place.properties, connection),
+        )
         if new_id is not None:
             self._planner.new_id = new_id
         self._strict = False

@@ -39,8 +39,9 @@ class ObjectLedger:
 
     group_max = 100  # a repeat of one key reads what became of all
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, *, folder: str = FOLDER) -> None:
         self.objects = objects
+        self.folder = folder
         self._groups: dict[str, _Group] = {}
         self._results: dict[str, dict[str, Any]] = {}
 
@@ -48,7 +49,7 @@ class ObjectLedger:
         committed = self._read(key, "committed")
         if not isinstance(committed, Missing):
             return committed
-        intent = self._fields(_path(key, "intent"))
+        intent = self._fields(self._path(key, "intent"))
         if isinstance(intent, dict) and "group" in intent:
             told = self._told(intent["group"], key)
             if not isinstance(told, Missing):
@@ -57,16 +58,16 @@ class ObjectLedger:
         return doubt if not isinstance(doubt, Missing) else _record(intent)
 
     def intend(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
-        return self.objects.put_if_absent(_path(record.key, "intent"), _body(record, expire_time_s))
+        return self.objects.put_if_absent(self._path(record.key, "intent"), _body(record, expire_time_s))
 
     def commit(self, record: LedgerRecord, expire_time_s: int) -> Outcome:
         state = "doubt" if record.version is None else "committed"
-        return self.objects.put(_path(record.key, state), _body(record, expire_time_s))
+        return self.objects.put(self._path(record.key, state), _body(record, expire_time_s))
 
     # --- keys of one call -------------------------------------------------------------------------
     def intend_in(self, group: str, record: LedgerRecord, expire_time_s: int) -> Outcome:
         body = _body(record, expire_time_s, group=group)
-        return self.objects.put_if_absent(_path(record.key, "intent"), body)
+        return self.objects.put_if_absent(self._path(record.key, "intent"), body)
 
     def intended(self, group: str, answers: Mapping[str, Outcome]) -> None:
         for known in self._groups.values():
@@ -99,7 +100,7 @@ class ObjectLedger:
             told = {"records": {record.key: asdict(record) for record in part.records}}
             group.body = json.dumps(told | {"expire_time_s": expire_time_s}).encode()
         # Asked again, the same is put: a request whose answer was lost may come late.
-        outcome = self.objects.put(_group_path(part.group), group.body)
+        outcome = self.objects.put(self._group_path(part.group), group.body)
         if isinstance(outcome, Ok):
             self._groups.pop(part.group, None)
         return outcome
@@ -108,7 +109,7 @@ class ObjectLedger:
         """What the result of a group says of a key."""
         records = self._results.get(group)
         if records is None:
-            fields = self._fields(_group_path(group))
+            fields = self._fields(self._group_path(group))
             if not isinstance(fields, dict):
                 return fields
             records = fields.get("records", {})
@@ -117,9 +118,15 @@ class ObjectLedger:
             self._results[group] = records  # it never changes
         return _record(records[key]) if key in records else Missing()
 
+    def _path(self, key: str, state: str) -> str:
+        return f"{self.folder}{_digest(key)}.{state}.json"
+
+    def _group_path(self, group: str) -> str:
+        return f"{self.folder}{_digest(group)}.group.json"
+
     # --- objects ----------------------------------------------------------------------------------
     def _read(self, key: str, state: str) -> Outcome:
-        return _record(self._fields(_path(key, state)))
+        return _record(self._fields(self._path(key, state)))
 
     def _fields(self, path: str) -> dict[str, Any] | Outcome:
         outcome = self.objects.get(path)
@@ -145,14 +152,6 @@ def _record(fields: dict[str, Any] | Outcome) -> Outcome:
 
 def _unreadable(error: Exception) -> Outcome:
     return Unknown(f"unreadable ledger object: {said(error)}")
-
-
-def _path(key: str, state: str) -> str:
-    return f"{FOLDER}{_digest(key)}.{state}.json"
-
-
-def _group_path(group: str) -> str:
-    return f"{FOLDER}{_digest(group)}.group.json"
 
 
 def _digest(name: str) -> str:

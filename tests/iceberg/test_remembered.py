@@ -56,7 +56,7 @@ def test_a_stream_that_lost_its_checkpoint_is_told_and_loses_no_rows_in_silence(
 def test_a_key_in_the_ledger_survives_the_expiry_of_its_snapshot(
     lab: CatalogLab, place: Place, lock_table: str
 ) -> None:
-    """The ledger of a SQL catalog is in its own database, that of the others in DynamoDB."""
+    """The ledger of a SQL catalog is in its own database; lock_table= puts that of the others in DynamoDB."""
     place = place if lab.kind == "sql" else place.locked(lock_table)
     place.create(1)
     first = place.open().append(rows(2), key="event")
@@ -71,7 +71,7 @@ def test_a_key_in_the_ledger_survives_the_expiry_of_its_snapshot(
     assert place.ids() == once(1, 2, 99)
 
 
-@pytest.mark.parametrize("lab", ["rest", "glue"], indirect=True)
+@pytest.mark.parametrize("lab", ["rest"], indirect=True)
 def test_without_a_ledger_a_table_that_forgets_too_soon_is_refused(
     place: Place, lock_table: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,11 @@ def direct(file_io: FileIO, location: str) -> tuple[S3Objects, str] | None:
     return None if settings is None else (_bucket(_client(settings), bucket), key)
 
 
+def is_plain(properties: Mapping[str, Any]) -> bool:
+    """Whether a client of our own reaches the files of tables with these settings of a catalog."""
+    return "py-io-impl" not in properties and _plain(properties) is not None
+
+
 def _plain(properties: Mapping[str, Any]) -> dict[str, str] | None:
     """The settings as our own clients take them, or None if there are others."""
     known = {name for names in _SETTINGS.values() for name in names}

@@ -19,7 +19,7 @@ from safewrite.iceberg.maintenance import history, missing_files
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.opening import probe as probe_catalog
 from safewrite.iceberg.retention import HORIZON_MS
-from safewrite.iceberg.write.creation import KEEP, KEPT_MS
+from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, KEPT_MS, PREVIOUS_MAX
 from safewrite.protocol.effects import Missing
 from safewrite.protocol.iceberg.commit import METADATA_READ_MAX
 from safewrite.protocol.iceberg.head import TableVersion
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
-DELETE_METADATA = "write.metadata.delete-after-commit.enabled"
-PREVIOUS_MAX = "write.metadata.previous-versions-max"
 BACK_MS_MAX = 60 * 1000
 """How far times in a table's logs may go back before Iceberg's Java library refuses the table."""
 

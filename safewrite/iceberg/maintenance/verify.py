@@ -35,7 +35,7 @@ def audit_keys(connection: Connection, head: TableVersion, sent: Iterable[str]) 
     """Look every sent key up in the branch's snapshots, and in the ledger where snapshots were expired."""
     wanted = dict.fromkeys(sent)
     places: dict[str, list[tuple[int, bool]]] = {key: [] for key in wanted}
-    world = connection.world(head.table_id)
+    world = connection.world(head)
     world.table = table_of(head)
     sought = Wanted(wanted)
     for at in head.ancestors():
@@ -72,7 +72,7 @@ def _rows_agree(head: TableVersion, at: int) -> bool:
 
 def _elsewhere(connection: Connection, head: TableVersion, absent: Iterable[str]) -> dict[str, int]:
     """Rows of keys whose snapshot was expired: the last batch of each stream, and what the ledger knows."""
-    world = connection.world(head.table_id)
+    world = connection.world(head)
     found: dict[str, int] = {}
     for key in absent:
         batch = batch_under(key, head)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,8 @@ class AppendPlan:
     """What manifests say that were decoded before; shared by the plans of one table."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """What the caller wants the summary to say."""
+    ledger_in: Callable[[TableVersion], dict[str, str]] = field(default=lambda head: {}, repr=False)
+    """What a table version is to record of the ledger."""
     positions: Moves = field(default_factory=dict)
     """How far this snapshot takes the caller's sources."""
     met: dict[str, Met | SafewriteError] = field(default_factory=dict)
@@ -265,7 +267,7 @@ class AppendPlan:
     def _table_properties(self, head: TableVersion) -> dict[str, str]:
         """Properties of the table, set in the same commit."""
         moved = told.table_properties(self.positions, head.table_id, self.snapshot_id)
-        return self.write.table_properties(head.table_id, self.snapshot_id) | moved
+        return self.write.table_properties(head.table_id, self.snapshot_id) | moved | self.ledger_in(head)
 
     def new_location(self, head: TableVersion, name: str) -> str:
         """The location of a new file of the table's metadata."""

@@ -12,6 +12,7 @@ from safewrite.errors import ConflictError, Kind, NotCommittedError, StorageErro
 from safewrite.given import reading
 from safewrite.iceberg.data.schema import iceberg_schema
 from safewrite.iceberg.write import namespace
+from safewrite.protocol.iceberg.commit import METADATA_READ_MAX
 from safewrite.texts import said
 
 if TYPE_CHECKING:
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
 
 KEPT_MS = 15 * 24 * 3600 * 1000
 """How long a table of ours keeps snapshots unless set otherwise: a day more than writes are repeated."""
+AWS_KEPT_MS = 3 * 24 * 3600 * 1000
+"""The same where a ledger remembers keys and AWS bounds the metadata: Glue rejects files above 20 MB, S3 Tables above 5.
+
+A snapshot with a key takes some 0.9 kB of the metadata file, so at a commit a minute three days are 4 MB.
+"""
 KEEP = "history.expire.max-snapshot-age-ms"
+DELETE_METADATA = "write.metadata.delete-after-commit.enabled"
+PREVIOUS_MAX = "write.metadata.previous-versions-max"
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog:
         made = iceberg_schema(schema)
         spec = partitions.spec(plan.partition_by, made)
         order = partitions.sort(plan.sort_by, made)
-    properties = {KEEP: str(KEPT_MS), **plan.properties}
+    properties = {**_settings(connection), **plan.properties}
     opening.check_new(connection, made, spec, order, properties)
     if namespace.check(connection, catalog, create=plan.create_namespace):
         _make_namespace(connection, catalog)
@@ -76,6 +84,21 @@ def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog:
     except Exception as error:
         raise _failed(connection, error) from error
     return True
+
+
+def _settings(connection: Connection) -> dict[str, str]:
+    """Settings of a table of ours: how long snapshots and earlier metadata files are kept.
+
+    Of metadata files as many are kept as are read to find out whether a commit landed whose snapshot was expired since.
+    """
+    from safewrite.iceberg import ledger_place
+
+    short = connection.helpers.ledger and ledger_place.on_aws(connection.catalog)
+    return {
+        KEEP: str(AWS_KEPT_MS if short else KEPT_MS),
+        DELETE_METADATA: "true",
+        PREVIOUS_MAX: str(METADATA_READ_MAX),
+    }
 
 
 def _make_namespace(connection: Connection, catalog: Any) -> None:

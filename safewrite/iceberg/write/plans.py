@@ -48,6 +48,8 @@ class Planner:
     target_file_size: int | None = None
     branch: str = MAIN
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
+    ledger_in: Callable[[TableVersion], dict[str, str]] = field(default=lambda head: {})
+    """What a table version is to record of the ledger."""
     last_list: LastList = field(default_factory=LastList)
     known: KnownManifests = field(default_factory=KnownManifests)
 
@@ -235,6 +237,7 @@ class Planner:
             "planned": head,
             "staging": Staging(self.limits),
             "limits": self.limits,
+            "ledger_in": self.ledger_in,
             "evolution": evolution,
             "branch": self.branch,
             "last_list": self.last_list,

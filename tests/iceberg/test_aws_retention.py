@@ -1,0 +1,138 @@
+"""T3-D10, D11: AWS expires snapshots by settings of its own; keys are remembered all the same, and metadata stays small."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.update import SetLocationUpdate
+from pyiceberg.types import LongType, NestedField, StringType
+
+import safewrite as sw
+from safewrite.iceberg.own_properties import LEDGER
+from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, PREVIOUS_MAX
+from safewrite.protocol.iceberg.commit import METADATA_READ_MAX
+from tests.iceberg.places import Place
+from tests.iceberg.test_remembered import expire_all
+from tests.integration.places import once, rows
+
+pytestmark = pytest.mark.parametrize("lab", ["glue"], indirect=True)
+
+
+def by_pyiceberg(place: Place, properties: dict[str, str] | None = None) -> None:
+    """A table of another library, with one row."""
+    catalog = place.catalog()
+    catalog.create_namespace_if_not_exists(place.name.partition(".")[0])
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+    table = catalog.create_table(place.name, schema, properties=properties or {})
+    table.append(place_rows(1))
+
+
+def place_rows(*ids: int) -> Any:
+    import pyarrow as pa
+
+    return pa.table({"id": pa.array(ids, pa.int64()), "name": pa.array([f"n{i}" for i in ids])})
+
+
+def test_keys_outlive_their_snapshots_on_a_table_of_ours(place: Place) -> None:
+    place.create(1)
+    receipts = {f"event-{n}": place.open().append(rows(n), key=f"event-{n}") for n in range(2, 6)}
+    many = place.open().append_many([("six", rows(6)), ("seven", rows(7))])
+    expire_all(place)
+    for key, receipt in receipts.items():
+        again = place.open().append(rows(int(key[-1])), key=key)
+        assert (again.outcome, again.version) == ("already_committed", receipt.version)
+    again_many = place.open().append_many([("seven", rows(7)), ("six", rows(6)), ("eight", rows(8))])
+    assert [one.outcome for one in again_many if isinstance(one, sw.Receipt)] == [
+        "already_committed",
+        "already_committed",
+        "committed",
+    ]
+    with pytest.raises(sw.ReplayMismatchError):
+        place.open().append(rows(9), key="event-2")
+    assert all(isinstance(one, sw.Receipt) for one in many)
+    assert place.ids() == once(1, 2, 3, 4, 5, 6, 7, 8, 99)
+
+
+def test_keys_outlive_their_snapshots_on_a_table_of_pyiceberg(place: Place) -> None:
+    """It says nothing of snapshots: Iceberg's default is five days, and Athena's VACUUM has its own."""
+    by_pyiceberg(place)
+    first = place.open().append(place_rows(2), key="event")
+    table = place.plain()
+    place.open().append(place_rows(99), key="last")
+    table = place.plain()
+    table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in table.snapshots()[:-1]]).commit()
+    found = place.open().resolve("event")
+    assert found is not None
+    assert found.version == first.version
+    assert place.open().append(place_rows(2), key="event").outcome == "already_committed"
+    assert place.ids() == once(1, 2, 99)
+
+
+def test_a_clean_up_of_the_tables_folder_finds_no_key_there(place: Place) -> None:
+    """Athena's VACUUM removes each file of the folder that no metadata names."""
+    place.create(1).append(rows(2), key="event")
+    home = json.loads(place.plain().properties[LEDGER])["at"]
+    assert not home.startswith(place.plain().location() + "/")
+    assert [path for path in place.objects() if "_safewrite" in path] == []
+    assert home.rpartition("/_safewrite/")[0] == place.plain().location().rpartition("/")[0]
+
+
+def test_a_table_that_moved_keeps_its_ledger(place: Place) -> None:
+    place.create(1)
+    first = place.open().append(rows(2), key="event")
+    table = place.plain()
+    moved = SetLocationUpdate(location=table.location().replace("/ns_", "/moved/ns_"))
+    place.catalog().commit_table(table, (), (moved,))
+    assert place.plain().location() == moved.location
+    expire_all(place)
+    assert place.open().append(rows(2), key="event").version == first.version
+    assert place.ids() == once(1, 2, 99)
+
+
+def test_a_table_that_was_dropped_and_made_again_knows_no_key_of_the_first(place: Place) -> None:
+    place.create(1).append(rows(2), key="event")
+    place.catalog().drop_table(place.name)
+    place.create(1)
+    assert place.open().append(rows(3), key="event").outcome == "committed"
+    assert place.ids() == once(1, 3)
+
+
+def test_writers_with_another_ledger_are_refused_where_snapshots_go_soon(
+    place: Place, lock_table: str
+) -> None:
+    """None of the two knows the keys of the other once snapshots are gone."""
+    place.create(1)
+    with pytest.raises(sw.UnsafeConfigError, match="without lock_table=") as caught:
+        place.locked(lock_table).open()
+    assert caught.value.kind == "retention_too_short"
+    locked = place.another().locked(lock_table)
+    locked.create(1)
+    with pytest.raises(sw.UnsafeConfigError, match=f"lock_table='{lock_table}'"):
+        Place(locked.kind, locked.properties, locked.name).open()
+    assert locked.open().append(rows(2), key="event").outcome == "committed"
+
+
+def test_a_table_with_long_retention_takes_writers_with_either_ledger(place: Place, lock_table: str) -> None:
+    """As before there were records of ledgers: snapshots remember both."""
+    place.create(1, properties={KEEP: str(15 * 24 * 3600 * 1000)})
+    place.open().append(rows(2), key="two")
+    assert place.locked(lock_table).open().append(rows(2), key="two").outcome == "already_committed"
+    assert place.ids() == once(1, 2)
+
+
+def test_a_table_of_ours_keeps_little_metadata(place: Place) -> None:
+    table = place.create(1)
+    assert int(table.properties[KEEP]) == 3 * 24 * 3600 * 1000
+    assert (table.properties[DELETE_METADATA], table.properties[PREVIOUS_MAX]) == (
+        "true",
+        str(METADATA_READ_MAX),
+    )
+    with place.plain().transaction() as transaction:
+        transaction.set_properties({PREVIOUS_MAX: "3"})
+    table.refresh()
+    for number in range(6):
+        table.append(rows(10 + number), key=f"event-{number}")
+    assert len([path for path in place.objects() if path.endswith(".metadata.json")]) <= 5
