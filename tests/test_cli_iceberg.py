@@ -241,7 +241,7 @@ def test_every_command_works_on_a_catalog_in_postgresql(
     assert place.json("repair")[1]["steps"] == []
 
 
-def test_a_glue_catalog_without_a_ledger_must_keep_snapshots(
+def test_a_glue_table_is_judged_by_the_ledger_that_it_names(
     catalog_lab: Callable[[Any], CatalogLab], dynamodb_table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = catalog_lab("glue")
@@ -254,16 +254,18 @@ def test_a_glue_catalog_without_a_ledger_must_keep_snapshots(
         monkeypatch.setenv(own, lab.direct[theirs])
     place = lab_place(lab)
     place.open(create=True, lock_table=dynamodb_table).append(ids(1, 2), key="event-1")
-    assert place.findings("--deep", "--probe") == {}
-    set_properties(place, {KEEP: "1000"})
-    assert place.findings()["retention_too_short"]["severity"] == "danger"
+    found = place.findings("--deep", "--probe")
+    assert {code: one["severity"] for code, one in found.items()} == {
+        "metadata_size": "info",
+        "other_ledger": "warning",
+    }
     with_ledger = place.findings("--lock-table", dynamodb_table)
-    assert [(code, one["severity"]) for code, one in with_ledger.items()] == [
-        ("lock_table_no_ttl", "warning")
-    ]
-    assert place.json("repair")[1]["steps"][0]["status"] == "skipped"
+    assert {code: one["severity"] for code, one in with_ledger.items()} == {
+        "lock_table_no_ttl": "warning",
+        "metadata_size": "info",
+    }
+    assert place.json("repair")[1]["steps"] == []
     assert place.json("repair", "--set-retention")[1]["steps"][0]["status"] == "done"
-    assert place.findings() == {}
 
     assert place.json("locks", "list")[0] == 2
     code, listed = place.json("locks", "list", "--lock-table", dynamodb_table)

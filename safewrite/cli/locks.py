@@ -59,12 +59,20 @@ def _look_at_uuid(target: Target) -> dict[str, Any]:
 def _look_at_catalog(target: Target) -> dict[str, Any]:
     """Read ledger and queue of an Iceberg table: in the lock table, or in the catalog's own database."""
     connection = target.look()
+    from safewrite.iceberg import ledger_place
     from safewrite.iceberg.maintenance.verify import read_head
 
-    table_id = read_head(connection).table_id
+    head = read_head(connection)
+    table_id = head.table_id
     if connection.lock_table is not None:
         found = _in_dynamodb(connection.table_name, connection.dynamodb, connection.lock_table, table_id)
         return found | {"table_id": table_id}
+    if connection.objects:
+        raise InvalidInputError(
+            f"{connection.table_name} has no queue, and its keys are objects under {ledger_place.place(connection, head)}. "
+            "Nothing was written. Ask for one with `safewrite resolve`; or name the lock table, if its writers use one, "
+            "with --lock-table."
+        )
     if not connection.helpers.ledger:
         raise InvalidInputError(
             f"{connection.table_name} has no ledger and no queue (its UUID is {table_id}). Nothing was written. Name the "

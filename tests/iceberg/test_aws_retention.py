@@ -6,11 +6,15 @@ import json
 from typing import Any
 
 import pytest
+from botocore.validate import ParamValidator
 from pyiceberg.schema import Schema
 from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.types import LongType, NestedField, StringType
 
 import safewrite as sw
+from bench.servers import servers
+from safewrite.iceberg import connect
+from safewrite.iceberg.maintenance import aws, doctor
 from safewrite.iceberg.own_properties import LEDGER
 from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, PREVIOUS_MAX
 from safewrite.protocol.iceberg.commit import METADATA_READ_MAX
@@ -60,7 +64,6 @@ def test_keys_outlive_their_snapshots_on_a_table_of_pyiceberg(place: Place) -> N
     """It says nothing of snapshots: Iceberg's default is five days, and Athena's VACUUM has its own."""
     by_pyiceberg(place)
     first = place.open().append(place_rows(2), key="event")
-    table = place.plain()
     place.open().append(place_rows(99), key="last")
     table = place.plain()
     table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in table.snapshots()[:-1]]).commit()
@@ -136,3 +139,83 @@ def test_a_table_of_ours_keeps_little_metadata(place: Place) -> None:
     for number in range(6):
         table.append(rows(10 + number), key=f"event-{number}")
     assert len([path for path in place.objects() if path.endswith(".metadata.json")]) <= 5
+
+
+# --- doctor -----------------------------------------------------------------------------------------
+def findings(place: Place, lock_table: str | None = None) -> dict[str, Any]:
+    options = servers.storage_options(
+        place.properties["s3.endpoint"], dynamodb_url=place.properties["s3.endpoint"]
+    )
+    connection = connect.look(place.name, place.catalog(), lock_table=lock_table, storage_options=options)
+    return {finding.code: finding for finding in doctor.examine(connection).findings}
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, place: Place, retention: dict[str, Any] | None) -> None:
+    """Let Glue answer, in the shape of AWS's model, what its optimizers do with the table."""
+    glue = place.catalog().glue  # type: ignore[attr-defined]
+    model = glue.meta.service_model.operation_model("GetTableOptimizer")
+
+    def get_table_optimizer(**request: Any) -> dict[str, Any]:
+        assert not ParamValidator().validate(request, model.input_shape).has_errors()
+        if retention is None or request["Type"] != "retention":
+            raise glue.exceptions.EntityNotFoundException(
+                {"Error": {"Code": "EntityNotFoundException"}}, "Get"
+            )
+        configuration = {"enabled": True, "retentionConfiguration": {"icebergConfiguration": retention}}
+        answer = {"TableOptimizer": {"type": "retention", "configuration": configuration}}
+        assert not ParamValidator().validate(answer, model.output_shape).has_errors()
+        return answer
+
+    monkeypatch.setattr(glue, "get_table_optimizer", get_table_optimizer, raising=False)
+
+
+def test_doctor_tells_how_large_the_metadata_is_and_who_expires_snapshots(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.create(1)
+    answering(monkeypatch, place, {"snapshotRetentionPeriodInDays": 5, "numberOfSnapshotsToRetain": 1})
+    found = findings(place)
+    assert found["metadata_size"].severity == "info"
+    assert "Glue rejects more than 20 MB" in found["metadata_size"].message
+    assert found["snapshots_expired_by_service"].severity == "info"
+    assert found["snapshots_expired_by_service"].details["kept_hours"] == 120
+    answering(monkeypatch, place, None)
+    assert "snapshots_expired_by_service" not in findings(place)
+
+
+def test_doctor_says_when_nobody_can_be_asked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulator has no optimizers, which is nothing to tell."""
+    place.create(1)
+    assert "expiry_unknown" not in findings(place)
+    monkeypatch.setattr(aws, "_is_aws", lambda _: True)
+    found = findings(place)["expiry_unknown"]
+    assert found.severity == "info"
+    assert "glue:GetTableOptimizer" in found.mend
+
+
+@pytest.mark.parametrize(
+    ("size", "days", "severity"),
+    [(1_000_000, 10.0, "info"), (9_000_000, 5.0, "warning"), (17_000_000, 90.0, "danger")],
+)
+def test_metadata_that_is_soon_too_large_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch, size: int, days: float, severity: str
+) -> None:
+    place.create(1)
+    place.open().append(rows(2), key="two")
+    table = place.plain()
+    sizes = {table.metadata_location: size, table.metadata.metadata_log[0].metadata_file: 100_000}
+    monkeypatch.setattr(aws, "_size", lambda _, location: sizes.get(location))
+    object.__setattr__(
+        table.metadata,
+        "last_updated_ms",
+        table.metadata.metadata_log[0].timestamp_ms + int(days * aws.DAY_MS),
+    )
+    connection = connect.look(place.name, place.catalog())
+    (found,) = aws.growth(connection, table)
+    assert found.severity == severity
+    assert found.details["bytes_a_day"] == pytest.approx((size - 100_000) / days, rel=0.01)
+
+
+def test_doctor_tells_of_writers_with_another_ledger(place: Place, lock_table: str) -> None:
+    place.create(1)
+    assert findings(place, lock_table)["other_ledger"].severity == "warning"

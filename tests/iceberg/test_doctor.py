@@ -151,9 +151,10 @@ def test_writers_without_keys_are_worth_knowing_and_no_danger(place: Place) -> N
 
 
 def test_few_previous_metadata_files_are_a_warning_where_older_ones_are_deleted(place: Place) -> None:
-    set_properties(place, {"write.metadata.previous-versions-max": "5"})
+    name = "write.metadata.delete-after-commit.enabled"
+    set_properties(place, {"write.metadata.previous-versions-max": "5", name: "false"})
     assert place.findings()["few_previous_versions"]["severity"] == "info"
-    set_properties(place, {"write.metadata.delete-after-commit.enabled": "true"})
+    set_properties(place, {name: "true"})
     assert place.findings()["few_previous_versions"]["severity"] == "warning"
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from safewrite.errors import NotCommittedError, StorageError, UnsafeConfigError
 from safewrite.findings import DANGER, INFO, WARNING, Finding, Findings, Severity
-from safewrite.iceberg import retention
+from safewrite.iceberg import ledger_place, retention
 from safewrite.iceberg.catalog.outcomes import classify_error
 from safewrite.iceberg.connect import Connection, kind_of
-from safewrite.iceberg.maintenance import history, missing_files
+from safewrite.iceberg.maintenance import aws, history, missing_files
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.opening import probe as probe_catalog
 from safewrite.iceberg.retention import HORIZON_MS
@@ -57,6 +57,8 @@ def examine(connection: Connection, *, deep: bool = False, probe: bool = False) 
     metadata = table.metadata
     findings += [*_format(metadata), *_times(metadata), *_metadata_files(metadata.properties)]
     findings += _retention(connection, metadata)
+    findings += _ledger(connection, head)
+    findings += [*aws.growth(connection, table), *aws.services(connection, table)]
     findings += history.examine(connection, metadata, head)
     findings += missing_files.examine(connection, table, head, deep=deep)
     if probe:
@@ -198,6 +200,17 @@ def _retention(connection: Connection, metadata: TableMetadata) -> Findings:
             f"Snapshots are kept for {found.text} ms, less than the {HORIZON_MS} ms (14 days) in which writes may be "
             "repeated, and there is no ledger: an expired key is forgotten, and its rows may be doubled.",
             mend, {"kept_ms": found.kept_ms},
+        )  # fmt: skip
+
+
+def _ledger(connection: Connection, head: TableVersion) -> Findings:
+    """Tell of writers that remember keys elsewhere than the table says."""
+    other = ledger_place.differs(connection, head)
+    if other is not None and connection.helpers.ledger:
+        yield Finding(
+            WARNING, "other_ledger",
+            f"The table says that its keys are remembered in {other}; these settings use another ledger.",
+            "Open it as its other writers do: name their lock table (--lock-table), or none.", {"ledger": other},
         )  # fmt: skip
 
 
