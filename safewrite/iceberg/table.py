@@ -68,12 +68,8 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         self.catalog = SafeCatalog(connection.catalog, limits=self.limits)
         self._cached = CachedTable(connection)
         self._first = first
-        self._planner = Planner(
-            self.limits,
-            target_file_size,
-            connection.branch,
-            ledger_in=partial(ledger_place.properties, connection),
-        )
+        recorded = partial(ledger_place.properties, connection)
+        self._planner = Planner(self.limits, target_file_size, connection.branch, ledger_in=recorded)
         if new_id is not None:
             self._planner.new_id = new_id
         self._strict = False
@@ -382,8 +378,7 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         from safewrite.frames.spark.stream import written
         from safewrite.iceberg.spark import apply
 
-        spec = operation.changes
-        assert spec is not None
+        spec = self._declared(operation)
 
         def by(origin: Origin | None) -> Receipt:
             settings = partial(self._planner.applying, spec=spec, head=head, name=name)

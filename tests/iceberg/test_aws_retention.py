@@ -1,4 +1,4 @@
-"""T3-D10, D11: AWS expires snapshots by settings of its own; keys are remembered all the same, and metadata stays small."""
+"""T3-D10, T3-D11: AWS expires snapshots by settings of its own; keys are remembered all the same, and metadata stays small."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 import safewrite as sw
 from bench.servers import servers
-from safewrite.iceberg import connect
+from safewrite.iceberg import connect, ledger_place
 from safewrite.iceberg.maintenance import aws, doctor
 from safewrite.iceberg.own_properties import LEDGER
 from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, PREVIOUS_MAX
@@ -219,3 +219,34 @@ def test_metadata_that_is_soon_too_large_is_told(
 def test_doctor_tells_of_writers_with_another_ledger(place: Place, lock_table: str) -> None:
     place.create(1)
     assert findings(place, lock_table)["other_ledger"].severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("properties", "aws_expires", "beside"),
+    [
+        ({"warehouse": "s3://lake/w"}, True, True),
+        ({"warehouse": "s3://lake/w", "s3.role-arn": "arn:aws:iam::1:role/r"}, True, False),
+        ({"glue.id": "123456789012:s3tablescatalog/bucket"}, True, False),
+    ],
+)
+def test_a_ledger_of_objects_is_where_s3_is_reached_by_plain_settings(
+    place: Place, properties: dict[str, str], aws_expires: bool, beside: bool
+) -> None:
+    class Catalog:
+        glue = None
+
+        def __init__(self) -> None:
+            self.properties = properties
+
+    assert (ledger_place.on_aws(Catalog()), ledger_place.keeps_objects(Catalog())) == (aws_expires, beside)
+
+
+def test_a_table_of_s3_tables_needs_a_lock_table_or_long_retention(
+    place: Place, lock_table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_pyiceberg(place)
+    monkeypatch.setattr(ledger_place, "in_s3_tables", lambda _: True)
+    with pytest.raises(sw.UnsafeConfigError, match="lock_table=") as caught:
+        place.open()
+    assert caught.value.kind == "retention_too_short"
+    assert place.locked(lock_table).open().append(place_rows(2), key="event").outcome == "committed"

@@ -154,7 +154,7 @@ def test_a_result_whose_answer_was_lost_is_put_again_as_it_was(store: Any, perfo
 
 def test_a_lost_answer_of_an_intent_leaves_that_key_by_itself(store: Any) -> None:
     ours = world(store)
-    theirs = ledgers._path(RECORDS[2].key, "intent")
+    theirs = ledgers.ObjectLedger(store)._path(RECORDS[2].key, "intent")
     store.lose = lambda path: path == theirs
     assert [type(one) for one in ask(ours, LedgerIntend, RECORDS[:4])] == [Ok, Ok, Unknown, Ok]
     store.lose = lambda _: False
