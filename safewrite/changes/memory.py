@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,7 +36,9 @@ class Memory:
     """``tombstones`` has keys, sequence and the wall time of their commit; positions are as in ``Known``.
 
     ``carried`` has the values that rows carry on from older changes, as long as these rows stay (``safewrite.changes.carry``).
-    ``table_id`` is the table whose rows went, where a format carries this on to another one.
+    ``table_id`` is the table whose rows went, where a format carries this on to another one.  ``ids`` has the id of each
+    column of the table, by which a column is the same one under another name, and another one under the same name; it is
+    empty where a format knows columns by their names alone.
     """
 
     keys: tuple[str, ...]
@@ -44,6 +48,9 @@ class Memory:
     floor: Position | None = None
     forgotten: Position | None = None
     table_id: str | None = None
+    ids: Mapping[str, int] = field(default_factory=dict)
+    has_ids: bool = True
+    """Whether the file that this was read of has these ids."""
 
     @classmethod
     def empty(
@@ -53,18 +60,34 @@ class Memory:
         schema: pa.Schema,
         *,
         table_id: str | None = None,
+        ids: Mapping[str, int] | None = None,
     ) -> Memory:
         """What a table remembers before its first change."""
         nothing = _schema(keys, sequence_by, schema).empty_table()
-        return cls(keys, sequence_by, nothing, nothing_carried(keys, sequence_by, schema), table_id=table_id)
+        carried = nothing_carried(keys, sequence_by, schema)
+        return cls(keys, sequence_by, nothing, carried, table_id=table_id, ids=ids or {})
 
-    def _check_declared(self, keys: tuple[str, ...], sequence_by: tuple[str, ...]) -> None:
-        if (self.keys, self.sequence_by) != (keys, sequence_by):
-            raise InvalidInputError(
-                f"Changes were applied to this table with keys={list(keys)} and sequence_by={list(sequence_by)}, now they come "
-                f"with keys={list(self.keys)} and sequence_by={list(self.sequence_by)}: deleted keys could not be told from "
-                "new ones. Nothing was written. Give the same columns in the same order."
-            )
+    def _check_declared(
+        self, keys: tuple[str, ...], sequence_by: tuple[str, ...], names: Mapping[str, str]
+    ) -> None:
+        """Refuse other columns than those that the deleted keys are of; ``names`` has what these are called now."""
+        now = tuple(names.get(one) for one in keys), tuple(names.get(one) for one in sequence_by)
+        if (self.keys, self.sequence_by) == now:
+            return
+        notes = {one: names.get(one) for one in (*keys, *sequence_by) if names.get(one) != one}
+        told = "; ".join(
+            f"{one!r} is not in the table any more" if new is None else f"{one!r} is called {new!r} now"
+            for one, new in notes.items()
+        )
+        cure = f"Give keys={list(now[0])} and sequence_by={list(now[1])} again. " * (
+            None not in notes.values()
+        )
+        raise InvalidInputError(
+            f"Changes were applied to this table with keys={list(keys)} and sequence_by={list(sequence_by)}"
+            f"{told and f' ({told})'}. This batch has keys={list(self.keys)} and sequence_by={list(self.sequence_by)}, which are "
+            f"other columns: deleted keys could not be told from new ones. Nothing was written. {cure}To begin anew with other "
+            "columns, apply one batch that has all rows, with full_refresh=True."
+        )
 
     def after(self, batch: Batch, settled: Settled, now_ms: int) -> Memory:
         """What is to be remembered after a batch."""
@@ -117,7 +140,10 @@ class Memory:
                 rows.append(pa.table(full, schema=schema).append_column(_KIND, _kinds(kind, 1)))
         if self.carried.num_rows:  # a column that files of tables without such values do not have
             rows.append(self.carried.append_column(_KIND, _kinds(_CARRIED, self.carried.num_rows)))
-        said = {"keys": self.keys, "sequence_by": self.sequence_by, "table_id": self.table_id}
+        said: dict[str, object] = {"keys": self.keys, "sequence_by": self.sequence_by, "table_id": self.table_id}
+        if self.ids:
+            carried = pc.unique(self.carried.column(COLUMN)).to_pylist()
+            said["ids"] = {name: self.ids[name] for name in (*self.keys, *self.sequence_by, *carried)}
         whole = pa.concat_tables(rows, promote_options="default").replace_schema_metadata(
             {_META: json.dumps(said).encode()}
         )
@@ -125,8 +151,10 @@ class Memory:
         pq.write_table(whole, sink, compression="zstd")
         return sink.getvalue()
 
-    def decode(self, body: bytes, path: str) -> Memory:
-        """The memory that ``encode`` wrote, under the columns of this one, whose types may be wider by now.
+    def decode(self, body: bytes, path: str, then: Mapping[str, int] | None = None) -> Memory:
+        """The memory that ``encode`` wrote, under the columns of this one, which may have other names and wider types by now.
+
+        ``then`` has the ids of the table's columns when the file was written, which older files do not tell.
 
         Raises:
             StorageError: the file is none of these.
@@ -147,8 +175,14 @@ class Memory:
             ) from error
         if said.get("table_id") != self.table_id:
             return self  # it was carried on from a table that this one replaced
-        self._check_declared(keys, sequence_by)
         whole = whole.replace_schema_metadata(None)
+        names = {name: name for name in (*keys, *sequence_by)}
+        if self.ids:
+            names = self._names_now(said.get("ids", then or {}))
+            whole = _renamed(whole, kinds, names)
+            kinds = np.asarray(whole.column(_KIND).to_numpy())
+        self._check_declared(keys, sequence_by, names)
+        keys, sequence_by = self.keys, self.sequence_by
         rows = self._widened(whole, self.tombstones.schema)
         sequence = [rows.column(name) for name in sequence_by]
 
@@ -160,7 +194,13 @@ class Memory:
         if COLUMN in whole.column_names:
             carried = self._widened(whole.filter(pa.array(kinds == _CARRIED)), carried.schema)
         positions = only(_FLOOR), only(_FORGOTTEN)
-        return Memory(keys, sequence_by, tombstones, carried, *positions, said.get("table_id"))
+        known = Memory(keys, sequence_by, tombstones, carried, *positions, said.get("table_id"), self.ids)
+        return replace(known, has_ids="ids" in said or not self.ids)
+
+    def _names_now(self, then: Mapping[str, int]) -> dict[str, str]:
+        """What the columns of a file are called now; those that are gone are left out."""
+        by_id = {number: name for name, number in self.ids.items()}
+        return {name: by_id[number] for name, number in then.items() if number in by_id}
 
     def _widened(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         try:
@@ -175,6 +215,18 @@ class Memory:
 def _schema(keys: tuple[str, ...], sequence_by: tuple[str, ...], schema: pa.Schema) -> pa.Schema:
     named = [schema.field(name).with_nullable(True).remove_metadata() for name in (*keys, *sequence_by)]
     return pa.schema([*named, pa.field(AT, pa.int64())])
+
+
+def _renamed(rows: pa.Table, kinds: npt.NDArray[np.int8], names: Mapping[str, str]) -> pa.Table:
+    """What a file has under the names that its columns have now, without values of columns that are gone."""
+    if COLUMN in rows.column_names:
+        column = rows.column(COLUMN)
+        known = pc.unique(column)
+        now = pa.array([names.get(one) for one in known.to_pylist()], pa.string())
+        renamed = now.take(pc.index_in(column, value_set=known).combine_chunks())
+        rows = rows.set_column(rows.schema.get_field_index(COLUMN), COLUMN, renamed)
+        rows = rows.filter(pc.or_(pc.is_valid(renamed), pa.array(kinds != _CARRIED)))
+    return rows.rename_columns([names.get(name, name) for name in rows.column_names])
 
 
 def _kinds(kind: int, rows: int) -> pa.Array:

@@ -220,6 +220,23 @@ def add_file(catalog: SqlCatalog, path: Path, kind: FileFormat, *, records: int)
             append.append_data_file(file)
 
 
+@pytest.mark.filterwarnings("ignore::polars.exceptions.PerformanceWarning")
+def test_null_lists_of_structs_in_a_file_of_orc_stay_null(catalog: SqlCatalog, tmp_path: Path) -> None:
+    """T3-A4: fields of such a file have no ids, and the table's name mapping tells them."""
+    import polars as pl
+    from pyarrow import orc
+
+    kind = pa.list_(pa.struct({"n": pa.int64()}))
+    table = sw.create("db.t", pa.schema({"id": pa.int64(), "items": kind}), catalog=catalog)
+    values = [[{"n": 1}], None, [], [None, {"n": None}]]
+    rows = pa.table({"id": [0, 1, 2, 3], "items": pa.array(values, kind)})
+    orc.write_table(rows, tmp_path / "some.orc")
+    add_file(catalog, tmp_path / "some.orc", FileFormat.ORC, records=4)
+    table.delete("id = 0")
+    found = pl.scan_iceberg(catalog.load_table("db.t"), reader_override="native").sort("id").collect()
+    assert found["items"].to_list() == values[1:]
+
+
 def test_of_a_file_in_avro_or_orc_that_cannot_be_read_the_true_cause_is_told(
     catalog: SqlCatalog, tmp_path: Path
 ) -> None:

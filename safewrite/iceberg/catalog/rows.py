@@ -1,4 +1,7 @@
-"""Reads the live rows of a data file by PyIceberg: through a table's FileIO, or a few columns at a time from bytes in memory."""
+"""Reads the live rows of a data file: through a table's FileIO, or a few columns at a time from bytes in memory.
+
+PyIceberg reads plain columns, we read nested ones (``safewrite.iceberg.data.nested``).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask
     from pyiceberg.table.metadata import TableMetadata
 
@@ -26,14 +30,34 @@ def read_rows(
     metadata: TableMetadata, file_io: FileIO, task: FileScanTask, columns: Sequence[str] | None = None
 ) -> Outcome:
     """The live rows of a file under the table's schema, of all columns or of some: outcomes as of ``ReadRows``."""
-    from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.io.pyarrow import ArrowScan
-
     try:
         schema = metadata.schema() if columns is None else metadata.schema().select(*columns)
-        return Ok(ArrowScan(metadata, file_io, schema, AlwaysTrue()).to_table([task]))
+        return Ok(_rows_under(schema, metadata, file_io, task))
     except Exception as error:  # noqa: BLE001 - what each means is decided in one place
         return scan_meaning(error)
+
+
+def _rows_under(schema: Schema, metadata: TableMetadata, file_io: FileIO, task: FileScanTask) -> pa.Table:
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+    from pyiceberg.schema import Schema
+
+    from safewrite.iceberg.data.nested import is_nested, live_rows, nested_columns
+
+    ours = [field for field in schema.fields if is_nested(field)]
+    theirs = [field for field in schema.fields if field not in ours]
+    if not ours:
+        return ArrowScan(metadata, file_io, schema, AlwaysTrue()).to_table([task])
+    nested = nested_columns(metadata, file_io, task, ours)
+    if task.delete_files:
+        nested = nested.take(live_rows(file_io, metadata, task))
+    if not theirs:
+        return nested
+    plain = ArrowScan(metadata, file_io, Schema(*theirs), AlwaysTrue()).to_table([task])
+    if plain.num_rows != nested.num_rows:
+        raise ValueError(f"its plain columns have {plain.num_rows} rows, its nested ones {nested.num_rows}")
+    parts = {name: table.column(name) for table in (plain, nested) for name in table.column_names}
+    return pa.table({field.name: parts[field.name] for field in schema.fields})
 
 
 def decoded(metadata: TableMetadata, body: bytes, task: FileScanTask) -> Iterator[Outcome]:

@@ -9,7 +9,7 @@ that neither expiry of snapshots nor removal of orphan files, by whatever engine
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ from safewrite.protocol.members import MembersMetError
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Operation
 
     from safewrite.iceberg.catalog.commit_request import CommitRequest
@@ -162,7 +163,9 @@ class ApplyPlan(RowFilesPlan):
     def _recalled(
         self, head: TableVersion, spec: Spec, schema: pa.Schema
     ) -> Generator[Effect, Outcome, Memory]:
-        nothing = Memory.empty(spec.keys, spec.sequence_by, schema)
+        metadata = table_of(head).metadata
+        ids = {column.name: column.field_id for column in metadata.schema().fields}
+        nothing = Memory.empty(spec.keys, spec.sequence_by, schema, ids=ids)
         location = memory_of(head)
         if location is None or spec.full_refresh:
             return nothing
@@ -179,7 +182,7 @@ class ApplyPlan(RowFilesPlan):
             body = puffin.decoded(outcome.value)
         except (ValueError, KeyError) as error:
             raise _forgotten(location, str(error)) from error
-        self._known = location, nothing.decode(body, location)
+        self._known = location, nothing.decode(body, location, _ids_of_then(metadata, location))
         return self._known[1]
 
     def _remember(
@@ -187,7 +190,8 @@ class ApplyPlan(RowFilesPlan):
     ) -> Generator[Effect, Outcome, None]:
         self._memory = None
         refreshes = self.spec is not None and self.spec.full_refresh
-        if memory_of(head) is not None and not refreshes and after.says_the_same(before):
+        same = not refreshes and before.has_ids and after.says_the_same(before)
+        if memory_of(head) is not None and same:
             return
         sequence = table_of(head).metadata.next_sequence_number()
         self._memory = puffin.encoded(after.encode(), BLOB, self.snapshot_id, sequence)
@@ -231,6 +235,25 @@ class ApplyPlan(RowFilesPlan):
             updates=(*request.updates, *more),
             written=(*request.written, self._memory_location),
         )
+
+
+def _ids_of_then(metadata: TableMetadata, location: str) -> Mapping[str, int]:
+    """The ids of the table's columns when a file of what is remembered was written: its snapshot says under which schema.
+
+    Where another engine took the snapshot away, names tell that only ever one column had.
+    """
+    tagged = metadata.refs.get(TAG)
+    of_file = [one.snapshot_id for one in metadata.statistics if one.statistics_path == location]
+    for at in (*of_file, *([tagged.snapshot_id] if tagged else [])):
+        snapshot = metadata.snapshot_by_id(at)
+        for schema in metadata.schemas:
+            if snapshot is not None and schema.schema_id == snapshot.schema_id:
+                return {column.name: column.field_id for column in schema.fields}
+    ever: dict[str, set[int]] = {}
+    for schema in metadata.schemas:
+        for column in schema.fields:
+            ever.setdefault(column.name, set()).add(column.field_id)
+    return {name: ids.pop() for name, ids in ever.items() if len(ids) == 1}
 
 
 def _forgotten(location: str, why: str) -> StorageError:

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from safewrite.changes.positions import Flags
 from safewrite.changes.touched import filtered
-from safewrite.errors import UnsupportedTableError
 from safewrite.frames import prepare
 from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.replace_where import EVERYTHING, digest
@@ -155,7 +154,6 @@ class ReplacePlan(AppendPlan):
             return _RewrittenFile(False, 0)
         if left == 0:
             return _RewrittenFile(True, rows.num_rows)
-        refuse_misread(task, schema)
         if looked_at is not None:
             (rows,) = yield from rows_of(head, [task], schema, self.limits, name=_READ)
             stays = self._stays(rows)
@@ -244,28 +242,3 @@ class ReplacePlan(AppendPlan):
 def named_replace(named: Write, predicate: Predicate, operation: str = "overwrite") -> Write:
     """The write with a fingerprint that covers what is removed too, so that a repeat is the same operation."""
     return replace(named, fingerprint=f"{named.fingerprint}:{digest(predicate, operation).hex()}")
-
-
-def refuse_misread(task: FileScanTask, schema: pa.Schema) -> None:
-    """Refuse what PyIceberg (0.12.0) misreads: a list or map of structs that is NULL, as an empty one (H5).
-
-    Raises:
-        UnsupportedTableError: rows of a file would be rewritten with such a change.
-    """
-    names = [field.name for field in schema if _holds_structs(field.type)]
-    if names:
-        raise UnsupportedTableError(
-            f"Some rows of {task.file.file_path} match and some stay, but column {names[0]!r} has lists or maps of "
-            "structs, which PyIceberg reads as empty where they are NULL: the rows that stay would be altered. "
-            "Nothing was committed. Remove whole partitions or all rows, or delete these rows with Spark."
-        )
-
-
-def _holds_structs(kind: pa.DataType) -> bool:
-    """Whether there is a list or map whose values are structs, at any depth."""
-    if pa.types.is_struct(kind):
-        return any(_holds_structs(kind.field(i).type) for i in range(kind.num_fields))
-    if not (pa.types.is_list(kind) or pa.types.is_map(kind)):
-        return False
-    inner = kind.item_type if pa.types.is_map(kind) else kind.value_type
-    return pa.types.is_struct(inner) or _holds_structs(inner)

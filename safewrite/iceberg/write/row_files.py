@@ -18,7 +18,7 @@ from safewrite.changes.positions import Flags, Numbers
 from safewrite.changes.touched import Touched, filtered
 from safewrite.frames.side_by_side import Begun, given_back, windows
 from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.write.overwrite import WHOLE_BYTES, ReplacePlan, refuse_misread
+from safewrite.iceberg.write.overwrite import WHOLE_BYTES, ReplacePlan
 from safewrite.iceberg.write.reading import fetched, rows_of
 from safewrite.iceberg.write.staging import Staging
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome, Put
@@ -239,7 +239,6 @@ class RowFilesPlan(ReplacePlan):
                             file,
                             reads.pop(file),
                             self._encoder(head, schema),
-                            partial(refuse_misread, tasks[file], schema),
                         ),
                         _size(tasks[file]),
                     )
@@ -262,7 +261,6 @@ class RowFilesPlan(ReplacePlan):
         file: Mark,
         read: Callable[[], pa.Table],
         encoded: Callable[[pa.Table], Iterable[StagedFile]],
-        check: Callable[[], None],
     ) -> _Made:
         """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
         table = read()
@@ -271,7 +269,6 @@ class RowFilesPlan(ReplacePlan):
             return _Made(Loss())
         if not stays.any():
             return _Made(Loss(table.num_rows, removes=True))
-        check()
         columns, schema = table.columns, table.schema
         del table
         rows = filtered(columns, schema, stays)
