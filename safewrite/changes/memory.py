@@ -140,7 +140,11 @@ class Memory:
                 rows.append(pa.table(full, schema=schema).append_column(_KIND, _kinds(kind, 1)))
         if self.carried.num_rows:  # a column that files of tables without such values do not have
             rows.append(self.carried.append_column(_KIND, _kinds(_CARRIED, self.carried.num_rows)))
-        said: dict[str, object] = {"keys": self.keys, "sequence_by": self.sequence_by, "table_id": self.table_id}
+        said: dict[str, object] = {
+            "keys": self.keys,
+            "sequence_by": self.sequence_by,
+            "table_id": self.table_id,
+        }
         if self.ids:
             carried = pc.unique(self.carried.column(COLUMN)).to_pylist()
             said["ids"] = {name: self.ids[name] for name in (*self.keys, *self.sequence_by, *carried)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
 from safewrite.given import reading
 from safewrite.iceberg import glue_probe, ledger_place, retention
-from safewrite.iceberg.data import partitions
+from safewrite.iceberg.data import locations, partitions
 from safewrite.iceberg.data.datafiles import check_layout
 from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.iceberg.write.creation import KEEP
@@ -50,8 +50,8 @@ def check_state(connection: Connection, head: TableVersion, *, strict: bool) -> 
     """Refuse what a table must not be or become: each table version that a write is planned on passes this.
 
     Raises:
-        UnsupportedTableError: a format version that PyIceberg does not write, encryption, or partition values
-            that some engine would not read as they are.
+        UnsupportedTableError: a format version that PyIceberg does not write, encryption, a location that it cuts, or
+            partition values that some engine would not read as they are.
         UnsafeConfigError: keys would be forgotten too soon.
     """
     check_format(head)
@@ -61,6 +61,7 @@ def check_state(connection: Connection, head: TableVersion, *, strict: bool) -> 
             f"{connection.table_name} is encrypted ({ENCRYPTED}), and safewrite would add files that are not. Nothing was "
             "written. Write this table with Spark."
         )
+    locations.check(metadata, connection.table_name)
     partitions.check(metadata.specs().values(), metadata.schema())
     _check_retention(connection, head, strict=strict)
 
@@ -71,8 +72,8 @@ def check_new(
     spec: PartitionSpec,
     order: SortOrder,
     properties: dict[str, str],
-) -> None:
-    """Refuse to create a table that would refuse every later write.
+) -> TableVersion:
+    """Refuse to create a table that would refuse every later write; what it would be, without a snapshot.
 
     Raises:
         InvalidInputError: a property that PyIceberg cannot read.
@@ -85,8 +86,10 @@ def check_new(
     with reading("properties="):
         metadata = new_table_metadata(schema, spec, order, "", dict(properties))
         made = Table(connection.identifier, metadata, "", load_file_io(), connection.catalog)
-        check_state(connection, head_of(made, connection.branch), strict=False)
+        head = head_of(made, connection.branch)
+        check_state(connection, head, strict=False)
     check_layout(metadata)
+    return head
 
 
 def check_format(head: TableVersion) -> None:

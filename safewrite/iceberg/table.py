@@ -18,7 +18,7 @@ from safewrite.iceberg.opening import check_state, check_table
 from safewrite.iceberg.write import creation, members
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.many import Group, write_many
-from safewrite.iceberg.write.plans import Planner, inferred_schema
+from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.positions import positions_of
 from safewrite.iceberg.write.resolve import check_doubt
 from safewrite.iceberg.write.summary import Write, carries
@@ -73,11 +73,9 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         if new_id is not None:
             self._planner.new_id = new_id
         self._strict = False
-        self._admitted: str | None = None
-        """Where the metadata is that was checked last."""
+        self._admitted: str | None = None  # where the metadata is that was checked last
         self._in_spark: CachedSparkTable | None = None
-        self._doubts: dict[str, TableVersion | None] = {}
-        """Keys of attempts that ended in doubt, with the base that they waited for."""
+        self._doubts: dict[str, TableVersion | None] = {}  # the bases of attempts in doubt, by key
 
     def after_fork(self) -> None:
         """Load the catalog again in a forked child, for it talks over its parent's connections.
@@ -180,7 +178,8 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
     def _create(self, schema: pa.Schema) -> None:
         if self._cached.head is not None:
             raise creation.exists(self.uri)
-        if not creation.create_table(self.connection, schema, self._first or creation.Plan(), self.catalog):
+        made = creation.draft(self.connection, schema, self._first or creation.Plan())
+        if not creation.create_table(self.connection, made, self.catalog):
             raise creation.exists(self.uri)
         self.unlike = None
         self._open(strict=self._strict)
@@ -216,14 +215,15 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
             head = self._fresh_head()
             seen = stand(positions_of(head, operation.positions), operation.positions)
             return head if seen else self._refresh()  # an older version may have positions of before
-        return self._fresh_head(*(() if operation.verb in {"delete", "apply_changes"} else (data,)))
+        return self._fresh_head(*(() if operation.verb in {"delete", "apply_changes"} else (data, operation)))
 
     def _fresh_head(self, *of: Any) -> TableVersion:
-        """The table version of a moment ago; a missing table is created for the data ``of`` a write if it may be."""
+        """The table version of a moment ago; a missing table is created for the data and verb ``of`` a write if it may be."""
         if self._cached.head is not None:
             return self._admit(self._cached.fresh(self.limits))
         if self._first is not None and of:
-            if creation.create_table(self.connection, inferred_schema(*of), self._first, self.catalog):
+            made = self._planner.first(self.connection, self._first, *of)
+            if creation.create_table(self.connection, made, self.catalog):
                 self.unlike = None  # catalogs may spell a location or a property otherwise
             self._open(strict=self._strict)
         return self._cached.existing()

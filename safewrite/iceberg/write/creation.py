@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,11 @@ from safewrite.texts import said
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
     from pyiceberg.table.sorting import SortOrder
 
     from safewrite.iceberg.connect import Connection
+    from safewrite.protocol.iceberg.head import TableVersion
 
 KEPT_MS = 15 * 24 * 3600 * 1000
 """How long a table of ours keeps snapshots unless set otherwise: a day more than writes are repeated."""
@@ -44,38 +46,88 @@ class Plan:
     create_namespace: bool = False
 
 
-def create_table(connection: Connection, schema: pa.Schema, plan: Plan, catalog: Any) -> bool:
-    """Create the table with a schema in Arrow; False if another made it first.
+@dataclass(frozen=True)
+class Draft:
+    """A table that could be made; ``head`` is what it would be, so that a first write can be checked before there is one."""
 
-    ``catalog`` is the decorated catalog.
+    schema: Schema
+    partition_by: PartitionSpec
+    sort_by: SortOrder
+    properties: dict[str, str]
+    location: str | None
+    head: TableVersion
+    makes_namespace: bool
+
+
+def draft(connection: Connection, schema: pa.Schema, plan: Plan) -> Draft:
+    """The table that a schema in Arrow would make; nothing is made.
 
     Raises:
-        InvalidInputError: the schema, the partitioning or a property cannot be; there is no such namespace.
+        InvalidInputError: the schema, the partitioning, a property or the location cannot be; there is no such namespace.
         UnsupportedTableError, UnsafeConfigError: ``safewrite.open`` would refuse such a table.
-        CommitUnknownError: it may have been made.
-        StorageError: the catalog refused or did not answer.
     """
-    from pyiceberg.exceptions import TableAlreadyExistsError
-
     from safewrite.iceberg import opening
-    from safewrite.iceberg.data import partitions
+    from safewrite.iceberg.data import locations, partitions
 
     with reading("The schema, partition_by= or sort_by="):
         made = iceberg_schema(schema)
         spec = partitions.spec(plan.partition_by, made)
         order = partitions.sort(plan.sort_by, made)
     properties = {**_settings(connection), **plan.properties}
-    opening.check_new(connection, made, spec, order, properties)
-    if namespace.check(connection, catalog, create=plan.create_namespace):
+    locations.check_new(_places(connection, plan))
+    head = opening.check_new(connection, made, spec, order, properties)
+    makes = namespace.check(connection, connection.catalog, create=plan.create_namespace)
+    return Draft(made, spec, order, properties, plan.location, head, makes)
+
+
+def _places(connection: Connection, plan: Plan) -> Iterator[tuple[str, str]]:
+    """What the paths of a new table's files are made of, and what to call it."""
+    from safewrite.iceberg.data.locations import PATHS
+
+    yield from (
+        (f"The property {name}", str(plan.properties[name])) for name in PATHS if name in plan.properties
+    )
+    if plan.location is not None:
+        yield "location=", plan.location
+        return
+    yield "The table's name", "/".join(connection.identifier)
+    if connection.kind == "rest":  # its server decides
+        return
+    found = _namespace_location(connection)
+    yield from (("The namespace's location", found),) if found else ()
+    yield from (("The catalog's warehouse", str(connection.catalog.properties.get("warehouse", ""))),) * (
+        not found
+    )
+
+
+def _namespace_location(connection: Connection) -> str | None:
+    try:
+        return connection.catalog.load_namespace_properties(connection.identifier[:-1]).get("location")
+    except Exception:  # noqa: BLE001 - there is none yet; another reason is told when the table is made
+        return None
+
+
+def create_table(connection: Connection, made: Draft, catalog: Any) -> bool:
+    """Create the table of a draft; False if another made it first.
+
+    ``catalog`` is the decorated catalog.
+
+    Raises:
+        CommitUnknownError: it may have been made.
+        StorageError: the catalog refused or did not answer.
+    """
+    from pyiceberg.exceptions import TableAlreadyExistsError
+
+    if made.makes_namespace:
         _make_namespace(connection, catalog)
     try:
         catalog.create_table(
             connection.identifier,
-            made,
-            location=plan.location,
-            partition_spec=spec,
-            sort_order=order,
-            properties=properties,
+            made.schema,
+            location=made.location,
+            partition_spec=made.partition_by,
+            sort_order=made.sort_by,
+            properties=made.properties,
         )
     except TableAlreadyExistsError:
         return False

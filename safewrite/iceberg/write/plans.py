@@ -17,6 +17,7 @@ from safewrite.group import changes_of
 from safewrite.iceberg.data.known import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import MAIN, table_of
+from safewrite.iceberg.write import creation
 from safewrite.iceberg.write.append import AppendPlan, LastList
 from safewrite.iceberg.write.evolution import Evolution, evolve
 from safewrite.iceberg.write.staging import Staging
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.where import Where
     from safewrite.group import Member
+    from safewrite.iceberg.connect import Connection
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.apply import ApplyPlan
     from safewrite.iceberg.write.overwrite import ReplacePlan
@@ -67,6 +69,36 @@ class Planner:
         else:
             plan = self._overwrite(prepared, evolution, operation.where, name, head)
         return plan, partial(self.encode, prepared, plan)
+
+    def first(
+        self, connection: Connection, how: creation.Plan, data: Any, operation: Operation | None = None
+    ) -> creation.Draft:
+        """The table that a first write would make; the write is checked against it, so that one that is refused makes none.
+
+        Raises:
+            As ``creation.draft`` and :meth:`rehearse`.
+        """
+        made = creation.draft(connection, inferred_schema(data), how)
+        if operation is not None:
+            self.rehearse(data, operation, made.head)
+        return made
+
+    def rehearse(self, data: Any, operation: Operation, head: TableVersion) -> None:
+        """Check a first write against the table that it would make.
+
+        Raises:
+            As :meth:`plan`; and what would be refused when files are made, or at the commit.
+        """
+        from safewrite.iceberg.data.grouping import groups
+
+        prepared, evolution = self.prepare(data, head, operation.schema_mode, operation.volatile)
+        if operation.verb == "append":
+            plan = self.append(self.name(prepared, head, Identity()), head, evolution)
+        else:
+            plan = self._overwrite(prepared, evolution, operation.where, Identity(), head)
+        plan.positions = operation.positions
+        plan.check_positions(head)
+        groups(prepared, table_of(head).metadata.spec(), plan.schema)
 
     def delete(self, where: Any, name: Identity, head: TableVersion) -> ReplacePlan:
         """A plan that removes the rows for which ``where`` is true."""
