@@ -34,6 +34,7 @@ CHUNK = 20
 def crosscheck(  # noqa: PLR0917 - typer calls it, by name
     seeds: Annotated[int, typer.Option(help="Seeds of each format without Spark.")] = 1000,
     spark: Annotated[int, typer.Option(help="Seeds of each format through Spark.")] = 75,
+    changes: Annotated[int, typer.Option(help="Seeds of each format under a change log.")] = 200,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     table_format: Annotated[Literal["delta", "iceberg", "both"], typer.Option("--format")] = "both",
     processes: Annotated[int, typer.Option(help="Processes for the seeds without Spark.")] = 2,
@@ -47,8 +48,11 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
     formats: list[Format] = ["delta", "iceberg"] if table_format == "both" else [table_format]
     began_s = time.monotonic()
     whole = Verdict()
-    for verdict in _without_spark(formats, first, seeds, processes, failures_max, shrink=shrink):
-        _add(whole, verdict, console)
+    for count, logs in ((seeds, False), (changes, True)):
+        for verdict in _without_spark(
+            formats, first, count, processes, failures_max, shrink=shrink, changes=logs
+        ):
+            _add(whole, verdict, console)
     if spark:
         with with_spark() as homes:
             for format_ in formats:
@@ -86,10 +90,17 @@ def _add(whole: Verdict, part: Verdict, console: Console) -> None:
 
 
 def _without_spark(
-    formats: list[Format], first: int, seeds: int, processes: int, failures_max: int, *, shrink: bool
+    formats: list[Format],
+    first: int,
+    seeds: int,
+    processes: int,
+    failures_max: int,
+    *,
+    shrink: bool,
+    changes: bool,
 ) -> Iterator[Verdict]:
     tasks = [
-        (format_, start, min(start + CHUNK, first + seeds), failures_max, shrink)
+        (format_, start, min(start + CHUNK, first + seeds), failures_max, shrink, changes)
         for format_ in formats
         for start in range(first, first + seeds, CHUNK)
     ]
@@ -100,10 +111,12 @@ def _without_spark(
             yield Verdict(seeds_run, tally, failed)
 
 
-def _task(task: tuple[Format, int, int, int, bool]) -> tuple[int, Tally, list[FailedSeed]]:
-    format_, start, end, failures_max, shrink = task
+def _task(task: tuple[Format, int, int, int, bool, bool]) -> tuple[int, Tally, list[FailedSeed]]:
+    format_, start, end, failures_max, shrink, changes = task
     warnings.simplefilter("ignore")
-    verdict = check(format_, seeds=range(start, end), failures_max=failures_max, shrink=shrink)
+    verdict = check(
+        format_, seeds=range(start, end), failures_max=failures_max, shrink=shrink, changes=changes
+    )
     return verdict.seeds, Counter(verdict.tally), verdict.failed
 
 

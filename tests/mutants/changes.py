@@ -307,4 +307,19 @@ CHANGE_MUTANTS = (
         OUTSIDE,
         "test_a_row_whose_sequence_is_no_number_is_older_than_every_change",
     ),
+    Mutant(
+        "ids-of-columns",
+        "the ids of the columns that deleted keys are of",
+        "changes/memory.py",
+        (
+            (
+                "        if self.ids:\n            names = ",
+                "        if self.ids and not keys:\n            names = ",
+            ),
+        ),
+        alone(
+            "changes/test_renamed_columns.py::test_another_column_under_the_name_of_the_key_is_another_key"
+        ),
+        "test_another_column_under_the_name_of_the_key_is_another_key",
+    ),
 )

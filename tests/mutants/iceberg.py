@@ -328,4 +328,35 @@ ICEBERG_MUTANTS = (
         MERGING,
         "test_the_manifest_of_a_later_attempt_is_as_new_as_its_snapshot",
     ),
+    Mutant(
+        "null-lists",
+        "NULL in nested columns of files",
+        "iceberg/data/nested.py",
+        (
+            (
+                "        return pa.ListArray.from_arrays(_offsets(found), element, type=made, mask=pc.is_null(found))\n",
+                "        return pa.ListArray.from_arrays(_offsets(found), element, type=made)\n",
+            ),
+        ),
+        alone("iceberg/test_nested_rest.py::test_rows_that_stay_keep_their_nested_values"),
+        "test_rows_that_stay_keep_their_nested_values",
+    ),
+    Mutant(
+        "first-write",
+        "the check of a first write before its table is made",
+        "iceberg/write/plans.py",
+        (("            self.rehearse(data, operation, made.head)\n", "            pass\n"),),
+        alone(
+            "test_first_writes.py::test_the_object_of_a_refused_first_write_makes_the_table_by_the_next_one"
+        ),
+        "test_the_object_of_a_refused_first_write_makes_the_table_by_the_next_one",
+    ),
+    Mutant(
+        "cut-location",
+        "the location of each table version",
+        "iceberg/opening.py",
+        (("    locations.check(metadata, connection.table_name)\n", ""),),
+        alone("iceberg/test_locations.py::test_a_data_path_that_is_cut_later_is_refused_by_the_next_write"),
+        "test_a_data_path_that_is_cut_later_is_refused_by_the_next_write",
+    ),
 )

@@ -50,6 +50,23 @@ def test_a_schema_of_ones_own_is_crosschecked() -> None:
     assert (verdict.seeds, verdict.failed) == (5, [])
 
 
+@pytest.mark.parametrize(
+    ("format_", "seeds"),
+    [
+        ("delta", 3),
+        ("iceberg", 4),
+        pytest.param("delta", 40, marks=pytest.mark.long),
+        pytest.param("iceberg", 60, marks=pytest.mark.long),
+    ],
+)
+def test_change_logs_and_changes_of_columns_end_without_an_unexplained_disagreement(
+    format_: Format, seeds: int
+) -> None:
+    verdict = crosscheck.check(format_, seeds=range(seeds), changes=True, shrink=False)
+    assert [str(failed) for failed in verdict.failed] == []
+    assert verdict.tally["safewrite change"] > seeds
+
+
 # --- faults that are put back ----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Fault:
@@ -59,6 +76,7 @@ class Fault:
     format: Format
     put_back: Callable[[Patch], None]
     concerns: Callable[[Program], bool]
+    changes: bool = False
 
 
 def does(who: str, *verbs: str, by: str | None = None) -> Callable[[Program], bool]:
@@ -180,6 +198,24 @@ def _dropped_tables_answer(patch: Patch) -> None:
     patch.setattr("safewrite.iceberg.current.FRESH_S", 3600.0)  # on a slow machine the second would be over
 
 
+def _names_of_columns(patch: Patch) -> None:
+    """T3-A1 and A2: what is remembered goes by names."""
+    from safewrite.changes.memory import Memory
+
+    empty = Memory.empty
+
+    def without_ids(*columns: Any, **how: Any) -> Memory:
+        how.pop("ids", None)
+        return empty(*columns, **how)
+
+    patch.setattr(Memory, "empty", without_ids)
+
+
+def _nested_by_pyiceberg(patch: Patch) -> None:
+    """T3-A3: PyIceberg reads nested columns."""
+    patch.setattr("safewrite.iceberg.data.nested.is_nested", lambda _: False)
+
+
 FAULTS = [
     Fault("a table made anew under a held object", "delta", _recreated_table, does("deltalake", "recreate")),
     Fault("features that came with a refresh", "delta", _unchecked_refresh, does("deltalake", "constrain")),
@@ -216,6 +252,20 @@ FAULTS = [
         both(does("safewrite", "resolve"), lambda program: any(s.object_ == "early" for s in program.steps)),
     ),
     Fault("what dropped tables answer", "iceberg", _dropped_tables_answer, _repeats_at_once),
+    Fault(
+        "names of remembered columns",
+        "iceberg",
+        _names_of_columns,
+        does("pyiceberg", "swap columns", "rename column", "make column again"),
+        changes=True,
+    ),
+    Fault(
+        "NULL lists of structs",
+        "iceberg",
+        _nested_by_pyiceberg,
+        lambda program: any("list<struct<" in one.kind for one in program.columns),
+        changes=True,
+    ),
 ]
 
 
@@ -229,7 +279,9 @@ FAULTS = [
 def test_a_fault_that_is_put_back_is_found(fault: Fault, monkeypatch: Patch) -> None:
     logging.getLogger("pyiceberg").setLevel(logging.CRITICAL)
     fault.put_back(monkeypatch)
-    verdict = crosscheck.check(fault.format, seeds=range(SEEDS_MAX), concerns=fault.concerns, shrink=False)
+    verdict = crosscheck.check(
+        fault.format, seeds=range(SEEDS_MAX), concerns=fault.concerns, changes=fault.changes, shrink=False
+    )
     assert verdict.failed, f"{verdict.seeds} seeds and nothing was found"
 
 

@@ -87,6 +87,8 @@ class IcebergHome:
             "add column": self._add_column,
             "rename column": self._rename_column,
             "drop column": self._drop_column,
+            "swap columns": self._swap_columns,
+            "make column again": self._make_column_again,
             "drop partition": self._drop_partition,
             "add bucket": self._add_bucket,
             "expire": self._expire,
@@ -128,6 +130,23 @@ class IcebergHome:
         with self._table().update_schema() as update:
             update.delete_column(step.detail[0])
         oracle.drop(step.detail[0])
+
+    def _swap_columns(self, step: Step, oracle: Oracle) -> None:
+        one, other = step.detail
+        for old, new in ((one, "swapping"), (other, one), ("swapping", other)):
+            with self._table().update_schema() as update:
+                update.rename_column(old, new)
+            oracle.rename(old, new)
+
+    def _make_column_again(self, step: Step, oracle: Oracle) -> None:
+        """Drop a column, and add another of its name and kind."""
+        name, kind = step.detail
+        with self._table().update_schema() as update:
+            update.delete_column(name)
+        oracle.drop(name)
+        with self._table().update_schema() as update:
+            update.union_by_name(kinds.schema((*oracle.columns, Column(name, kind))))
+        oracle.widen([Column(name, kind)])
 
     def _drop_partition(self, step: Step, oracle: Oracle) -> None:
         with self._table().update_spec() as update:

@@ -19,7 +19,7 @@ from safewrite.errors import (
     SafewriteError,
     WouldAlterError,
 )
-from safewrite.testing.crosscheck import known
+from safewrite.testing.crosscheck import changes, known
 from safewrite.testing.crosscheck.conditions import columns_of, sql, tuples
 from safewrite.testing.crosscheck.frames import UNTYPED, CannotBringError, frame
 from safewrite.testing.crosscheck.home import Home, types
@@ -71,11 +71,11 @@ class Run:
     def _made(self) -> bool:
         """Let the maker create it, and say whether it did; an early object was opened before."""
         program = self.program
-        early = self._guarded(lambda: self.home.open(program, create=True), "open early")
+        early = self.guarded(lambda: self.home.open(program, create=True), "open early")
         if not isinstance(early, SafewriteError):
             self.objects["early"] = early
         if program.maker == "safewrite":
-            refused = self._guarded(lambda: self.home.make(program, self.oracle), "safewrite make")
+            refused = self.guarded(lambda: self.home.make(program, self.oracle), "safewrite make")
             if isinstance(refused, SafewriteError):
                 return False
         else:
@@ -86,7 +86,7 @@ class Run:
                 return False
             self.tally[f"{program.maker} make"] += 1
         self.oracle.keep(self.home.state())
-        held = self._guarded(lambda: self.home.open(program), "open")
+        held = self.guarded(lambda: self.home.open(program), "open")
         if isinstance(held, SafewriteError):
             if program.maker == "safewrite":
                 raise DisagreementError(f"a table of safewrite's own cannot be opened: {held}")
@@ -129,21 +129,23 @@ class Run:
 
     def _ours(self, step: Step) -> None:
         label = f"safewrite {step.what}"
-        table = self._guarded(lambda: self._object(step.object_), f"{step.object_} object")
+        table = self.guarded(lambda: self._object(step.object_), f"{step.object_} object")
         if isinstance(table, SafewriteError):
             return
         match step.what:
             case "append" | "overwrite" | "delete" | "merge":
                 self._write(step, table, label)
+            case "change":
+                changes.apply(self, step, table, label)
             case "repeat":
                 if self.writes:
                     self._write(self.writes[step.detail[0] % len(self.writes)], table, label)
             case "resolve":
                 self._resolve(step, table)
             case "refresh":
-                self._guarded(table.refresh, label)
+                self.guarded(table.refresh, label)
             case "checkpoint" if self.program.format == "delta":
-                self._guarded(table.checkpoint, label)
+                self.guarded(table.checkpoint, label)
 
     def _object(self, holder: str) -> Any:
         match holder:
@@ -182,7 +184,7 @@ class Run:
                 call = lambda: table.delete(where, **name)  # noqa: E731
         hands = getattr(self.home, "hands", None)
         with nullcontext() if hands is None else hands.settings(self.program.session):
-            receipt = self._guarded(call, f"{label} by {step.by}" if step.rows else label)
+            receipt = self.guarded(call, f"{label} by {step.by}" if step.rows else label)
         if isinstance(receipt, SafewriteError):
             self._refused(step, receipt, columns)
             return
@@ -248,7 +250,7 @@ class Run:
     def _resolve(self, step: Step, table: Any) -> None:
         if not isinstance(step.name, str):
             return
-        found = self._guarded(lambda: table.resolve(step.name), "safewrite resolve")
+        found = self.guarded(lambda: table.resolve(step.name), "safewrite resolve")
         if isinstance(found, SafewriteError) or self.oracle.rolled_back:
             return
         if (found is None) is (step.name in self.oracle.names):
@@ -260,14 +262,14 @@ class Run:
         names = [name for name in self.oracle.names if isinstance(name, str)]
         if not names:
             return
-        table = self._guarded(lambda: self.home.open(self.program), "open at the end")
+        table = self.guarded(lambda: self.home.open(self.program), "open at the end")
         if isinstance(table, SafewriteError):
             return
         for name in names:
             self._resolve(Step("safewrite", "resolve", name=name), table)
 
     # --- guarding and looking -----------------------------------------------------------------------
-    def _guarded(self, call: Callable[[], Any], label: str) -> Any:
+    def guarded(self, call: Callable[[], Any], label: str) -> Any:
         """The result of a call of safewrite's, or its refusal; anything else is a fault."""
         try:
             found = call()

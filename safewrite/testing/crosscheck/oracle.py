@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.conditions import holds
 from safewrite.testing.crosscheck.meaning import Meaning, given
 from safewrite.testing.crosscheck.program import Column, Row, Where
+
+if TYPE_CHECKING:
+    from safewrite.testing.crosscheck.changes import Log
 
 ID = "id"
 Rows = dict[int, dict[str, Meaning]]
@@ -35,6 +38,11 @@ class Oracle:
     """Whether another engine has changed the table."""
     states: dict[Any, tuple[tuple[Column, ...], Rows, int | None]] = field(default_factory=dict)
     """Columns, rows and constraint of earlier versions, by their format's names for them."""
+
+    def __post_init__(self) -> None:
+        from safewrite.testing.crosscheck.changes import Log
+
+        self.log: Log = Log()
 
     def column_names(self) -> list[str]:
         """The columns in their order."""
@@ -77,6 +85,7 @@ class Oracle:
             number: {new if name == old else name: value for name, value in row.items()}
             for number, row in self.rows.items()
         }
+        self.log.rename(old, new)
 
     def drop(self, name: str) -> None:
         """Drop a column."""
@@ -85,6 +94,7 @@ class Oracle:
             number: {one: value for one, value in row.items() if one != name}
             for number, row in self.rows.items()
         }
+        self.log.drop(name)
 
     def widen(self, columns: Sequence[Column]) -> None:
         """Add columns, NULL in the rows that are there."""

@@ -18,6 +18,7 @@ from hypothesis.internal.conjecture import providers
 
 from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.draw import Format, programs
+from safewrite.testing.crosscheck.draw_changes import change_programs
 from safewrite.testing.crosscheck.home import Home
 from safewrite.testing.crosscheck.machine import Tally, play
 from safewrite.testing.crosscheck.oracle import DisagreementError
@@ -95,6 +96,7 @@ def check(
     schema: pa.Schema | None = None,
     homes: Homes = local_home,
     others: dict[str, dict[str, int]] | None = None,
+    changes: bool = False,
     concerns: Callable[[Program], bool] | None = None,
     failures_max: int = 1,
     shrink: bool = True,
@@ -106,12 +108,13 @@ def check(
         schema: a table's own schema, with an ``id`` column of int64; drawn for each seed without it.
         homes: where tables live; local ones by default.
         others: the deeds of other engines, and how often; deltalake's or PyIceberg's by default.
+        changes: draw change logs and changes of columns, instead of plain writes; ``schema`` and ``others`` are not for them.
         concerns: programs for which this is False are drawn, and not run.
         failures_max: this many failing seeds end the run.
         shrink: look for a smaller program that fails.
     """
     columns = None if schema is None else [Column(one.name, kinds.kind_of(one.type)) for one in schema]
-    drawn = programs(format_, columns=columns, others=others)
+    drawn = change_programs(format_) if changes else programs(format_, columns=columns, others=others)
     verdict = Verdict()
     for seed in seeds:
         failed = _one(seed, drawn, homes, concerns, verdict.tally, shrink=shrink)
