@@ -15,6 +15,7 @@ from safewrite.iceberg.current import CachedTable
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import check_state, check_table
+from safewrite.iceberg.reads import Reads
 from safewrite.iceberg.write import creation, members
 from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.many import Group, write_many
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from safewrite.stores.world import Performer
 
 
-class IcebergTable(Table[TableVersion, WritePlan, Done]):
+class IcebergTable(Reads, Table[TableVersion, WritePlan, Done]):
     """An Iceberg table that many writers share; its verbs are those of :class:`safewrite.Table`.
 
     An overwrite or delete decides what goes on the same snapshot that the new one follows (C9).
@@ -306,9 +307,8 @@ class IcebergTable(Table[TableVersion, WritePlan, Done]):
         return self._cached.run(history.history(self._cached.look(self.limits), limit, self.limits))
 
     def _committed_writes(self, version: int) -> list[CommittedWrite] | None:
-        return self._cached.run(
-            history.committed_writes(self._cached.look(self.limits), version, self.limits)
-        )
+        head = self._cached.look(self.limits)
+        return self._cached.run(history.committed_writes(head, version, self.limits))
 
     def _positions(self) -> Mapping[str, int]:
         found = positions_of(self._refresh())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -164,12 +165,21 @@ class ForeignIceberg(Foreign):
         try:
             with self.told():
                 scan = self._table.scan(row_filter=wanted, selected_fields=tuple(columns))
-                reader: pa.RecordBatchReader = scan.to_arrow_batch_reader()
+                tables = self._safe.read_files(list(scan.plan_files()), list(columns))
+                first = next(tables, None)
         except (ValueError, NotImplementedError) as error:
             raise UnsupportedTableError(
                 f"{self.uri} cannot be read: {error}. Nothing was written. Let the engine that writes it rewrite its data files."
             ) from error
-        return reader
+        plain = pa.schema([field for field in self.schema if field.name in columns])
+        if first is None:
+            return pa.RecordBatchReader.from_batches(plain, [])
+        # What files have under nested columns may be NULL at every depth.
+        schema = pa.schema(
+            [first.schema.field(one.name) if pa.types.is_nested(one.type) else one for one in plain]
+        )
+        pieces = (batch for table in chain([first], tables) for batch in table.cast(schema).to_batches())
+        return pa.RecordBatchReader.from_batches(schema, pieces)
 
 
 def _not_before(time: str, kind: pa.DataType, since_us: int) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from safewrite.errors import DataFileError
 from safewrite.medallion.lineage import BronzeCommit, DataFile, Lineage
 
 if TYPE_CHECKING:
@@ -116,14 +117,14 @@ class IcebergLineage(Lineage):
         return [DataFile(task.file.file_path, task.file.record_count, task.file) for task in tasks]
 
     def read(self, files: Sequence[DataFile], columns: Sequence[str] | None = None) -> pa.Table:
-        from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.io.pyarrow import ArrowScan
         from pyiceberg.table import FileScanTask
 
-        projected = self._table.schema() if columns is None else self._table.schema().select(*columns)
-        scan = ArrowScan(self._table.metadata, self._table.io, projected, AlwaysTrue())
+        tasks = [FileScanTask(data_file=file.handle) for file in files]
         try:
-            rows = scan.to_table([FileScanTask(data_file=file.handle) for file in files])
-        except FileNotFoundError as error:
+            found = list(self._safe.read_files(tasks, columns))
+        except DataFileError as error:
             raise self.gap(f"a file of it is gone ({error})") from error
-        return rows
+        if not found:
+            schema = self._safe.schema
+            return schema.empty_table() if columns is None else schema.empty_table().select(list(columns))
+        return pa.concat_tables(found, promote_options="permissive")
