@@ -60,7 +60,7 @@ def to_dict(result: Result) -> dict[str, Any]:
         "not_tested": list(NOT_TESTED),
     }
     said = " ".join(part for part in (words.sentence(summary), change_report.sentence(summary)) if part)
-    return {"sentence": said, "lacking": words.lacking(summary), **summary}
+    return {"sentence": said, "lacking": words.lacking(summary), "meaning": words.meaning(summary), **summary}
 
 
 def _arm(arm: ArmResult) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def show(result: Result, summary: dict[str, Any], console: Console, folder: Path
     ):
         console.print(f"[bold]{name}[/bold]: {words.WORDS[name]}", highlight=False, style="dim")
     console.print()
-    console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]. {words.WORDS[summary['verdict']]}")
+    console.print(f"verdict: [{colour}]{summary['verdict']}[/{colour}]. {summary['meaning']}")
     for reason in summary["reasons"]:
         console.print(f"  {reason}", highlight=False, markup=False)
     if summary["lacking"]:

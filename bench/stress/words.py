@@ -7,7 +7,7 @@ from typing import Any
 
 WORDS: Mapping[str, str] = {
     "verdict": "What the checker says of the arm, or of the whole run.",
-    "valid": "No row of safewrite's has a flaw, every planned fault happened, enough rows were acknowledged, and the naive writers were bitten.",
+    "valid": "No row of the arm's, or of the run's, writers through safewrite has a flaw, every planned fault happened, and enough rows were acknowledged; naive writers, where they ran, were bitten.",
     "INVALID": "A row that safewrite acknowledged is lost, doubled, altered or has another flaw.",
     "UNKNOWN": "Nothing wrong was found, but the run proves too little: a planned fault never fired, or too few rows were acknowledged.",
     "bitten": "Naive writers that lost or doubled rows. They must, or the load proves nothing.",
@@ -59,6 +59,26 @@ OTHER_FLAWS = ("torn", "altered", "phantom", "zombie", "recommitted", "misreport
 def doubled(rows: Mapping[str, int]) -> int:
     """Doubled rows; those that a change feed shows twice are the ones that the log has twice."""
     return max(rows["doubled"], rows["recommitted"])
+
+
+def meaning(summary: Mapping[str, Any]) -> str:
+    """What the verdict of a run says; of a valid one only what ran in it."""
+    if summary["verdict"] != "valid":
+        return WORDS[summary["verdict"]]
+    safe = [arm for arm in summary["arms"] if not arm["naive"]]
+    naive = [arm for arm in summary["arms"] if arm["naive"]]
+    happened = sum(arm["faults_fired"] + sum(arm["kills"].values()) + arm["spark_kills"] for arm in safe)
+    faults = "every planned fault happened" if happened else "no fault was planned"
+    return " ".join(
+        (
+            f"No row of safewrite's has a flaw, {faults}, and enough rows were acknowledged."
+            if safe
+            else "No writer of safewrite ran.",
+            "The naive writers were bitten."
+            if naive
+            else "No naive writers ran, so it was not shown that this load harms writers without safewrite.",
+        )
+    )
 
 
 def sentence(summary: Mapping[str, Any]) -> str:

@@ -53,6 +53,23 @@ def test_a_valid_run_says_that_nothing_was_lost_and_what_others_lost() -> None:
     )
 
 
+def test_t3_d13_a_verdict_says_only_what_ran() -> None:
+    """T3-D13: without naive writers it ended with "and the naive writers were bitten"."""
+    alone, both, naive = summary_of(kept()), summary_of(kept(), bitten()), summary_of(bitten())
+    assert {one["verdict"] for one in (alone, both, naive)} == {"valid"}
+    assert "No naive writers ran" in alone["meaning"]
+    assert "bitten" not in alone["meaning"]
+    assert both["meaning"].endswith("The naive writers were bitten.")
+    assert "No writer of safewrite ran" in naive["meaning"]
+    assert "no fault was planned" in both["meaning"]
+    for run in (run_of(kept()), run_of(kept(), bitten())):
+        told = report.to_dict(run)["meaning"]
+        assert f"verdict: valid. {told}" in terminal_of(run)
+        assert f"<p>{html.escape(told, quote=False)}</p>".replace("'", "&#39;") in report.render(
+            run, report.to_dict(run)
+        )
+
+
 def test_one_lost_row_of_safewrite_is_in_the_sentence() -> None:
     said = summary_of(result_of(SAFE, rows_acked(SAFE)[1:]), bitten())["sentence"]
     assert said.startswith("Through safewrite, of 10 acknowledged rows 1 were lost, 0 doubled and 0 altered")
