@@ -197,6 +197,27 @@ class MissingExtraError(SafewriteError, ImportError):
 
     default_kind = Kind.MISSING_EXTRA
 
+    @staticmethod
+    def command(extras: str) -> str:
+        """What to run for extras (``"cli,stress"``): pip with the packages that they name, for safewrite-lake is on no index.
+
+        Whatever an index may have under that name is not this project; its extras come from its wheel.
+        """
+        from importlib.metadata import PackageNotFoundError, requires
+
+        wanted = extras.split(",")
+        try:
+            listed = requires("safewrite-lake") or []
+        except PackageNotFoundError:  # a layer, or a checkout on the path
+            return f"pip install 'WHEEL[{extras}]', where WHEEL is the file safewrite_lake-VERSION-py3-none-any.whl"
+        found = [text.partition(";") for text in listed]
+        packages = [
+            name.strip()
+            for name, _, marker in found
+            if any(f"extra == {quote}{one}{quote}" in marker for one in wanted for quote in "'\"")
+        ]
+        return "pip install " + " ".join(f"'{one}'" for one in dict.fromkeys(packages))
+
 
 def not_committed(error: Exception, key: str | None = None) -> NotCommittedError:
     """An error of safewrite for what a library raised before anything was committed."""

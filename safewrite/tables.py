@@ -349,7 +349,7 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
         from safewrite.iceberg.write import creation as iceberg_creation
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"catalog= needs PyIceberg: pip install 'safewrite-lake[iceberg]' ({said(error)}). Nothing was written."
+            f"catalog= needs PyIceberg: {MissingExtraError.command('iceberg')} ({said(error)}). Nothing was written."
         ) from error
     first = iceberg_creation.Plan(
         _texts_or_spec("partition_by", given.partition_by),

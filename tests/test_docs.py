@@ -91,4 +91,20 @@ def test_every_page_has_its_place_in_the_site() -> None:
     config = (ROOT / "mkdocs.yml").read_text()
     placed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", config, re.MULTILINE)
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
-    assert sorted(placed) == sorted(pages)
+    decisions = {page for page in pages if page.startswith("decisions/0")}
+    assert sorted(placed) == sorted(pages - decisions)
+    # T3-D9: they were forty-four lines in the left column of every page.
+    index = (ROOT / "docs" / "decisions.md").read_text()
+    assert set(re.findall(r"\]\((decisions/\S+\.md)\)", index)) == decisions
+
+
+def test_t3_d9_the_site_fetches_nothing_and_searches_from_a_disk() -> None:
+    """T3-D9: search was missing where pages are opened as files, and code was cut off."""
+    config = (ROOT / "mkdocs.yml").read_text()
+    assert re.search(r"^  - offline\b", config, re.MULTILINE)
+    named = re.findall(r"assets/[\w.-]+", config)
+    assert any(
+        "iframe-worker" in one for one in named
+    )  # else the plugin names an address of a content network
+    assert all((ROOT / "docs" / one).is_file() for one in named)
+    assert "pre-wrap" in (ROOT / "docs" / "assets" / "site.css").read_text()

@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from safewrite.errors import MissingExtraError
+
 from ..servers import catalogs, servers
 from ..servers.catalogs import CatalogKind
 from .plans import menu, plan
@@ -255,8 +257,8 @@ def _needed(name: str) -> Any:
         if (error.name or "").startswith(str(__package__).partition(".")[0]):
             raise
         raise typer.BadParameter(
-            f"the stress run needs {error.name}, which is not installed; nothing was written: pip install "
-            "'safewrite-lake[cli,stress]'",
+            f"the stress run needs {error.name}, which is not installed; nothing was written: "
+            f"{MissingExtraError.command('cli,stress')}",
             param_hint="installation",
         ) from error
 
@@ -302,7 +304,7 @@ def _choose(
 def _iceberg_gap() -> str:
     """What is missing for the short run of Iceberg on PostgreSQL that a usual run ends with."""
     if importlib.util.find_spec("pyiceberg") is None or importlib.util.find_spec("psycopg2") is None:
-        return "pip install 'safewrite-lake[iceberg]' psycopg2-binary"
+        return f"{MissingExtraError.command('iceberg')} psycopg2-binary"
     try:
         catalogs.postgres_programs()
     except servers.ServerError as error:

@@ -70,6 +70,15 @@ class BatchWriter:
     keep_order: bool | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.table, sw.Table):
+            raise sw.InvalidInputError(
+                f"table= is an open table, not {type(self.table).__name__}. Nothing was written. Open it outside the handler: "
+                'BatchWriter(safewrite.open("s3://lake/orders"), ...).'
+            )
+        if not (self.keep_order is None or isinstance(self.keep_order, bool)):
+            raise sw.InvalidInputError(
+                f"keep_order= is True, False or None, not {self.keep_order!r:.80}. Nothing was written."
+            )
         for name, call in (("rows", self.rows), ("key", self.key or self.rows)):
             if not callable(call):
                 raise sw.InvalidInputError(
@@ -78,7 +87,7 @@ class BatchWriter:
         if find_spec("aws_lambda_powertools") is None:
             raise sw.MissingExtraError(
                 "BatchWriter answers by aws-lambda-powertools, which is not installed. Nothing was written. Install it: "
-                "pip install 'safewrite-lake[lambda]'."
+                f"{sw.MissingExtraError.command('lambda')}."
             )
 
     def __call__(self, event: Any, context: Any = None) -> dict[str, Any]:

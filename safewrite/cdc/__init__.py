@@ -32,5 +32,5 @@ def __getattr__(name: str) -> Any:
             raise
         raise MissingExtraError(
             f"safewrite.cdc needs {error.name}, which is not installed. Nothing was written. Install it: "
-            "pip install 'safewrite-lake[cdc,spark]'."
+            f"{MissingExtraError.command('cdc,spark')}."
         ) from error

@@ -79,7 +79,7 @@ def _read(
     except ModuleNotFoundError as error:
         raise sw.MissingExtraError(
             "Changes lack values that only rows of a Delta table have, and deltalake, which reads them, is not installed. Nothing "
-            "of the batch was committed. Install it: pip install 'safewrite-lake[cdc]'."
+            f"of the batch was committed. Install it: {sw.MissingExtraError.command('cdc')}."
         ) from error
     condition = None
     for place, name in enumerate(keys):

@@ -25,7 +25,7 @@ def session(job: str, settings: Mapping[str, str]) -> SparkSession:
     except ModuleNotFoundError as error:
         raise sw.MissingExtraError(
             "The job runs on PySpark, which is not installed. Nothing was read or written. Install it: "
-            "pip install 'safewrite-lake[cdc,spark]', or run the command by spark-submit."
+            f"{sw.MissingExtraError.command('cdc,spark')}, or run the command by spark-submit."
         ) from error
     is_new = SparkSession.getActiveSession() is None
     builder = SparkSession.builder.appName(f"safewrite cdc {job}")

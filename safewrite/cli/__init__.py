@@ -27,6 +27,6 @@ def run() -> None:
             raise
         raise MissingExtraError(
             f"The command line needs {error.name}, which is not installed. Nothing was written. Install it: "
-            "pip install 'safewrite-lake[cli]'"
+            f"{MissingExtraError.command('cli')}"
         ) from error
     app(prog_name="safewrite")

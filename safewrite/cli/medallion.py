@@ -183,7 +183,7 @@ def _pipeline(config: Path, namespace: str | None = None) -> Pipeline:
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"This needs {error.name}, which is not installed. Nothing was written. Install it: "
-            "pip install 'safewrite-lake[medallion]'"
+            f"{MissingExtraError.command('medallion')}"
         ) from error
     if namespace is None:
         return Pipeline(config)

@@ -101,12 +101,11 @@ class Screen:
 
 
 _EXTRAS = {
-    "pyiceberg": "safewrite-lake[iceberg]",
-    "sqlalchemy": "pyiceberg[sql-postgres]' 'pyiceberg[sql-sqlite]",
-    "sqlglot": "safewrite-lake[delta]",
-    "pyroaring": "safewrite-lake[delta]",
-    "pyspark": "safewrite-lake[spark]",
-    "deltalake": "safewrite-lake[stress]",
+    "pyiceberg": "iceberg",
+    "sqlglot": "delta",
+    "pyroaring": "delta",
+    "pyspark": "spark",
+    "deltalake": "stress",
 }
 
 
@@ -116,11 +115,15 @@ def _extras() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
+        name = (error.name or "").partition(".")[0]
+        if name == "sqlalchemy":
+            command = "pip install 'pyiceberg[sql-postgres]' 'pyiceberg[sql-sqlite]'"
+        elif name in _EXTRAS:
+            command = MissingExtraError.command(_EXTRAS[name])
+        else:
             raise
         raise MissingExtraError(
-            f"This needs {error.name}, which is not installed. Nothing was written. Install it: pip install '{extra}'"
+            f"This needs {error.name}, which is not installed. Nothing was written. Install it: {command}"
         ) from error
 
 

@@ -34,7 +34,7 @@ def _bench() -> Callable[..., Any]:
     if name == "safewrite_bench" and importlib.util.find_spec(name) is None:
         raise MissingExtraError(
             "The stress run is not part of this installation. Nothing was written. Install it: "
-            "pip install 'safewrite-lake[cli,stress]', or run from a checkout."
+            f"{MissingExtraError.command('cli,stress')}, or run from a checkout."
         )
     if name == "bench" and str(checkout.parents[2]) not in sys.path:
         sys.path.insert(0, str(checkout.parents[2]))
@@ -43,7 +43,7 @@ def _bench() -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"The stress run needs {error.name}, which is not installed. Nothing was written. Install it: "
-            "pip install 'safewrite-lake[cli,stress]'"
+            f"{MissingExtraError.command('cli,stress')}"
         ) from error
     command: Callable[..., Any] = module.app
     return command

@@ -148,7 +148,7 @@ def _from_sql(text: str, schema: pa.Schema) -> Predicate:
         from sqlglot.errors import SqlglotError
     except ImportError as error:
         raise MissingExtraError(
-            "where= as SQL text needs sqlglot: pip install 'safewrite-lake[delta]'. Or pass tuples, such as "
+            f"where= as SQL text needs sqlglot: {MissingExtraError.command('delta')}. Or pass tuples, such as "
             "where=[('day', '=', '2026-11-21')]. Nothing was written."
         ) from error
     try:

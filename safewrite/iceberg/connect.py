@@ -238,7 +238,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         from pyiceberg.catalog import Catalog
     except ImportError as error:
         raise MissingExtraError(
-            "catalog= needs PyIceberg: pip install 'safewrite-lake[iceberg]'. Nothing was written."
+            f"catalog= needs PyIceberg: {MissingExtraError.command('iceberg')}. Nothing was written."
         ) from error
     from safewrite.iceberg.catalog import rest
     from safewrite.iceberg.catalog.safe_catalog import SafeCatalog

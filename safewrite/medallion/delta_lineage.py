@@ -174,6 +174,6 @@ def _deltalake() -> Any:
         import deltalake.exceptions
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            "Delta tables of a medallion job are read by deltalake: pip install 'safewrite-lake[medallion]'. Nothing was written."
+            f"Delta tables of a medallion job are read by deltalake: {MissingExtraError.command('medallion')}. Nothing was written."
         ) from error
     return deltalake

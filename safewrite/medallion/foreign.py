@@ -84,7 +84,7 @@ class ForeignDelta(Foreign):
             import deltalake.exceptions
         except ModuleNotFoundError as error:
             raise MissingExtraError(
-                "Delta tables of a medallion job are read by deltalake: pip install 'safewrite-lake[medallion]'. Nothing was "
+                f"Delta tables of a medallion job are read by deltalake: {MissingExtraError.command('medallion')}. Nothing was "
                 "written."
             ) from error
         try:

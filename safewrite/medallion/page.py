@@ -21,7 +21,7 @@ def render(run: Run, at: dt.datetime) -> str:
         import jinja2
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            "The page needs Jinja: pip install 'safewrite-lake[medallion]'. The run itself is done."
+            f"The page needs Jinja: {MissingExtraError.command('medallion')}. The run itself is done."
         ) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),

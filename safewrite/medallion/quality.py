@@ -156,7 +156,7 @@ def _connected(view: str, rows: pa.Table) -> Iterator[Any]:
         import duckdb
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            "Rules in SQL need DuckDB: pip install 'safewrite-lake[medallion]'. Nothing was written to silver."
+            f"Rules in SQL need DuckDB: {MissingExtraError.command('medallion')}. Nothing was written to silver."
         ) from error
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         connection.register(view, rows)

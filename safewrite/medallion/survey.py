@@ -60,7 +60,7 @@ class Surveyor:
             import duckdb
         except ModuleNotFoundError as error:
             raise MissingExtraError(
-                "A sync by time counts with DuckDB: pip install 'safewrite-lake[medallion]'. Nothing was written to silver."
+                f"A sync by time counts with DuckDB: {MissingExtraError.command('medallion')}. Nothing was written to silver."
             ) from error
         with duckdb.connect(":memory:", config={"threads": 1}) as connection:
             connection.execute("SET TimeZone = 'UTC'")

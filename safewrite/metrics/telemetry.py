@@ -80,7 +80,7 @@ def _global_meter() -> Any:
         from opentelemetry import metrics
     except ImportError as error:
         raise MissingExtraError(
-            "otel() needs opentelemetry-api, which is not installed. Nothing was written. Install it: pip install "
-            "'safewrite-lake[otel]', and an SDK that exports; or give a meter."
+            "otel() needs opentelemetry-api, which is not installed. Nothing was written. Install it: "
+            f"{MissingExtraError.command('otel')}, and an SDK that exports; or give a meter."
         ) from error
     return metrics.get_meter("safewrite")

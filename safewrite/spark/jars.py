@@ -138,7 +138,7 @@ def _spark_line() -> str:
         number = version("pyspark")
     except PackageNotFoundError as error:
         raise MissingExtraError(
-            "PySpark is not installed. Nothing was written. Install it: pip install 'safewrite-lake[spark]'",
+            f"PySpark is not installed. Nothing was written. Install it: {MissingExtraError.command('spark')}",
             kind=Kind.MISSING_EXTRA,
         ) from error
     return ".".join(number.split(".")[:2])

@@ -176,7 +176,9 @@ def test_the_image_installs_an_extra_and_a_handler_that_are_there() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (base,) = re.findall(r"^FROM public\.ecr\.aws/lambda/python:(\S+)$", text, re.MULTILINE)
     assert base == project["requires-python"].removeprefix(">=")
-    (extra,) = re.findall(r"^RUN pip install .*'safewrite-lake\[(\w+)\]'$", text, re.MULTILINE)
+    (extra,) = re.findall(
+        r'^RUN pip install .*"\$\(echo /wheels/safewrite_lake-\*\.whl\)\[(\w+)\]"$', text, re.MULTILINE
+    )
     assert extra in project["optional-dependencies"]
     (handler,) = re.findall(r'^CMD \["(.*)"\]$', text, re.MULTILINE)
     assert is_handler("lambda_sqs", handler)

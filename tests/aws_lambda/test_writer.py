@@ -207,3 +207,27 @@ def test_no_commit_is_begun_when_the_invocation_is_about_to_end(lake: Lake) -> N
 def test_what_is_no_function_is_refused(lake: Lake, given: Any) -> None:
     with pytest.raises(sw.InvalidInputError, match="is a function of a record"):
         BatchWriter(lake.table, **given)
+
+
+@pytest.mark.parametrize(
+    "table", ["s3://lake/orders", Path("/lake"), None, 5, sw.Table, {"uri": "t"}], ids=str
+)
+def test_t3_d9_a_table_that_is_none_is_refused_when_the_writer_is_made(table: Any) -> None:
+    """T3-D9: an address was a raw AttributeError at the first event."""
+    with pytest.raises(sw.InvalidInputError, match=r"table= is an open table.*safewrite\.open"):
+        BatchWriter(table, rows)
+
+
+@pytest.mark.parametrize("value", ["yes", 1, "", [True]])
+def test_a_wrong_keep_order_is_refused(lake: Lake, value: Any) -> None:
+    with pytest.raises(sw.InvalidInputError, match="keep_order= is True, False or None"):
+        BatchWriter(lake.table, rows, keep_order=value)
+
+
+@pytest.mark.parametrize("key", [None, "", 5, b"k", ["k"], " ", "x" * 1025, "\ud800"], ids=ascii)
+def test_a_key_that_names_nothing_fails_its_message_alone(lake: Lake, key: Any) -> None:
+    """The key of ``key=`` is the user's own: two messages of one such key are never one write."""
+    handler = BatchWriter(lake.table, rows, key=lambda record: key if record.key == "a" else str(record.key))
+    event = batch(message("a", [1]), message("b", [2]))
+    assert handler(event) == failed("a")
+    assert lake.ids() == [0, 2]

@@ -271,7 +271,7 @@ metrics.emf()
 try:
     metrics.otel()
 except sw.MissingExtraError as error:
-    print(error.kind, "safewrite-lake[otel]" in str(error))
+    print(error.kind, "pip install 'opentelemetry-api>=" in str(error))
 """
     done = run_without(("opentelemetry",), code)
     assert (done.stdout.strip(), done.stderr) == ("missing_extra True", "")

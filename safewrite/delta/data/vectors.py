@@ -48,7 +48,7 @@ def bitmap(numbers: Numbers | None = None) -> BitMap64:
         from pyroaring import BitMap64
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            "Deletion vectors of Delta tables are read and written with pyroaring: pip install 'safewrite-lake[delta]'. "
+            f"Deletion vectors of Delta tables are read and written with pyroaring: {MissingExtraError.command('delta')}. "
             "Nothing was written."
         ) from error
     return BitMap64() if numbers is None else BitMap64(numbers.astype(np.uint64))
