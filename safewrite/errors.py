@@ -221,6 +221,12 @@ class MissingExtraError(SafewriteError, ImportError):
 
 def not_committed(error: Exception, key: str | None = None) -> NotCommittedError:
     """An error of safewrite for what a library raised before anything was committed."""
+    if isinstance(error, MemoryError):
+        return StorageError(
+            "There was not enough memory for this write. Nothing was committed by this call. Write fewer rows at once, or give the "
+            "process more memory, and call again with the same key.",
+            key=key,
+        )
     return StorageError(
         f"{type(error).__name__}: {said(error)}. Nothing was committed by this call. If it was the environment, call again "
         "with the same key; else please report it.",

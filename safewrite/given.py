@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeGuard
 
-from safewrite.errors import InvalidInputError, SafewriteError
+from safewrite.errors import InvalidInputError, SafewriteError, StorageError
 from safewrite.texts import said, shown
 
 
@@ -18,6 +18,7 @@ def reading(what: str) -> Iterator[None]:
 
     Raises:
         InvalidInputError: for what the argument, or a library that reads it, raised.
+        StorageError: there was not enough memory for it.
     """
     try:
         yield
@@ -26,6 +27,11 @@ def reading(what: str) -> Iterator[None]:
     except RecursionError as error:
         raise InvalidInputError(
             f"{what} cannot be read: it is nested too deeply, or holds itself. Nothing was written. Make it flatter."
+        ) from error
+    except MemoryError as error:
+        raise StorageError(
+            f"There was not enough memory to read {what}. Nothing was written, and nothing is wrong with it. Give fewer rows at once, "
+            "or give the process more memory."
         ) from error
     except Exception as error:
         raise InvalidInputError(

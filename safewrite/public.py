@@ -116,6 +116,11 @@ def _can_be_called(call: Callable[..., object], args: Any, kwargs: Any) -> bool:
 
 
 def _unexpected(name: str, error: Exception) -> InternalError:
+    if isinstance(error, MemoryError):
+        return InternalError(
+            f"{name}() ran out of memory. If it was to write, the same call with the same key, or resolve(key), tells whether the rows "
+            "are in the table. Give the process more memory, or fewer rows at once."
+        )
     return InternalError(
         f"{name}() met an error that safewrite did not expect: {type(error).__name__}: {said(error)}. If it was to write, the "
         "same call with the same key, or resolve(key), tells whether the rows are in the table. Please report it."

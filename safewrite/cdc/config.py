@@ -313,7 +313,7 @@ def load(given: Any) -> Config:
             f"The configuration of the job has {count} fault{'s' * (count > 1)}:\n{told}\nNothing was read or written. Correct these "
             "fields; `safewrite cdc schema` prints what there is."
         ) from error
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, TypeError, ValueError, RecursionError) as error:
         raise sw.InvalidInputError(
             f"The configuration of the job cannot be read ({error}). Nothing was read or written. Give a file of JSON."
         ) from error

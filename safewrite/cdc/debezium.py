@@ -274,7 +274,7 @@ def _header(record: Record, name: str) -> dict[str, Any] | None:
         if found == name and value is not None:
             try:
                 content = json.loads(value)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None  # Avro: the delete and the insert are events of their own in any case
             if isinstance(content, dict) and set(content) == {"schema", "payload"}:
                 content = content["payload"]

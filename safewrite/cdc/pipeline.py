@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import safewrite as sw
 from safewrite.cdc.arrow import refuse_other_sessions
 from safewrite.cdc.config import Config, load
+from safewrite.cdc.ending import BatchUnderWay, run_until_ended
 from safewrite.cdc.intake import Intake
 from safewrite.cdc.kafka_admin import reason_of
 from safewrite.cdc.landing import Landing
@@ -51,6 +52,7 @@ class Pipeline:
         self.config = load(config)
         self._on_event = listener(on_event)
         self.landing = Landing(self.config, on_event=self._on_event)
+        self.under_way = BatchUnderWay()
         self.last: list[Line] = []
         """The ledger's lines of the last batch that landed."""
         self.error: Exception | None = None
@@ -75,8 +77,9 @@ class Pipeline:
         def batches(frame: DataFrame, number: int) -> None:
             self.last, self.error = [], None
             positions = self.landing.books.positions
+            made = intake.batches(spark, frame, number, checkpoint, positions)
             try:
-                with closing(intake.batches(spark, frame, number, checkpoint, positions)) as parts:
+                with self.under_way.landing(), closing(made) as parts:
                     for part in parts:
                         self.last += self.landing.land(part)
                         del part  # before the next one is taken into memory
@@ -102,14 +105,15 @@ class Pipeline:
             spark.streams.removeListener(listener)
             raise
 
+    @without_secrets
     def wait(self, query: StreamingQuery) -> None:
-        """Wait until a query of ``start`` ends.
+        """Wait until a query of ``start`` ends; on SIGTERM (in the main thread) the batch that is under way lands, and it is stopped.
 
         Raises:
             SafewriteError: what it ended of: of a batch, as the batch raised it.
         """
         try:
-            query.awaitTermination()
+            run_until_ended(query, self.under_way)
         except Exception as error:
             if isinstance(self.error, sw.SafewriteError):
                 raise self.error from error

@@ -171,7 +171,7 @@ class Memory:
             said = json.loads((whole.schema.metadata or {})[_META])
             keys, sequence_by = tuple(said["keys"]), tuple(said["sequence_by"])
             kinds = np.asarray(whole.column(_KIND).to_numpy())
-        except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+        except (pa.ArrowException, KeyError, ValueError, OSError, RecursionError) as error:
             raise StorageError(
                 f"{path}, which remembers the deleted keys of the table, cannot be read: {error}. Nothing was committed. "
                 "Run `safewrite doctor` on the table.",

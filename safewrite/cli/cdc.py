@@ -60,7 +60,10 @@ def run(
     ] = False,
     output: OutputOption = None,
 ) -> None:
-    """Land batches until the query is stopped, or until all is landed (trigger available_now)."""
+    """Land batches until the query is stopped, or until all is landed (trigger available_now).
+
+    On SIGTERM the batch that is under way lands, and the job ends with 0.
+    """
     with Screen(context, output).errors():
         pipeline = _pipeline(config, _exporters(namespace if emf else None, is_otel=otel))
         spark = _session(pipeline.config.job, jars, conf)

@@ -49,7 +49,7 @@ def told(head: TableVersion, name: str, read: Callable[[Mapping[str, Any]], T]) 
     try:
         fields = json.loads(text)
         return read(fields) if fields.get(TABLE, head.table_id) == head.table_id else None
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StorageError(
             f"The table's property {name!r} is {shown(text)}, which is not as safewrite wrote it. Nothing was committed. Set it "
             "back as an earlier metadata file of the table has it; or remove it, if nothing that it told counts any more.",

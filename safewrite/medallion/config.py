@@ -341,7 +341,7 @@ def load(source: str | Path | Mapping[str, Any]) -> Config:
 def _parsed(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"The configuration {path} cannot be read: {error}. Nothing was written. Give the path of a JSON file."
         ) from error

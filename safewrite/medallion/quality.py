@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.errors import InvalidInputError, MissingExtraError
+from safewrite.errors import InvalidInputError, SafewriteError, StorageError
+from safewrite.medallion.duck import MEMORY_MAX, closed_duckdb
 from safewrite.medallion.rules import Quality, Result
 
 
@@ -152,16 +153,8 @@ def _refused_result(name: str, why: str) -> InvalidInputError:
 
 @contextmanager
 def _connected(view: str, rows: pa.Table) -> Iterator[Any]:
-    try:
-        import duckdb
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"Rules in SQL need DuckDB: {MissingExtraError.command('medallion')}. Nothing was written to silver."
-        ) from error
-    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+    with closed_duckdb("Rules in SQL are judged") as connection:
         connection.register(view, rows)
-        connection.execute("SET TimeZone = 'UTC'")  # else a time without a zone is the machine's own
-        connection.execute("SET enable_external_access = false")
         yield connection
 
 
@@ -195,7 +188,12 @@ def _check_nulls(rows: pa.Table, quality: Quality, name: str) -> None:
             )
 
 
-def _no_rule(name: str, rule: str, error: Any) -> InvalidInputError:
+def _no_rule(name: str, rule: str, error: Any) -> SafewriteError:
+    if type(error).__name__ == "OutOfMemoryException":
+        return StorageError(
+            f"tables.{name}.quality.{rule} took more memory than a rule may have ({MEMORY_MAX} of the machine's or container's). "
+            "Nothing was written to silver; bronze has the rows. Give the job more memory, or make the rule simpler."
+        )
     return InvalidInputError(
         f"tables.{name}.quality.{rule} cannot be applied: {error}. Nothing was written to silver; bronze has the rows. "
         "Correct the rule, and run again."

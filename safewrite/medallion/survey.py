@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.errors import MissingExtraError, StorageError
+from safewrite.errors import StorageError
+from safewrite.medallion.duck import closed_duckdb
 from safewrite.medallion.foreign import Foreign
 from safewrite.medallion.times import Sync
 
@@ -56,15 +57,9 @@ class Surveyor:
     @contextmanager
     def _asked(self) -> Iterator[Any]:
         """A connection, whose errors are told as those of safewrite."""
-        try:
+        with closed_duckdb("A sync by time counts") as connection:
             import duckdb
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                f"A sync by time counts with DuckDB: {MissingExtraError.command('medallion')}. Nothing was written to silver."
-            ) from error
-        with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET enable_external_access = false")
+
             try:
                 with self.bronze.told():
                     yield connection

@@ -136,7 +136,7 @@ class ObjectLedger:
         try:
             fields = json.loads(outcome.value)
             fields.pop("expire_time_s")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             return _unreadable(error)
         return dict(fields)
 

@@ -277,7 +277,7 @@ def _age_s(answer: dict[str, Any]) -> float | None:
 def _named_in(head: bytes) -> tuple[str | None, tuple[str, ...]]:
     """The engine that wrote a commit, and the keys of safewrite's writes in it, as its first lines say."""
     for line in head.splitlines():
-        with suppress(ValueError, AttributeError, KeyError, TypeError):
+        with suppress(ValueError, AttributeError, KeyError, TypeError, RecursionError):
             info = json.loads(line)["commitInfo"]
             owner = info.get("engineInfo") or info.get("clientVersion")
             writes = info.get("safewrite", {}).get("writes", ())

@@ -117,7 +117,7 @@ def test_run_makes_metrics_where_they_are_asked_for(
 
     def start(pipeline: Pipeline, _: object) -> Any:
         pipeline.landing.land(job.batch([change("c", "a", 1, {"id": 1}, lsn=1, offset=0)]))
-        return types.SimpleNamespace(awaitTermination=lambda: None)
+        return types.SimpleNamespace(awaitTermination=lambda timeout: True)
 
     monkeypatch.setattr(Pipeline, "start", start)
     monkeypatch.setattr("safewrite.cdc.session.session", lambda *_: None)

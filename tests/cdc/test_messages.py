@@ -134,7 +134,7 @@ def test_a_stream_ends_with_the_error_of_its_batch_or_with_one_line_of_sparks(tm
     """A second job of one name was 449 lines of Java and Python."""
     pipeline = Pipeline(Job(tmp_path, [{"table": "a"}]).landing().config)
 
-    def ended() -> None:
+    def ended(timeout: float) -> None:
         raise RuntimeError(
             "[STREAM_FAILED] Query terminated\nTraceback\n: org.x.Y: offset out of range\n\tat z"
         )
@@ -150,7 +150,7 @@ def test_a_stream_ends_with_the_error_of_its_batch_or_with_one_line_of_sparks(tm
     pipeline.error = OSError("disk full")
     with pytest.raises(sw.StorageError, match="OSError: disk full"):
         pipeline.wait(query)
-    pipeline.wait(SimpleNamespace(awaitTermination=lambda: None))  # type: ignore[arg-type]
+    pipeline.wait(SimpleNamespace(awaitTermination=lambda timeout: True))  # type: ignore[arg-type]
 
 
 def test_a_line_of_the_log_has_its_time_and_its_table() -> None:

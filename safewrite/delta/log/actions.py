@@ -102,7 +102,7 @@ def stats_of(file: Mapping[str, Any]) -> dict[str, Any]:
     """The statistics of an ``add`` or ``remove``; {} where there are none that can be read."""
     try:
         found = json.loads(file.get("stats") or "{}")
-    except (TypeError, ValueError):  # other engines may write anything there
+    except (TypeError, ValueError, RecursionError):  # other engines may write anything there
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -207,7 +207,7 @@ def parse(body: bytes, version: int) -> Commit:
 def _action(line: bytes, version: int) -> dict[str, Action]:
     try:
         action = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise corrupt(
             f"Version {version} of the log holds a torn or garbled line ({said(error)})."
         ) from error

@@ -149,7 +149,7 @@ def _columns(state: Snapshot) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every field of the schema at any depth, with its metadata."""
     try:
         schema = json.loads(state.schema_string)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise corrupt(f"The schema of version {state.version} is no JSON.") from error
     yield from _fields(schema, "")
 

@@ -52,7 +52,7 @@ def to_arrow(schema_string: str) -> pa.Schema:
     try:
         parsed = json.loads(schema_string)
         fields = parsed["fields"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnsupportedTableError(
             f"The table's schema is no Delta schema ({said(error)}). Nothing was written. Check metaData.schemaString."
         ) from error
@@ -140,7 +140,7 @@ def _metadata_value(key: str, text: str) -> Any:
         return text
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, (int, dict, list)) else text
 

@@ -96,7 +96,7 @@ def hint(body: bytes) -> Checkpoint | None:
     try:
         said = json.loads(body)
         version, parts = said["version"], said.get("parts") or 1
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if type(version) is not int or type(parts) is not int or version < 0 or not 1 <= parts <= 10_000:
         return None

@@ -1,0 +1,37 @@
+"""Makes the DuckDB that judges rows: it reaches no file and no network, has a limit of memory, and no rule changes either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from safewrite.errors import MissingExtraError
+
+MEMORY_MAX = "50%"
+"""Of the memory that DuckDB sees, which is that of a container where one is set."""
+
+
+@contextmanager
+def closed_duckdb(what: str) -> Iterator[Any]:
+    """A connection in memory.  ``what`` begins the sentence that says what DuckDB is needed for.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import duckdb
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"{what} with DuckDB: {MissingExtraError.command('medallion')}. Nothing was written to silver."
+        ) from error
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 1,
+        "memory_limit": MEMORY_MAX,
+        "temp_directory": "",
+    }  # nothing of the rows goes to the disk
+    with duckdb.connect(":memory:", config=settings) as connection:
+        connection.execute("SET TimeZone = 'UTC'")  # else a time without a zone is the machine's own
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")  # last: nothing is set after it
+        yield connection
