@@ -87,7 +87,10 @@ class GroupLoop(WriteLoop[VersionT, PlanT, DoneT]):
         if not group.planned:
             group.on, group.planned = self._planned_on(operation, member.data, alone=False), True
         try:
-            member.prepared = checked or self._prepare_next(member.data, operation, group.on, group.prepared)
+            if checked is not None:
+                member.prepared = self._fitting(checked, group.on)
+            else:
+                member.prepared = self._prepare_next(member.data, operation, group.on, group.prepared)
         except WouldAlterError:
             count = partial(self._count, member.data, operation, group.on)
             member.answer = self._repeated(count, operation, member.name, group.on)
@@ -96,6 +99,14 @@ class GroupLoop(WriteLoop[VersionT, PlanT, DoneT]):
             return
         group.prepared.append(member.prepared)
         member.write = self._name(member.prepared, group.on, member.name)
+
+    def _fitting(self, prepared: Prepared, _on: VersionT | None) -> Prepared:
+        """Rows that were checked beside those of other members, if the table has room for them.
+
+        Raises:
+            WouldAlterError: it has none.
+        """
+        return prepared
 
     def _answering(self, member: Member, step: Callable[[], None]) -> None:
         """Answer a member with the error that is its own; what concerns all is raised."""

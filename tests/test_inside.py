@@ -208,6 +208,9 @@ def test_no_request_leaves_the_table_whoever_asks(place: Place, effect: fx.Effec
         "k=a:b/x.parquet",
         "t%3Ax.parquet",
         "k=%25/x",
+        "k=a%252F..%252Fb/x.parquet",
+        "k=http%253A%252F%252Fhost%252F/x",
+        "k=%2500/x",
     ],
 )
 def test_odd_names_within_the_table_are_its_own(path: str) -> None:

@@ -209,6 +209,9 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
     ) -> Prepared:
         return self._planner.prepare_next(data, on, operation, earlier)
 
+    def _fitting(self, prepared: Prepared, _on: Snapshot | None) -> Prepared:
+        return self._planner.fitting(prepared)
+
     def _plan_group(
         self, members: Sequence[Member], operation: Operation, on: Snapshot | None
     ) -> tuple[Transaction, Callable[..., Any]]:
@@ -219,10 +222,8 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
     def _read_changes(
         self, data: Any, operation: Operation, name: Identity, on: Snapshot | None
     ) -> tuple[Changes, Write]:
-        from safewrite.changes.reading import read
-
         state = on or self._existing()
-        changes = read(data, self._declared(operation), state.schema, state.partition_by)
+        changes = self._planner.read_changes(data, self._declared(operation), state)
         return changes, self._planner.named_changes(changes, state, name)
 
     def _commit_group(self, plan: Transaction, encode: Callable[..., Any]) -> Group:

@@ -12,21 +12,32 @@ _LOCAL = frozenset({"", "file"})
 
 
 def climbs(path: str) -> bool:
-    """Whether a path has a ``..`` among its parts, or a NUL, where file systems end it; however often it is encoded.
+    """Whether a path, as a store has it, has a ``..`` among its parts, or a NUL, where file systems end it.
 
-    No engine writes either, and what such a path leads to depends on who reads it.
+    Parts are judged however often they are encoded: no engine writes either, and what such a path leads to depends on who
+    reads it.  The folder of a partition is taken as it is: its value is the user's, and every engine encodes
+    ``a/../b`` as ``p=a%2F..%2Fb``.
     """
     if ".." not in path and "%" not in path and "\0" not in path:
         return False
-    spelled = _decoded(path)
+    return "\0" in path or any(_climbs(part) for part in path.split("/"))
+
+
+def _climbs(part: str) -> bool:
+    spelled = part if "=" in part else _decoded(part)
     return "\0" in spelled or ".." in spelled.split("/")
+
+
+def climbs_in_log(path: str) -> bool:
+    """As :func:`climbs`, for a path as Delta's log spells it: a URL, which engines decode once."""
+    return climbs(unquote(path))
 
 
 def is_inside(path: str) -> bool:
     """Whether a path, as a log spells it, is relative to its table and stays within it."""
-    spelled = _decoded(path)
+    spelled = unquote(path)  # once, as engines do: a partition's value may be a whole address
     return not (
-        climbs(path)
+        climbs_in_log(path)
         or spelled.startswith(("/", "file:"))
         or "://" in spelled
         or _scheme(path.partition("/")[0])

@@ -119,7 +119,7 @@ PARTITIONS: dict[str, tuple[pa.DataType, list[Any]]] = {
             ".",
             "..",
             "null",
-            "x" * 500,
+            "x" * 250,
             None,
         ],
     ),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 
+import safewrite as sw
 from safewrite.delta.log.features import (
     check_append,
     check_overwrite,
@@ -95,13 +98,6 @@ def test_a_feature_that_only_readers_list_is_not_overlooked():
         "coordinatedCommits-preview",
         "managedCommit-dev",
         "clustering",
-        "icebergCompatV1",
-        "icebergCompatV2",
-        "icebergCompatV3",
-        "variantType",
-        "variantType-preview",
-        "variantShredding",
-        "variantShredding-preview",
     ],
 )
 def test_features_that_are_not_honoured_are_refused_by_name(name):
@@ -135,11 +131,68 @@ def test_a_commit_coordinator_in_the_properties_is_refused_whatever_the_protocol
         "allowColumnDefaults",
         "columnMapping",
         "inCommitTimestamp",
+        "checkpointProtection",
+        "icebergCompatV1",
+        "icebergCompatV2",
+        "icebergCompatV3",
+        "variantType",
+        "variantType-preview",
+        "variantShredding",
+        "variantShredding-preview",
     ],
 )
 def test_features_that_are_honoured_or_not_in_use_are_fine(name):
     check_append(state(name, reader=3))
     check_overwrite(state(name, reader=3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        ("variant", "n"),
+        ({"type": "array", "elementType": "variant", "containsNull": True}, "n.elementType"),
+        (
+            {"type": "map", "keyType": "string", "valueType": "variant", "valueContainsNull": True},
+            "n.valueType",
+        ),
+        (
+            {
+                "type": "struct",
+                "fields": [{"name": "a", "type": "variant", "nullable": True, "metadata": {}}],
+            },
+            "n.a",
+        ),
+    ],
+)
+def test_a_table_is_judged_by_its_variant_columns_and_not_by_the_feature(kind, where):
+    """T3-A9: deltalake lists variantType in every table that it makes with deletion vectors."""
+    assert f"({where})" in refusal(state("variantType", reader=3, kind=kind))
+    assert f"({where})" in refusal(state(kind=kind)), "whether or not the feature is listed"
+
+
+def test_a_table_that_deltalake_made_with_deletion_vectors_is_written_to_by_every_verb(tmp_path):
+    """T3-A9."""
+    rows = pa.table({"id": [1, 2, 3], "q": [1, 1, 1], "v": ["a", "b", "c"]})
+    deltalake.write_deltalake(tmp_path / "t", rows, configuration={"delta.enableDeletionVectors": "true"})
+    table = sw.open(tmp_path / "t")
+    table.append([{"id": 4, "q": 1, "v": "d"}])
+    table.apply_changes([{"id": 1, "q": 2, "v": "x"}], keys=["id"], sequence_by=["q"])
+    table.delete("id = 2")
+    table.overwrite([{"id": 3, "q": 9, "v": "y"}], where="id = 3")
+    found = pa.table(
+        deltalake.QueryBuilder()
+        .register("t", deltalake.DeltaTable(tmp_path / "t"))
+        .execute("SELECT * FROM t")
+    )
+    assert sorted(one["v"] for one in found.to_pylist()) == ["d", "x", "y"]
+
+
+@pytest.mark.parametrize("version", ["V1", "V2", "V3"])
+def test_a_table_that_is_an_iceberg_table_too_is_refused(version):
+    on = {f"delta.enableIcebergCompat{version}": "true"}
+    assert f"icebergCompat{version}" in refusal(state(f"icebergCompat{version}", reader=3, properties=on))
+    off = {f"delta.enableIcebergCompat{version}": "false"}
+    check_append(state(f"icebergCompat{version}", reader=3, properties=off))
 
 
 def test_an_append_only_table_takes_appends_and_no_overwrites():

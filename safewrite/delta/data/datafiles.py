@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from safewrite.delta.data.partitions import directory, groups
+from safewrite.delta.data.partitions import Room, directory, groups
 from safewrite.delta.data.stats import FileStats
 from safewrite.delta.log.indexing import Indexed, Path
 from safewrite.errors import InternalError, InvalidInputError
@@ -62,10 +62,11 @@ def encode(
     target_file_size: int = TARGET_FILE_BYTES,
     compression: Compression = "snappy",
     indexed: Indexed = FIRST_COLUMNS,
+    room: Room | None = None,
 ) -> Iterator[DataFile]:
     """The data files of ``prepared``, one at a time, each of about ``target_file_size`` bytes.
 
-    ``write_id`` makes the paths unique (B1, C10); ``indexed`` chooses the columns that get statistics.  One file and one slice of rows
+    ``write_id`` makes the paths unique (B1, C10); ``room`` is how long they may be; ``indexed`` chooses the columns that get statistics.  One file and one slice of rows
     are in memory, if the caller drops each file before it asks for the next.  A frame without rows gives no file.  Raises InternalError if the
     rows in the footers are not the rows given (G5, H10).
     """
@@ -86,6 +87,8 @@ def encode(
     written = ordinal = 0
     for values, tables in _partitions(prepared, partition_by):
         folder = directory(values, partition_by)
+        if room is not None:  # a value that a change carries on was not among those that the caller gave
+            room.check_folder(folder)
         stored = (pa.Table.from_arrays([t.column(n) for n in names], schema=schema) for t in tables)
         files = rolled(stored, target_file_size, lambda: _Draft(schema, compression, leaves))
         for body, stats in files:

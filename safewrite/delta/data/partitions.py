@@ -7,25 +7,29 @@ with NULL and NaN as groups of their own: nothing is dropped (H5, M21).
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.errors import InternalError
+from safewrite.errors import InternalError, WouldAlterError
 from safewrite.frames.grouping import rows_by_code
 from safewrite.frames.prepare import HIVE_NULL, Prepared
 from safewrite.frames.types import NAIVE_TIMESTAMP
 
-_NAME_LENGTH_MAX = 120
+_FOLDER_BYTES_MAX = 255
+_KEY_BYTES_MAX = 1024
+_FILE_BYTES_MAX = 160
+"""The longest name of a data file, with some room: it has the id of its write and its number."""
+_SHORT_BYTES_MAX = 64
+"""The longest name of a value that is no text."""
 _NO_FOLDER = re.compile(r"[/\\\x00-\x1f\x7f]")
 """What cannot be part of a folder's name everywhere."""
 
@@ -60,21 +64,85 @@ def spell(value: Any, *, utc: bool = False) -> str:
 
 
 def directory(values: dict[str, str | None], partition_by: Sequence[str]) -> str:
-    """The directory of a partition, ``a=1/b=x/`` (or '').  Only a name: readers take values from the log.
+    """The directory of a partition, ``a=1/b=x/`` (or ''), spelled as deltalake spells it.
 
-    All but unreserved ASCII characters of a value are percent-encoded, so that no store or file system
-    can take one value for another.  Long values are named by a hash, since names of files are limited.
-    Column names stand unencoded, as deltalake writes them: polars looks for a partition column by
+    The values are in the log; polars takes them from here all the same, so no shorter name may stand for a long value:
+    see :class:`Room`.  All but unreserved ASCII characters of a value are percent-encoded, so that no store or file
+    system can take one value for another.  Column names stand unencoded, as deltalake writes them: polars looks for a partition column by
     its directory, and would not find ``w%20w`` in the schema.
     """
     parts = []
     for name in partition_by:
         value = values[name]
         text = HIVE_NULL if value is None else quote(value, safe="")
-        if len(text) > _NAME_LENGTH_MAX:
-            text = "long-" + hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         parts.append(f"{_NO_FOLDER.sub(lambda found: quote(found[0], safe=''), name)}={text}/")
     return "".join(parts)
+
+
+@dataclass(frozen=True)
+class Room:
+    """How long the directories of a table may be: a local folder's name has 255 bytes, a key of S3 has 1,024 in all."""
+
+    prefix: str | None = None
+    """What comes before the directory in a key of S3; None for a local table."""
+
+    def holds(self, folder: str) -> bool:
+        """Whether a directory of partitions, or one that is as long, can be made there."""
+        if self.prefix is None:
+            return all(len(part.encode()) <= _FOLDER_BYTES_MAX for part in folder.split("/"))
+        return len(self.prefix.encode()) + len(folder.encode()) + _FILE_BYTES_MAX <= _KEY_BYTES_MAX
+
+    def check(self, tables: Iterable[pa.Table], partition_by: Sequence[str]) -> None:
+        """Refuse rows whose directory is too long.
+
+        Raises:
+            WouldAlterError: names the first one.
+        """
+        first = 0
+        for table in tables:
+            if not self.holds(_longest(table, partition_by)):
+                rows = zip(*(table.column(name).to_pylist() for name in partition_by), strict=True)
+                for number, row in enumerate(rows, first):
+                    spelled = {
+                        name: None if value is None else spell(value)
+                        for name, value in zip(partition_by, row, strict=True)
+                    }
+                    self.check_folder(directory(spelled, partition_by), f", row {number}")
+            first += table.num_rows
+
+    def check_folder(self, folder: str, where: str = "") -> None:
+        """Refuse one directory.
+
+        Raises:
+            WouldAlterError: it is too long.
+        """
+        if self.holds(folder):
+            return
+        names = ", ".join(repr(unquote(part.partition("=")[0])) for part in folder.split("/")[:-1])
+        most = (
+            f"the key of a file in S3 has at most {_KEY_BYTES_MAX} bytes"
+            if self.prefix is not None
+            else f"the name of a folder has at most {_FOLDER_BYTES_MAX} bytes"
+        )
+        raise WouldAlterError(
+            f"Column {names}{where}: its folder {folder[:60]!r}... would have {len(folder.encode())} bytes, and {most}. Readers "
+            "such as polars take partition values from the folder, so a shorter name would be another value. Nothing was "
+            "written. Shorten the value, or do not partition by this column."
+        )
+
+
+def _longest(table: pa.Table, partition_by: Sequence[str]) -> str:
+    """A directory that is as long as the longest that the rows may have."""
+    longest = {}
+    for name in partition_by:
+        column = table.column(name)
+        values = (
+            pc.unique(column).to_pylist() if pa.types.is_string(column.type) else ["x" * _SHORT_BYTES_MAX]
+        )
+        longest[name] = max(
+            (v for v in values if v is not None), key=lambda v: len(quote(v, safe="")), default=None
+        )
+    return directory(longest, partition_by)
 
 
 def groups(prepared: Prepared, partition_by: Sequence[str]) -> list[Group]:

@@ -40,15 +40,12 @@ REFUSED: Mapping[str, str] = {
     "coordinatedCommits-preview": "its commits belong to a coordinator, which would not know of ours",
     "managedCommit-dev": "its commits belong to a coordinator, which would not know of ours",
     "clustering": "new files would need statistics on its clustering columns",
-    "icebergCompatV1": "new files would need Iceberg's metadata",
-    "icebergCompatV2": "new files would need Iceberg's metadata",
-    "icebergCompatV3": "new files would need Iceberg's metadata",
-    "variantType": "variant values cannot be written",
-    "variantType-preview": "variant values cannot be written",
-    "variantShredding": "variant values cannot be written",
-    "variantShredding-preview": "variant values cannot be written",
 }
-"""Features that are known and not honoured, with the reason."""
+"""Features that are known and not honoured, with the reason, whether or not the table uses them."""
+
+VARIANTS = ("variantType", "variantType-preview", "variantShredding", "variantShredding-preview")
+"""deltalake lists ``variantType`` in every table that it makes with deletion vectors."""
+ICEBERG = ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3")
 
 Rule: TypeAlias = Callable[[Snapshot], str | None]
 """Why a table cannot be written to, or None."""
@@ -165,6 +162,36 @@ def _fields(kind: Any, prefix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield from _fields(kind.get(inner), f"{prefix}{inner}.")
 
 
+def _variants(state: Snapshot) -> str | None:
+    """Why variant columns forbid it, at any depth; a table that has none can be written to, whatever its protocol lists."""
+    try:
+        schema = json.loads(state.schema_string)
+    except ValueError as error:
+        raise corrupt(f"The schema of version {state.version} is no JSON.") from error
+    found = sorted(path for path, kind in _kinds(schema, "") if kind == "variant")
+    return f"variant values cannot be written ({', '.join(found)})" if found else None
+
+
+def _kinds(kind: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every type of the schema at any depth, with the path of its column."""
+    yield path, kind
+    if isinstance(kind, dict):
+        for field in kind.get("fields") or ():
+            yield from _kinds(field["type"], f"{path}.{field['name']}".removeprefix("."))
+        for inner in ("elementType", "keyType", "valueType"):
+            yield from _kinds(kind.get(inner), f"{path}.{inner}")
+
+
+def _iceberg_compat(version: str) -> Rule:
+    """Why a table that other engines read as an Iceberg table forbids it; the feature alone asks for nothing."""
+    key = f"delta.enable{version[0].upper()}{version[1:]}"
+
+    def rule(state: Snapshot) -> str | None:
+        return f"new files would need Iceberg's metadata ({key} = true)" if _true(state, key) else None
+
+    return rule
+
+
 def _refuse_columns(find: Callable[[Snapshot], list[str]], why: str) -> Rule:
     def rule(state: Snapshot) -> str | None:
         found = find(state)
@@ -238,6 +265,8 @@ RULES: Mapping[str, Rule] = {
     "rowTracking": _row_tracking,
     "inCommitTimestamp": _in_commit_timestamps,
     "coordinatedCommits": _coordinator,
+    "variantType": _variants,
+    **{name: _iceberg_compat(name) for name in ICEBERG},
     "char and varchar": _text_limits,
     "statistics": _indexed_columns,
 }
@@ -245,7 +274,9 @@ RULES: Mapping[str, Rule] = {
 
 HONOURED = frozenset(
     {
+        *VARIANTS,  # judged by the columns
         "appendOnly",  # appends are what it allows; overwrites are refused
+        "checkpointProtection",  # concerns the clean-up of the log only, which is left to others
         "changeDataFeed",  # commits that only add files, or only replace whole files, need no change files
         VECTORS,  # rows under one are gone for every write; written where the table wants them
         "domainMetadata",  # domains are kept in checkpoints, and none is touched

@@ -14,7 +14,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.catch_up import digest_of
 from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch
-from safewrite.stores.inside import climbs
+from safewrite.stores.inside import climbs_in_log
 from safewrite.texts import said
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Replay:
             key = actions.file_key(action)
             self.adds[key] = action
             self.tombstones.pop(key, None)
-            if climbs(action["path"]):
+            if climbs_in_log(action["path"]):
                 self.astray.add(key)
 
     def remove(self, removes: Iterable[Action]) -> None:

@@ -23,7 +23,7 @@ from safewrite.protocol.accounts import check_added
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, look
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.stores.inside import climbs
+from safewrite.stores.inside import climbs_in_log
 from safewrite.texts import said
 
 T = TypeVar("T")
@@ -176,7 +176,7 @@ def check_places(body: bytes) -> None:
         UnsupportedTableError: nothing was committed.
     """
     removes = (json.loads(line)["remove"] for line in body.splitlines() if line.startswith(b'{"remove"'))
-    astray = next((one["path"] for one in removes if climbs(one["path"])), None)
+    astray = next((one["path"] for one in removes if climbs_in_log(one["path"])), None)
     if astray is not None:
         raise UnsupportedTableError(
             f"The log names {astray!r} as a file of the table, and that leads out of the table's folder. Nothing was committed. See "

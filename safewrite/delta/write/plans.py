@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from safewrite.changes.reading import Changes
     from safewrite.changes.spec import Spec
     from safewrite.delta.data.datafiles import DataFile
+    from safewrite.delta.data.partitions import Room
     from safewrite.delta.write.apply import ApplyTransaction
     from safewrite.delta.write.overwrite import OverwriteTransaction
     from safewrite.delta.write.vector_files import Vectors
@@ -82,10 +83,24 @@ class Planner:
         """Check the data against the table's schema, or infer one for a new table."""
         if state is None:
             first = self.first or creation.Plan()
-            return prepare(data, None, partition_by=first.partition_by, volatile=volatile)
-        return prepare(
+            return self.fitting(prepare(data, None, partition_by=first.partition_by, volatile=volatile))
+        found = prepare(
             data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode, volatile=volatile
         )
+        return self.fitting(found)
+
+    def fitting(self, prepared: Prepared) -> Prepared:
+        """The rows, if their partitions can have folders where the table is."""
+        if prepared.partition_by:
+            self._room.check(prepared.tables(prepared.partition_by), prepared.partition_by)
+        return prepared
+
+    @property
+    def _room(self) -> Room:
+        from safewrite.delta.data.partitions import Room
+
+        address = self.connection.address
+        return Room(f"{address.prefix}/" if address.is_s3 else None)
 
     def prepare_next(
         self,
@@ -105,7 +120,7 @@ class Planner:
         found = prepare(
             data, last.schema, partition_by=last.partition_by, schema_mode=mode, volatile=volatile
         )
-        return replace(found, added=(*last.added, *found.added))
+        return replace(self.fitting(found), added=(*last.added, *found.added))
 
     def group(
         self, members: Sequence[Member], state: Snapshot | None
@@ -199,13 +214,21 @@ class Planner:
         Raises:
             As :meth:`applying`.
         """
-        from safewrite.changes.reading import read
         from safewrite.delta.write.apply import ApplyTransaction
 
-        changes = read(data, spec, state.schema, state.partition_by)
+        changes = self.read_changes(data, spec, state)
         return ApplyTransaction(
             **self.applying(changes.fingerprint, spec, state, name), changes=changes, spec=spec
         )
+
+    def read_changes(self, data: Any, spec: Spec, state: Snapshot) -> Changes:
+        """Check changes; as ``safewrite.changes.reading.read``."""
+        from safewrite.changes.reading import read
+
+        changes = read(data, spec, state.schema, state.partition_by)
+        if state.partition_by:
+            self._room.check((changes.batch.table.select(list(state.partition_by)),), state.partition_by)
+        return changes
 
     def applying(
         self, fingerprint: Fingerprint, spec: Spec, state: Snapshot, name: Identity
@@ -273,6 +296,7 @@ class Planner:
             prepared,
             partition_by=tuple(metadata.get("partitionColumns") or ()),
             write_id=write_id or candidate.commit_id,
+            room=self._room,
             target_file_size=self.target_file_size,
             indexed=indexing.of(metadata.get("configuration") or {}),
         )
