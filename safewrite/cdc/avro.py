@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,10 +152,13 @@ def to_connect(schema: Any, named: dict[str, Mapping[str, Any]], space: str = ""
         space: the namespace around it.
 
     Raises:
-        UndecodableError: a union of more than NULL and one type.
+        UndecodableError: it names a type that it does not define.
     """
     if isinstance(schema, list):
-        return {**to_connect(_only(schema), named, space), "optional": True}
+        kinds = [one for one in schema if one != "null"]
+        if len(kinds) != 1:  # no column has it; whoever leaves it out does not need one
+            return {"type": f"union of {len(kinds)} types", "optional": True}
+        return {**to_connect(kinds[0], named, space), "optional": True}
     if isinstance(schema, str):
         if schema in _KINDS:
             return {"type": _KINDS[schema]}
@@ -183,13 +186,6 @@ def to_connect(schema: Any, named: dict[str, Mapping[str, Any]], space: str = ""
             {**to_connect(field["type"], named, space), "field": field["name"]} for field in schema["fields"]
         ]
     return made
-
-
-def _only(union: Sequence[Any]) -> Any:
-    kinds = [one for one in union if one != "null"]
-    if len(kinds) != 1:
-        raise UndecodableError(f"a union of {len(kinds)} types has no column type")
-    return kinds[0]
 
 
 def _identity(schema: Mapping[str, Any]) -> dict[str, Any]:

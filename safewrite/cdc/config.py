@@ -123,12 +123,13 @@ class Parts(Strict):
 
     records: Annotated[int, Field(ge=1, description="records at once")] = 100_000
     bytes: Annotated[
-        int,
+        int | None,
         Field(
             ge=1,
-            description="bytes at once, as Kafka has keys, values and headers; a few times of it are needed",
+            description="bytes at once, as Kafka has keys, values and headers; a few times of it are needed. Default: an eighth of "
+            "the heap of Spark's driver, and 256 MiB at most",
         ),
-    ] = 256 * 1024 * 1024
+    ] = None
 
 
 class JobTables(Strict):

@@ -13,6 +13,9 @@ from typing import NamedTuple
 from safewrite.cdc.batch import Partition, Range, Ranges
 
 _CELL_MAX = 64
+_SIZE_MAX = 256 << 20
+_PART_OF_HEAP = 8
+"""Spark keeps a batch in the heap while its parts are taken, and a part is there a few times: as rows, as Arrow, as it is sent."""
 
 
 class Cell(NamedTuple):
@@ -36,6 +39,11 @@ class Limit:
     def cell(self) -> int:
         """So many offsets are weighed together, and never cut."""
         return max(1, min(_CELL_MAX, self.records // 16))
+
+
+def part_of_heap(heap: int) -> int:
+    """The size of parts that a driver with so large a heap takes."""
+    return max(1, min(_SIZE_MAX, heap // _PART_OF_HEAP))
 
 
 def cut(ranges: Ranges, cells: Iterable[Cell], limit: Limit) -> list[Ranges]:

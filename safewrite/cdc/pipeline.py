@@ -14,7 +14,8 @@ from safewrite.cdc.intake import Intake
 from safewrite.cdc.kafka_admin import reason_of
 from safewrite.cdc.landing import Landing
 from safewrite.cdc.ledger import Line
-from safewrite.cdc.parts import Limit
+from safewrite.cdc.parts import Limit, part_of_heap
+from safewrite.cdc.session import heap_of
 from safewrite.cdc.source import Source
 from safewrite.errors import without_secrets
 from safewrite.metrics import OnEvent, listener
@@ -69,7 +70,7 @@ class Pipeline:
         config = self.config
         source = Source(config.kafka, config.job)
         decoder = self.landing.decoder
-        limit = Limit(config.parts.records, config.parts.bytes)
+        limit = Limit(config.parts.records, config.parts.bytes or part_of_heap(heap_of(spark)))
         intake = Intake(source, limit, decoder.keys, decoder.values)
         checkpoint = config.checkpoint
 

@@ -45,3 +45,9 @@ def _quieten(spark: SparkSession) -> None:
         return  # another library of logs
     for name in _LOUD:
         levels.core.config.Configurator.setLevel(name, levels.Level.OFF)
+
+
+def heap_of(spark: SparkSession) -> int:
+    """The bytes that the heap of the driver's Java may have."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())

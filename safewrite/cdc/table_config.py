@@ -82,10 +82,10 @@ class TableOptions(Strict):
         default_factory=list
     )
     on_misfit: Annotated[
-        OnMisfit | dict[Column, OnMisfit],
+        Literal["dead-letter", "null", "floor"] | dict[Column, OnMisfit],
         Field(
-            description="what becomes of a value that its column cannot hold as it is, by source column or for all of them: "
-            "dead-letter, null, floor (a time, to the microsecond before it), or text (the column is a text, of all values)"
+            description="what becomes of a value that its column cannot hold as it is, for all columns or by source column: "
+            "dead-letter, null, floor (a time, to the microsecond before it); by column also text: all values of it are texts"
         ),
     ] = "dead-letter"
     dead_letters: Annotated[

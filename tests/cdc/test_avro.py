@@ -180,9 +180,32 @@ def test_bytes_that_are_not_of_the_schema_are_dead_letters(schemas: Schemas) -> 
     assert len(reasons) == len(poison)
     assert "wire format" in reasons[0]
     assert "does not know schema 77" in reasons[5]
-    assert "union" in reasons[6]
+    assert "do not fit schema 4" in reasons[6]
     assert "PROTOBUF" in reasons[8]
     assert [one.record.offset for one in found.changes] == [9]
+
+
+@pytest.mark.parametrize(
+    ("table", "landed"),
+    [({"leave_out": ["v"]}, {"id": 1}), ({"on_misfit": {"v": "text"}}, {"id": 1, "v": "7"}), ({"on_misfit": "null"}, {"id": 1}), ({}, None)],
+    ids=str,
+)  # fmt: skip
+def test_a_union_of_types_that_no_column_has_keeps_no_other_column_from_landing(
+    schemas: Schemas, tmp_path: Path, table: dict[str, Any], landed: Any
+) -> None:
+    """T3-B13: every record of the table was a dead letter, also where the column was left out."""
+    fields = [
+        {"name": "id", "type": "int"},
+        {"name": "v", "type": ["null", "int", "string"], "default": None},
+    ]
+    schemas.add(1, KEY)
+    schema = schemas.add(2, envelope(fields))
+    settings = {"envelope": "debezium-avro", "registry": {"url": schemas.url}}
+    job = Job(tmp_path, [{"table": "customers", **table}], settings=settings)
+    job.land(change(2, schema, {"id": 1, "v": 7}, 9, schemas))
+    assert (job.rows("customers").get(1) if landed else None) == landed
+    assert len(job.letters()) == (landed is None)
+    assert landed or "union of 2 types" in job.letters()[0]["reason"]
 
 
 def test_a_registry_that_was_away_is_asked_again(schemas: Schemas) -> None:

@@ -125,7 +125,7 @@ def test_values_that_fit_are_texts_too_where_others_land_as_such() -> None:
         "bytes": ({"type": "bytes"}, ["AP8="], ["AP8="]),
     }  # fmt: skip
     for kind, (schema, given, expected) in texts.items():
-        for table in ({"on_misfit": {"v": "text"}}, {"on_misfit": "text", "format": "iceberg"}):
+        for table in ({"on_misfit": {"v": "text"}}, {"on_misfit": {"v": "text"}, "format": "iceberg"}):
             found = values(inserts(schema, given), **table)
             assert found == dict(enumerate(expected)), kind
 
@@ -151,7 +151,7 @@ def test_a_key_that_does_not_fit_lands_as_a_text_or_not_at_all() -> None:
     for mode in ("null", "floor", "dead-letter"):
         found = equal(records, on_misfit=mode)
         assert sorted(found.dead) == [1001, 1002]
-    found = equal(records, on_misfit="text")
+    found = equal(records, on_misfit={"id": "text"})
     assert [found.rows[at][0]["id"] for at in (1001, 1002)] == [
         "1970-01-01T00:00:00.000001001",
         "1970-01-01T00:00:00.000001002",
@@ -271,7 +271,7 @@ def test_a_list_that_may_be_the_placeholder_or_a_value_is_a_dead_letter_under_ea
     """T3-B8: of boolean[] Debezium makes a list of as many times true as the placeholder has bytes."""
     given = inserts(FLAGS, [[True] * len(RAW), [True] * 3, [True] * 27 + [False]])
     for mode in ("dead-letter", "null", "floor", "text"):
-        found = equal(given, on_misfit=mode, primary_key=["id"])
+        found = equal(given, on_misfit={"v": mode}, primary_key=["id"])
         assert sorted(found.dead) == [0]
         assert "REPLICA IDENTITY FULL" in found.dead[0]
     assert not equal(given, leave_out=["v"], primary_key=["id"]).dead

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import safewrite as sw
 from safewrite.cdc.batch import Batch, Partition, Range, Ranges
 from safewrite.cdc.landing import Landing
-from safewrite.cdc.parts import Cell, Limit, cut
+from safewrite.cdc.parts import Cell, Limit, cut, part_of_heap
 from safewrite.cdc.records import Records
 from tests.cdc.lakes import Job, Source
 from tests.cdc.test_landing import CrashError, dying, equal
@@ -89,6 +89,14 @@ def test_a_batch_within_the_limit_is_one_part_and_an_empty_one_none() -> None:
     assert cut(ranges, [Cell(PLACES[0], 1, 3, 10)], Limit(100, 100)) == [ranges]
     assert cut(ranges, [], Limit(1, 1)) == [ranges]
     assert cut({}, [], Limit(1, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("heap", "size"), [(1 << 30, 128 << 20), (2 << 30, 256 << 20), (64 << 30, 256 << 20), (7, 1)]
+)
+def test_parts_fit_the_heap_that_spark_has_by_default(heap: int, size: int) -> None:
+    """T3-B14: 256 MiB at once did not fit a heap of 1 GB, Spark's default."""
+    assert part_of_heap(heap) == size
 
 
 # --- parts that land --------------------------------------------------------------------------------------
