@@ -36,6 +36,8 @@ CROSSCHECK_ARGS ?=
 CDC_ARGS ?= --rivals recipe by-schema iceberg-sink
 MEDALLION_ARGS ?=
 LAYER_ARGS ?=
+AUDIT_ARGS ?=
+JAR_SETS := spark spark-3.5/spark iceberg-rest kafka connect iceberg-sink spark-avro
 
 .PHONY: help
 help: ## List the targets
@@ -54,8 +56,10 @@ jars: $(JARS)/spark/.copied $(JARS)/iceberg-rest/.copied $(JARS)/kafka/.copied $
 lock: .envs/uv/.installed $(PY) ## Remake requirements/*.txt (UPGRADE=1 takes newer versions)
 	@$(LOCK) --group bootstrap -o requirements/bootstrap.txt
 	@$(LOCK) --group docs -o requirements/docs.txt
+	@$(LOCK) --group audit -o requirements/audit.txt
 	@$(LOCK) pyproject.toml --all-extras --group test --group spark --group lint --group build \
 		-o requirements/dev.txt
+	@$(LOCK) pyproject.toml --all-extras -c requirements/dev.txt -o requirements/runtime.txt
 	@$(LOCK) --python-platform x86_64-manylinux2014 --only-binary :all: \
 		requirements/lambda-layer.in -o requirements/lambda-layer.txt
 	@for arm in $(ARMS) cfn-lint spark-3.5 kafka2delta pyiceberg-tests airflow; do $(LOCK) requirements/arm-$$arm.in -o requirements/arm-$$arm.txt; done
@@ -159,6 +163,39 @@ build: install $(LOGSTORE) ## Wheel and source distribution in dist/; needs Java
 	@$(UV) build --python $(PY) --no-build-isolation --quiet
 	@ls dist
 
+.PHONY: sbom
+sbom: .envs/audit/.installed ## The SBOM of the wheel and its extras in dist/, in CycloneDX: tested versions with hashes, from requirements/runtime.txt
+	@mkdir -p dist
+	@made=$$(mktemp); trap 'rm -f "$$made"' EXIT; version=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' safewrite/version.py); \
+		sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > "$$made"; \
+		PYTHONWARNINGS=ignore .envs/audit/bin/cyclonedx-py requirements requirements/runtime.txt --pyproject "$$made" --mc-type library \
+			--output-reproducible --output-format JSON --output-file dist/safewrite.cdx.json
+	@echo dist/safewrite.cdx.json
+
+# Whatever keeps it from judging (no advisory service, a package that it leaves out) is a failure, not a pass.
+.PHONY: audit
+audit: .envs/audit/.installed ## Ask whether advisories are known for what the locks name; fails where it cannot ask (AUDIT_ARGS="--ignore-vuln ID")
+	@for lock in runtime dev docs audit bootstrap; do \
+		echo "requirements/$$lock.txt"; \
+		.envs/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes -r requirements/$$lock.txt $(AUDIT_ARGS) || { \
+			echo "requirements/$$lock.txt was not judged, or an advisory is known: see above. Nothing passed." >&2; exit 1; }; \
+	done
+
+.PHONY: release
+release: clean-tree build sbom ## What a release hands out in dist/: wheel, sources, SBOM, and SHA256SUMS; needs what build needs, and a tree without changes
+	@cd dist && sha256sum safewrite_lake-*.whl safewrite_lake-*.tar.gz safewrite.cdx.json | tee SHA256SUMS
+
+.PHONY: clean-tree
+clean-tree:
+	@test -z "$$(git status --porcelain)" || { echo 'A release is made of a commit, and there are changes: git status' >&2; exit 1; }
+	@rm -rf dist
+
+.PHONY: jar-sums
+jar-sums: ## Write requirements/jar-sums/*.sha256 from the jars that are there; look at the difference before you commit it
+	@mkdir -p requirements/jar-sums
+	@for folder in $(JAR_SETS); do test -e $(JARS)/$$folder/.copied || continue; \
+		(cd $(JARS)/$$folder && LC_ALL=C sha256sum -- *.jar) > requirements/jar-sums/$$(tr / - <<< "$$folder").sha256; done
+
 .PHONY: lambda-layer
 lambda-layer: install ## A Lambda layer of safewrite for Delta tables in out/lambda-layer, trimmed, with its size (LAYER_ARGS="--python python3.13" for another runtime)
 	@$(PY) -m examples.lambda_layer.build out/lambda-layer --uv .envs/uv/bin/uv $(LAYER_ARGS)
@@ -195,6 +232,11 @@ $(PY): | .envs/uv/.installed
 	@touch $@
 
 .envs/docs/.installed: requirements/docs.txt .envs/uv/.installed | check-python
+	@test -x $(@D)/bin/python || $(UV) venv --quiet --python "$(PYTHON)" $(@D)
+	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes $<
+	@touch $@
+
+.envs/audit/.installed: requirements/audit.txt .envs/uv/.installed | check-python
 	@test -x $(@D)/bin/python || $(UV) venv --quiet --python "$(PYTHON)" $(@D)
 	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes $<
 	@touch $@
@@ -254,6 +296,8 @@ define copy-jars
 $(need-maven)
 @rm -rf $(@D) $(@D).partial
 @$(MVN) -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D)).partial $(PLAINLY)
+@cd $(@D).partial && LC_ALL=C sha256sum -- *.jar | diff $(abspath requirements/jar-sums)/$(subst /,-,$(patsubst $(JARS)/%,%,$(@D))).sha256 - >&2 || { \
+	echo 'These are not the jars that requirements/jar-sums lists. If the pom changed, see docs/release.md; else do not run them.' >&2; exit 1; }
 @mv $(@D).partial $(@D)
 @touch $@
 endef
