@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import safewrite as sw
+
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: text,
     "with a line break at its end": lambda text: f"{text}\n",
@@ -35,6 +37,9 @@ class Seen:
     """What came out of calls, by where it was seen."""
 
     texts: list[tuple[str, str]] = field(default_factory=list)
+    raw: list[str] = field(default_factory=list)
+    """Errors that are none of safewrite's."""
+    calls: int = 0
 
     def note(self, where: str, text: object) -> None:
         self.texts.append((where, str(text)))
@@ -49,6 +54,8 @@ class Seen:
             self.note(f"dict of {where}", json.dumps(thing.to_dict(), default=str))
 
     def error(self, error: BaseException) -> None:
+        if not isinstance(error, sw.SafewriteError):
+            self.raw.append(f"{type(error).__name__}: {error}")
         self.thing(f"{type(error).__name__}", error)
         self.note("traceback", "".join(traceback.format_exception(error)))
         self.note("traceback with locals hidden", _chain(error))
@@ -124,6 +131,7 @@ def watched() -> Iterator[Seen]:
 
 def call(seen: Seen, what: Callable[[], Any]) -> None:
     """Make a call, and note its result or its error."""
+    seen.calls += 1
     try:
         result = what()
     except BaseException as error:  # noqa: BLE001 - whatever it is: its text is looked at

@@ -296,6 +296,7 @@ def _plant(where: str, spelling: str, port: int, folder: Path, patch: pytest.Mon
         PLACES[where](secret, port, folder, patch, seen)
     assert len(seen.texts) > 3, "something was looked at"
     assert seen.found(secret) == []
+    assert seen.raw == [], "each of these wrong calls and settings ends in an error of safewrite"
 
 
 # --- errors of libraries that repeat what they were given ---------------------------------------------------
