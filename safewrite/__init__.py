@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging as _logging
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from safewrite.errors import (
     CommitUnknownError,
@@ -27,12 +28,14 @@ from safewrite.history import CommittedWrite, HistoryEntry
 from safewrite.masking import install as _mask
 from safewrite.receipt import Outcome, Receipt
 from safewrite.stores.events import Event
-from safewrite.table import Table
-from safewrite.tables import create
-
-# `safewrite.open` is the name users know; not in __all__, so that a star import leaves the built-in alone.
-from safewrite.tables import open as open  # noqa: A004 - exported for type checkers
 from safewrite.version import __version__ as __version__
+
+if _TYPE_CHECKING:
+    from safewrite.table import Table
+    from safewrite.tables import create
+
+    # `safewrite.open` is the name users know; not in __all__, so that a star import leaves the built-in alone.
+    from safewrite.tables import open as open  # noqa: A004 - exported for type checkers
 
 __all__ = [
     "CommitUnknownError",
@@ -63,3 +66,24 @@ __all__ = [
 
 _logging.getLogger("safewrite").addHandler(_logging.NullHandler())
 _mask()
+
+
+def __getattr__(name: str) -> object:
+    """What brings pyarrow and numpy along: imported when it is first asked for, so that ``safewrite --help`` needs neither."""
+    found: object
+    if name in {"create", "open"}:
+        from safewrite import tables
+
+        found = getattr(tables, name)
+    elif name == "Table":
+        from safewrite import table
+
+        found = table.Table
+    else:
+        raise AttributeError(f"module 'safewrite' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "open"})

@@ -61,9 +61,9 @@ def test_version_help_and_a_wrong_command_have_their_exit_codes() -> None:
     assert [run(*wrong)[0] for wrong in ((), ("nonsense",), ("doctor",), ("locks",))] == [2, 2, 2, 2]
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_the_extra_the_pip_command_is_printed(missing: str) -> None:
-    done = run_without((missing,), "import sys; sys.argv = ['safewrite', '--version']; "
+@pytest.mark.parametrize(("missing", "words"), [("typer", ["--version"]), ("rich", ["history", "./t"])])
+def test_without_the_extra_the_pip_command_is_printed(missing: str, words: list[str]) -> None:
+    done = run_without((missing,), f"import sys; sys.argv = ['safewrite', *{words!r}]; "
                        "from safewrite.cli import main; main()")  # fmt: skip
     assert done.returncode == 2
     assert re.search(r"pip install 'rich>=[\d.]+' 'typer>=[\d.]+'", done.stderr)

@@ -22,6 +22,8 @@ def run() -> None:
     """Run the command line.  Raises MissingExtraError where the extra is not installed."""
     try:
         from safewrite.cli.app import app
+
+        app(prog_name="safewrite")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _NEEDED:
             raise
@@ -29,4 +31,3 @@ def run() -> None:
             f"The command line needs {error.name}, which is not installed. Nothing was written. Install it: "
             f"{MissingExtraError.command('cli')}"
         ) from error
-    app(prog_name="safewrite")

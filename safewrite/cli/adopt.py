@@ -5,8 +5,6 @@ from __future__ import annotations
 import safewrite
 from safewrite.cli.shared import DryRun, Screen, show_steps
 from safewrite.cli.target import Target, on_table
-from safewrite.delta.connect import connect
-from safewrite.delta.maintenance.adopt import adopt as adopted
 from safewrite.errors import InvalidInputError
 from safewrite.options import parse_address
 
@@ -19,6 +17,9 @@ def adopt(screen: Screen, target: Target, *, dry_run: DryRun = False) -> None:
     was copied to a local disk.  It records the keys that the log has in the ledger there, then the arbiter in the table.
     Stop the writers of the copy meanwhile; the original is not touched.
     """
+    from safewrite.delta.connect import connect
+    from safewrite.delta.maintenance.adopt import adopt as adopted
+
     with screen.errors():
         if target.catalog is not None:
             raise InvalidInputError(

@@ -28,9 +28,9 @@ from safewrite.cli.verify import verify
 app = typer.Typer(
     name="safewrite",
     help="Look after Delta and Iceberg tables with many writers: find what is unsafe, resolve, repair, verify, stress.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: rich's costs more than all else of it, and so does each press of the tab key
 )
 
 

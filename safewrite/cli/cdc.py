@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from safewrite import InvalidInputError
 from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, pairs, plain
@@ -16,6 +15,7 @@ from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, pairs
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from rich.console import Console
 
     from safewrite import Event
     from safewrite.cdc import Pipeline, Verdict
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 cdc = typer.Typer(
     help="Land change data of Kafka (Debezium, AWS DMS) in many Delta and Iceberg tables.",
     no_args_is_help=True,
+    rich_markup_mode=None,
 )
 ConfigFile = Annotated[
     Path,

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from safewrite.cli.shared import Screen, connect_to, grid_of, plain
 from safewrite.cli.target import Target, on_table
-from safewrite.delta import history as delta
-from safewrite.delta.log.snapshot import load
-from safewrite.delta.opening import not_there
 from safewrite.history import CommittedWrite, HistoryEntry, checked_limit, no_version
 from safewrite.protocol.ask import Limits
 from safewrite.stores.world import run
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Commits = list[HistoryEntry] | list[CommittedWrite] | None
 
@@ -53,6 +52,10 @@ def history(
 
 
 def _delta(target: Target, limit: int | None, commit: int | None) -> tuple[str, Commits]:
+    from safewrite.delta import history as delta
+    from safewrite.delta.log.snapshot import load
+    from safewrite.delta.opening import not_there
+
     connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
     state = run(load(), connection.world)
     if state is None:

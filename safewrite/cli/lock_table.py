@@ -6,10 +6,9 @@ import json
 import logging
 import math
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from safewrite.cli.shared import (
     EXIT_LOST,
@@ -28,6 +27,9 @@ from safewrite.metrics.cloudwatch import checked_namespace, stuck_entries_line
 from safewrite.stores import lock_table as lock_tables
 from safewrite.stores.clients import shared_client
 from safewrite.stores.lock_watch import Look, Watcher
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 log = logging.getLogger("safewrite")
 

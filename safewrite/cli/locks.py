@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from safewrite.cli import lock_table
 from safewrite.cli.shared import DryRun, Screen, grid_of, plain, show_steps
 from safewrite.cli.target import Target, on_table
-from safewrite.delta.maintenance import repair
-from safewrite.delta.maintenance.inspection import SCAN_PAGES_MAX, Inspection, inspect_table
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.options import DEFAULT_LOCK_TABLE
 from safewrite.protocol.effects import Ok, Outcome
 from safewrite.protocol.values import LedgerRecord, Queue
 from safewrite.stores.clients import shared_client
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from safewrite.delta.maintenance.inspection import Inspection
+
 locks = typer.Typer(
     help="Create, check and watch a lock table; list and clear what it holds of a table.",
     no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -30,6 +33,8 @@ KEYS_MAX = 10_000
 
 
 def _look_at_locks(target: Target) -> Inspection:
+    from safewrite.delta.maintenance.inspection import inspect_table
+
     found = inspect_table(
         target.table, lock_table=target.lock_table, arbiter=target.arbiter, storage_options=target.options
     )
@@ -96,6 +101,7 @@ def _look_at_catalog(target: Target) -> dict[str, Any]:
 def _in_dynamodb(table: str, client: Any, lock_table: str, table_id: str) -> dict[str, Any]:
     from botocore.exceptions import BotoCoreError, ClientError
 
+    from safewrite.delta.maintenance.inspection import SCAN_PAGES_MAX
     from safewrite.stores.dynamodb import aws_ledger
 
     ledger, queue = aws_ledger(client, lock_table, table_id)
@@ -208,6 +214,8 @@ def clear_locks(
 
     An Iceberg table has nothing to clear: its keys expire by themselves.
     """
+    from safewrite.delta.maintenance import repair
+
     with screen.errors():
         if target.catalog is not None:
             target.refuse("locks clear")

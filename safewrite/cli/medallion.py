@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from safewrite.cli.shared import EXIT_LOST, OutputOption, Screen, grid_of, plain
 from safewrite.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from safewrite.medallion.pipeline import Pipeline, Run
 
 medallion = typer.Typer(
     help="Files of AWS DMS to bronze (every change) and silver (the current state), for many tables.",
     no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 ConfigOption = Annotated[

@@ -6,15 +6,10 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table as Grid
 
-from safewrite.delta.arbiter import check_arbiter, choose_spelling
-from safewrite.delta.connect import Connection, connect
-from safewrite.delta.maintenance.inspection import settle
 from safewrite.errors import (
     InvalidInputError,
     MissingExtraError,
@@ -26,6 +21,12 @@ from safewrite.findings import Finding, Severity, Step
 from safewrite.protocol.ask import unanswered
 from safewrite.protocol.effects import Missing, NewestEntry, Ok
 from safewrite.stores.settings import storage_options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    from safewrite.delta.connect import Connection
 
 USAGE = (InvalidInputError, UnsafeConfigError, TableNotFoundError, MissingExtraError)
 EXIT_LOST, EXIT_USAGE = 1, 2
@@ -70,6 +71,8 @@ class Screen:
     """Shows answers as rich text, or as one JSON document."""
 
     def __init__(self, context: typer.Context, output: Output | None) -> None:
+        from rich.console import Console
+
         self.json = (output or context.find_root().obj or Output.TEXT) is Output.JSON
         self.console = Console(soft_wrap=False)
         if not self.console.is_terminal:
@@ -153,6 +156,10 @@ def options_of(
 def connect_to(
     table: str, lock_table: str | None, arbiter: str | None, options: Mapping[str, str]
 ) -> Connection:
+    from safewrite.delta.arbiter import check_arbiter, choose_spelling
+    from safewrite.delta.connect import connect
+    from safewrite.delta.maintenance.inspection import settle
+
     settled, name, recorded = settle(table, lock_table=lock_table, arbiter=arbiter, storage_options=options)
     connection = connect(table, lock_table=name, arbiter=settled, storage_options=options, boto3_session=None)
     check_arbiter(connection, recorded)
@@ -172,6 +179,8 @@ def _newest(connection: Connection, *, other_spelling: bool) -> bool:
 
 
 def grid_of(*columns: str) -> Grid:
+    from rich.table import Table as Grid
+
     grid = Grid(show_lines=False, header_style="bold")
     for column in columns:
         grid.add_column(column, overflow="fold")

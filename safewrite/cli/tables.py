@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import safewrite
-from safewrite.aws_lambda import mappings
 from safewrite.cli.shared import DryRun, Screen, connect_to, plain, show_findings, show_steps
 from safewrite.cli.target import Target, on_table
-from safewrite.delta.connect import probe
-from safewrite.delta.log import retention
-from safewrite.delta.log.snapshot import load
-from safewrite.delta.maintenance import doctor as doctors
-from safewrite.delta.maintenance import repair as repairs
-from safewrite.delta.maintenance.inspection import Inspection, inspect_table
-from safewrite.delta.opening import not_there
-from safewrite.delta.table import DeltaTable
 from safewrite.errors import InvalidInputError
 from safewrite.findings import Finding, Step
 from safewrite.protocol.ask import Limits
 from safewrite.receipt import Receipt
 from safewrite.stores.world import run
+
+if TYPE_CHECKING:
+    from safewrite.delta.maintenance.inspection import Inspection
 
 
 # --- doctor -------------------------------------------------------------------------------------------
@@ -59,6 +53,8 @@ def doctor(
     ] = False,
 ) -> None:
     """Find what is unsafe about a table or a Lambda function, and how to repair it.  Exits with 1 if there is a danger."""
+    from safewrite.aws_lambda import mappings
+
     answer: dict[str, Any] = {}
     findings: list[Finding] = []
     looked: list[str] = []
@@ -86,6 +82,9 @@ def doctor(
 
 
 def _examine_delta(target: Target, *, deep: bool, probe_store: bool) -> tuple[dict[str, Any], list[Finding]]:
+    from safewrite.delta.maintenance import doctor as doctors
+    from safewrite.delta.maintenance.inspection import inspect_table
+
     found = inspect_table(
         target.table, lock_table=target.lock_table, arbiter=target.arbiter, storage_options=target.options
     )
@@ -163,6 +162,10 @@ def resolve(
 
 
 def _resolve_delta(target: Target, key: str) -> tuple[str, Receipt | None]:
+    from safewrite.delta.log.snapshot import load
+    from safewrite.delta.opening import not_there
+    from safewrite.delta.table import DeltaTable
+
     connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
     if run(load(), connection.world) is None:
         raise not_there(connection.address.uri)
@@ -241,6 +244,11 @@ class Asked:
 
 
 def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
+    from safewrite.delta.connect import probe
+    from safewrite.delta.log import retention
+    from safewrite.delta.maintenance import repair as repairs
+    from safewrite.delta.maintenance.inspection import inspect_table
+
     dry_run = asked.dry_run
     connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
 
@@ -313,6 +321,9 @@ def checkpoint(screen: Screen, target: Target) -> None:
 
     Writers make them by themselves, but not where their callers have no time for it: then this does.
     """
+    from safewrite.delta.opening import not_there
+    from safewrite.delta.table import DeltaTable
+
     with screen.errors():
         if target.catalog is not None:
             raise InvalidInputError(

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from safewrite.cli.shared import EXIT_LOST, Screen, plain
 from safewrite.cli.target import Target, on_table
-from safewrite.delta.maintenance import verify as audits
-from safewrite.delta.maintenance.inspection import inspect_table
 from safewrite.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from safewrite.findings import KeyAudit
 
 
@@ -83,6 +82,9 @@ def verify(
 
 
 def _delta(target: Target) -> Auditor:
+    from safewrite.delta.maintenance import verify as audits
+    from safewrite.delta.maintenance.inspection import inspect_table
+
     found = inspect_table(
         target.table, lock_table=target.lock_table, arbiter=target.arbiter, storage_options=target.options
     )
