@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,9 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.batch import Partition, Ranges
 from safewrite.cdc.blocks import BEGINNING, POSITION, Block
-from safewrite.cdc.change import Beginning, Change
+from safewrite.cdc.change import Beginning, Change, SourceTable
 from safewrite.cdc.sequences import BEGINNINGS
+from safewrite.cdc.table_config import Table
 
 _DIGITS = 20
 """The first part of a position of PostgreSQL: an LSN."""
@@ -32,19 +34,25 @@ class Snapshots:
     names: Mapping[tuple[str, int], str]
     """What the table calls these."""
     found: dict[str, int] = field(default_factory=dict)
+    by_source: bool = False
+    """Whether each source has its own: several of them, with a log each, may be in one partition."""
 
     @classmethod
-    def of(cls, ranges: Ranges, job: str, epoch: int, positions: Mapping[str, int]) -> Snapshots:
+    def of(cls, ranges: Ranges, job: str, table: Table, positions: Mapping[str, int]) -> Snapshots:
         """Those of the partitions of a batch; an epoch of the source has its own."""
-        names = {(where.topic, where.number): _name(where, job, epoch) for where in ranges}
-        return cls(positions, names)
+        names = {(where.topic, where.number): _name(where, job, table.epoch) for where in ranges}
+        return cls(positions, names, by_source=table.shard_column is not None)
+
+    def _named(self, topic: str, number: int, source: SourceTable) -> str:
+        name = self.names[topic, number]
+        return f"{name}/{quote(str(source), safe='', errors='surrogatepass')}" if self.by_source else name
 
     def ordered(self, changes: Sequence[Change]) -> list[Change]:
         """The changes, in the order of their records, with the positions that they have behind these snapshots."""
         return [change if change.beginning is None else self._ordered(change) for change in changes]
 
     def _ordered(self, change: Change) -> Change:
-        name = self.names[change.record.topic, change.record.partition]
+        name = self._named(change.record.topic, change.record.partition, change.source)
         taken_at = self.found.get(name, self.known.get(name, 0))
         at = int(change.position[:_DIGITS])
         if change.beginning is Beginning.SNAPSHOT_ROW:
@@ -82,7 +90,7 @@ class Snapshots:
         for (topic, number), inside in block.records.partitions().items():
             here = np.isin(places, inside) & chosen
             if here.any():
-                name = self.names[topic, number]
+                name = self._named(topic, number, block.source)
                 known = self.found.get(name, self.known.get(name, 0))
                 if of_rows:
                     self.found[name] = max(known, int(at[here].max()))

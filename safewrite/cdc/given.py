@@ -39,9 +39,9 @@ class Given:
         named = {block.keys for block in self.blocks}
         if len(named) != 1 or self.changes:
             return ()
-        return tuple(
-            table.name_mapping.get(name, name) for name in named.pop() if name not in table.leave_out
-        )
+        first = (table.shard_column,) if table.shard_column is not None and table.writes_shard else ()
+        names = (table.name_mapping.get(name, name) for name in named.pop() if name not in table.leave_out)
+        return (*first, *names)
 
     def since(self, starts: Mapping[Place, int]) -> Given:
         """The changes from these offsets on, by topic and partition."""

@@ -17,6 +17,7 @@ from dataclasses import replace
 import safewrite as sw
 from safewrite.cdc.batch import Batch, Ranges, key_of, moves, remaining
 from safewrite.cdc.beginnings import Snapshots
+from safewrite.cdc.change import DeadLetter
 from safewrite.cdc.config import Config, from_environment
 from safewrite.cdc.decoding import Decoder
 from safewrite.cdc.dms import BEFORE_IMAGE
@@ -26,6 +27,7 @@ from safewrite.cdc.lake import Lake, keys_of
 from safewrite.cdc.lateness import check_of
 from safewrite.cdc.ledger import Books, Line, listed
 from safewrite.cdc.left_out import LeftOut
+from safewrite.cdc.origin import Origin
 from safewrite.cdc.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.placing import placed
 from safewrite.cdc.reading import rows_with
@@ -124,12 +126,18 @@ class Landing:
             new = given  # the same share in an attempt before: what was split or dead is told again
         if not new.records:
             return share
-        share.given = new
+        share.origin = Origin.of(table, positions, new)
+        share.given, share.strange = share.origin.split(new)
+        if share.strange:
+            line.source_time_ms = share.given.newest_ms
+            log.warning("table %s: %s records are of another source", table.name, len(share.strange))
+            if not share.given.records:
+                return self._with_dead(share, share.strange)
         recorded = keys_of(found)
-        if recorded is not None and table.primary_key is not None and recorded != tuple(table.primary_key):
+        if recorded is not None and table.key and recorded != table.key:
             raise sw.InvalidInputError(
                 f"The table {table.name} was created with the key {list(recorded)}, and the configuration says "
-                f"{table.primary_key}. Nothing of the batch was committed. Correct primary_key, or land in a table of another name."
+                f"{list(table.key)}. Nothing of the batch was committed. Correct primary_key, or land in a table of another name."
             )
         if counts is not None or not self._place(share, recorded):
             self._make_each(share, recorded)
@@ -139,18 +147,9 @@ class Landing:
         try:
             frame = self._fitted(share)
         except sw.InvalidInputError as error:  # the table cannot be made as it is to be
-            return self._without_table(share, new, error)
-        share.dead = [*made.dead, *frame.dead]
-        line.dead += len({id(letter.record) for letter in share.dead})
-        dead = {id(letter.record) for letter in share.dead}
+            return self._without_table(share, share.given, error)
+        self._with_dead(share, [*share.strange, *made.dead, *frame.dead])
         line.split += frame.data.num_rows - frame.changes
-        if share.dead and table.dead_letters == "fail":
-            letter = share.dead[0]
-            where = letter.record
-            raise sw.InvalidInputError(
-                f"{len(dead)} records cannot land in {table.name}, the first of them {where.topic}/{where.partition} at {where.offset}: "
-                f"{letter.reason}. Nothing of the batch was committed. Correct the cause, or set dead_letters to collect."
-            )
         if counts is not None:
             line.earlier = 0
             line.count(counts)
@@ -160,6 +159,23 @@ class Landing:
             share.frame = frame
             if not _knows_job(positions, self.config.job):
                 line.begins_at = line.offsets
+        return share
+
+    def _with_dead(self, share: Share, letters: Sequence[DeadLetter]) -> Share:
+        """The share with its dead letters.
+
+        Raises:
+            InvalidInputError: the configuration wants none.
+        """
+        share.dead = list(letters)
+        share.line.dead = len({id(letter.record) for letter in letters})
+        if letters and share.table.dead_letters == "fail":
+            where = letters[0].record
+            raise sw.InvalidInputError(
+                f"{share.line.dead} records cannot land in {share.table.name}, the first of them {where.topic}/{where.partition} at "
+                f"{where.offset}: {letters[0].reason}. Nothing of the batch was committed. Correct the cause, or set dead_letters to "
+                "collect."
+            )
         return share
 
     def _line(self, table: Table, given: Given, batch: Batch) -> Line:
@@ -175,15 +191,13 @@ class Landing:
         """
         if share.table.dead_letters == "fail" or share.table.name in {one.name for one in self.config.tables}:
             raise error
-        share.dead = given.letters(str(error), share.table.name)
-        share.line.dead = len(share.dead)
         share.line.ignored = 0
-        return share
+        return self._with_dead(share, [*share.strange, *given.letters(str(error), share.table.name)])
 
     def _place(self, share: Share, recorded: tuple[str, ...] | None) -> bool:
         """Make rows of a share by columns, as far as they can be; False where it takes all of its changes one by one."""
         table, given = share.table, share.given
-        keys = recorded or tuple(table.primary_key or ()) or given.keys(table)
+        keys = recorded or table.key or given.keys(table)
         snapshots = self._snapshots(share)
         blocks = snapshots.ordered_blocks(given.blocks, given.changes)
         if not given.blocks or not keys or blocks is None:
@@ -210,7 +224,7 @@ class Landing:
         share.line.ignored = len(read.ignored)
 
     def _snapshots(self, share: Share) -> Snapshots:
-        return Snapshots.of(share.ranges, self.config.job, share.table.epoch, share.positions)
+        return Snapshots.of(share.ranges, self.config.job, share.table, share.positions)
 
     def _left_out(self, share: Share) -> LeftOut:
         """Looks for the values that the rows of a share lack."""
@@ -321,7 +335,7 @@ class Landing:
     def _with_letters(self, share: Share, made: Rows, found: sw.Table, ranges: Ranges) -> Frame:
         """The frame of rows, once the letters of the others are kept."""
         frame = frame_of(share.table, made, found, share.refused)
-        letters = [*made.dead, *frame.dead]
+        letters = [*share.strange, *made.dead, *frame.dead]
         self.books.write_letters(letters, ranges)
         share.line.dead = len({id(letter.record) for letter in letters})
         share.line.split = frame.data.num_rows - frame.changes
@@ -331,6 +345,8 @@ class Landing:
         table = share.table
         assert share.snapshots is not None
         moved = moves(ranges, self.config.job, share.positions) | share.snapshots.moves()
+        if share.origin is not None:
+            moved |= share.origin.moves()
         name, newest = f"{self.config.job}/{SOURCE_TIME}", share.line.source_time_ms
         known = share.positions.get(name)
         moved |= _raised(share.positions, name, newest or 0)

@@ -170,7 +170,12 @@ def _named(
         found[to] = (
             _as_texts(values, block) if rules.is_text(name) else _read(rules, block, name, values, doubts)
         )
-    return found
+    if table.shard_column is None or not table.writes_shard:
+        return found
+    if table.shard_column in found:
+        raise UnsuitedError("a column in which the job writes the source's name")
+    source = pa.repeat(pa.scalar(str(block.source)), len(block))
+    return {table.shard_column: pa.chunked_array([source]), **found}
 
 
 def _as_texts(values: Any, block: Block) -> Any:

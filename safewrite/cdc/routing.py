@@ -19,7 +19,7 @@ class Router:
 
     def __init__(self, config: Config) -> None:
         self._named = {table.source or table.table: table for table in config.tables}
-        self._taken = {table.name: str(source) for source, table in self._named.items()}
+        self._taken = {table.name: source for source, table in self._named.items()}
         self._create = config.unknown_tables == "create"
         self._database = config.unknown_database
         self._defaults = config.defaults or TableOptions()
@@ -77,10 +77,10 @@ class Router:
             source=str(source),
             **self._defaults.model_dump(exclude_unset=True),
         )
-        taken = self._taken.setdefault(table.name, str(source))
-        if taken != str(source):
+        if table.name in self._taken:
             raise UndecodableError(
-                f"the table {table.name} would take rows of {source} and of {taken}; name one in tables"
+                f"the table {table.name} would take rows of {source} and, by the configuration, of {self._taken[table.name]}; name one in "
+                "tables"
             )
         return table
 

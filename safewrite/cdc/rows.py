@@ -74,7 +74,7 @@ def rows_of(
         placed: changes that were placed by columns already.
     """
     table = rules.table
-    made = Rows(keys=keys or tuple(table.primary_key or ()), placed=list(placed))
+    made = Rows(keys=keys or table.key, placed=list(placed))
     maker = _Maker(rules, made, carry)
     seen: set[int] = set()
     for block in placed:
@@ -108,7 +108,10 @@ class _Maker:
             or table.timestamp_fields
             or table.decimal_fields
             or table.has_misfits
+            or table.writes_shard
         )
+        self._shard = table.shard_column if table.writes_shard else None
+        self._source = ""
         self._left_out = frozenset(table.leave_out)
         self._types: Mapping[str, pa.DataType] = {}
         """The types of the change's columns, as its schema names them."""
@@ -132,9 +135,13 @@ class _Maker:
         if change.op is Op.TRUNCATE:
             if self._table.sequence == "precombine":
                 raise UndecodableError("a truncate has no columns that order it (precombine_key)")
+            if self._table.shard_column is not None:
+                raise UndecodableError(
+                    f"a truncate of {change.source} would take the rows of all sources of the table; delete those of this one by hand"
+                )
             self._known.clear()
             return [Row(Op.TRUNCATE, order, change)]
-        self._types = change.types
+        self._types, self._source = change.types, str(change.source)
         self._learn_key(change)
         before, after = self._named(change.before, is_whole=False), self._named(change.after)
         key = self._key(change, before, after)
@@ -193,7 +200,14 @@ class _Maker:
             )
         if len(found) < sum(name not in self._left_out for name in row):
             raise UndecodableError("two columns of the source get one name (name_mapping)")
-        return found
+        if self._shard is None:
+            return found
+        if self._shard in found:
+            raise UndecodableError(
+                f"the source has a column {self._shard!r}, in which the job writes the source's name (shard_column); name another, or "
+                "make the source's column part of primary_key"
+            )
+        return {self._shard: self._source, **found}
 
     def _read(self, name: str, value: Any) -> Any:
         declared = self._rules.declared(name)

@@ -14,6 +14,7 @@ from safewrite.cdc.config import Config
 from safewrite.cdc.frames import Frame
 from safewrite.cdc.given import Given
 from safewrite.cdc.ledger import Line
+from safewrite.cdc.origin import Origin
 from safewrite.cdc.rows import Rows
 from safewrite.cdc.table_config import Table
 
@@ -36,6 +37,9 @@ class Share:
     given: Given = field(default_factory=Given)
     snapshots: Snapshots | None = None
     dead: list[DeadLetter] = field(default_factory=list)
+    strange: list[DeadLetter] = field(default_factory=list)
+    """Those of other sources than the table's."""
+    origin: Origin | None = None
 
     def rules(self, config: Config) -> ColumnRules:
         """How values of the table's source columns are read; the table may not be made yet."""

@@ -14,6 +14,7 @@ import safewrite as sw
 from safewrite.cdc.batch import Partition, Range
 from safewrite.cdc.config import Config
 from safewrite.cdc.landing import Landing
+from safewrite.cdc.origin import recorded_source
 from safewrite.cdc.reading import row_count
 from safewrite.cdc.table_config import Table, TableOptions
 from safewrite.history import utc
@@ -142,7 +143,7 @@ class _Look:
         at = self._at(positions)
         options = self._landing.config.options()
         return TableStatus(
-            table=table.name, source=table.source or table.table, format=table.format, state=state, what=what,
+            table=table.name, source=_source(table, positions), format=table.format, state=state, what=what,
             last_batch=past.last_batch, positions=self._offsets(at), lag=self._lag(at),
             rows=None if found is None else row_count(found, options),
             records=past.sums["records"], applied=past.sums["applied"], late=past.sums["late"],
@@ -260,6 +261,12 @@ def _past(ledger: pa.Table, table: str | None, job: str) -> _Past:
         for topic, number, topic_id, _, end in json.loads(last["offsets"] or "[]"):
             ends[Partition(topic, number, topic_id).name(job)] = end
     return _Past(sums, last_batch, committed_ms, newest_ms, ends)
+
+
+def _source(table: Table, positions: Mapping[str, int]) -> str:
+    """The source of a table: the one that it records, else as the configuration names it."""
+    recorded = recorded_source(positions)
+    return str(recorded[1]) if recorded is not None else table.source or table.table
 
 
 def _created(config: Config, name: str) -> Table:

@@ -163,9 +163,28 @@ class Table(TableOptions):
         ),
     ] = None
 
+    shard_column: Annotated[
+        Column | None,
+        Field(
+            description="the table takes the rows of every source that source matches (shards), and this column, which is part of the "
+            "key, tells them apart: one of primary_key, or else a column in which the job writes the source's name"
+        ),
+    ] = None
+
     @property
     def name(self) -> str:
         return f"{self.database}.{self.table}"
+
+    @property
+    def writes_shard(self) -> bool:
+        """Whether the job writes the name of a row's source in a column."""
+        return self.shard_column is not None and self.shard_column not in (self.primary_key or ())
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that name a row; none where records' keys say it."""
+        first = (self.shard_column,) if self.shard_column is not None and self.writes_shard else ()
+        return (*first, *self.primary_key) if self.primary_key else ()
 
     @model_validator(mode="after")
     def _check_key(self) -> Self:
@@ -183,6 +202,15 @@ class Table(TableOptions):
             raise ValueError(
                 f"on_misfit of {', '.join(wrong)} would make one row of two: they are primary_key, of which only text lands "
                 "values that do not fit"
+            )
+        if self.shard_column is not None and self.shard_column in {
+            EPOCH,
+            SEQUENCE,
+            *order,
+            *self.name_mapping.values(),
+        }:
+            raise ValueError(
+                f"shard_column {self.shard_column} is a column that orders changes, that name_mapping gives or that the job keeps"
             )
         if keys & {EPOCH, SEQUENCE}:
             raise ValueError(f"{sorted(keys & {EPOCH, SEQUENCE})} are columns that the job keeps")
