@@ -99,7 +99,7 @@ class Debezium:
         table = _table_of(source)
         position, unordered = or_none(of_debezium, source, event.get("transaction"))
         shape = self._shape(value)
-        keys, why = self._key_or_none(key)
+        keys, why = self.key_of(key)
         change = Change(
             op,
             table,
@@ -150,7 +150,7 @@ class Debezium:
             if not name.startswith("__dbz__")  # what routing of many tables into one topic adds
         }
 
-    def _key_or_none(self, key: Part | None) -> tuple[dict[str, Any] | None, str | None]:
+    def key_of(self, key: Part | None) -> tuple[dict[str, Any] | None, str | None]:
         """The columns of a key, or why there are none."""
         if key is None:
             return None, None

@@ -17,9 +17,11 @@ from safewrite.cdc.dms import BEFORE_IMAGE, Dms
 from safewrite.cdc.dms_events import DmsReader
 from safewrite.cdc.events import EventReader
 from safewrite.cdc.forms import DmsJson, Form, Json, OfRegistry
+from safewrite.cdc.logical import UNREADABLE
 from safewrite.cdc.placeholder import UNAVAILABLE_TEXT, Placeholder
 from safewrite.cdc.prefixes import NUMBERS_AS_WRITTEN, Prefixes
 from safewrite.cdc.records import Records
+from safewrite.cdc.tombstones import Tombstone, Unmet, names_of
 
 PartOf = Callable[[bytes | None], Part | None]
 Format = Literal["debezium-json", "debezium-avro", "dms-json"]
@@ -35,7 +37,9 @@ class Decoded:
     dead: list[DeadLetter] = field(default_factory=list)
     ignored: list[Ignored] = field(default_factory=list)
     tombstones: int = 0
-    """Records without a value that are not in the list above."""
+    """Records without a value that are not in the list above, nor below."""
+    unmet: list[Tombstone] = field(default_factory=list)
+    """Tombstones whose delete did not come."""
 
 
 class Decoder:
@@ -65,6 +69,7 @@ class Decoder:
         self._blocks = self._by_columns(Placeholder(placeholder), before_image)
         self.fewest = FEWEST
         """So many records of one schema in a batch, or more, are read by columns."""
+        self._unmet = Unmet()
         self._lock = threading.Lock()
 
     def _by_columns(self, placeholder: Placeholder, before_image: str) -> Blocks | None:
@@ -91,7 +96,24 @@ class Decoder:
         others = read.others_of()
         found = self.decode_each(records.take(others) if len(others) < len(records) else records)
         found.blocks, found.tombstones = read.blocks, read.tombstones
+        if self._form != "dms-json":  # which writes none
+            with self._lock:
+                places = self._unmet.places(records, read.blocks, found.changes)
+                found.unmet = [self._tombstone(records[place], is_after) for place, is_after in places]
+            found.tombstones -= len(found.unmet)
         return found
+
+    def _tombstone(self, record: Record, is_after: bool) -> Tombstone:
+        part_of = self._key_parts.part if self._avro is None else self._avro.part
+        try:
+            part = part_of(record.key)
+            keys, fault = self._debezium.key_of(part)
+        except UNREADABLE as error:
+            return Tombstone(
+                record, None, (record.topic,), is_after, f"the record's key cannot be read: {error}"
+            )
+        names = names_of(record.topic, part.payload, part.schema) if part else (record.topic,)
+        return Tombstone(record, keys, names, is_after, fault)
 
     def decode_each(self, records: Iterable[Record]) -> Decoded:
         """Decode records one by one.

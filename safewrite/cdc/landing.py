@@ -18,6 +18,7 @@ import safewrite as sw
 from safewrite.cdc.batch import Batch, Ranges, key_of, moves, remaining
 from safewrite.cdc.beginnings import Snapshots
 from safewrite.cdc.change import DeadLetter
+from safewrite.cdc.compacted import Deletions
 from safewrite.cdc.config import Config, from_environment
 from safewrite.cdc.decoding import Decoder
 from safewrite.cdc.dms import BEFORE_IMAGE
@@ -30,7 +31,9 @@ from safewrite.cdc.left_out import LeftOut
 from safewrite.cdc.origin import Origin
 from safewrite.cdc.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.placing import placed
+from safewrite.cdc.ranking import needs_rank, rank
 from safewrite.cdc.reading import rows_with
+from safewrite.cdc.refusals import LAST_EPOCH, knows_job, refuse_made_anew, refuse_other_key, refuse_set_back
 from safewrite.cdc.registry import Registry
 from safewrite.cdc.routing import Router
 from safewrite.cdc.rows import Rows, rows_of
@@ -44,8 +47,6 @@ log = logging.getLogger("safewrite")
 
 SOURCE_TIME = "source-time"
 """The position of a table that says how far it is by the clock of its source, in milliseconds."""
-LAST_EPOCH = "epoch"
-"""The position of a table that says which epoch its last changes were of, if it is not the first."""
 
 
 class Landing:
@@ -60,6 +61,7 @@ class Landing:
         self.lake = Lake(config, on_event=self._on_event)
         self.books = Books(config, self.lake)
         self._router = Router(config)
+        self._deletions = Deletions(self._router, self.lake, self.books, config.tables)
         self.decoder = Decoder(
             config.envelope,
             schema_of=_registry(config),
@@ -84,10 +86,11 @@ class Landing:
             "batch %s: %s of %s records were read by columns", batch.number, by_columns, len(batch.records)
         )
         routed, unrouted = self._router.route(decoded)
+        compacted = self._deletions.give(decoded.unmet, routed, done)
         shares = self._shares(routed.values(), batch, done)
-        nowhere = [*decoded.dead, *unrouted]
+        nowhere = [*decoded.dead, *unrouted, *compacted.dead]
         rest = Line(self.config.job, batch.number, None, offsets=listed(batch.ranges))
-        rest.ignored = len(decoded.ignored) + decoded.tombstones
+        rest.ignored = len(decoded.ignored) + decoded.tombstones + compacted.ignored
         rest.dead = len({id(letter.record) for letter in nowhere})
         rest.records = rest.ignored + rest.dead
         self.books.write_letters([*nowhere, *(one for share in shares for one in share.dead)], batch.ranges)
@@ -111,8 +114,8 @@ class Landing:
             found, positions = self.lake.position(table)
         except sw.InvalidInputError as error:  # a name that no table can have
             return self._without_table(Share(table, self._line(table, given, batch), None), given, error)
-        self._refuse_made_anew(table, positions, done)
-        self._refuse_set_back(table, positions)
+        refuse_made_anew(self.config.job, table, positions, landed=done.get(self.books.mark(table.name), 0))
+        refuse_set_back(self.config.job, table, positions)
         ends = {
             (where.topic, where.number): positions.get(where.name(self.config.job), 0)
             for where in batch.ranges
@@ -134,13 +137,11 @@ class Landing:
             if not share.given.records:
                 return self._with_dead(share, share.strange)
         recorded = keys_of(found)
-        if recorded is not None and table.key and recorded != table.key:
-            raise sw.InvalidInputError(
-                f"The table {table.name} was created with the key {list(recorded)}, and the configuration says "
-                f"{list(table.key)}. Nothing of the batch was committed. Correct primary_key, or land in a table of another name."
-            )
+        refuse_other_key(table, recorded)
         if counts is not None or not self._place(share, recorded):
             self._make_each(share, recorded)
+        if counts is None:
+            self._rank(share)
         made = share.made
         if any(row.other is not None for row in made.rows):
             self._left_out(share).follow_keys(again=counts is not None)
@@ -154,10 +155,10 @@ class Landing:
             line.earlier = 0
             line.count(counts)
             line.split = max(line.split, line.changes - line.records)
-            line.dead = line.records - line.changes + line.split
+            self._count_again(share)
         elif frame.data.num_rows:
             share.frame = frame
-            if not _knows_job(positions, self.config.job):
+            if not knows_job(positions, self.config.job):
                 line.begins_at = line.offsets
         return share
 
@@ -221,50 +222,45 @@ class Landing:
         share.changes = share.snapshots.ordered(read.changes)
         share.made = rows_of(share.rules(self.config), share.changes, keys)
         share.made.dead += [replace(letter, table=share.table.name) for letter in read.dead]
-        share.line.ignored = len(read.ignored)
+        share.ignored = share.line.ignored = len(read.ignored)
+
+    def _rank(self, share: Share) -> None:
+        """Give deletes their place; those that have nothing to delete are ignored."""
+        found = share.found
+        idle = rank(share.table, share.made, None if found is None else found.schema, self._reader(share))
+        share.line.ignored = share.ignored + len(idle)
+
+    def _count_again(self, share: Share) -> None:
+        """What a commit before did not count: dead letters, and deletes that had nothing to delete, which are known no more."""
+        line, idle = share.line, sum(needs_rank(share.table, row) for row in share.made.rows)
+        rest = line.records - line.changes + line.split
+        line.dead = max(line.dead, rest - idle)
+        line.ignored = rest - line.dead
+
+    def _reader(self, share: Share) -> Callable[[Sequence[tuple[object, ...]]], list[dict[str, object]]]:
+        """Reads rows of a share's table, as it was before the batch."""
+        found, options = share.found, self.config.options()
+
+        def read(wanted: Sequence[tuple[object, ...]]) -> list[dict[str, object]]:
+            return [] if found is None else rows_with(found, share.made.keys, wanted, options)
+
+        return read
 
     def _snapshots(self, share: Share) -> Snapshots:
         return Snapshots.of(share.ranges, self.config.job, share.table, share.positions)
 
     def _left_out(self, share: Share) -> LeftOut:
         """Looks for the values that the rows of a share lack."""
-        found, made, options = share.found, share.made, self.config.options()
+        found, made = share.found, share.made
         columns = dict.fromkeys(() if found is None else found.schema.names)
         columns |= dict.fromkeys(made.types) | dict.fromkeys(name for row in made.rows for name in row.values)
-
-        def read(wanted: Sequence[tuple[object, ...]]) -> list[dict[str, object]]:
-            return [] if found is None else rows_with(found, made.keys, wanted, options)
-
-        return LeftOut(share.table, made, columns, read)
+        return LeftOut(share.table, made, columns, self._reader(share))
 
     def _fitted(self, share: Share) -> Frame:
         """The frame of a share's rows, once its table has their columns."""
         done = fitted(self.lake, share.table, share.made, share.found)
         share.found, share.refused = done.found, done.refused
         return done.frame
-
-    def _refuse_made_anew(self, table: Table, positions: dict[str, int], done: dict[str, int]) -> None:
-        """A table that had rows of the job and has no positions of it is another one, without those rows."""
-        landed = done.get(self.books.mark(table.name), 0)
-        if landed and not _knows_job(positions, self.config.job):
-            raise sw.ConflictError(
-                f"The job {self.config.job!r} landed rows in {table.name}, and the table there has no positions of it: it was "
-                "dropped, or dropped and made anew, and rows from before are not in it. Nothing of the batch was committed. "
-                f"Restore it; or declare that it begins now with `safewrite cdc restart --config FILE --table {table.name}`, and "
-                "have the source send its rows again (a snapshot).",
-                kind=sw.Kind.TABLE_REPLACED,
-            )
-
-    def _refuse_set_back(self, table: Table, positions: dict[str, int]) -> None:
-        """Changes of an epoch before would be older than all that the table has of later ones."""
-        last = positions.get(f"{self.config.job}/{LAST_EPOCH}", 0)
-        if table.epoch < last:
-            raise sw.InvalidInputError(
-                f"The configuration says epoch {table.epoch} of {table.name}, and the job landed changes of epoch {last} there: new ones "
-                "would be older than all of those, and the table would pass over them. Nothing of the batch was committed. Was the "
-                f"configuration set back, or does another version of it run elsewhere? Set epoch to {last}, or higher if the source "
-                "counts anew."
-            )
 
     def _counts_before(self, share: Share, batch: Batch) -> Mapping[str, int] | None:
         """What became of the same share of the same offsets, where an attempt before committed it."""
@@ -314,6 +310,7 @@ class Landing:
         """The receipt of a share without the rows that lack a value which nobody has; None if none is left."""
         if share.made.placed:
             self._make_each(share, share.made.keys)
+            self._rank(share)
         table, made = share.table, share.made
         if table.sequence == "source":
             unknown = self._left_out(share).unknown()
@@ -328,7 +325,8 @@ class Landing:
                     raise
                 log.warning("table %s: all rows that lack values are dead letters: %s", table.name, error)
         # Columns of the rows order the changes: then such rows land if the batch itself has their values.
-        made = rows_of(share.rules(self.config), share.changes, made.keys, carry=False)
+        share.made = made = rows_of(share.rules(self.config), share.changes, made.keys, carry=False)
+        self._rank(share)
         frame = self._with_letters(share, made, found, ranges)
         return self._applied(share, found, frame, ranges) if frame.data.num_rows else None
 
@@ -384,10 +382,6 @@ def _raised(positions: Mapping[str, int], name: str, to: int) -> dict[str, tuple
     """How a commit moves a position that only grows."""
     known = positions.get(name)
     return {name: (known, to)} if to > (known or 0) else {}
-
-
-def _knows_job(positions: dict[str, int], job: str) -> bool:
-    return any(name.startswith(f"{job}/") for name in positions)
 
 
 def _registry(config: Config) -> Registry | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote, unquote
 
-from safewrite.cdc.change import DeadLetter, SourceTable
+from safewrite.cdc.change import Change, DeadLetter, SourceTable
 from safewrite.cdc.given import Given
 from safewrite.cdc.table_config import Table
 
@@ -43,7 +43,8 @@ class Origin:
             return cls(table, recorded[1], is_recorded=True)
         counts = Counter[SourceTable]()
         for one in given.changes:
-            counts[one.source] += 1
+            if not one.is_tombstone:
+                counts[one.source] += 1
         for block in given.blocks:
             counts[block.source] += len(block)
         if recorded is not None and recorded[1] in counts:
@@ -58,7 +59,7 @@ class Origin:
         others: dict[SourceTable, Given] = {}
         own = Given()
         for one in given.changes:
-            found = own if one.source == self.source else others.setdefault(one.source, Given())
+            found = own if _is_of(one, self.source) else others.setdefault(one.source, Given())
             found.changes.append(one)
         for block in given.blocks:
             found = own if block.source == self.source else others.setdefault(block.source, Given())
@@ -83,6 +84,14 @@ class Origin:
             return {}
         of_epoch = f"{_PREFIX}{self.table.epoch}"
         return {of_epoch: (None, 1), f"{of_epoch}/{_coded(self.source)}": (None, 1)}
+
+
+def _is_of(change: Change, source: SourceTable) -> bool:
+    """Whether a change is of a source.  A tombstone may name no database."""
+    told = change.source
+    if not change.is_tombstone or told.database:
+        return told == source
+    return (told.schema, told.table) == (source.schema or source.database, source.table)
 
 
 def recorded_source(positions: Mapping[str, int]) -> tuple[int, SourceTable] | None:

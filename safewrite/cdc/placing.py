@@ -84,6 +84,8 @@ def _columns(
         )
         doubts.where(pc.is_null(found[name]))
     _doubt_moves(before, found, keys, deletes, doubts)
+    if table.precombine_key:
+        doubts.where(deletes)  # what orders them is looked for (``safewrite.cdc.ranking``)
     for name in table.precombine_key or ():
         if name not in after:
             raise UnsuitedError(f"nothing of {name} is known")

@@ -111,7 +111,7 @@ class _Maker:
             or table.writes_shard
         )
         self._shard = table.shard_column if table.writes_shard else None
-        self._source = ""
+        self._source, self._is_nameless = "", False
         self._left_out = frozenset(table.leave_out)
         self._types: Mapping[str, pa.DataType] = {}
         """The types of the change's columns, as its schema names them."""
@@ -142,13 +142,14 @@ class _Maker:
             self._known.clear()
             return [Row(Op.TRUNCATE, order, change)]
         self._types, self._source = change.types, str(change.source)
+        self._is_nameless = change.is_tombstone and not change.source.database
         self._learn_key(change)
         before, after = self._named(change.before, is_whole=False), self._named(change.after)
         key = self._key(change, before, after)
         at = tuple(key.values())
         if change.op is Op.DELETE:
             self._known.pop(at, None)
-            values = order | self._ordering(before or {}) | key
+            values = order | self._ordering_of_delete(before or {}) | key
             return [Row(Op.DELETE, values, change, other=self._other_key(change))]
         whole = {**(after or {}), **key}
         lacks = tuple(name for name, value in whole.items() if value is UNAVAILABLE) if self._carry else ()
@@ -202,6 +203,10 @@ class _Maker:
             raise UndecodableError("two columns of the source get one name (name_mapping)")
         if self._shard is None:
             return found
+        if self._is_nameless:
+            raise UndecodableError(
+                "a tombstone whose delete did not come does not tell which source of the table it is of"
+            )
         if self._shard in found:
             raise UndecodableError(
                 f"the source has a column {self._shard!r}, in which the job writes the source's name (shard_column); name another, or "
@@ -271,6 +276,13 @@ class _Maker:
         key = tuple(moved.get(name) for name in self._made.keys)
         # A nested value is none that a key may have; the record's own key says so.
         return None if any(value is None or isinstance(value, list | dict | Misfit) for value in key) else key
+
+    def _ordering_of_delete(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The same of a row that was deleted; None where the source did not tell them (``safewrite.cdc.ranking``)."""
+        try:
+            return self._ordering(row)
+        except UndecodableError:
+            return dict.fromkeys(self._table.precombine_key or ())
 
     def _ordering(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The values of the columns that order changes, besides the position."""

@@ -40,6 +40,8 @@ class Share:
     strange: list[DeadLetter] = field(default_factory=list)
     """Those of other sources than the table's."""
     origin: Origin | None = None
+    ignored: int = 0
+    """Records that were read and say nothing of a row."""
 
     def rules(self, config: Config) -> ColumnRules:
         """How values of the table's source columns are read; the table may not be made yet."""
