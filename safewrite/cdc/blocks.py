@@ -68,6 +68,11 @@ class Block:
         """The places of the records."""
         return self.data.column(PLACE).to_numpy()
 
+    def topics(self) -> list[str]:
+        """The topics of the records."""
+        of_records = self.records.data.column("topic").take(self.data.column(PLACE))
+        return [str(one) for one in pc.unique(of_records).to_pylist()]
+
     def values(self) -> pa.ChunkedArray:
         """The values of the records, as their bytes are."""
         return self.records.data.column("value").take(self.data.column(PLACE))

@@ -91,6 +91,8 @@ class Change:
     beginning: Beginning | None = None
     told: str | None = None
     """The position that the source told, where ``position`` is a later one (``safewrite.cdc.beginnings``)."""
+    is_update: bool = False
+    """Whether it is an event of an update, whose row may have had another key."""
     is_tombstone: bool = False
     """Whether it is a tombstone whose delete did not come; it has no position, and its source no database."""
     is_read: bool = False

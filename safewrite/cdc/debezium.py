@@ -114,6 +114,7 @@ class Debezium:
             schema_version=shape.version,
             unordered=unordered,
             beginning=None if unordered else beginning_of(source),
+            is_update=event.get("op") == "u",
             is_read=event.get("op") == "r" or is_of_snapshot(source),
         )
         return self._checked(change, key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from safewrite.cdc.logical import UNREADABLE
 from safewrite.cdc.placeholder import UNAVAILABLE_TEXT, Placeholder
 from safewrite.cdc.prefixes import NUMBERS_AS_WRITTEN, Prefixes
 from safewrite.cdc.records import Records
-from safewrite.cdc.tombstones import Tombstone, Unmet, names_of
+from safewrite.cdc.tombstones import Tombstone, deletes_of, endings, names_of, unmet
 
 PartOf = Callable[[bytes | None], Part | None]
 Format = Literal["debezium-json", "debezium-avro", "dms-json"]
@@ -40,6 +40,8 @@ class Decoded:
     """Records without a value that are not in the list above, nor below."""
     unmet: list[Tombstone] = field(default_factory=list)
     """Tombstones whose delete did not come."""
+    endings: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The deletes that partitions end with (``safewrite.cdc.tombstones``)."""
 
 
 class Decoder:
@@ -69,7 +71,6 @@ class Decoder:
         self._blocks = self._by_columns(Placeholder(placeholder), before_image)
         self.fewest = FEWEST
         """So many records of one schema in a batch, or more, are read by columns."""
-        self._unmet = Unmet()
         self._lock = threading.Lock()
 
     def _by_columns(self, placeholder: Placeholder, before_image: str) -> Blocks | None:
@@ -81,8 +82,11 @@ class Decoder:
         form: Form = OfRegistry(self._avro) if self._avro is not None else Json(self.keys, self.values)
         return Blocks(form, lambda schema: EventReader.of(schema, form, placeholder))
 
-    def decode(self, records: Records) -> Decoded:
+    def decode(self, records: Records, ended: Mapping[tuple[str, int], int] | None = None) -> Decoded:
         """Decode all records of a batch: by columns what can be, the others one by one.
+
+        Args:
+            ended: the deletes that partitions ended with in the batch before.
 
         Raises:
             StorageError: the schema registry is away; nothing is known of the records then.
@@ -97,10 +101,12 @@ class Decoder:
         found = self.decode_each(records.take(others) if len(others) < len(records) else records)
         found.blocks, found.tombstones = read.blocks, read.tombstones
         if self._form != "dms-json":  # which writes none
+            deletes = deletes_of(records, read.blocks, found.changes)
             with self._lock:
-                places = self._unmet.places(records, read.blocks, found.changes)
+                places = unmet(records, deletes, ended or {})
                 found.unmet = [self._tombstone(records[place], is_after) for place, is_after in places]
             found.tombstones -= len(found.unmet)
+            found.endings = endings(records, deletes)
         return found
 
     def _tombstone(self, record: Record, is_after: bool) -> Tombstone:

@@ -80,7 +80,9 @@ class DmsEvents:
     def operations(self, doubts: Doubts, *, has_key: bool) -> pa.Array:
         doubts.unless(pc.equal(self._text("record-type"), "data"))
         doubts.unless(pc.is_in(self._text("operation"), _OPS))
-        return pc.if_else(self.is_of("delete"), "d", "u")
+        return pc.if_else(
+            self.is_of("delete"), "d", "c"
+        )  # an update has no row before it unless DMS is told so
 
     def times(self) -> pa.Array:
         told = (self._text("commit-timestamp").to_pylist(), self._text("timestamp").to_pylist())

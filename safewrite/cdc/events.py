@@ -40,7 +40,7 @@ class Told(Protocol):
         """The rows after the changes."""
 
     def operations(self, doubts: Doubts, *, has_key: bool) -> pa.Array:
-        """What the changes do: ``u`` or ``d``."""
+        """What the changes do: ``d``, ``u`` of an update that is to tell its row's key before, or ``c`` of other rows."""
 
     def times(self) -> pa.Array:
         """When the source made the changes, by its clock, in milliseconds since 1970."""
@@ -144,7 +144,7 @@ class Events:
         doubts.where(pc.equal(deletes, pc.is_valid(self.said[AFTER])))
         if not has_key:
             doubts.where(pc.and_(deletes, pc.is_null(self.said[BEFORE])))
-        return pc.if_else(deletes, "d", "u")
+        return pc.if_else(deletes, "d", pc.if_else(pc.equal(op, "u"), "u", "c"))
 
     def times(self) -> pa.Array:
         own = number_of(fields(self.said["source"]), "ts_ms", len(self.said["op"]))

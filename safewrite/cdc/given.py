@@ -34,6 +34,12 @@ class Given:
         times += [pc.max(block.data.column(TIME)).as_py() for block in self.blocks]
         return max((at for at in times if at is not None), default=None)
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics that events of the table came in."""
+        found = {one.record.topic for one in self.changes if not one.is_tombstone}
+        return found.union(*(block.topics() for block in self.blocks))
+
     def keys(self, table: Table) -> tuple[str, ...]:
         """The key of a table that has none yet, as the records' keys name it; none where they have to be read in their order."""
         named = {block.keys for block in self.blocks}

@@ -80,7 +80,7 @@ class Landing:
         batch = remaining(given, self.config.job, done)
         if not batch.ranges:
             return []
-        decoded = self.decoder.decode(batch.records)
+        decoded = self.decoder.decode(batch.records, self.books.ended(batch.ranges, done))
         by_columns = sum(len(block) for block in decoded.blocks)
         log.debug(
             "batch %s: %s of %s records were read by columns", batch.number, by_columns, len(batch.records)
@@ -96,7 +96,7 @@ class Landing:
         self.books.write_letters([*nowhere, *(one for share in shares for one in share.dead)], batch.ranges)
         self._commit(shares, batch)
         lines = [rest, *(share.line for share in shares)]
-        self.books.write(batch, lines, done)
+        self.books.write(batch, lines, done, decoded.endings)
         tell_batch(lines, self._on_event)
         return lines
 
@@ -227,7 +227,9 @@ class Landing:
     def _rank(self, share: Share) -> None:
         """Give deletes their place; those that have nothing to delete are ignored."""
         found = share.found
-        idle = rank(share.table, share.made, None if found is None else found.schema, self._reader(share))
+        topics = set() if share.origin is None else share.origin.topics | share.given.topics
+        schema = None if found is None else found.schema
+        idle = rank(share.table, share.made, schema, topics=topics, read=self._reader(share))
         share.line.ignored = share.ignored + len(idle)
 
     def _count_again(self, share: Share) -> None:
@@ -344,7 +346,7 @@ class Landing:
         assert share.snapshots is not None
         moved = moves(ranges, self.config.job, share.positions) | share.snapshots.moves()
         if share.origin is not None:
-            moved |= share.origin.moves()
+            moved |= share.origin.moves(share.given)
         name, newest = f"{self.config.job}/{SOURCE_TIME}", share.line.source_time_ms
         known = share.positions.get(name)
         moved |= _raised(share.positions, name, newest or 0)

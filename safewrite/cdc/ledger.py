@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 import pyarrow as pa
 
 import safewrite as sw
-from safewrite.cdc.batch import Batch, Ranges, moves
+from safewrite.cdc.batch import Batch, Partition, Ranges, moves
 from safewrite.cdc.change import DeadLetter
 from safewrite.cdc.config import Config
 from safewrite.cdc.lake import Lake
@@ -123,6 +123,13 @@ class Books:
         """The position that says that a table was landed before: 1, or 0 after ``restart``."""
         return f"{self.config.job}//{table}"
 
+    def ended(self, ranges: Ranges, positions: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """The deletes that partitions ended with in the batch before: their tombstones may come now."""
+        return {(where.topic, where.number): positions.get(self._ending(where), 0) for where in ranges}
+
+    def _ending(self, where: Partition) -> str:
+        return f"{where.name(self.config.job)}/delete"
+
     def write_letters(self, letters: Iterable[DeadLetter], ranges: Ranges) -> int:
         """Keep dead letters, each record once, however often its batch comes.
 
@@ -155,8 +162,14 @@ class Books:
             )  # fmt: skip
         return len(rows)
 
-    def write(self, batch: Batch, lines: Sequence[Line], positions: Mapping[str, int]) -> None:
-        """Close a batch: its lines, and how far the job got, in one commit.
+    def write(
+        self,
+        batch: Batch,
+        lines: Sequence[Line],
+        positions: Mapping[str, int],
+        endings: Mapping[tuple[str, int], int],
+    ) -> None:
+        """Close a batch: its lines, and how far the job got and which deletes partitions end with, in one commit.
 
         Raises:
             ConflictError: another job of the name closed a batch meanwhile.
@@ -169,6 +182,10 @@ class Books:
                     "tables are committed, the batch is not closed. Please report this with the line above."
                 )
         moved = moves(batch.ranges, self.config.job, positions)
+        for where in batch.ranges:
+            name, digest = self._ending(where), endings.get((where.topic, where.number))
+            if digest is not None and digest != positions.get(name, 0):
+                moved[name] = (positions.get(name), digest)
         for line in lines:
             if line.table is not None and line.changes:
                 mark = self.mark(line.table)

@@ -2,7 +2,8 @@
 
 Two databases or schemas may each have a table of one name, and the configuration may name the table only.  Their keys are
 the same numbers: each source's rows would overwrite and delete the other's.  The record is two positions of the table,
-moved in the commit of the rows: the one names the source, the other lets only one commit of an epoch do so.
+moved in the commit of the rows: the one names the source, the other lets only one commit of an epoch do so.  A third names
+the topic, for a tombstone names no database.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from safewrite.cdc.change import Change, DeadLetter, SourceTable
 from safewrite.cdc.given import Given
 from safewrite.cdc.table_config import Table
 
-_PREFIX = "cdc.source/"
+_PREFIX, _TOPIC = "cdc.source/", "cdc.topic/"
 """What the names of these positions begin with; no job has a point in its name."""
 
 
@@ -29,6 +30,8 @@ class Origin:
     source: SourceTable | None
     """None where the table takes rows of several, or none has come."""
     is_recorded: bool
+    topics: frozenset[str] = frozenset()
+    """The topics that its rows are recorded to come from."""
 
     @classmethod
     def of(cls, table: Table, positions: Mapping[str, int], given: Given) -> Self:
@@ -36,11 +39,12 @@ class Origin:
 
         A new epoch may have another source, for one that was restored may have another name.
         """
+        topics = frozenset(unquote(one.removeprefix(_TOPIC)) for one in positions if one.startswith(_TOPIC))
         if table.shard_column is not None:
-            return cls(table, None, is_recorded=False)
+            return cls(table, None, False, topics)
         recorded = recorded_source(positions)
         if recorded is not None and recorded[0] >= table.epoch:
-            return cls(table, recorded[1], is_recorded=True)
+            return cls(table, recorded[1], True, topics)
         counts = Counter[SourceTable]()
         for one in given.changes:
             if not one.is_tombstone:
@@ -48,9 +52,9 @@ class Origin:
         for block in given.blocks:
             counts[block.source] += len(block)
         if recorded is not None and recorded[1] in counts:
-            return cls(table, recorded[1], is_recorded=False)
+            return cls(table, recorded[1], False, topics)
         most = max(counts, key=lambda one: (counts[one], str(one)), default=None)
-        return cls(table, most, is_recorded=False)
+        return cls(table, most, False, topics)
 
     def split(self, given: Given) -> tuple[Given, list[DeadLetter]]:
         """The changes of the source, and dead letters of the others."""
@@ -78,12 +82,13 @@ class Origin:
             "table is to hold both; raise epoch if the source has another name now"
         )
 
-    def moves(self) -> dict[str, tuple[int | None, int]]:
-        """How the first commit of a source's rows records it."""
+    def moves(self, given: Given) -> dict[str, tuple[int | None, int]]:
+        """How the first commit of a source's rows records it, and that of a topic's rows the topic."""
+        topics = {f"{_TOPIC}{quote(one, safe='')}": (None, 1) for one in sorted(given.topics - self.topics)}
         if self.source is None or self.is_recorded:
-            return {}
+            return dict[str, tuple[int | None, int]](topics)
         of_epoch = f"{_PREFIX}{self.table.epoch}"
-        return {of_epoch: (None, 1), f"{of_epoch}/{_coded(self.source)}": (None, 1)}
+        return {**topics, of_epoch: (None, 1), f"{of_epoch}/{_coded(self.source)}": (None, 1)}
 
 
 def _is_of(change: Change, source: SourceTable) -> bool:

@@ -38,7 +38,7 @@ class Placed:
     @property
     def operations(self) -> Any:
         """What each change does: ``u`` or ``d``."""
-        return self.block.data.column(OP)
+        return pc.if_else(pc.equal(self.block.data.column(OP), "d"), "d", "u")
 
 
 def placed(rules: ColumnRules, block: Block, keys: Sequence[str]) -> tuple[Placed | None, Block | None]:
@@ -84,6 +84,10 @@ def _columns(
         )
         doubts.where(pc.is_null(found[name]))
     _doubt_moves(before, found, keys, deletes, doubts)
+    untold = [name for name in keys if name not in told] if block.keys else []
+    for name in untold:  # what the row before has of them is the key that the row had, if it has it
+        doubts.where(deletes)
+        doubts.where(pc.and_(pc.equal(block.data.column(OP), "u"), pc.is_null(before[name])))
     if table.precombine_key:
         doubts.where(deletes)  # what orders them is looked for (``safewrite.cdc.ranking``)
     for name in table.precombine_key or ():

@@ -48,14 +48,17 @@ class _Rival:
         return int(told) if told.isdecimal() and len(told) == OFFSET_WIDTH else -1
 
 
-def rank(table: Table, made: Rows, schema: pa.Schema | None, read: Read) -> list[Record]:
+def rank(
+    table: Table, made: Rows, schema: pa.Schema | None, *, topics: Container[str], read: Read
+) -> list[Record]:
     """Rank the deletes of a table's rows that need it; the records of those that have nothing to delete, which are left out.
 
     Args:
         schema: the table's; None before it is made.
+        topics: those that rows of the table are known to come from.
     """
     asked = [row for row in made.rows if needs_rank(table, row)]
-    return _Ranking(table, made, schema).ranked(asked, read) if asked else []
+    return _Ranking(table, made, schema, topics).ranked(asked, read) if asked else []
 
 
 def needs_rank(table: Table, row: Row) -> bool:
@@ -64,8 +67,8 @@ def needs_rank(table: Table, row: Row) -> bool:
 
 
 class _Ranking:
-    def __init__(self, table: Table, made: Rows, schema: pa.Schema | None) -> None:
-        self._table, self._made = table, made
+    def __init__(self, table: Table, made: Rows, schema: pa.Schema | None, topics: Container[str]) -> None:
+        self._table, self._made, self._topics = table, made, topics
         self._order = tuple(table.precombine_key or ())
         self._types = {} if schema is None else {field.name: field.type for field in schema}
 
@@ -108,6 +111,11 @@ class _Ranking:
         newest = max((one for one in before if one.op is Op.UPSERT), key=lambda one: one.rank, default=None)
         if newest is None:
             return False
+        if record.topic not in self._topics:
+            raise UndecodableError(
+                f"the delete of this tombstone did not come (log compaction), and no row of {self._table.name} is known to be of its topic "
+                f"{record.topic!r}, which may be that of another database. Have the source send the row again, or delete it"
+            )
         if any(one.record is None and one.offset >= record.offset for one in before):
             raise UndecodableError(
                 "the delete of this tombstone did not come (log compaction), and the row of its key is of another partition, or of the "

@@ -25,16 +25,12 @@ class Router:
         self._database = config.unknown_database
         self._defaults = config.defaults or TableOptions()
         self._found: dict[SourceTable, Table] = {}
-        self._of_topic: dict[str, set[SourceTable]] = {}
-        """The sources of each topic, as far as this process met them."""
 
     def route(self, decoded: Decoded) -> tuple[dict[str, tuple[Table, Given]], list[DeadLetter]]:
         """Changes by the name of their table, and those that no table takes."""
         shares: dict[str, tuple[Table, Given]] = {}
         dead: list[DeadLetter] = []
         for block in decoded.blocks:
-            for topic, _ in block.records.take(block.places()).partitions():
-                self._of_topic.setdefault(topic, set()).add(block.source)
             try:
                 table = self.table_of(block.source)
             except UndecodableError as error:
@@ -43,7 +39,6 @@ class Router:
             else:
                 shares.setdefault(table.name, (table, Given()))[1].blocks.append(block)
         for change in decoded.changes:
-            self._of_topic.setdefault(change.record.topic, set()).add(change.source)
             try:
                 table = self.table_of(change.source)
             except UndecodableError as error:
@@ -65,45 +60,28 @@ class Router:
     def of_tombstone(
         self, names: Sequence[str], has_landed: Callable[[str], bool]
     ) -> tuple[Table, SourceTable] | None:
-        """The table and the source of a tombstone; None where nothing tells them.
-
-        A source that no record of this process named has no database.
+        """The table and the source, without its database, of a tombstone; None where nothing tells them.
 
         Args:
-            names: of the topic that its table has or would have, the surest first; the last one is its own topic.
+            names: of the topic that its table has or would have (``prefix.schema.table``), the surest first.
             has_landed: whether the job has landed rows in the table of a name.
         """
         for name in names:
-            found = self._of_name(name, has_landed)
-            if found is not None:
-                return found
-        met = self._of_topic.get(names[-1], set())
-        return self._table_or_none(next(iter(met)), has_landed) if len(met) == 1 else None
+            *_, schema, table = ("", *name.split("."))
+            found = self._of_parts(schema, table) if schema else None
+            if found is not None and (found.name in self._taken or has_landed(found.name)):
+                return found, SourceTable("", schema, table)
+        return None
 
-    def _of_name(self, name: str, has_landed: Callable[[str], bool]) -> tuple[Table, SourceTable] | None:
-        *_, schema, table = ("", "", *name.split("."))
-        met = {source for sources in self._of_topic.values() for source in sources}
-        met = {
-            source for source in met if (source.schema or source.database, source.table) == (schema, table)
-        }
-        if len(met) == 1:
-            return self._table_or_none(met.pop(), has_landed)
-        if met or not schema:
-            return None
+    def _of_parts(self, schema: str, table: str) -> Table | None:
         source = SourceTable("", schema, table)
         named = [one for known, one in self._named.items() if known.split(".")[-2:] == [schema, table]]
-        if len(named) == 1:
-            return named[0], source
-        return self._table_or_none(source, has_landed) if not named else None
-
-    def _table_or_none(
-        self, source: SourceTable, has_landed: Callable[[str], bool]
-    ) -> tuple[Table, SourceTable] | None:
+        if named:
+            return named[0] if len(named) == 1 else None
         try:
-            table = self._named_table(source) or self._created(source)
+            return self._named_table(source) or self._created(source)
         except UndecodableError:
             return None
-        return (table, source) if table.name in self._taken or has_landed(table.name) else None
 
     def _named_table(self, source: SourceTable) -> Table | None:
         # MySQL has no schemas and DMS names no databases: what is empty is not part of the name.

@@ -16,7 +16,7 @@ from safewrite.cdc.column_rules import ColumnRules
 from safewrite.cdc.misfits import Misfit
 from safewrite.cdc.placing import Placed
 from safewrite.cdc.table_config import EPOCH, SEQUENCE
-from safewrite.cdc.values import is_nan
+from safewrite.cdc.values import is_nan, is_told
 
 
 @dataclass(slots=True)
@@ -145,6 +145,7 @@ class _Maker:
         self._is_nameless = change.is_tombstone and not change.source.database
         self._learn_key(change)
         before, after = self._named(change.before, is_whole=False), self._named(change.after)
+        self._refuse_untold(change, before)
         key = self._key(change, before, after)
         at = tuple(key.values())
         if change.op is Op.DELETE:
@@ -254,6 +255,27 @@ class _Maker:
                 )
             found[name] = value
         return found
+
+    def _refuse_untold(self, change: Change, before: Mapping[str, Any] | None) -> None:
+        """Refuse a change that may have another key of the table than it tells: the record's key is not the table's."""
+        if not change.keys or change.is_tombstone or not (change.is_update or change.op is Op.DELETE):
+            return
+        told = self._named(change.keys, is_whole=False) or {}
+        row = before or {}
+        untold = [name for name in self._made.keys if name not in told]
+        missing = [name for name in untold if row.get(name) is None or row[name] is UNAVAILABLE]
+        if (
+            untold
+            and not missing
+            and not any(is_told(value) for name, value in row.items() if name not in told)
+        ):
+            missing = untold
+        if missing:
+            raise UndecodableError(
+                f"the record's key has no {', '.join(missing)}, which is primary_key of the table, and the event does not tell what it was "
+                "before: the row of another key would stay. Have the source tell rows whole (REPLICA IDENTITY FULL of PostgreSQL, "
+                "binlog_row_image FULL of MySQL), or key the records by it (message.key.columns of Debezium)"
+            )
 
     def _old_key(self, before: Mapping[str, Any] | None, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """The key that an update took from its row, by the row before it."""

@@ -7,8 +7,9 @@ tombstone names its table by the topic, the schema of its key, or a field of it,
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,56 +42,49 @@ class Tombstone:
     """Why its key cannot be read."""
 
 
-@dataclass
-class Unmet:
-    """Remembers which deletes the last batch ended with: their tombstones may come in the next one."""
+def unmet(records: Records, deletes: Any, ended: Mapping[Place, int]) -> Iterator[tuple[int, bool]]:
+    """The places of tombstones whose delete did not come, and whether the batch has another record of their key before them.
 
-    _last: dict[Place, tuple[Any, int]] = field(default_factory=dict)
-
-    def places(
-        self, records: Records, blocks: Iterable[Block], changes: Iterable[Change]
-    ) -> list[tuple[int, bool]]:
-        """The places of unmet tombstones, and whether the batch has an earlier record of their key."""
-        if not len(records):
-            return []
-        deletes = _deletes(records, blocks, changes)
-        empty = flags(records.data.column("value").is_null())
-        found = [] if not empty.any() else list(self._unmet(records, empty, deletes))
-        for place, at in records.partitions().items():
-            end = int(at[-1])
-            key = _key(records, end)
-            # A record without a value may be the tombstone of the delete that is remembered: that has come.
-            if not empty[end]:
-                self._last[place] = (key, int(deletes[end]))
-            else:
-                self._last.pop(place, None)
-        return found
-
-    def _unmet(self, records: Records, empty: Any, deletes: Any) -> Iterator[tuple[int, bool]]:
-        ids = _same_partition(records)
-        follows = np.zeros(len(records), bool)
-        follows[1:] = ids[1:] == ids[:-1]
-        before = np.roll(deletes, 1) & follows & _same_key(records)
-        if not (empty & ~before).any():  # each comes right after its delete, as a connector writes them
-            return
-        last: dict[tuple[Any, ...], bool] = {}
-        keys = zip(
-            ids.tolist(), records.data.column("key_prefix").to_pylist(), records.data.column("key").to_pylist(),
-            strict=True,
-        )  # fmt: skip
-        firsts = {int(at[0]): place for place, at in records.partitions().items()}
-        for place, key in enumerate(keys):
-            if not empty[place]:
-                last[key] = bool(deletes[place])
-            elif last.get(key) is None:
-                remembered = self._last.get(firsts.get(place, ("", -1)))
-                if remembered is None or remembered != (_key(records, place), 1):
-                    yield place, False
-            elif not last[key]:
+    Args:
+        deletes: which records tell of a delete.
+        ended: the deletes that partitions ended with in the batch before, as ``endings`` tells them.
+    """
+    empty = flags(records.data.column("value").is_null()) if len(records) else np.zeros(0, bool)
+    if not empty.any():
+        return
+    ids = _partition_of_each(records)
+    follows = np.zeros(len(records), bool)
+    follows[1:] = ids[1:] == ids[:-1]
+    before = np.roll(deletes, 1) & follows & _same_key(records)
+    if not (empty & ~before).any():  # each comes right after its delete, as a connector writes them
+        return
+    last: dict[tuple[Any, ...], bool] = {}
+    whole = (records.data.column(name).to_pylist() for name in ("key_prefix", "key"))
+    firsts = {int(at[0]): place for place, at in records.partitions().items()}
+    for place, key in enumerate(zip(ids.tolist(), *whole, strict=True)):
+        if not empty[place]:
+            last[key] = bool(deletes[place])
+        elif key in last:
+            if not last[key]:
                 yield place, True
+        elif place not in firsts or ended.get(firsts[place], 0) != _digest(records[place].key):
+            yield place, False
 
 
-def _deletes(records: Records, blocks: Iterable[Block], changes: Iterable[Change]) -> Any:
+def endings(records: Records, deletes: Any) -> dict[Place, int]:
+    """What each partition ends with: the digest of a delete's key, whose tombstone may come in the next batch; else 0."""
+    return {
+        place: _digest(records[int(at[-1])].key) if deletes[int(at[-1])] else 0
+        for place, at in records.partitions().items()
+    }
+
+
+def _digest(key: bytes | None) -> int:
+    """A whole number of 63 bits, and not 0."""
+    return int.from_bytes(hashlib.sha256(key or b"").digest()[:8], "big") >> 1 | 1
+
+
+def deletes_of(records: Records, blocks: Iterable[Block], changes: Iterable[Change]) -> Any:
     """Which records tell of a delete."""
     found = np.zeros(len(records), bool)
     for block in blocks:
@@ -106,7 +100,7 @@ def _deletes(records: Records, blocks: Iterable[Block], changes: Iterable[Change
     return found
 
 
-def _same_partition(records: Records) -> Any:
+def _partition_of_each(records: Records) -> Any:
     ids = np.zeros(len(records), "int64")
     for number, at in enumerate(records.partitions().values()):
         ids[at] = number
@@ -121,10 +115,6 @@ def _same_key(records: Records) -> Any:
         same = [flags(pc.equal(one.slice(1), one.slice(0, len(one) - 1))) for one in whole]
         found[1:] = same[0] & same[1]
     return found
-
-
-def _key(records: Records, place: int) -> bytes | None:
-    return records[place].key
 
 
 def names_of(topic: str, payload: Any, schema: Mapping[str, Any] | None) -> tuple[str, ...]:

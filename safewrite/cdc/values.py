@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.change import UndecodableError
+from safewrite.cdc.change import UNAVAILABLE, UndecodableError
 from safewrite.cdc.logical import bounded, floored_instant, instant, unscaled
 from safewrite.cdc.misfits import shortened
 
@@ -119,6 +119,21 @@ _BY_VALUE: tuple[tuple[type | tuple[type, ...], pa.DataType], ...] = (
 def is_nan(value: Any) -> bool:
     """Whether a value is a number that has no order."""
     return isinstance(value, float) and math.isnan(value)
+
+
+def is_told(value: Any) -> bool:
+    """Whether a value is none that a source puts in place of one that it does not tell.
+
+    In a row before a change PostgreSQL's default tells the key only; Debezium has NULL for the rest, and 0, ``""`` or 1970
+    in columns that are NOT NULL.
+    """
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) != _EPOCH
+    if isinstance(value, date):
+        return value != _EPOCH.date()
+    if isinstance(value, time):
+        return value != time()
+    return value is not UNAVAILABLE and bool(value)
 
 
 # --- configured columns -------------------------------------------------------------------------------

@@ -105,9 +105,25 @@ def told_with_schemas(records: Sequence[Record]) -> list[Record]:
                     () if value is None else (_KINDS.get(type(value), "?"),)
                 )
     return [
-        one if event is None else _told(one, *event, kinds[event[0]["source"]["table"]])
+        _tombstone(one) if event is None else _told(one, *event, kinds[event[0]["source"]["table"]])
         for one, event in zip(records, events, strict=True)
     ]
+
+
+def _tombstone(given: Record) -> Record:
+    """A tombstone has the key of its delete, to the letter; other records stay as they are."""
+    if given.value is not None or given.key is None:
+        return given
+    try:
+        key = json.loads(given.key)
+    except ValueError:
+        return given
+    if not isinstance(key, dict) or any(type(one) not in _KINDS for one in key.values()):
+        return given
+    fields = [{"type": _KINDS[type(one)], "optional": True, "field": name} for name, one in key.items()]
+    return replace(
+        given, key=record({"schema": struct(fields, "pg.public.customers.Key"), "payload": key}).value
+    )
 
 
 _KINDS = {int: "int64", str: "string", float: "double", bool: "boolean"}

@@ -11,6 +11,7 @@ from typing import Any
 import deltalake
 import deltalake.exceptions
 import pyarrow as pa
+import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from safewrite.cdc.accounting import Verdict, verify
@@ -23,6 +24,12 @@ from safewrite.cdc.table_config import EPOCH, SEQUENCE
 from tests.cdc.events import event, postgres, record, told_with_schemas
 
 Rows = dict[Any, dict[str, Any]]
+_LONG = [
+    pytest.param("delta", False, marks=pytest.mark.long),
+    pytest.param("iceberg", True, marks=pytest.mark.long),
+]
+FORM_AND_SCHEMAS = pytest.mark.parametrize(("form", "schemas"), [("delta", True), ("iceberg", False), *_LONG])
+"""Each format, and each way of reading; all of both is long."""
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from safewrite.cdc.change import Op
+from safewrite.cdc.column_rules import ColumnRules
 from safewrite.cdc.rows import rows_of
 from safewrite.cdc.table_config import Table
 from tests.cdc.events import decoded, dms, record
@@ -57,14 +58,16 @@ def test_changes_without_transaction_details_are_dead_letters() -> None:
     found = decoded(record(without), record(dms("load", {"id": 1}), offset=1), form="dms-json")
     assert "IncludeTransactionDetails" in str(found.changes[0].unordered)
     table = Table(database="d", table="customers", primary_key=["id"])
-    rows = rows_of(table, found.changes, None)
+    rows = rows_of(ColumnRules(table, None, "string"), found.changes, None)
     assert [letter.record.offset for letter in rows.dead] == [0]
     assert [row.values["id"] for row in rows.rows] == [1]
     by_column = Table(
         database="d", table="customers", primary_key=["id"], sequence="precombine", precombine_key=["at"]
     )
     dated = decoded(record(dms("update", {"id": 1, "at": 5}, number=None)), form="dms-json").changes
-    assert [row.values["at"] for row in rows_of(by_column, dated, None).rows] == [5]
+    assert [
+        row.values["at"] for row in rows_of(ColumnRules(by_column, None, "string"), dated, None).rows
+    ] == [5]
 
 
 def test_a_table_that_was_dropped_or_renamed_is_not_followed_in_silence() -> None:

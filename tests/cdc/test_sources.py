@@ -11,10 +11,9 @@ import safewrite as sw
 from safewrite.cdc.change import Record
 from safewrite.cdc.status import status
 from tests.cdc.events import event, postgres, record
-from tests.cdc.lakes import Job
+from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
 
 FORMS = ("delta", "iceberg")
-BOTH = pytest.mark.parametrize(("form", "schemas"), [(form, has) for form in FORMS for has in (False, True)])
 CREATE = {"unknown_tables": "create", "unknown_database": "raw"}
 
 
@@ -30,7 +29,7 @@ def row(key: int, name: str) -> dict[str, Any]:
     return {"id": key, "s": name}
 
 
-@BOTH
+@FORM_AND_SCHEMAS
 @pytest.mark.parametrize("fresh", [False, True], ids=["one driver", "a driver a batch"])
 def test_a_created_table_refuses_another_source_of_its_name(
     tmp_path: Path, form: str, schemas: bool, fresh: bool
@@ -51,7 +50,7 @@ def test_a_created_table_refuses_another_source_of_its_name(
     assert not job.verdict().faults
 
 
-@BOTH
+@FORM_AND_SCHEMAS
 def test_a_source_that_is_not_fully_named_takes_one_source(tmp_path: Path, form: str, schemas: bool) -> None:
     """T3-B2: of the first batch that which has most of it, in whatever order they come."""
     job = Job(tmp_path, [{"table": "o"}], form, schemas=schemas)
@@ -109,7 +108,7 @@ def test_a_table_of_an_earlier_version_records_the_source_that_goes_on(
 ) -> None:
     job = Job(tmp_path, [{"table": "o"}], form, schemas=False)
     with monkeypatch.context() as before:
-        before.setattr("safewrite.cdc.origin.Origin.moves", lambda _: {})
+        before.setattr("safewrite.cdc.origin.Origin.moves", lambda *_: {})
         job.land(of("db1", "c", 1, row(1, "first"), at=1))
     assert not [
         one for one in job.landing().lake.position(job.landing().config.tables[0])[1] if "source/" in one
@@ -156,7 +155,7 @@ def test_a_batch_that_is_read_again_counts_strangers_as_it_did(tmp_path: Path) -
 
 
 # --- shards ---------------------------------------------------------------------------------------------
-@BOTH
+@FORM_AND_SCHEMAS
 @pytest.mark.parametrize("is_named", [False, True], ids=["the job's column", "a column of the rows"])
 def test_shards_share_a_table_that_tells_them_apart(
     tmp_path: Path, form: str, schemas: bool, is_named: bool
