@@ -34,7 +34,7 @@ class Lake:
     @property
     def options(self) -> dict[str, str]:
         """Settings of the store, for other readers."""
-        return self._config.storage_options
+        return self._config.options()
 
     def find(self, table: Table) -> sw.Table | None:
         """A table as it is now; None if there is none."""

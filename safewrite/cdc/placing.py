@@ -84,10 +84,8 @@ def _columns(
         )
         doubts.where(pc.is_null(found[name]))
     _doubt_moves(before, found, keys, deletes, doubts)
-    untold = [name for name in keys if name not in told] if block.keys else []
-    for name in untold:  # what the row before has of them is the key that the row had, if it has it
-        doubts.where(deletes)
-        doubts.where(pc.and_(pc.equal(block.data.column(OP), "u"), pc.is_null(before[name])))
+    if block.keys and not set(keys) <= set(told):  # the row before has to tell the key that the row had
+        doubts.unless(pc.equal(block.data.column(OP), "c"))
     if table.precombine_key:
         doubts.where(deletes)  # what orders them is looked for (``safewrite.cdc.ranking``)
     for name in table.precombine_key or ():

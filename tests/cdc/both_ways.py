@@ -74,7 +74,7 @@ def outcomes(
         )
         routed, nowhere = landing._router.route(decoded)
         found = Outcome(by_columns=sum(len(block) for block in decoded.blocks))
-        found.ignored = len(decoded.ignored) + decoded.tombstones
+        found.ignored = len(decoded.ignored) + decoded.tombstones + len(decoded.unmet)
         found.dead = reasons([*decoded.dead, *nowhere])
         for name, (config, given) in routed.items():
             share = Share(
