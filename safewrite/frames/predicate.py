@@ -310,8 +310,11 @@ def partition_value(text: str | None, field: pa.Field[Any]) -> Any:
 
 
 def _moment(text: str, *, utc: bool) -> dt.datetime:
+    """A time; an instant without an offset is in UTC, as deltalake writes it and every reader but Spark reads it.
+
+    Our own reads by Spark are in UTC too, so whatever rewrites a file keeps the value that its readers saw.
+    """
     moment = dt.datetime.fromisoformat(text)
-    if (moment.tzinfo is not None) is not utc:
-        # An instant without an offset was spelled in the local time of an unknown writer.
+    if moment.tzinfo is not None and not utc:
         raise ValueError(text)
-    return moment
+    return moment if moment.tzinfo is not None or not utc else moment.replace(tzinfo=dt.UTC)

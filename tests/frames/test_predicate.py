@@ -173,6 +173,8 @@ def test_partition_values_decide_a_mixed_condition_where_they_can():
         ("ratio", "0.1", 0.10000000149011612),
         ("amount", "-3.70", Decimal("-3.70")),
         ("at", "2026-11-21T01:02:03.000004Z", dt.datetime(2026, 11, 21, 1, 2, 3, 4, tzinfo=UTC)),
+        # T3-E8: deltalake spells instants so, and means UTC.
+        ("at", "2026-11-21 01:02:03.000004", dt.datetime(2026, 11, 21, 1, 2, 3, 4, tzinfo=UTC)),
         ("local", "2026-11-21 01:02:03", dt.datetime(2026, 11, 21, 1, 2, 3)),  # noqa: DTZ001 - a local time
     ],
 )
@@ -182,7 +184,7 @@ def test_partition_values_of_the_log_are_read_by_type(name, text, value):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("at", "2026-11-21 01:02:03"), ("n", "x"), ("flag", "yes"), ("day", "21.11.2026"), ("blob", "a")],
+    [("local", "2026-11-21T01:02:03Z"), ("n", "x"), ("flag", "yes"), ("day", "21.11.2026"), ("blob", "a")],
 )
 def test_a_partition_value_of_unclear_meaning_is_refused(name, text):
     with pytest.raises(InvalidInputError, match=name):
