@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, Kind, NotCommittedError
 from safewrite.given import is_text, plain, reading
 from safewrite.given import schema_mode as check_mode
 from safewrite.protocol import keys
@@ -31,6 +31,7 @@ class _Table(Protocol):
 
 Mode = Literal["append", "overwrite", "apply_changes"]
 _MODES = ("append", "overwrite", "apply_changes")
+_GONE = (Kind.TABLE_REPLACED, Kind.TABLE_NOT_FOUND)
 
 
 @dataclass
@@ -71,7 +72,13 @@ class Sink:
         if self._live.table is None:
             self._live.table = self.reopen()
         write = getattr(self._live.table, self.mode)
-        receipt: Receipt = write(batch_df, txn=(self.app_id, epoch_id), **self.settings)
+        try:
+            receipt: Receipt = write(batch_df, txn=(self.app_id, epoch_id), **self.settings)
+        except NotCommittedError as error:
+            if error.kind in _GONE:
+                self._live.table = None  # the next batch opens what is there then
+                raise _of_other_table(error, self.app_id) from error
+            raise
         self._live.receipt = receipt
         with after_ack(receipt.table):
             epoch = operator.index(epoch_id)
@@ -93,6 +100,17 @@ class Sink:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.reopen, self.app_id, self.mode, self.settings)
+
+
+def _of_other_table(error: NotCommittedError, app_id: str) -> NotCommittedError:
+    """The error with what helps a stream: it cannot open a table, and its next batch would be the new table's first."""
+    first = error.message.partition(" Open it again")[0]
+    return type(error)(
+        f"{first} To go on with the new table, start the stream again: this sink opens the table that is there then, and this "
+        f"batch is the first in it. To have the earlier batches too, start with a new checkpoint and another app_id than {app_id!r}.",
+        kind=error.kind,
+        key=error.key,
+    )
 
 
 def portable(reopen: Callable[[], Any] | None) -> Callable[[], Any]:

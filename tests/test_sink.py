@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,20 @@ def test_an_epoch_is_a_batch_of_the_stream_wherever_the_sink_is_called(tmp_path:
     assert travelled.last_receipt.txn == ("orders", 0)
     with pytest.raises(sw.ReplayMismatchError, match="new app id"):
         travelled(ROWS.slice(1), 0)
+
+
+def test_a_sink_of_a_table_that_was_made_anew_says_what_a_stream_can_do_and_goes_on(tmp_path: Path) -> None:
+    """T3-E9: "open it again" helped no stream, whose sink kept the old table through every restart."""
+    sink = sw.create(tmp_path / "t", ROWS.schema).sink(app_id="orders")
+    sink(ROWS, 0)
+    shutil.rmtree(tmp_path / "t")
+    sw.create(tmp_path / "t", ROWS.schema)
+    with pytest.raises(sw.ConflictError, match=r"start the stream again.*new checkpoint") as raised:
+        sink(ROWS, 1)
+    assert raised.value.kind is sw.Kind.TABLE_REPLACED
+    sink(ROWS, 1)
+    assert sink.last_receipt is not None
+    assert sink.last_receipt.outcome is sw.Outcome.COMMITTED
 
 
 def test_a_table_is_opened_again_as_it_was_opened(table: sw.Table, monkeypatch: pytest.MonkeyPatch) -> None:
