@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from safewrite.errors import Kind, MissingExtraError, UnsafeConfigError
+from safewrite.errors import InvalidInputError, Kind, MissingExtraError, UnsafeConfigError
+from safewrite.texts import shown
 
 HOOK_VERSION = "1"
 """The jar's statement of its version; it changes when Java and Python must change together."""
@@ -95,7 +97,12 @@ def jars_from(
     Raises:
         MissingExtraError: one is missing; the message holds the command that fetches it.
         UnsafeConfigError: one has other bytes.
+        InvalidInputError: ``folder`` is no path.
     """
+    if not isinstance(folder, str | os.PathLike):
+        raise InvalidInputError(
+            f"jars_from() takes the folder of the jars, not {shown(folder)}. Nothing was written."
+        )
     wanted = pins(delta=delta, iceberg=iceberg, s3=s3, kafka=kafka)
     folder = _spark_folder(Path(folder), wanted)
     _must_be_there(folder, wanted)

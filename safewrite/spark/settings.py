@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.delta.spark.session import ARBITER, LOCK_TABLE, LOG_STORE, SCHEMES
 from safewrite.errors import InvalidInputError, MissingExtraError
+from safewrite.spark.given import check_arbiter, check_catalogs, check_jars, check_own
 from safewrite.spark.jars import jars_from, logstore_jar
+from safewrite.texts import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +28,7 @@ def conf(
     iceberg: Mapping[str, Mapping[str, str]] | None = None,
     jars: str | Path | Sequence[str | Path] | None = None,
     local_files: bool = False,
+    own: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Spark settings of a session whose Delta commits go through safewrite.
 
@@ -39,16 +42,17 @@ def conf(
         jars: a folder with the pinned jars (see ``packages``), or a list of jars; None where the cluster
             brings Delta and Iceberg itself (Glue, EMR, Databricks).
         local_files: also for tables in local folders (development).
+        own: your own settings of the session; jars, packages and extensions that they name are joined with ours.
+            Spark does not join them: of two values of ``spark.jars`` the last one counts.
 
     Raises:
         MissingExtraError: a jar is missing; the message says how to fetch it.
-        InvalidInputError: the settings contradict each other.
+        InvalidInputError: the settings contradict each other, or are none.
     """
-    if lock_table is not None and arbiter == "object-store":
-        raise InvalidInputError(
-            "arbiter='object-store' uses no lock table, but lock_table= was given. Nothing was written. "
-            "Choose one: a table must have one arbiter."
-        )
+    check_arbiter(lock_table, arbiter)
+    check_catalogs(iceberg)
+    check_jars(jars)
+    check_own(own)
     extensions: list[str] = []
     settings: dict[str, str] = {}
     if delta:
@@ -64,7 +68,7 @@ def conf(
     settings["spark.sql.extensions"] = ",".join(extensions)
     settings["spark.jars"] = ",".join(map(str, _jars(jars, delta=delta, iceberg=bool(iceberg))))
     settings |= {name: value for name, value in ((LOCK_TABLE, lock_table), (ARBITER, arbiter)) if value}
-    return {name: value for name, value in settings.items() if value}
+    return _beside(own, {name: value for name, value in settings.items() if value})
 
 
 def configure(builder: SparkSession.Builder, **settings: Any) -> SparkSession.Builder:
@@ -72,16 +76,34 @@ def configure(builder: SparkSession.Builder, **settings: Any) -> SparkSession.Bu
 
     Raises:
         MissingExtraError: Java or a jar is missing.
+        InvalidInputError: this is no builder; or as :func:`conf`.
     """
+    if not callable(getattr(builder, "config", None)):
+        raise InvalidInputError(
+            f"configure() takes SparkSession.builder, not {shown(builder)}. Nothing was done. For a session that runs already it "
+            "is too late: stop it first."
+        )
     _check_java()
     before: Mapping[str, Any] = getattr(builder, "_options", {})
-    for name, value in conf(**settings).items():
-        kept = str(before.get(name, "")) if name in _JOINED else ""
-        builder = builder.config(name, f"{kept},{value}" if kept else value)
+    own = {
+        **{name: str(before[name]) for name in _JOINED if before.get(name)},
+        **(settings.pop("own", None) or {}),
+    }
+    for name, value in conf(**settings, own=own).items():
+        builder = builder.config(name, value)
     return builder
 
 
 # --- settings -----------------------------------------------------------------------------------
+def _beside(own: Mapping[str, str] | None, ours: Mapping[str, str]) -> dict[str, str]:
+    """Our settings over the user's own, lists joined without doubles."""
+    joined = dict((own or {}).items())
+    for name, value in ours.items():
+        known = [one for one in str(joined.get(name, "")).split(",") if one] if name in _JOINED else []
+        joined[name] = ",".join(dict.fromkeys([*known, *value.split(",")])) if known else value
+    return joined
+
+
 def _catalogs(iceberg: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     found = {}
     for name, properties in iceberg.items():

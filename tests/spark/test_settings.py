@@ -23,6 +23,7 @@ from safewrite.spark import (
     configure,
     jars,
     jars_from,
+    landed,
     logstore_jar,
     packages,
 )
@@ -50,6 +51,18 @@ def test_iceberg_catalogs_bring_their_extension_and_their_properties() -> None:
     )
     assert found["spark.sql.catalog.prod.uri"] == "http://127.0.0.1:1"
     assert not any("logStore" in name or name == "spark.jars" for name in found)
+
+
+def test_jars_and_extensions_of_ones_own_are_joined_with_ours() -> None:
+    """T3-E9: who adds the settings by hand would lose his own, for Spark takes the last value."""
+    mine = {"spark.jars": "udfs.jar", "spark.sql.extensions": "org.Mine", "spark.app.name": "mine"}
+    found = conf(own=mine)
+    assert found["spark.jars"] == f"udfs.jar,{logstore_jar()}"
+    assert found["spark.sql.extensions"] == "org.Mine,io.delta.sql.DeltaSparkSessionExtension"
+    assert found["spark.app.name"] == "mine"
+    assert conf(own=found) == found
+    with pytest.raises(sw.InvalidInputError, match="own="):
+        conf(own="spark.jars=udfs.jar")  # type: ignore[arg-type]
 
 
 def test_a_lock_table_with_the_object_store_as_arbiter_is_refused() -> None:
@@ -236,3 +249,56 @@ def test_the_transaction_of_a_commit_is_found_behind_other_actions() -> None:
     assert transaction_of(body) == "abc"
     assert transaction_of(b'{"add":{"path":"x"}}\n') is None
     assert transaction_of(b'{"commitInfo":{"operation":"WRITE"}}\n') is None
+
+
+def test_the_hash_of_a_wide_row_is_a_flat_expression() -> None:
+    """T3-E9: as one chain of 500 columns its planning took time by their square."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    from safewrite.frames.spark.hashes import row_hash
+
+    def depth(columns: int) -> int:
+        text = row_hash(StructType([StructField(f"c{number}", LongType()) for number in range(columns)]))
+        open_ = [
+            text[:at].count("(") - text[:at].count(")") for at, letter in enumerate(text) if letter == "("
+        ]
+        return max(open_)
+
+    assert depth(512) <= depth(64) + 3
+
+
+BUILDER = SparkSession.Builder
+WRONG: dict[str, tuple[Any, str]] = {
+    "lock_table is a number": (lambda: conf(lock_table=5), "lock_table="),
+    "lock_table is empty": (lambda: conf(lock_table=" "), "lock_table="),
+    "lock_table is bytes": (lambda: conf(lock_table=b"locks"), "lock_table="),
+    "arbiter has a slip": (lambda: conf(arbiter="object_store"), "'object-store'"),
+    "arbiter is a number": (lambda: conf(arbiter=1), "'object-store'"),
+    "catalogs are a name": (lambda: conf(iceberg="prod"), "iceberg="),
+    "catalogs are a list": (lambda: conf(iceberg=["prod"]), "iceberg="),
+    "a catalog is a text": (lambda: conf(iceberg={"prod": "rest"}), "prod"),
+    "a property is None": (lambda: conf(iceberg={"prod": {"uri": None}}), "prod"),
+    "a property is a number": (lambda: conf(iceberg={"prod": {"uri": 80}}), "prod"),
+    "a catalog has a dot": (lambda: conf(iceberg={"a.b": {}}), "letters, digits"),
+    "a catalog has no name": (lambda: conf(iceberg={"": {}}), "letters, digits"),
+    "a catalog is a number": (lambda: conf(iceberg={5: {}}), "letters, digits"),
+    "jars are a number": (lambda: conf(jars=5), "jars="),
+    "a jar is a number": (lambda: conf(jars=[5]), "jars="),
+    "jars have commas": (lambda: conf(jars="a.jar,b.jar"), r"jars=\[...\]"),
+    "own is a number": (lambda: conf(own=5), "own="),
+    "own has None": (lambda: conf(own={"spark.jars": None}), "own="),
+    "no builder": (lambda: configure(None), "SparkSession.builder"),
+    "a text for a builder": (lambda: configure("local[1]", lock_table="locks"), "SparkSession.builder"),
+    "no session": (lambda: attach(None), "running SparkSession"),
+    "a builder for a session": (lambda: attach(BUILDER()), "getOrCreate"),
+    "landed without a session": (lambda: landed(None, "s3a://lake/t", 1, "x"), "running SparkSession"),
+    "no folder of jars": (lambda: jars_from(None), "folder"),
+    "a number for a folder": (lambda: jars_from(5), "folder"),
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_wrong_settings_are_refused_in_words(call: str) -> None:
+    act, says = WRONG[call]
+    with pytest.raises(sw.InvalidInputError, match=says):
+        act()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from safewrite.delta.spark.hook import CommitHook
 from safewrite.delta.spark.log_store import Commits, Settings
 from safewrite.errors import InvalidInputError, MissingExtraError, UnsafeConfigError
-from safewrite.frames.source import check_classic
+from safewrite.frames.source import check_classic, check_running
 
 if TYPE_CHECKING:
     import boto3
@@ -84,6 +84,7 @@ def hook_of(session: SparkSession) -> CommitHook:
 
 
 def _jvm(session: SparkSession) -> Any:
+    check_running(session)
     check_classic(session)
     jvm = session.sparkContext._jvm  # noqa: SLF001
     if type(jvm.io.safewrite.SafewriteLogStore).__name__ != "JavaClass":  # type: ignore[union-attr]

@@ -45,7 +45,15 @@ def _hash(cells: Sequence[Cell], depth: int) -> str:
     ordered = sorted(cells, key=lambda cell: cell[0])
     marks = [f"IF({values} IS NULL, 0L, {_mark(name, kind)}L)" for name, values, kind in ordered]
     parts = [part for _, values, kind in ordered for part in _plain(values, kind, depth)]
-    return f"xxhash64({', '.join([' ^ '.join(marks) or '0L', *parts])})"
+    return f"xxhash64({', '.join([_together(marks), *parts])})"
+
+
+def _together(marks: Sequence[str]) -> str:
+    """All marks by XOR, as a tree of little depth: Spark asks each node about all that are below it, again and again."""
+    if len(marks) < 3:
+        return " ^ ".join(marks) or "0L"
+    half = len(marks) // 2
+    return f"({_together(marks[:half])}) ^ ({_together(marks[half:])})"
 
 
 def _mark(name: str, kind: DataType) -> int:
