@@ -20,7 +20,7 @@ from safewrite.errors import (
     UnsupportedTableError,
     WouldAlterError,
 )
-from safewrite.frames.source import is_spark
+from safewrite.frames.source import is_spark, spark_context
 from safewrite.given import spark_catalog as check_catalog
 from safewrite.group import Member
 from safewrite.mismatch import Explainer
@@ -36,12 +36,14 @@ from safewrite.stores.world import monotonic_s
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
     from typing_extensions import TypeVar
 
     from safewrite.changes.reading import Changes
     from safewrite.changes.spec import Spec
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
+    from safewrite.frames.spark.held import Held
     from safewrite.stores.world import Performer
 
     T = TypeVar("T")
@@ -154,7 +156,7 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         """Upload and commit a group's plan."""
 
     @abstractmethod
-    def _write_spark(self, frame: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
+    def _write_spark(self, held: Held, operation: Operation, name: Identity, started_s: float) -> Receipt:
         """Let Spark write the files of its DataFrame, and commit them as those of any other frame."""
 
     @abstractmethod
@@ -177,6 +179,10 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
     def _after(self, done: DoneT, started_s: float) -> None:
         """Keep what the commit showed of the table, and maintain its metadata."""
 
+    @abstractmethod
+    def _tell_spark(self, context: SparkContext) -> None:
+        """Let the Spark of this process read the table anew."""
+
     # --- the loop around a write --------------------------------------------------------------------
     @told
     def _write(self, data: Any, operation: Operation, name: Identity) -> Receipt:
@@ -189,8 +195,10 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         def attempt() -> Receipt:
             if not spark:
                 return self._write_rows(data, operation, name, started_s)
-            with self._explaining(operation, Explainer(self._recorded)):
-                return self._write_spark(data, operation, name, started_s)
+            from safewrite.frames.spark.held import held
+
+            with self._explaining(operation, Explainer(self._recorded)), held(data) as given:
+                return self._write_spark(given, operation, name, started_s)
 
         with self._within(operation.timeout_s, started_s), naming(lambda: name.as_key):
             return self._replanned(attempt, kinds)
@@ -304,6 +312,9 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
             )
         with after_ack(self.uri):
             self._after(done, started_s)
+        with after_ack(self.uri):
+            if (context := spark_context()) is not None:
+                self._tell_spark(context)
         with after_ack(self.uri):
             unlike, self.unlike = self.unlike, None
             if unlike is not None:

@@ -36,6 +36,7 @@ from safewrite.write_loop import FRESH_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
 
     from safewrite.changes.reading import Changes
     from safewrite.delta.log.segment import Checkpoint
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.batch import Origin
+    from safewrite.frames.spark.held import Held
     from safewrite.group import Member
 
 T = TypeVar("T")
@@ -287,10 +289,14 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
             )
         return None
 
-    def _write_spark(self, frame: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
+    def _write_spark(self, held: Held, operation: Operation, name: Identity, started_s: float) -> Receipt:
         from safewrite.delta.spark import write as spark
 
-        changes = operation.changes is not None
+        frame, changes = held.rows, operation.changes is not None
+        if self._state is None and not changes and held.computed is None:
+            parts = () if self._planner.first is None else tuple(self._planner.first.partition_by)
+            with spark.first(held, parts, operation) as kept:
+                return self._write_spark(kept, operation, name, started_s)
         state = self._ready_for_spark(None if changes else lambda: spark.new_schema(frame))
         place = spark.Place(
             self.connection,
@@ -300,12 +306,14 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
             self.limits,
             self._planner.new_id,
             name=lambda batch: self._planner.name(batch, state, name),
+            held=held,
+            known_files=self._planner.known_files,
             txn=name.txn,
         )
         if changes:
-            return self._apply_spark(frame, place, operation, name, started_s)
+            return self._apply_spark(place, operation, name, started_s)
         try:
-            done, candidate = spark.write(frame, place, operation)
+            done, candidate = spark.write(place, operation)
         except WouldAlterError:
             count = partial(spark.counted, frame, state, operation.volatile)
             repeated = self._repeated(count, operation, name, state)
@@ -314,9 +322,7 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
             return repeated
         return self._receipt(done, candidate.write, started_s)
 
-    def _apply_spark(
-        self, frame: Any, place: Place, operation: Operation, name: Identity, started_s: float
-    ) -> Receipt:
+    def _apply_spark(self, place: Place, operation: Operation, name: Identity, started_s: float) -> Receipt:
         from safewrite.delta.spark import apply
         from safewrite.delta.spark.write import seems_there
         from safewrite.frames.spark.stream import written
@@ -326,11 +332,18 @@ class DeltaTable(Table[Snapshot, Transaction, Done]):
 
         def by(origin: Origin | None) -> Receipt:
             settings = partial(self._planner.applying, spec=spec, state=state, name=name)
-            with apply.transaction(frame, place, spec, origin, settings) as plan:
+            with apply.transaction(place, spec, origin, settings) as plan:
                 plan.properties, plan.positions = operation.properties, operation.positions
                 return self._receipt(self._commit(plan, operation, tuple), plan.write, started_s)
 
-        return written(frame, name.txn, state.table_id, by, seems_there=seems_there(place))
+        return written(place.held.frame, name.txn, state.table_id, by, seems_there=seems_there(place))
+
+    def _tell_spark(self, context: SparkContext) -> None:
+        from safewrite.delta.spark.files import table_id_of
+        from safewrite.frames.spark.cached import read_anew
+
+        table_id = self._existing().table_id
+        read_anew(context, lambda relation: table_id_of(relation) == table_id)
 
     def _ready_for_spark(self, schema: Callable[[], pa.Schema] | None) -> Snapshot:
         """The table as it is now, created if it may be, its arbiter recorded: Delta's commits record none."""

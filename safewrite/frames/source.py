@@ -6,6 +6,8 @@ streams are refused, because a drained stream appends nothing on a retry, unnoti
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ from safewrite.given import reading
 from safewrite.texts import kind, said, shown
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 
@@ -298,6 +301,46 @@ def _is_series(values: object, library: str) -> bool:
 def _hint(target: pa.Schema | None, name: str) -> pa.DataType | None:
     at = -1 if target is None else target.get_field_index(name)
     return None if target is None or at < 0 else target.field(at).type
+
+
+_inherited: list[object] = []
+"""The Spark that a forked child has of its parent: it must not use its connection."""
+
+
+def spark_context() -> SparkContext | None:
+    """The Spark that was started in this process; None without one."""
+    known = sys.modules.get("pyspark")
+    found = None if known is None else known.SparkContext._active_spark_context  # noqa: SLF001 - PySpark has no other way
+    return None if found is None or any(found is one for one in _inherited) else found
+
+
+def _note_inherited() -> None:
+    found = spark_context()
+    _inherited[:] = [] if found is None else [found]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_inherited)
+
+
+def check_running(session: object) -> None:
+    """Refuse what is no running session of this process.
+
+    Raises:
+        InvalidInputError: says what it is.
+    """
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        return
+    context: Any = getattr(session, "sparkContext", None)
+    if context is None:
+        raise InvalidInputError(
+            f"A running SparkSession is needed here, not {shown(session)}. Nothing was done. Start it first: "
+            "builder.getOrCreate()."
+        )
+    if getattr(context, "_jsc", context) is None:
+        raise InvalidInputError(
+            "This Spark session was stopped. Nothing was done. Start one, and make the DataFrame in it."
+        )
 
 
 def check_classic(session: SparkSession) -> None:

@@ -38,13 +38,14 @@ from safewrite.table import Table
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table as PyIcebergTable
+    from pyspark import SparkContext
 
     from safewrite.changes.reading import Changes
     from safewrite.frames import Prepared
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.batch import Origin
+    from safewrite.frames.spark.held import Held
     from safewrite.group import Member
-    from safewrite.iceberg.spark.files import SparkIceberg
     from safewrite.iceberg.spark.write import CachedSparkTable
     from safewrite.stores.world import Performer
 
@@ -330,27 +331,34 @@ class IcebergTable(Reads, Table[TableVersion, WritePlan, Done]):
             raise
 
     # --- Spark --------------------------------------------------------------------------------------
-    def _write_spark(self, frame: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
+    def _write_spark(self, held: Held, operation: Operation, name: Identity, started_s: float) -> Receipt:
         from safewrite.frames.spark.stream import written
-        from safewrite.iceberg.spark import write
+        from safewrite.iceberg.spark import apply, write
 
+        frame = held.rows
+        new = self._cached.head is None and operation.changes is None
+        if new and held.computed is None:
+            with write.first(held, operation) as kept:
+                return self._write_spark(kept, operation, name, started_s)
         known = self._in_spark = self._in_spark or write.CachedSparkTable(
             self.connection.identifier, self.connection.catalog.name
         )
-        new = self._cached.head is None and operation.changes is None
-        head = self._fresh_head(*([write.empty_like(frame)] if new else []))
+        head = self._fresh_head(*((write.empty_like(frame), operation) if new else ()))
         write.check_session(frame.sparkSession, head)
         there = known.find(
             frame.sparkSession, head, named=operation.spark_catalog, now_s=monotonic_s(self.world)
         )
-        if operation.changes is not None:
-            return self._apply_spark(frame, there, head, operation, name, started_s)
         if operation.schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
-            return self._write_spark(frame, operation, name, started_s)
+            return self._write_spark(held, operation, name, started_s)
 
         def by(origin: Origin | None) -> Receipt:
+            if operation.changes is not None:
+                spec = self._declared(operation)
+                settings = partial(self._planner.applying, spec=spec, head=head, name=name)
+                with apply.plan_of(held, there, head, spec, origin=origin, settings=settings) as plan:
+                    return done(plan, tuple)
             try:
-                job = write.job(frame, there, operation, origin=origin)
+                job = write.job(held, there, operation, origin=origin)
             except WouldAlterError:
                 count = partial(write.counted, frame, there, origin, operation.volatile)
                 repeated = self._repeated(count, operation, name, head)
@@ -358,37 +366,18 @@ class IcebergTable(Reads, Table[TableVersion, WritePlan, Done]):
                     raise
                 return repeated
             with job.batch(head, name) as (batch, files):
-                plan = job.plan(batch, head, self._planner, name)
-                plan.properties, plan.positions = operation.properties, operation.positions
-                receipt = self._receipt(self._commit(plan, operation, files), plan.write, started_s)
-            there.forget()
-            return receipt
+                return done(job.plan(batch, head, self._planner, name), files)
 
-        return written(frame, name.txn, head.table_id, by, seems_there=carries(head, name))
+        def done(plan: WritePlan, encode: Callable[[], Any]) -> Receipt:
+            plan.properties, plan.positions = operation.properties, operation.positions
+            return self._receipt(self._commit(plan, operation, encode), plan.write, started_s)
 
-    def _apply_spark(  # noqa: PLR0917 - one caller, just above
-        self,
-        frame: Any,
-        there: SparkIceberg,
-        head: TableVersion,
-        operation: Operation,
-        name: Identity,
-        started_s: float,
-    ) -> Receipt:
-        from safewrite.frames.spark.stream import written
-        from safewrite.iceberg.spark import apply
+        return written(held.frame, name.txn, head.table_id, by, seems_there=carries(head, name))
 
-        spec = self._declared(operation)
+    def _tell_spark(self, context: SparkContext) -> None:
+        from safewrite.iceberg.spark import caches
 
-        def by(origin: Origin | None) -> Receipt:
-            settings = partial(self._planner.applying, spec=spec, head=head, name=name)
-            with apply.plan_of(frame, there, head, spec, origin=origin, settings=settings) as plan:
-                plan.properties, plan.positions = operation.properties, operation.positions
-                receipt = self._receipt(self._commit(plan, operation, tuple), plan.write, started_s)
-            there.forget()
-            return receipt
-
-        return written(frame, name.txn, head.table_id, by, seems_there=carries(head, name))
+        caches.read_anew(context, self._in_spark, self._cached.existing().table_id)
 
     def _add_columns(self, new: pa.Schema) -> bool:
         """Add columns in a commit of its own: Spark can only write files for columns that the table has."""

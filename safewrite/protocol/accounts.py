@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from safewrite.errors import InternalError
+from safewrite.errors import InternalError, StorageError
+
+
+def total(counts: Iterable[int | None]) -> int | None:
+    """The sum of the rows of files; None where one does not say how many it has."""
+    known = list(counts)
+    return None if None in known else sum(count for count in known if count is not None)
 
 
 def check_added(counts: Iterable[int | None], new: int, kept: int | None, key: str) -> None:
@@ -19,13 +25,25 @@ def check_added(counts: Iterable[int | None], new: int, kept: int | None, key: s
     Raises:
         InternalError: they differ; nothing was committed.
     """
-    known = list(counts)
-    if kept is None or None in known:
-        return
-    added = sum(count for count in known if count is not None)
-    if added != new + kept:
+    added = total(counts)
+    if kept is not None and added is not None and added != new + kept:
         raise InternalError(
             f"The commit would add files with {added} rows, and by its plan {new} are new and {kept} stay of files that it "
             "replaces. Nothing was committed. Call again with the same key, and please report it.",
             key=key,
+        )
+
+
+def check_read(read: int, known: int | None) -> None:
+    """Compare the rows that were read of files with those that the table's metadata says they have.
+
+    More may have been read, where an engine ran a task again.
+
+    Raises:
+        StorageError: some were not read; nothing was committed.
+    """
+    if known is not None and read < known:
+        raise StorageError(
+            f"{known} rows are in the files that this write depends on, by the table's metadata, and {read} could be read of them. "
+            "Nothing was committed. Call again with the same key; if it goes on, `safewrite doctor --deep` looks for the file."
         )

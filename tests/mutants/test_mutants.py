@@ -19,6 +19,7 @@ from tests.mutants.killers import HISTORIES, ROOT, Killer, Mutant, Warm, mutated
 from tests.mutants.medallion import MEDALLION_MUTANTS
 from tests.mutants.positions import POSITION_MUTANTS
 from tests.mutants.secure import SECURE_MUTANTS
+from tests.mutants.spark import SPARK_MUTANTS
 
 ALL = (
     *MUTANTS,
@@ -29,6 +30,7 @@ ALL = (
     *MEDALLION_MUTANTS,
     *CDC_MUTANTS,
     *SECURE_MUTANTS,
+    *SPARK_MUTANTS,
 )
 KILLERS = list(dict.fromkeys(mutant.killer for mutant in ALL))
 TESTS = [killer for killer in KILLERS if killer.is_test]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ def _fixed_partitions(patch: pytest.MonkeyPatch) -> None:
 
 
 def _settings_of_sessions(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("safewrite.delta.spark.write.whole_microseconds", lambda _: nullcontext())
+    patch.setattr("safewrite.frames.spark.held.HELD", {})
     patch.setattr("safewrite.delta.spark.write._check_session", lambda *_: None)
 
 

@@ -291,6 +291,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a text for a builder": (lambda: configure("local[1]", lock_table="locks"), "SparkSession.builder"),
     "no session": (lambda: attach(None), "running SparkSession"),
     "a builder for a session": (lambda: attach(BUILDER()), "getOrCreate"),
+    "a session that was stopped": (
+        lambda: attach(types.SimpleNamespace(sparkContext=types.SimpleNamespace(_jsc=None))),
+        "was stopped",
+    ),
     "landed without a session": (lambda: landed(None, "s3a://lake/t", 1, "x"), "running SparkSession"),
     "no folder of jars": (lambda: jars_from(None), "folder"),
     "a number for a folder": (lambda: jars_from(5), "folder"),

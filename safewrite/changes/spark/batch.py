@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from safewrite.frames.spark.held import Held
+
+_READ = "safewrite_rows_read"
+
 
 @dataclass(frozen=True)
 class SparkChanges:
@@ -47,7 +51,7 @@ class SparkChanges:
 
     @property
     def session(self) -> SparkSession:
-        """The session of the frame."""
+        """The session in which they are applied: a copy of the user's."""
         return self.frame.sparkSession
 
     @property
@@ -66,33 +70,31 @@ class SparkChanges:
 
 @contextmanager
 def changes_of(
-    frame: DataFrame,
+    held: Held,
     spec: Spec,
     schema: pa.Schema,
     partition_by: tuple[str, ...] = (),
     origin: Origin | None = None,
 ) -> Iterator[SparkChanges]:
-    """Compute, read and check the changes of a frame once, and keep them until the end of the block.
+    """Compute, read and check the changes of a frame once, and keep them, in our session, until the end of the block.
 
     Raises:
         WouldAlterError, InvalidInputError: as ``safewrite.changes.reading.read``.
         StorageError: Spark could not compute them.
     """
     check_target(spec, schema)
-    spec = parsed(replace(spec, check=None), arrow_schema(frame.schema))  # the driver checks
+    spec = parsed(replace(spec, check=None), arrow_schema(held.frame.schema))  # the driver checks
     read = partial(tasks.read_changes, spec=spec, schema=schema, partition_by=partition_by)
     columns = [*schema, *tasks.OF_CHANGES, pa.field(REPORT, pa.binary())]
-    with kept(mapped(frame, read, columns)) as computed:
-        whole, changes = (
-            ReadReport(tasks.no_truncates(spec, schema)),
-            computed.filter(f"{quoted(REPORT)} IS NULL"),
-        )
+    with kept(mapped(held.frame, read, columns)) as computed:
+        whole = ReadReport(tasks.no_truncates(spec, schema))
         for report in reports(computed):
             whole.add(report)
         if whole.error is not None:
             raise whole.error
         fingerprint = whole.fingerprint if origin is None else origin.fingerprint(whole.fingerprint.rows)
-        yield SparkChanges(changes.drop(REPORT), spec, schema, whole, fingerprint)
+        changes = held.of(computed).filter(f"{quoted(REPORT)} IS NULL").drop(REPORT)
+        yield SparkChanges(changes, spec, schema, whole, fingerprint)
 
 
 def mapped(
@@ -122,6 +124,19 @@ def reports(frame: DataFrame) -> list[Any]:
     rows = frame.filter(f"{quoted(REPORT)} IS NOT NULL").select(quoted(REPORT))
     with spark_errors("apply the changes"):
         return [tasks.parsed(bytes(row[0])) for row in rows.collect()]
+
+
+def count_read(rows: DataFrame) -> DataFrame:
+    """Rows of files, counted as they are read; what filters them comes after."""
+    import pyspark.sql.functions as f
+
+    return rows.observe(_READ, f.expr("count(1)").alias(_READ))
+
+
+def rows_read(frame: DataFrame) -> int:
+    """How many rows of :func:`count_read` the last action on a frame has read; those of a task that Spark ran again count twice."""
+    metrics = frame._jdf.queryExecution().observedMetrics()  # noqa: SLF001 - at once; the listeners of PySpark's Observation may lag
+    return int(metrics.apply(_READ).getLong(0))
 
 
 @contextmanager

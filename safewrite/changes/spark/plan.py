@@ -22,11 +22,20 @@ from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Numbers, Position
 from safewrite.changes.reading import loose
 from safewrite.changes.spark import tasks
-from safewrite.changes.spark.batch import SparkChanges, kept, mapped, reports, spark_schema
+from safewrite.changes.spark.batch import (
+    SparkChanges,
+    count_read,
+    kept,
+    mapped,
+    reports,
+    rows_read,
+    spark_schema,
+)
 from safewrite.changes.spark.tasks import FILE, KIND, PLACE, POS, REPORT, Answer, Kind, Question
 from safewrite.errors import InternalError
 from safewrite.frames.spark.hashes import quoted
 from safewrite.frames.spark.sql import literal
+from safewrite.protocol.accounts import check_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,8 +45,19 @@ TASK_ROWS = 250_000
 BROADCAST_ROWS = 2_000_000
 """Keys of so many changes are sent to every executor, which then looks rows up without a shuffle."""
 
-RowsOf = Callable[[list[str]], "DataFrame | None"]
-"""Gives these columns of the rows of files that may have keys of the batch, with ``FILE`` and ``POS``."""
+
+@dataclass(frozen=True)
+class LiveRows:
+    """These columns of the live rows of files that may have keys of the batch, with ``FILE`` and ``POS``.
+
+    ``count`` is how many rows the table's metadata says they have; None where it does not say.
+    """
+
+    frame: DataFrame
+    count: int | None
+
+
+RowsOf = Callable[[list[str]], LiveRows | None]
 
 
 @dataclass(frozen=True)
@@ -120,14 +140,18 @@ def _decided(
     )
     given = _full(changes.frame, columns, Kind.CHANGE)
     rows = rows_of(schema.names if whole else [*spec.keys, *spec.sequence_by])
+    counted = rows is not None and bool(changes.rows)
     if rows is not None and changes.rows:
-        found = _by_keys(rows, changes.frame, spec.keys, "left_semi", changes.rows)
+        found = _by_keys(count_read(rows.frame), changes.frame, spec.keys, "left_semi", changes.rows)
         given = given.unionByName(_full(found, columns, Kind.ROW))
     parts = max(1, -(-changes.rows // TASK_ROWS))
     given = given.repartition(parts, *map(quoted, spec.keys)) if parts > 1 else given.repartition(1)
     out = [*columns, pa.field(REPORT, pa.binary())]
-    with kept(mapped(given, partial(tasks.answer, question=question), out)) as frame:
+    answers = mapped(given, partial(tasks.answer, question=question), out)
+    with kept(answers) as frame:
         told = tasks.joined(reports(frame), cuts.counts)
+        if rows is not None and counted:
+            check_read(rows_read(answers), rows.count)
         if told.error is not None:
             raise told.error
         yield frame, told
@@ -238,4 +262,4 @@ def _carried(memory: Memory, told: Answer) -> pa.Table:
     )
 
 
-__all__ = ["FILE", "POS", "SparkPlan", "planned"]
+__all__ = ["FILE", "POS", "LiveRows", "SparkPlan", "planned"]

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.changes.result import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of, spark_errors
-from safewrite.changes.spark.plan import FILE, POS, SparkPlan, planned
+from safewrite.changes.spark.plan import FILE, POS, LiveRows, SparkPlan, planned
 from safewrite.delta.data.rows import check_within
 from safewrite.delta.data.spans import Bounded
 from safewrite.delta.log.actions import FileKey, rows_of
 from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.spark.files import SparkDelta, find
-from safewrite.delta.spark.write import Place, check_counted, check_values, spark_path, whole_microseconds
+from safewrite.delta.spark.write import Place, spark_path
 from safewrite.delta.write.apply import ApplyTransaction
 from safewrite.delta.write.overwrite import Verdict
 from safewrite.delta.write.pruning import Pruning
 from safewrite.delta.write.vector_files import marked
 from safewrite.errors import InternalError
 from safewrite.frames.predicate import columns, possible
+from safewrite.protocol.accounts import check_read, total
 from safewrite.protocol.effects import Effect, Outcome
 
 if TYPE_CHECKING:
@@ -120,21 +121,19 @@ class SparkApplyTransaction(ApplyTransaction):
             if pruning.may_hold(add) and True in possible(source.bounds, bounded.spans(add))
         ]
 
-    def _rows_of(self, looked: Collection[FileKey]) -> Callable[[list[str]], DataFrame | None]:
+    def _rows_of(self, looked: Collection[FileKey]) -> Callable[[list[str]], LiveRows | None]:
         from safewrite.frames.spark.hashes import quoted
 
         assert self.state is not None
         _, _, table = self._parts()
-        live, marks = self.planned().adds, marks_rows(self.state)
+        live, places = self.planned().adds, (FILE, POS) if marks_rows(self.state) else (FILE,)
 
-        def rows(names: list[str]) -> DataFrame | None:
+        def rows(names: list[str]) -> LiveRows | None:
             if not looked:
                 return None
-            if not marks:
-                frame = table.rows([live[key] for key in looked], FILE)
-                return frame.select(*map(quoted, (*names, FILE)))
-            frame = table.rows([live[key] for key in looked], FILE, POS)
-            return frame.select(*map(quoted, (*names, FILE, POS)))
+            adds = [live[key] for key in looked]
+            frame = table.rows(adds, *places).select(*map(quoted, (*names, *places)))
+            return LiveRows(frame, total(map(rows_of, adds)))
 
         return rows
 
@@ -202,14 +201,13 @@ class SparkApplyTransaction(ApplyTransaction):
         """
         if not rows:
             return ()
-        source, _, table = self._parts()
+        _, _, table = self._parts()
         live = self.planned().adds
         frame = plan.upserts()
         if rewritten:
             stays = plan.staying(table.rows([live[key] for key in rewritten], FILE))
             frame = stays.unionByName(frame) if plan.rows else stays
-        with whole_microseconds(source.session):
-            made = tuple(table.write(frame))
+        made = tuple(table.write(frame))
         found = sum(file.rows for file in made)
         if found != rows:
             raise InternalError(
@@ -228,6 +226,7 @@ class SparkApplyTransaction(ApplyTransaction):
             return {}, {}
         rows = table.rows([live[key] for key in files], FILE)
         totals = self._by_key(_by_file(rows))
+        check_read(sum(totals.values()), total(rows_of(live[key]) for key in files))
         left = self._by_key(_by_file(plan.staying(rows, FILE)))
         lost = {key: count - left.get(key, 0) for key, count in totals.items()}
         return {key: count for key, count in lost.items() if count}, {**totals}
@@ -250,7 +249,6 @@ def _by_file(rows: DataFrame) -> dict[str, int]:
 # --- from a frame to a transaction ----------------------------------------------------------------------
 @contextmanager
 def transaction(
-    frame: DataFrame,
     place: Place,
     spec: Spec,
     origin: Origin | None,
@@ -262,14 +260,12 @@ def transaction(
 
     Raises:
         As ``safewrite.changes.spark.batch.changes_of``.
-        UnsafeConfigError: the session cannot be trusted to write what it is given.
         ConflictError: kind SCHEMA_CHANGED.
     """
-    session, state = frame.sparkSession, place.state
-    check_values(session)
-    check_counted(session)
-    table = find(session, spark_path(place.connection), state)
-    with changes_of(frame, spec, state.schema, state.partition_by, origin) as source, ExitStack() as stack:
+    state = place.state
+    table = find(place.held.session, spark_path(place.connection), state)
+    changes = changes_of(place.held, spec, state.schema, state.partition_by, origin)
+    with changes as source, ExitStack() as stack:
         made = SparkApplyTransaction(**settings(source.fingerprint), spec=spec, source=source, table=table)
         stack.callback(made.close)
         yield made

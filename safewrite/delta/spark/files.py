@@ -17,6 +17,7 @@ from safewrite.delta.log.actions import Action, FileKey, file_key, rows_of
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.staging import StagedFile
 from safewrite.errors import ConflictError, InternalError, Kind
+from safewrite.frames.spark.columns import metadata_column
 from safewrite.protocol.staging import Mark
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ class SparkDelta:
         The column ``name`` tells the file, the column ``number``, if given, the row's number in it.
         """
         from pyspark.sql import DataFrame
-        from pyspark.sql import functions as f
 
         jvm = _jvm(self.session)
         files = jvm.java.util.ArrayList()
@@ -50,8 +50,11 @@ class SparkDelta:
             files.add(parse.fromJson(json.dumps({"add": add})))
         listed = jvm.scala.collection.JavaConverters.asScalaBuffer(files).toList()
         made = self.log.createDataFrame(self.snapshot, listed, False, jvm.scala.Option.empty())
-        frame = DataFrame(made, self.session).withColumn(name, f.col("_metadata.file_path"))
-        return frame if number is None else frame.withColumn(number, f.col("_metadata.row_index"))
+        frame = DataFrame(made, self.session)
+        of_file = metadata_column(frame, "_metadata")
+        told = [of_file.getField("file_path").alias(name)]
+        told += [] if number is None else [of_file.getField("row_index").alias(number)]
+        return frame.select("*", *told)
 
     def key(self, path: str, live: Mapping[str, FileKey]) -> FileKey:
         """The file that Spark names by its whole path, among the ``live`` ones by their paths within the table."""
@@ -109,6 +112,19 @@ def find(session: SparkSession, path: str, state: Snapshot) -> SparkDelta:
         return SparkDelta(session, log, snapshot, unquote(str(log.dataPath().toUri().toString())).rstrip("/"))
 
 
+def table_id_of(relation: Any) -> str | None:
+    """The id of the Delta table that a relation of a plan reads; None if it reads something else."""
+    if not str(relation.getClass().getName()).endswith(".LogicalRelation"):
+        return None
+    source = relation.relation()
+    if not str(source.getClass().getName()).startswith(
+        f"{_DELTA}."
+    ):  # HadoopFsRelation, with Delta's own insert
+        return None
+    files = source.location()
+    return str(files.metadata().id()) if str(files.getClass().getName()).startswith(f"{_DELTA}.") else None
+
+
 def _same(snapshot: Any, state: Snapshot) -> bool:
     """Whether files are written for both in the same way."""
     said = json.loads(str(snapshot.metadata().json()))["metaData"]
@@ -127,4 +143,4 @@ def _jvm(session: SparkSession) -> Any:
     return session.sparkContext._jvm  # noqa: SLF001 - as safewrite.delta.spark.session
 
 
-__all__ = ["SparkDelta", "file_key", "find"]
+__all__ = ["SparkDelta", "file_key", "find", "table_id_of"]

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.delta.log import actions
-from safewrite.delta.log.snapshot import Snapshot
+from safewrite.delta.log.known import KnownFiles
+from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.write.members import ENGINE, summed_up
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import CommitUnknownError, InternalError, SafewriteError, UnsupportedTableError
-from safewrite.protocol.accounts import check_added
+from safewrite.protocol.accounts import check_added, check_read, total
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, look
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.inside import climbs_in_log
 from safewrite.texts import said
+
+if TYPE_CHECKING:
+    from safewrite.delta.log.replay import LogReplay
 
 T = TypeVar("T")
 Run = Callable[[Generator[Effect, Outcome, T]], T]
@@ -39,6 +43,7 @@ class SparkTransaction(Transaction):
     """Delta's files hold the rows of the batch and no others."""
     named_by: Callable[[int], Write] | None = None
     """Names the write by the number of its rows, where they are not counted before Delta writes them."""
+    known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
     _made: dict[int, bytes] = field(default_factory=dict, repr=False)
 
     def body(self, version: int) -> bytes:
@@ -82,9 +87,40 @@ class SparkTransaction(Transaction):
             counts = [json.loads(add.get("stats") or "{}").get("numRecords") for add in adds]
             self._take(counts)
         else:
-            kept = _copied_rows(body)
+            kept = _told(body, "numCopiedRows")
             check_added(map(actions.rows_of, adds), self.write.rows, kept, self.write.key)
         self.write = replace(self.write, files=len(adds))
+
+    def account(self, body: bytes) -> Generator[Effect, Outcome, None]:
+        """Compare the files that Delta's overwrite removes with the list of the table's files.
+
+        Raises:
+            InternalError: files stay that the overwrite replaces.
+            StorageError: fewer rows were read of the files than they have; or the log cannot be read.
+        """
+        lines = [json.loads(line) for line in body.splitlines() if line.startswith((b'{"remove"', b'{"add"'))]
+        removes = {actions.file_key(line["remove"]) for line in lines if "remove" in line}
+        if self.mode != "Overwrite" or not (removes or self.exact):
+            return
+        live = (yield from self._live(json.loads(body.partition(b"\n")[0])["commitInfo"])).adds
+        if self.exact and removes != live.keys():
+            raise InternalError(
+                f"The overwrite would remove {len(removes)} files, and the table has {len(live)}. Nothing was committed. Call "
+                "again with the same key, and please report it.",
+                key=self.write.key,
+            )
+        added = total(actions.rows_of(line["add"]) for line in lines if "add" in line)
+        gone = _told(body, "numDeletedRows")
+        if self.exact or added is None or gone is None or not removes <= live.keys():
+            return
+        check_read(added - self.write.rows + gone, total(actions.rows_of(live[key]) for key in removes))
+
+    def _live(self, info: Mapping[str, Any]) -> Generator[Effect, Outcome, LogReplay]:
+        """The live files of the version that Delta's transaction read."""
+        assert self.state is not None
+        read = int(info.get("readVersion", self.state.version))
+        state = yield from load(self.state, at=read, limits=self.limits)
+        return (yield from self.known_files.load(state or self.state, self.limits))
 
     def _take(self, counts: list[int | None]) -> None:
         """Take what is committed for what was counted (E5, H10), or name the write by it."""
@@ -107,10 +143,10 @@ class SparkTransaction(Transaction):
             self.write = self.named_by(rows)
 
 
-def _copied_rows(body: bytes) -> int | None:
-    """How many rows of replaced files Delta's library says it kept; None where it does not say."""
+def _told(body: bytes, metric: str) -> int | None:
+    """A number of rows that Delta's library tells of an overwrite; None where it does not."""
     info = json.loads(body.partition(b"\n")[0])["commitInfo"]
-    told = (info.get("operationMetrics") or {}).get("numCopiedRows")
+    told = (info.get("operationMetrics") or {}).get(metric)
     return int(told) if isinstance(told, str) and told.isdecimal() else None
 
 
@@ -135,6 +171,7 @@ class NamedTransaction:
         try:
             check_places(body)
             self.candidate.count(body)
+            run(self.candidate.account(body))
             if version > self.seen + 1:
                 self._look(version, run)
             named = self.candidate.name(version, body)

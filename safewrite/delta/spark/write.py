@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from safewrite.delta.connect import Connection
+from safewrite.delta.log.known import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.session import LOG_STORE, attach, hook_of
@@ -42,6 +42,7 @@ from safewrite.frames.spark.batch import (
     computed,
 )
 from safewrite.frames.spark.columns import Conformed, conformed, new_schema
+from safewrite.frames.spark.held import Held
 from safewrite.frames.spark.sql import inside, to_sql
 from safewrite.frames.spark.stream import written
 from safewrite.frames.where import parse
@@ -54,27 +55,13 @@ from safewrite.version import __version__
 from safewrite.volatile import check_columns, check_where
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from safewrite.frames.predicate import Predicate
     from safewrite.operation import Operation
 
 log = logging.getLogger("safewrite")
-
-_writing: dict[int, tuple[int, str]] = {}
-"""Sessions with writes under way: how many, and how their instants are written otherwise."""
-_guard = threading.Lock()
-_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
-_ALTERING = {
-    (_TIMESTAMPS, "TIMESTAMP_MILLIS"): "it cuts instants off at milliseconds",
-    (
-        "spark.sql.parquet.datetimeRebaseModeInWrite",
-        "LEGACY",
-    ): "dates before 1582 and times before 1900 are written in "
-    "the old calendar, and other engines read other days",
-}
-"""Settings of a session with which Spark writes other values than it was given."""
-_STATS = "spark.databricks.delta.stats.collect"
 _TXN_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 
 
@@ -89,10 +76,12 @@ class Place:
     limits: Limits
     new_id: Callable[[], str]
     name: Callable[[Batch], Write]
+    held: Held
+    known_files: KnownFiles
     txn: tuple[str, int] | None = None
 
 
-def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, SparkTransaction]:
+def write(place: Place, operation: Operation) -> tuple[Done, SparkTransaction]:
     """Write the rows of a DataFrame once, whatever happened to earlier calls with the same name.
 
     Raises:
@@ -101,8 +90,9 @@ def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, S
         CommitUnknownError: the same call again, or ``resolve``, decides.
         ForeignWriterError: another writer replaced our commit.
     """
+    frame = place.held.frame
     _check_session(frame.sparkSession, place.connection)
-    job = _job(frame, place, operation)
+    job = _job(place.held.rows, place.state.schema, place.state.partition_by, operation)
     there = seems_there(place)
 
     def by(origin: Origin | None) -> tuple[Done, SparkTransaction]:
@@ -110,9 +100,7 @@ def write(frame: DataFrame, place: Place, operation: Operation) -> tuple[Done, S
             return _write_counted(job, place, origin)
         return _write_once(job, place, origin)
 
-    # Without statistics nobody knows how many rows Delta wrote.
-    told = tells_rows(frame.sparkSession)
-    return written(frame, place.txn if told else None, place.state.table_id, by, seems_there=there)
+    return written(frame, place.txn, place.state.table_id, by, seems_there=there)
 
 
 def seems_there(place: Place) -> bool:
@@ -143,6 +131,7 @@ class _Job:
             exact=self.operation.where is None,
             mode=self.operation.verb.capitalize(),
             properties=self.operation.properties,
+            known_files=place.known_files,
             positions=self.operation.positions,
         )
 
@@ -159,12 +148,11 @@ class _Job:
         return writer.option("mergeSchema", "true") if self.rows.added else writer
 
 
-def _job(frame: DataFrame, place: Place, operation: Operation) -> _Job:
-    state = place.state
-    rows = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode=operation.schema_mode)
+def _job(frame: DataFrame, schema: pa.Schema, partition_by: tuple[str, ...], operation: Operation) -> _Job:
+    rows = conformed(frame, schema, partition_by=partition_by, schema_mode=operation.schema_mode)
     check_columns(operation.volatile, rows.schema.names, frame.columns)
     predicate = None
-    checks = rows.checks(state.partition_by)
+    checks = rows.checks(partition_by)
     if operation.verb == "overwrite":
         predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
         check_where(operation.volatile, columns(predicate))
@@ -172,11 +160,23 @@ def _job(frame: DataFrame, place: Place, operation: Operation) -> _Job:
     return _Job(rows, operation, predicate, checks)
 
 
+@contextmanager
+def first(held: Held, partition_by: tuple[str, ...], operation: Operation) -> Iterator[Held]:
+    """Compute and check the rows of a first write before the table is made, which would stay where they are refused.
+
+    Raises:
+        As :func:`write`.
+    """
+    job = _job(held.frame, new_schema(held.frame), partition_by, operation)
+    with computed(job.rows.frame, job.checks, volatile=operation.volatile) as batch:
+        yield replace(held, computed=batch.frame)
+
+
 def _write_counted(job: _Job, place: Place, origin: Origin | None) -> tuple[Done, SparkTransaction]:
     """Compute the rows and count them, then let Delta write them as they are."""
     with computed(job.rows.frame, job.checks, origin, job.operation.volatile) as batch:
         candidate = job.candidate(batch, place)
-        return _once(candidate, place, batch.frame, job), candidate
+        return _once(candidate, place, place.held.of(batch.frame), job), candidate
 
 
 def _write_once(job: _Job, place: Place, origin: Origin) -> tuple[Done, SparkTransaction]:
@@ -187,7 +187,7 @@ def _write_once(job: _Job, place: Place, origin: Origin) -> tuple[Done, SparkTra
 
     unknown = Batch(job.rows.frame, 0, origin.fingerprint(0))
     candidate = replace(job.candidate(unknown, place), named_by=named_by)
-    return _once(candidate, place, job.rows.frame, job), candidate
+    return _once(candidate, place, place.held.running(job.rows.frame), job), candidate
 
 
 def counted(frame: DataFrame, state: Snapshot, volatile: tuple[str, ...] = ()) -> Batch:
@@ -205,7 +205,7 @@ def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: _Job
         run(candidate.prepare(), place.world)
         with transaction.pending(candidate, recalled.seen, place.arbiter) as waiting:
             writer = job.writer(frame).option("userMetadata", transaction.user_metadata(candidate))
-            failure = _save(writer, frame.sparkSession, place)
+            failure = _save(writer, place)
         if failure is None and not waiting.attempts and candidate.named_by is not None:
             candidate.write = candidate.named_by(frame.count())  # Delta made no commit: of no rows
         return _settled(waiting, recalled, failure, place)
@@ -214,41 +214,16 @@ def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: _Job
         raise
 
 
-def _save(writer: DataFrameWriter, session: SparkSession, place: Place) -> Exception | None:
+def _save(writer: DataFrameWriter, place: Place) -> Exception | None:
     """Let Delta write; its error is used only where the hook has not said more."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
-        with whole_microseconds(session):
-            writer.save(spark_path(place.connection))
+        writer.save(spark_path(place.connection))
     except (PySparkException, Py4JError) as error:
         return error
     return None
-
-
-@contextmanager
-def whole_microseconds(session: SparkSession) -> Iterator[None]:
-    """Let Spark write instants as INT64 microseconds: readers take its INT96 for nanoseconds, which end in 2262.
-
-    Threads of one session may write at once; the last of them puts back what was set.
-    """
-    mark = int(session._jsparkSession.hashCode())  # noqa: SLF001 - each batch of a stream has another Python object
-    with _guard:
-        writers, before = _writing.get(mark, (0, ""))
-        if not writers:
-            before = session.conf.get(_TIMESTAMPS) or ""
-            session.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
-        _writing[mark] = writers + 1, before
-    try:
-        yield
-    finally:
-        with _guard:
-            writers, before = _writing.pop(mark)
-            if writers > 1:
-                _writing[mark] = writers - 1, before
-            else:
-                session.conf.set(_TIMESTAMPS, before)
 
 
 def _settled(waiting: NamedTransaction, recalled: Recalled, failure: Exception | None, place: Place) -> Done:
@@ -323,14 +298,6 @@ def _check_session(session: SparkSession, connection: Connection) -> None:
             f"This session's commits to {scheme}: tables go past safewrite. Nothing was written. Start the session "
             "with safewrite.spark.conf(..., local_files=True)."
         )
-    if session.conf.get("spark.databricks.delta.commitInfo.enabled", "true") != "true":
-        raise UnsafeConfigError(
-            "The session sets spark.databricks.delta.commitInfo.enabled=false, so its commits can carry no key. Nothing "
-            "was written. Unset it."
-        )
-    # Delta's checksum files would list the transactions without ours, which are added behind its back.
-    session.conf.set("spark.databricks.delta.setTransactionsInCrc.writeOnCommit", "false")
-    check_values(session)
     given = [name for name in _TXN_SETTINGS if session.conf.get(name, None) is not None]
     if given:
         raise UnsafeConfigError(
@@ -339,46 +306,12 @@ def _check_session(session: SparkSession, connection: Connection) -> None:
         )
 
 
-def check_values(session: SparkSession) -> None:
-    """Refuse a session that writes other values than it is given.
-
-    Raises:
-        UnsafeConfigError: names the setting.
-    """
-    for (name, value), why in _ALTERING.items():
-        if str(session.conf.get(name)).upper() == value:
-            raise UnsafeConfigError(
-                f"The session sets {name}={value}: {why}. Nothing was written. Unset it; safewrite writes instants as "
-                "whole microseconds."
-            )
-
-
-def check_counted(session: SparkSession) -> None:
-    """Refuse a session whose data files do not say how many rows they hold.
-
-    Raises:
-        UnsafeConfigError: names the setting.
-    """
-    if not tells_rows(session):
-        raise UnsafeConfigError(
-            f"The session sets {_STATS}=false, so nobody could count the rows that Spark writes. Nothing was written. "
-            "Unset it."
-        )
-
-
-def tells_rows(session: SparkSession) -> bool:
-    """Whether Delta's library notes how many rows a data file has."""
-    return session.conf.get(_STATS, "true") == "true"
-
-
 __all__ = [
     "Place",
-    "check_counted",
-    "check_values",
     "counted",
+    "first",
     "new_schema",
     "seems_there",
     "spark_path",
-    "whole_microseconds",
     "write",
 ]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _INTEGERS = tuple(_DIGITS)
+_OPAQUE = ("variant", "geometry", "geography")
+"""Spark's types that PySpark gives to Arrow as structs of their parts."""
 _EXACT_IN = {
     pa.float32(): (pa.int8(), pa.int16()),
     pa.float64(): (pa.int8(), pa.int16(), pa.int32(), pa.float32()),
@@ -92,12 +94,43 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    for field in schema.fields:
+        _check_kind(field.dataType, field.name)
     try:
         return to_arrow_schema(schema)
     except PySparkException as error:
         raise InvalidInputError(
             f"A column has a type that cannot be a table column: {said(error)}. Nothing was written. Cast it."
         ) from error
+
+
+def _check_kind(kind: DataType, path: str) -> None:
+    """Refuse types that Arrow knows by the parts that Spark keeps their values in, such as VARIANT: a cast of them gives NULL."""
+    from pyspark.sql import types as t
+
+    inner: list[tuple[str, DataType]] = []
+    match kind:
+        case t.StructType():
+            inner = [(f"{path}.{one.name}", one.dataType) for one in kind.fields]
+        case t.ArrayType():
+            inner = [(f"{path}.element", kind.elementType)]
+        case t.MapType():
+            inner = [(f"{path}.key", kind.keyType), (f"{path}.value", kind.valueType)]
+        case t.AtomicType() if kind.typeName() in _OPAQUE:
+            raise _opaque(kind, path)
+        case t.UserDefinedType():
+            raise _opaque(kind, path)
+    for name, one in inner:
+        _check_kind(one, name)
+
+
+def _opaque(kind: DataType, path: str) -> InvalidInputError:
+    name = kind.simpleString()
+    cure = f"write it as text, to_json({path})" if name == "variant" else "cast it to a type that tables have"
+    return InvalidInputError(
+        f"Column {path!r} has Spark's type {name}, whose values safewrite cannot write. Nothing was written. Leave the column "
+        f"out, {cure}, or write the table by Spark itself."
+    )
 
 
 def new_schema(frame: DataFrame) -> pa.Schema:
@@ -107,6 +140,13 @@ def new_schema(frame: DataFrame) -> pa.Schema:
         InvalidInputError: names or types that no table has.
     """
     return canonical_schema(arrow_schema(_nullable(frame.schema)))
+
+
+def metadata_column(frame: DataFrame, name: str) -> Column:
+    """What a source tells of its rows besides their columns, also where a column has the same name."""
+    from pyspark.sql import Column
+
+    return Column(frame._jdf.metadataColumn(name))  # noqa: SLF001 - PySpark has it from 4.0 on
 
 
 def _column(name: str, kind: DataType, present: DataType | None) -> Column:

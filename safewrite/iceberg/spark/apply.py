@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import numpy as np
 from safewrite.changes.reading import check_target
 from safewrite.changes.result import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of, spark_errors
-from safewrite.changes.spark.plan import FILE, POS, SparkPlan, planned
+from safewrite.changes.spark.plan import FILE, POS, LiveRows, SparkPlan, planned
 from safewrite.errors import InternalError, UnsupportedTableError
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.frames.spark.hashes import quoted
@@ -22,6 +22,7 @@ from safewrite.iceberg.spark import scan
 from safewrite.iceberg.spark.write import Written, check_layout, data_files
 from safewrite.iceberg.write.apply import ApplyPlan
 from safewrite.iceberg.write.row_files import Mark
+from safewrite.protocol.accounts import check_read, total
 from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
 from safewrite.protocol.iceberg.head import TableVersion
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from safewrite.changes.spark.batch import SparkChanges
     from safewrite.changes.spec import Spec
     from safewrite.frames.spark.batch import Origin
+    from safewrite.frames.spark.held import Held
     from safewrite.iceberg.spark.files import SparkIceberg
 
 
@@ -67,7 +69,10 @@ class SparkApplyPlan(ApplyPlan):
         with ExitStack() as stack:
             looked = tasks if source.report.ends and not spec.full_refresh else {}
             rows = self._reader(head, looked, stack)
-            plan = stack.enter_context(planned(source, memory, lambda names: _selected(rows(looked), names)))
+            known = _live_rows(tasks[file] for file in looked)
+            plan = stack.enter_context(
+                planned(source, memory, lambda names: _selected(rows(looked), names, known))
+            )
             decision = plan.settled.decision
             check_result(spec, decision, plan.upserts())
             if plan.cut is not None and not spec.full_refresh:
@@ -92,13 +97,13 @@ class SparkApplyPlan(ApplyPlan):
         self, head: TableVersion, looked: Collection[Mark], stack: ExitStack
     ) -> Callable[[Collection[Mark]], DataFrame | None]:
         """Gives the rows of files as long as the plan is made."""
-        _, _, table = self._parts()
+        source, _, table = self._parts()
 
         def rows(files: Collection[Mark]) -> DataFrame | None:
             if not files or head.current is None:
                 return None
             paths = [file[0] for file in files]
-            return stack.enter_context(scan.rows_of(table, head.current, paths, FILE, POS))
+            return stack.enter_context(scan.rows_of(table, source.session, head.current, paths, FILE, POS))
 
         return rows
 
@@ -145,7 +150,9 @@ class SparkApplyPlan(ApplyPlan):
         unsure = [*tasks] if plan.cut is not None else [file for file in lost if tasks[file].delete_files]
         frame = rows(unsure)
         if frame is not None:
-            totals |= {by_path[path]: count for path, count in _by_file(frame).items()}
+            found = {by_path[path]: count for path, count in _by_file(frame).items()}
+            check_read(sum(found.values()), _live_rows(tasks[file] for file in unsure))
+            totals |= found
         if plan.cut is not None and frame is not None:
             left = _by_file(plan.staying(frame, FILE))
             lost = {file: count - left.get(file[0], 0) for file, count in totals.items()}
@@ -201,8 +208,13 @@ class SparkApplyPlan(ApplyPlan):
         return made
 
 
-def _selected(rows: DataFrame | None, names: list[str]) -> DataFrame | None:
-    return None if rows is None else rows.select(*map(quoted, (*names, FILE, POS)))
+def _selected(rows: DataFrame | None, names: list[str], known: int | None) -> LiveRows | None:
+    return None if rows is None else LiveRows(rows.select(*map(quoted, (*names, FILE, POS))), known)
+
+
+def _live_rows(tasks: Iterable[FileScanTask]) -> int | None:
+    """How many rows files have; None where deletes took some away."""
+    return total(None if task.delete_files else task.file.record_count for task in tasks)
 
 
 def _by_file(rows: DataFrame) -> dict[str, int]:
@@ -213,7 +225,7 @@ def _by_file(rows: DataFrame) -> dict[str, int]:
 # --- from a frame to a plan --------------------------------------------------------------------------------
 @contextmanager
 def plan_of(
-    frame: DataFrame,
+    held: Held,
     table: SparkIceberg,
     head: TableVersion,
     spec: Spec,
@@ -239,5 +251,5 @@ def plan_of(
                 f"Column {name!r} has type {ours.field(name).type}, which Spark sees as {seen}: what is remembered of "
                 "deleted keys would not fit. Nothing was written. Apply these changes as pandas or Arrow."
             )
-    with changes_of(frame, spec, table.schema, (), origin) as source:
+    with changes_of(held, spec, table.schema, (), origin) as source:
         yield SparkApplyPlan(**settings(source.fingerprint), spec=spec, source=source, table=table)

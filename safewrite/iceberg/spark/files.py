@@ -21,6 +21,7 @@ import pyarrow as pa
 from safewrite.errors import InvalidInputError, MissingExtraError, StorageError
 from safewrite.frames.spark.columns import arrow_schema, conformed
 from safewrite.frames.spark.hashes import quoted
+from safewrite.frames.spark.held import active
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,7 +112,6 @@ class SparkIceberg:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        make_active(self.session)
         with self._group() as (group, coordinator):
             writer = frame.write.format("iceberg").mode("append")
             # Iceberg before 1.12 goes by this option, later versions by the group's place in the cache.
@@ -193,15 +193,6 @@ def find(
     )
 
 
-def make_active(session: SparkSession) -> None:
-    """Set the session in Java's thread: in a thread of a pool, Iceberg's library looks for its catalogs there.
-
-    The Java thread of a Python thread knows no session (inside foreachBatch, for one).
-    """
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - as safewrite.delta.spark.session
-    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001 - as above
-
-
 def _catalogs(session: SparkSession, named: str | None, likely: str) -> Iterator[str]:
     """The catalogs to look in, the likely one first: listing them all takes Java a while."""
     if named is not None:
@@ -221,7 +212,6 @@ def _load(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    make_active(session)
     util = _class(session, "spark.Spark3Util")
     if type(util).__name__ != "JavaClass":
         raise MissingExtraError(
@@ -230,10 +220,11 @@ def _load(
         )
     name = ".".join(map(quoted, (catalog, *identifier)))
     try:
-        table = util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
-        if _location(_metadata(table)) != location:
-            table.refresh()  # the session may remember an older version
-        return SparkIceberg(session, table, _metadata(table), name, catalog)
+        with active(session):  # Iceberg's library looks for its catalogs there
+            table = util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
+            if _location(_metadata(table)) != location:
+                table.refresh()  # the session may remember an older version
+            return SparkIceberg(session, table, _metadata(table), name, catalog)
     except (PySparkException, Py4JError) as error:
         return _said(error)
 

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 from safewrite.changes.spark.batch import spark_errors
 from safewrite.errors import InternalError
-from safewrite.iceberg.spark.files import SparkIceberg, make_active
+from safewrite.frames.spark.columns import metadata_column
+from safewrite.iceberg.spark.files import SparkIceberg
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @contextmanager
-def rows_of(
-    spark: SparkIceberg, snapshot_id: int, paths: Collection[str], file: str, pos: str
+def rows_of(  # noqa: PLR0917 - one caller
+    spark: SparkIceberg, session: SparkSession, snapshot_id: int, paths: Collection[str], file: str, pos: str
 ) -> Iterator[DataFrame]:
     """The live rows of some files of a snapshot; the columns ``file`` and ``pos`` tell where each lies.
 
@@ -29,9 +30,6 @@ def rows_of(
     Raises:
         StorageError: Spark cannot plan it.
     """
-    from pyspark.sql import functions as f
-
-    make_active(spark.session)
     group = f"safewrite-{uuid.uuid4()}"
     manager = spark.java("spark.ScanTaskSetManager").get()
     with spark_errors("plan the files to be read"):
@@ -40,8 +38,9 @@ def rows_of(
         manager.stageTasks(spark.table, group, tasks)
     try:
         with spark_errors("read the files"):
-            frame = spark.session.read.format("iceberg").option("scan-task-set-id", group).load(group)
-            yield frame.select("*", f.col("_file").alias(file), f.col("_pos").alias(pos))
+            frame = session.read.format("iceberg").option("scan-task-set-id", group).load(group)
+            places = metadata_column(frame, "_file").alias(file), metadata_column(frame, "_pos").alias(pos)
+            yield frame.select("*", *places)
     finally:
         spark.cache.remove(group)
         manager.removeTasks(spark.table, group)

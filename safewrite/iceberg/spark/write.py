@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +13,6 @@ from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFi
 from safewrite.errors import ConflictError, InternalError, Kind, UnsafeConfigError
 from safewrite.frames.predicate import columns
 from safewrite.frames.replace_where import EVERYTHING
-from safewrite.frames.source import check_classic
 from safewrite.frames.spark.batch import (
     Batch,
     Check,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from safewrite.frames.predicate import Predicate
+    from safewrite.frames.spark.held import Held
     from safewrite.operation import Operation
 
 TAIL_BYTES = 64
@@ -59,6 +59,7 @@ class Job:
     """Rows on their way into a table, checked by their types; ``checks`` are for their values."""
 
     spark: SparkIceberg
+    held: Held
     rows: Conformed
     checks: list[Check]
     predicate: Predicate | None
@@ -100,12 +101,13 @@ class Job:
     def _in_one_pass(self, head: TableVersion) -> tuple[Batch, list[StagedFile]] | None:
         """Write and count in one pass; None, with its files unnamed, where Spark does not tell what it saw."""
         frame = self.rows.frame
-        if self.origin is not None:
-            made = self._write(frame, head)
-            return Batch(frame, _rows(made), self.origin.fingerprint(_rows(made))), made
-        if not counts_every_attempt(frame.sparkSession):
+        if self.origin is None and not counts_every_attempt(frame.sparkSession):
             return None
-        seen = observed(frame, self.volatile)
+        rows = self.held.running(frame)
+        if self.origin is not None:
+            made = self._write(rows, head)
+            return Batch(frame, _rows(made), self.origin.fingerprint(_rows(made))), made
+        seen = observed(rows, self.volatile)
         made = self._write(seen.frame, head)
         fingerprint = seen.fingerprint(_rows(made))
         return None if fingerprint is None else (Batch(frame, _rows(made), fingerprint, self.volatile), made)
@@ -120,7 +122,7 @@ class Job:
         """
         if not batch.rows:
             return []
-        made = self._write(batch.frame, head)
+        made = self._write(self.held.of(batch.frame), head)
         if _rows(made) != batch.rows:
             raise InternalError(
                 f"{batch.rows} rows were counted and {_rows(made)} written: the batch was computed a second time and "
@@ -163,7 +165,6 @@ class CachedSparkTable:
         Raises:
             ConflictError: kind SCHEMA_CHANGED; the session sees another schema or partitioning than we do.
         """
-        check_classic(session)
         if self._known is not None:
             there, seen, loaded_s = self._known
             same = named in (None, there.catalog) and there.is_of(session)
@@ -175,6 +176,11 @@ class CachedSparkTable:
         check_layout(there, there.layout, head)
         self._known, self._likely = (there, head, now_s), there.catalog
         return there
+
+    def forget(self) -> None:
+        """Let the session's next reader ask the catalog: what it knows is from before a commit."""
+        if self._known is not None:
+            self._known[0].forget()
 
 
 def _alike(seen: TableVersion, head: TableVersion) -> bool:
@@ -204,7 +210,7 @@ def check_session(session: SparkSession, head: TableVersion) -> None:
 
 
 def job(
-    frame: DataFrame,
+    held: Held,
     spark: SparkIceberg,
     operation: Operation,
     *,
@@ -215,15 +221,33 @@ def job(
     Raises:
         WouldAlterError, InvalidInputError: as ``safewrite.frames.spark.columns.conformed``.
     """
-    rows = conformed(frame, spark.schema, schema_mode=operation.schema_mode)
+    rows, checks, predicate = _checked(held.rows, spark.schema, operation)
+    return Job(spark, held, rows, checks, predicate, origin, operation.volatile)
+
+
+def _checked(
+    frame: DataFrame, schema: pa.Schema, operation: Operation
+) -> tuple[Conformed, list[Check], Predicate | None]:
+    """The frame as the table wants it, the checks of its rows, and what an overwrite replaces."""
+    rows = conformed(frame, schema, schema_mode=operation.schema_mode)
     check_columns(operation.volatile, rows.schema.names, frame.columns)
-    checks = rows.checks()
-    predicate = None
-    if operation.verb == "overwrite":
-        predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
-        check_where(operation.volatile, columns(predicate))
-        checks += [] if operation.where is None else [inside(predicate)]
-    return Job(spark, rows, checks, predicate, origin, operation.volatile)
+    if operation.verb != "overwrite":
+        return rows, rows.checks(), None
+    predicate = EVERYTHING if operation.where is None else parse(operation.where, rows.schema)
+    check_where(operation.volatile, columns(predicate))
+    return rows, rows.checks() + ([] if operation.where is None else [inside(predicate)]), predicate
+
+
+@contextmanager
+def first(held: Held, operation: Operation) -> Iterator[Held]:
+    """Compute and check the rows of a first write before the table is made, which would stay where they are refused.
+
+    Raises:
+        As :func:`job`.
+    """
+    rows, checks, _ = _checked(held.frame, new_schema(held.frame), operation)
+    with computed(rows.frame, checks, volatile=operation.volatile) as batch:
+        yield replace(held, computed=batch.frame)
 
 
 def counted(

@@ -1,0 +1,138 @@
+"""Runs our own reads and writes in a copy of the user's Spark session, under settings that keep every row and value.
+
+Spark's settings belong to a session: what other threads of it do, and the user's own reading of sources, must go on
+under the user's settings.  So nothing is set in that session.  Its rows are computed there; the copy takes them over and
+writes them, and reads files of the table that are to be rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from safewrite.errors import StorageError
+from safewrite.frames.source import check_classic, check_running
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DELTA = "spark.databricks.delta."
+_PARQUET = "spark.sql.parquet."
+
+HELD: Mapping[str, str] = {
+    # Files that cannot be read, or are missing, are errors: their rows would be gone from what is written again.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    # Dates and times are those that are stored.  Files of Spark 2 say so in their footers, whatever is set here.
+    f"{_PARQUET}datetimeRebaseModeInRead": "CORRECTED",
+    f"{_PARQUET}int96RebaseModeInRead": "CORRECTED",
+    f"{_PARQUET}int96TimestampConversion": "false",
+    f"{_PARQUET}datetimeRebaseModeInWrite": "CORRECTED",
+    f"{_PARQUET}int96RebaseModeInWrite": "CORRECTED",
+    # Readers take Spark's INT96 for nanoseconds, which end in 2262.
+    f"{_PARQUET}outputTimestampType": "TIMESTAMP_MICROS",
+    f"{_PARQUET}writeLegacyFormat": "false",
+    # Instants that are partition values, in the log and in names of folders.
+    "spark.sql.session.timeZone": "UTC",
+    f"{_DELTA}write.utcTimestampPartitionValues": "true",
+    # An overwrite replaces all rows, or those of its where=.
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    f"{_DELTA}replaceWhere.dataColumns.enabled": "true",
+    f"{_DELTA}replaceWhere.constraintCheck.enabled": "true",
+    f"{_DELTA}replaceWhere.dataColumnsWithCDF.enabled": "true",
+    # Columns are added where schema_mode="merge" asks for it.
+    f"{_DELTA}schema.autoMerge.enabled": "false",
+    # The rows of new files are counted, and a commit carries the write's key.
+    f"{_DELTA}stats.collect": "true",
+    f"{_DELTA}commitInfo.enabled": "true",
+    # Delta's checksum files would list the transactions without ours, which are added behind its back.
+    f"{_DELTA}setTransactionsInCrc.writeOnCommit": "false",
+}
+"""Settings that decide which rows are read, removed or written, or with which values."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A user's frame, and a copy of its session in which the settings of :data:`HELD` hold."""
+
+    frame: DataFrame
+    session: SparkSession
+    computed: DataFrame | None = None
+    """The frame's rows, where they are kept already."""
+
+    @property
+    def rows(self) -> DataFrame:
+        """What is written."""
+        return self.frame if self.computed is None else self.computed
+
+    def of(self, frame: DataFrame) -> DataFrame:
+        """Rows that were computed and kept, in this session."""
+        from pyspark.sql import DataFrame
+
+        java = frame._jdf  # noqa: SLF001 - PySpark has no way from session to session
+        dataset = getattr(self.session.sparkContext._jvm, str(java.getClass().getName()))  # noqa: SLF001
+        return DataFrame(dataset.ofRows(self.session._jsparkSession, java.logicalPlan()), self.session)  # noqa: SLF001
+
+    def running(self, frame: DataFrame) -> DataFrame:
+        """Rows that are computed where this session uses them, as the user's session plans it.
+
+        Spark hands a batch to ``foreachBatch`` in the same way.
+
+        Raises:
+            StorageError: Spark cannot plan or begin it; nothing was written.
+        """
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+        from pyspark.sql import DataFrame
+
+        java = frame._jdf  # noqa: SLF001
+        try:
+            with active(frame.sparkSession):  # parts of a plan go by the settings of the thread's session
+                rows = java.queryExecution().toRdd()
+        except (PySparkException, Py4JError) as error:
+            text = str(getattr(error, "java_exception", error)).partition("\n")[0]
+            raise StorageError(
+                f"Spark could not compute the rows: {text}. Nothing was committed. If it was the environment, call again "
+                "with the same key."
+            ) from error
+        made = self.session._jsparkSession.internalCreateDataFrame(rows, java.schema(), False)  # noqa: SLF001
+        return DataFrame(made, self.session)
+
+
+@contextmanager
+def held(frame: DataFrame) -> Iterator[Held]:
+    """A copy of the frame's session, active in this thread until the end of the block.
+
+    Each call makes its own, in a few milliseconds, so that writes of several threads do not meet.
+
+    Raises:
+        InvalidInputError: this is a frame of a Spark Connect session, or of one that was stopped.
+    """
+    from pyspark.sql import SparkSession
+
+    session = frame.sparkSession
+    check_running(session)
+    check_classic(session)
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
+    java = session._jsparkSession.cloneSession()  # noqa: SLF001 - as Spark itself does for a stream
+    getattr(getattr(jvm, "SparkSession$"), "MODULE$").applyModifiableSettings(java, dict(HELD))
+    copy = SparkSession(session.sparkContext, java)
+    with active(copy):
+        yield Held(frame, copy)
+
+
+@contextmanager
+def active(session: SparkSession) -> Iterator[None]:
+    """Make a session the active one of this thread's Java thread, which else may know none (inside foreachBatch, for one)."""
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001
+    before = jvm.SparkSession.getActiveSession()
+    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            jvm.SparkSession.setActiveSession(before.get())
+        else:
+            jvm.SparkSession.clearActiveSession()
