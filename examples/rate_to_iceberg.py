@@ -35,7 +35,9 @@ def main(jars: str, uri: str, checkpoint: str) -> None:
     builder = SparkSession.builder.master("local[2]").appName("rate-to-iceberg")
     catalogs = {"lake": {"type": "rest", "uri": uri}}
     spark = safewrite.spark.configure(builder, jars=jars, delta=False, iceberg=catalogs).getOrCreate()
-    table = sw.open("examples.numbers", catalog={"type": "rest", "uri": uri}, create=True)
+    table = sw.open(
+        "examples.numbers", catalog={"type": "rest", "uri": uri}, create=True, create_namespace=True
+    )
     print(stream_into(spark, table, checkpoint, "lake"))
 
 

@@ -25,12 +25,13 @@ from bench.servers.aws_lambda.mapping import EventSourceMapping, Feed
 from bench.servers.aws_lambda.sandbox import Setup
 from bench.servers.aws_lambda.sqs import Queue
 from bench.servers.servers import Ministack
+from safewrite.aws_lambda import mappings
 from tests.aws_lambda.samples import batch, created
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 ARMS = Path(os.environ.get("SAFEWRITE_ARMS_DIR", ROOT / ".envs"))
-BOTH = ("lambda_sqs", "lambda_s3_event")
+BOTH = ("lambda_sqs", "lambda_s3_event", "lambda_kinesis")
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
 
 
@@ -90,7 +91,9 @@ def test_cfn_lint_finds_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", BOTH)
 def test_the_function_may_do_what_the_page_says_and_no_more(name: str) -> None:
     granted = allowed(name)
-    own = [(action, target) for action, target in granted if "landing" not in target]
+    own = [
+        (action, target) for action, target in granted if "landing" not in target and "GivenUp" not in target
+    ]
     assert {action for action, _ in own} == advised()
     assert len(own) == len(advised()) == 9
     on_objects = [target for action, target in own if action.startswith("s3:") and action != "s3:ListBucket"]
@@ -135,6 +138,21 @@ def test_failed_messages_are_delivered_again_and_end_as_dead_letters() -> None:
     assert queue["RedrivePolicy"]["maxReceiveCount"] >= 5
     assert queue["RedrivePolicy"]["deadLetterTargetArn"] == {"Fn::GetAtt": "DeadOrders.Arn"}
     assert properties("lambda_sqs", "DeadOrders")["MessageRetentionPeriod"] == 14 * 24 * 3600
+
+
+def test_t3_d2_the_mapping_of_a_stream_is_one_that_doctor_has_nothing_against() -> None:
+    """T3-D2: no template said BisectBatchOnFunctionError."""
+    source = properties("lambda_kinesis", "Writer")["Events"]["Orders"]["Properties"]
+    mapping = {**source, "UUID": "u", "EventSourceArn": "arn:aws:kinesis:eu-west-1:1:stream/orders"}
+    mapping["DestinationConfig"] = {"OnFailure": {"Destination": "arn:aws:s3:::given-up"}}
+
+    def no_client(service: str) -> Any:
+        raise AssertionError(service)
+
+    assert list(mappings.judge(mapping, 60, no_client)) == []
+    assert source["BisectBatchOnFunctionError"] is True
+    hours = properties("lambda_kinesis", "Orders")["RetentionPeriodHours"]
+    assert hours * 3600 > source["MaximumRecordAgeInSeconds"]
 
 
 def test_failed_s3_events_go_to_a_queue_and_objects_have_versions() -> None:
