@@ -54,9 +54,14 @@ def check_target(spec: Spec, schema: pa.Schema) -> None:
     for what, names in (("keys", spec.keys), ("sequence_by", spec.sequence_by)):
         for name in names:
             if name not in there:
+                why = (
+                    "A row is found by its key"
+                    if what == "keys"
+                    else "The sequence of a row is kept in the table"
+                )
                 raise InvalidInputError(
-                    f"{what}= names {name!r}, which is no column of the table. Nothing was written. The sequence of a row is "
-                    "kept in the table, so that a later batch can be compared with it; add the column, or name another."
+                    f"{what}= names {name!r}, which is no column of the table. Nothing was written. {why}, so that a later "
+                    "batch can be compared with it; add the column, or name another."
                 )
             kind = schema.field(name).type
             if pa.types.is_nested(kind) or (what == "keys" and pa.types.is_floating(kind)):

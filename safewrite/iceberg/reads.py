@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from safewrite.errors import InvalidInputError
 from safewrite.iceberg.catalog.effects import ReadRows
 from safewrite.iceberg.catalog.rows import read_rows
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.write.reading import unplanned
 from safewrite.protocol.effects import Ok
+from safewrite.texts import shown
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask
@@ -36,15 +38,47 @@ class Reads(ABC):
         itself reads a list or map of structs that is NULL as an empty one.
 
         Raises:
+            InvalidInputError: ``tasks`` are none, or a column is not in the table.
             DataFileError: a file is gone.
             UnsupportedTableError: a file cannot be read.
             StorageError: no answer.
         """
         table = self.iceberg
-        for task in tasks:
-            outcome = read_rows(table.metadata, table.io, task, columns)
-            if not isinstance(outcome, Ok):
-                named = None if columns is None else tuple(columns)
-                raise unplanned(ReadRows(head_of(table), task, named, name="read.rows"), outcome)
-            assert isinstance(outcome.value, pa.Table)
-            yield outcome.value
+        return _read(table, _tasks(tasks), _columns(columns, table))
+
+
+def _tasks(given: object) -> list[FileScanTask]:
+    from pyiceberg.table import FileScanTask
+
+    every = list(given) if isinstance(given, Iterable) else [given]
+    found = [one for one in every if isinstance(one, FileScanTask)]
+    if len(found) < len(every):
+        raise InvalidInputError(
+            f"read_files() takes what a scan of PyIceberg's plans, not {shown(given)}. Nothing was written. Give "
+            "table.iceberg.scan().plan_files()."
+        )
+    return found
+
+
+def _columns(given: object, table: PyIcebergTable) -> tuple[str, ...] | None:
+    known = table.schema().as_arrow().names
+    if given is None:
+        return None
+    found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
+    if not found or not all(one in known for one in found):
+        raise InvalidInputError(
+            f"read_files() takes names of columns of {'.'.join(table.name())}, not {shown(given)}. Nothing was written. "
+            f"It has: {', '.join(map(shown, known))}."
+        )
+    return found
+
+
+def _read(
+    table: PyIcebergTable, tasks: list[FileScanTask], columns: tuple[str, ...] | None
+) -> Iterator[pa.Table]:
+    for task in tasks:
+        outcome = read_rows(table.metadata, table.io, task, columns)
+        if not isinstance(outcome, Ok):
+            raise unplanned(ReadRows(head_of(table), task, columns, name="read.rows"), outcome)
+        assert isinstance(outcome.value, pa.Table)
+        yield outcome.value

@@ -20,6 +20,8 @@ PATHS = ("write.data.path", "write.metadata.path")
 """Table properties that say where files go."""
 _CUT = re.compile(r"[#?\x00-\x1f\x7f]")
 _EMPTY = re.compile(r"//+")
+_WHOLE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+_NO_BUCKET = re.compile(r"s3[an]?:(?!//[^/])")
 
 
 def check_new(places: Iterable[tuple[str, str]]) -> None:
@@ -29,12 +31,29 @@ def check_new(places: Iterable[tuple[str, str]]) -> None:
         InvalidInputError: a part of the location has such a character.
     """
     for what, text in places:
+        if "=" in what or what.startswith("The property"):
+            _check_whole(what, text)
         found = _CUT.search(text) or _EMPTY.search((text.partition("://")[2] or text).rstrip("/"))
         if found:
             raise InvalidInputError(
                 f"{what} has {shown(found.group())} in {shown(text)}: {_why(found.group())}. Nothing was written, and no table "
                 "was made. Choose a location of letters, digits, '.', '_', '-' and '/'."
             )
+
+
+def _check_whole(what: str, text: str) -> None:
+    """Refuse a path that depends on where a process runs, and one in no bucket."""
+    if _WHOLE.match(text) and not _NO_BUCKET.match(text):
+        return
+    why = (
+        "names no bucket"
+        if _NO_BUCKET.match(text)
+        else "is no whole address: every process would look elsewhere"
+    )
+    raise InvalidInputError(
+        f"{what} is {shown(text)}, which {why}. Nothing was written, and no table was made. Write 's3://bucket/path', "
+        "'file:///path' or '/path'."
+    )
 
 
 def check(metadata: TableMetadata, name: str) -> None:

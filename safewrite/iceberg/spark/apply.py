@@ -21,6 +21,7 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.spark import scan
 from safewrite.iceberg.spark.write import Written, check_layout, data_files
 from safewrite.iceberg.write.apply import ApplyPlan
+from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.row_files import Mark
 from safewrite.protocol.accounts import check_read, total
 from safewrite.protocol.effects import Effect, Ok, Outcome, WallClock
@@ -242,6 +243,7 @@ def plan_of(
         As ``safewrite.changes.spark.batch.changes_of``.
     """
     ours = arrow_schema(table_of(head).metadata.schema())
+    check_names(spec, head)
     check_target(spec, ours)
     there = frozenset(table.schema.names)
     for name in (*spec.keys, *spec.sequence_by):

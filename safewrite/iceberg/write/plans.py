@@ -20,6 +20,7 @@ from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.write import creation
 from safewrite.iceberg.write.append import AppendPlan, LastList
 from safewrite.iceberg.write.evolution import Evolution, evolve
+from safewrite.iceberg.write.renamed import check_names
 from safewrite.iceberg.write.staging import Staging
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.write import EMPTY
@@ -115,6 +116,7 @@ class Planner:
         from safewrite.changes.reading import read
         from safewrite.iceberg.write.apply import ApplyPlan
 
+        check_names(spec, head)
         changes = read(data, spec, arrow_schema(table_of(head).metadata.schema()))
         return ApplyPlan(**self.applying(changes.fingerprint, spec, head, name), changes=changes, spec=spec)
 
@@ -137,6 +139,7 @@ class Planner:
         """The changes of a member of a group, and their write."""
         from safewrite.changes.reading import read
 
+        check_names(spec, head)
         changes = read(data, spec, arrow_schema(table_of(head).metadata.schema()))
         key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
         return changes, Write(key, str(changes.fingerprint), 0, txn=name.txn, changes={})

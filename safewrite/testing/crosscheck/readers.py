@@ -128,7 +128,7 @@ def iceberg_readers(load: Callable[[], Any]) -> dict[str, Reader]:
     def by_duckdb(types: Types, where: Where | None) -> Found:
         tasks = list(load().scan().plan_files())
         if any(task.delete_files for task in tasks):
-            return by_pyiceberg(types, where)
+            return by_polars(types, where)
         numbers = {field.name: field.field_id for field in load().schema().fields}
         found: Found = []
         for task in tasks:
