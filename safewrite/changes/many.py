@@ -20,6 +20,7 @@ from safewrite.changes.reading import Changes
 from safewrite.changes.result import check_result
 from safewrite.changes.spec import Spec
 from safewrite.errors import Kind, NotCommittedError, SafewriteError
+from safewrite.frames.required import under
 from safewrite.texts import shown
 
 
@@ -132,7 +133,7 @@ class _State:
         stays[places[decision.dropped]] = False
         self.again += int((self.origin[~stays] < 0).sum())
         kept = self.rows.filter(pa.array(stays))
-        self.rows = pa.concat_tables([kept, settled.rows.cast(kept.schema)]).combine_chunks()
+        self.rows = pa.concat_tables([kept, under(settled.rows, kept.schema)]).combine_chunks()
         self.origin = np.concatenate([self.origin[stays], np.full(settled.rows.num_rows, -1)])
         return decision.counts, settled.rows.num_rows
 

@@ -17,6 +17,7 @@ from safewrite.frames.columns import filled, untyped
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.prepare import prepare
+from safewrite.frames.required import under
 from safewrite.frames.source import as_frame
 from safewrite.frames.types import is_list
 from safewrite.frames.types import is_text as is_words
@@ -133,7 +134,7 @@ def _conformed(
     wide = loose(schema)
     if names is None:
         prepared = prepare(rows, schema, partition_by=partition_by, named=False)
-        return pa.concat_tables([prepared.schema.empty_table(), *prepared.tables()]).cast(wide)
+        return under(pa.concat_tables([prepared.schema.empty_table(), *prepared.tables()]), wide)
     asked, brought = frozenset(names), frozenset(rows.column_names)
     wanted = pa.schema([field for field in schema if field.name in asked])
     if strict:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from safewrite.errors import InternalError
+from safewrite.frames.required import has_required, without_gaps
 from safewrite.frames.types import is_bytes, is_text, is_uuid
 
 T_co = TypeVar("T_co", covariant=True)
@@ -103,6 +104,11 @@ class ParquetDraft:
         """Append rows as a row group."""
         if self._writer is None:
             self._writer = self._begun(table)
+        for at, field in enumerate(table.schema):
+            if has_required(field.type):
+                column = table.column(at)
+                chunks = [without_gaps(chunk) for chunk in column.chunks]
+                table = table.set_column(at, field, pa.chunked_array(chunks, column.type))
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._rows += table.num_rows
 

@@ -14,6 +14,7 @@ from safewrite.errors import InternalError, InvalidInputError, WouldAlterError
 from safewrite.frames.columns import Indices, filled
 from safewrite.frames.conform import conform
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFingerprinter, RowCounter
+from safewrite.frames.required import under
 from safewrite.frames.source import Frame, as_frame
 from safewrite.frames.types import canonical_schema, canonical_type, check_names
 from safewrite.given import reading
@@ -213,7 +214,7 @@ def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
     if not set(table.column_names) <= set(schema.names):
         raise InternalError("Rows have a column that the schema of their group lacks; please report this.")
     there = {field.name: field for field in table.schema}
-    return filled(table, pa.schema([there.get(field.name, field) for field in schema])).cast(schema)
+    return under(filled(table, pa.schema([there.get(field.name, field) for field in schema])), schema)
 
 
 def _checked(draft: Prepared, frame: Frame, prints: Fingerprinter) -> Prepared:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from safewrite.changes.reading import loose
 from safewrite.errors import DataFileError, UnsupportedTableError
 from safewrite.frames import prepare
+from safewrite.frames.required import under
 from safewrite.frames.side_by_side import Handed
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.rows import decoded
@@ -90,7 +91,7 @@ def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows that PyIceberg read, under the table's schema with NULL allowed."""
     wide = loose(schema)
     parts = prepare(table, schema, named=False).tables()
-    return pa.concat_tables([wide.empty_table(), *(part.cast(wide) for part in parts)])
+    return pa.concat_tables([wide.empty_table(), *(under(part, wide) for part in parts)])
 
 
 def _is_bare(task: FileScanTask) -> bool:
