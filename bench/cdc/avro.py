@@ -38,6 +38,7 @@ class DebeziumAvro:
         self._values = {name: self._value_schema(name) for name in SHAPES}
         self.dead = 0
         self.ignored = 0
+        self.has_nan = True
 
     def records(self, event: Event) -> list[Record]:
         keys = [*SHAPES[event.table].key]

@@ -26,6 +26,7 @@ class Dms:
         self._draw = random.Random(seed)
         self.dead = 0
         self.ignored = 0
+        self.has_nan = False
 
     def records(self, event: Event) -> list[Record]:
         return [self._record(event, self._content(event))]

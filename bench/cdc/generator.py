@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ _START = datetime(2024, 1, 1, tzinfo=UTC)
 _WORDS = ("Ada", "Zoë", "O'Neil", "行", "a\tb\n", "null", "NULL", "{}", "x" * 40)
 _AGAIN_MAX = 60
 _KEPT_ROWS = 40
+_NAN = 0.001
 
 
 class Record(NamedTuple):
@@ -51,6 +53,8 @@ class Envelope(Protocol):
     """Records so far that no table can take, on purpose."""
     ignored: int
     """Records so far that carry no change."""
+    has_nan: bool
+    """Whether it has NaN and the infinities, which JSON has not."""
 
     def records(self, event: Event) -> list[Record]: ...
 
@@ -157,6 +161,7 @@ class Generator:
 
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
+        self._odd = random.Random(f"odd/{self.seed}")  # of its own, so that a seed says what it said before
         self._waiting = list(ADDED)
         self._position, self._number, self._left = 1000, 0, 0
         self._recent: list[Record] = []
@@ -227,6 +232,10 @@ class Generator:
             name: None if self._draw.random() < 0.15 else column.draw(self._draw)
             for name, column in self.columns[table].items()
         }
+        for name, column in self.columns[table].items():
+            if column.kind == "double" and self.envelope.has_nan and self._odd.random() < _NAN:
+                drawn[name] = self._odd.choice([math.nan, math.inf, -math.inf])
+                self._count("NaN and infinities")
         return dict(zip(SHAPES[table].key, key, strict=True)) | drawn
 
     def _add_columns(self, part: float) -> None:

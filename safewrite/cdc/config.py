@@ -126,7 +126,7 @@ class Parts(Strict):
         int | None,
         Field(
             ge=1,
-            description="bytes at once, as Kafka has keys, values and headers; a few times of it are needed. Default: an eighth of "
+            description="bytes at once, as Kafka has keys, values and headers; a few times of it are needed. Default: a sixteenth of "
             "the heap of Spark's driver, and 256 MiB at most",
         ),
     ] = None

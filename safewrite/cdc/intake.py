@@ -64,8 +64,9 @@ class Intake:
             _is_done(self._source.job, told.known, where, done) for where in told.known
         ):
             return
-        # It is read from Kafka once, and kept where the executors are.
-        kept = self._shortener.shortened(frame, weighed=True).persist()
+        # It is read from Kafka once, and kept on the disks of the executors: the heap of a driver that is an executor too is
+        # needed for the parts.
+        kept = self._shortener.shortened(frame, weighed=True).persist(_kept_on_disk())
         try:
             cells, read = self._weigh(kept, told.ids)
             parts = cut(told.ranges(read), cells, self._limit)
@@ -132,6 +133,12 @@ class Intake:
         self._learn(sum(one.records for one in found), sum(one.size for one in found))
         places = ((row["topic"], row["partition"], row[name]) for row in rows for name in ("first", "last"))
         return found, ranges_of(places, ids)
+
+
+def _kept_on_disk() -> Any:
+    from pyspark import StorageLevel
+
+    return StorageLevel.DISK_ONLY
 
 
 class Shortener:

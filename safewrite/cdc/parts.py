@@ -14,8 +14,8 @@ from safewrite.cdc.batch import Partition, Range, Ranges
 
 _CELL_MAX = 64
 _SIZE_MAX = 256 << 20
-_PART_OF_HEAP = 8
-"""Spark keeps a batch in the heap while its parts are taken, and a part is there a few times: as rows, as Arrow, as it is sent."""
+_PART_OF_HEAP = 16
+"""A part is in the heap a few times: as rows, as Arrow, as results of tasks, as it is sent.  An eighth was too much for 1 GB."""
 
 
 class Cell(NamedTuple):

@@ -118,6 +118,12 @@ class Pipeline:
         except Exception as error:
             if isinstance(self.error, sw.SafewriteError):
                 raise self.error from error
+            if _is_gone(error) or _is_gone(self.error):
+                raise sw.StorageError(
+                    f"Spark's Java process of the job {self.config.job!r} ended, most often for want of memory. What was committed "
+                    "stays, and the job goes on from its tables when it starts again. Raise spark.driver.memory, or lower parts.bytes "
+                    "and kafka.max_offsets_per_trigger, and start it."
+                ) from error
             why = f"{type(self.error).__name__}: {self.error}" if self.error else reason_of(error)
             raise sw.StorageError(
                 f"The stream of the job {self.config.job!r} ended by an error ({why}). What was committed stays, and the job goes on "
@@ -131,3 +137,8 @@ class Pipeline:
             InvalidInputError: the job never landed rows in a table of that name.
         """
         self.landing.books.restart(table)
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    """Whether an error is py4j's where Java does not answer any more."""
+    return isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"

@@ -105,10 +105,12 @@ def test_a_row_before_a_change_is_read_as_far_as_it_is_needed(
         row("d", None, fields, 1, before={"id": 2, "v": value}),
         row("d", None, fields, 2, before={"id": 3, "v": value}, key=None),
     ]
-    found = equal(records, primary_key=["id"])
-    assert not found.dead
-    assert [found.rows[offset][0]["_cdc_op"] for offset in range(3)] == ["u", "d", "d"]
-    assert [found.rows[offset][0]["id"] for offset in range(3)] == [1, 2, 3]
+    tables: list[dict[str, Any]] = [{}, {"name_mapping": {"v": "w"}}, {"on_misfit": {"v": "text"}}]
+    for table in tables:
+        found = equal(records, primary_key=["id"], **table)
+        assert not found.dead
+        assert [found.rows[offset][0]["_cdc_op"] for offset in range(3)] == ["u", "d", "d"]
+        assert [found.rows[offset][0]["id"] for offset in range(3)] == [1, 2, 3]
 
 
 def test_values_that_fit_are_texts_too_where_others_land_as_such() -> None:

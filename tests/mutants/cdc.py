@@ -13,8 +13,56 @@ STRANGE = "test_one_strange_record_among_many_does_not_slow_the_others"
 BYTES = "test_bytes_that_are_no_events_are_dead_letters_or_ignored_alike"
 SNAPSHOTS = "test_snapshots_and_what_was_under_way_are_ordered_alike"
 
+MISFITS = alone("cdc/test_misfits.py")
+KEY_MISFIT = "test_a_key_that_does_not_fit_lands_as_a_text_or_not_at_all"
+
 
 CDC_MUTANTS = (
+    Mutant(
+        "cdc-before",
+        "the row before a change that is read as far as it is needed",
+        "cdc/rows.py",
+        (
+            (
+                "                    if is_whole:\n                        raise\n",
+                "                    raise\n",
+            ),
+        ),
+        MISFITS,
+        "test_a_row_before_a_change_is_read_as_far_as_it_is_needed",
+    ),
+    Mutant(
+        "cdc-floored-key",
+        "keys that no setting makes one of two",
+        "cdc/column_rules.py",
+        (('            mode = "dead-letter"  # two rows would become one\n', "            pass\n"),),
+        MISFITS,
+        KEY_MISFIT,
+    ),
+    Mutant(
+        "cdc-base64",
+        "the one reading of decimals without a schema",
+        "cdc/column_rules.py",
+        (("            if self.decimals is None:\n", "            if False:\n"),),
+        MISFITS,
+        "test_a_text_of_a_decimal_without_a_schema_is_read_in_one_way",
+    ),
+    Mutant(
+        "cdc-flags",
+        "the doubt of lists of booleans that may be what the source left out",
+        "cdc/placeholder.py",
+        (("            if value == self._flags:\n", "            if False:\n"),),
+        MISFITS,
+        "test_a_list_that_may_be_the_placeholder_or_a_value_is_a_dead_letter_under_each_setting",
+    ),
+    Mutant(
+        "cdc-scale",
+        "the limit of digits behind the point of a number that becomes a text",
+        "cdc/logical.py",
+        (("    if abs(scale) > SCALE_MAX:\n", "    if abs(scale) > 10**6:\n"),),
+        MISFITS,
+        "test_a_number_of_a_scale_that_fills_the_memory_is_a_dead_letter",
+    ),
     Mutant(
         "cdc-moved",
         "the doubt of updates that took their row from another key",
