@@ -84,7 +84,9 @@ def _log(level: Level) -> None:
     if level is not Level.DEBUG:
         # It tells of each call between Python and Java, and prints the stack of what a batch raised, which the command tells.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        handler.addFilter(lambda record: "py4j" not in record.pathname)  # some of it under the name of no logger
+        handler.addFilter(
+            lambda record: "py4j" not in record.pathname
+        )  # some of it under the name of no logger
 
 
 app.command()(doctor)
