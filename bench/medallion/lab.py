@@ -106,12 +106,20 @@ class Lab:
     def tables(self) -> list[SourceTable]:
         return list(self.dms.tables.values())
 
-    def begin(self, rows: int = 20) -> None:
-        """A full load with changes before, during and after it; half of these are held back."""
+    def begin(self, rows: int = 20, *, loads: int = 1) -> None:
+        """A full load, begun so often, with changes before, during and after it; half of these are held back.
+
+        Before a load begins again the job takes the last.  Changes come after the last alone.
+        """
         for table in self.tables:
             self.dms.fill(table, rows)
-            self.dms.change(table, 5)
-            self.dms.load(table)
+        for number in range(loads):
+            if number:
+                self.run()
+            for table in self.tables:
+                self.dms.change(table, 5)
+                self.dms.load(table)
+        for table in self.tables:
             self.dms.change(table, rows)
         self._flush(hold=True)
 

@@ -66,12 +66,10 @@ class Story:
 
     def run(self, files: int, kills: int) -> Verdict:
         """Tell it, and judge."""
-        self.job.begin(20)
+        self.job.begin(20, loads=3)
         self._work(killed=False)
-        number = 0
         while self._files() < files or self.verdict.killed < kills:
-            number += 1
-            self._source(number)
+            self._source()
             missing = kills - self.verdict.killed
             self._work(killed=missing > 0)
             self.tell(
@@ -82,12 +80,12 @@ class Story:
         return self.verdict
 
     # --- the source ---------------------------------------------------------------------------------------
-    def _source(self, number: int) -> None:
+    def _source(self) -> None:
         dms, draw = self.job.dms, self.random
         for table in self.job.tables:
             if draw.random() >= QUIET_SHARE:
                 dms.change(table, CHANGES)
-            self._operate(table, number)
+            self._operate(table)
         hold = draw.random() < 0.3
         if self.mixed:
             dms.flush_mixed(hold=hold)
@@ -97,11 +95,9 @@ class Story:
             if draw.random() < 0.3:
                 dms.deliver_held(table)
 
-    def _operate(self, table: SourceTable, number: int) -> None:
-        """What operators and DMS do now and then: a load begun again, a file delivered once more."""
+    def _operate(self, table: SourceTable) -> None:
+        """What operators and DMS do now and then: a file delivered once more, or under another name."""
         draw = self.random
-        if number % 7 == 0:
-            self.job.dms.load(table)
         if draw.random() < 0.2 and table.written:
             self.job.dms.deliver_again(table)
         if draw.random() < 0.1:

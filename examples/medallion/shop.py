@@ -114,22 +114,28 @@ def configuration(folder: Path) -> dict[str, Any]:
 
 def main(folder: str, seed: int = 1) -> Shop:
     """Load, trade, run, trade again, run again; silver is the shop, as the last lines say."""
-    place = Path(folder)
+    place = Path(folder).resolve()
     shop = Shop(place / "raw", seed)
+    place.mkdir(parents=True, exist_ok=True)
     config = place / "job.json"
     config.write_text(json.dumps(configuration(place), indent=1))
     shop.full_load()
     for _ in range(2):
         shop.trade(100)
         shop.write_changes()
-        for table in Pipeline(config).run().tables:
+        run = Pipeline(config).run()
+        for table in run.tables:
             print(
                 f"{table.table}: {table.landed.rows} rows landed; {table.refined.changes} {table.error or ''}"
             )
-    for audit in verify(Pipeline(config)):
-        print(
-            f"{audit.table}: {audit.silver_rows} rows in silver, {'all adds up' if audit.clean else audit.flaws}"
-        )
+        if not run.ok:
+            sys.exit("The run failed, as told above.")
+    audits = verify(Pipeline(config))
+    for audit in audits:
+        told = "all adds up" if audit.clean else [*audit.flaws, audit.error]
+        print(f"{audit.table}: {audit.silver_rows} rows in silver, {told}")
+    if not all(audit.clean for audit in audits):
+        sys.exit("Silver is not what the files say, as told above.")
     return shop
 
 

@@ -15,7 +15,8 @@ from safewrite.errors import MissingExtraError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from safewrite.medallion.pipeline import Pipeline, Run
+    from safewrite.medallion.pipeline import Pipeline
+    from safewrite.medallion.run import Run
 
 medallion = typer.Typer(
     help="Files of AWS DMS to bronze (every change) and silver (the current state), for many tables.",
@@ -64,6 +65,7 @@ def check(context: typer.Context, *, config: ConfigOption, output: OutputOption 
     screen = Screen(context, output)
     with screen.errors():
         job = _pipeline(config)
+        job.check()
     names = list(job.config.tables)
     screen.show(
         {"job": job.config.job, "tables": names},
@@ -141,6 +143,33 @@ def reset(
     raise typer.Exit(0 if done.ok else EXIT_LOST)
 
 
+@medallion.command("truncate")
+def truncate(
+    context: typer.Context,
+    *,
+    config: ConfigOption,
+    table: Annotated[list[str], typer.Option("--table", help="The table (schema.table); may be repeated.")],
+    after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="The last change file from before the TRUNCATE; without it the last of those that are gone.",
+        ),
+    ] = None,
+    html: HtmlOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Follow a TRUNCATE at the source, of which DMS tells nothing but that it removes the table's files.
+
+    All rows go that came before it, also in each later reset and replay; those of files since then stay.
+    """
+    screen = Screen(context, output)
+    with screen.errors():
+        done = _pipeline(config).truncate(table, after=after)
+        _report(screen, done, html)
+    raise typer.Exit(0 if done.ok else EXIT_LOST)
+
+
 @medallion.command("verify")
 def verify(
     context: typer.Context, *, config: ConfigOption, table: TableOption = None, output: OutputOption = None
@@ -171,6 +200,12 @@ def verify(
             )
         console.print(grid)
         for one in audits:
+            if one.gone and not one.files:
+                console.print(
+                    f"{plain(one.table)}: all {one.gone} files that bronze has rows of are gone from raw.location; if the source "
+                    "was truncated, silver is told by the command truncate.",
+                    highlight=False,
+                )
             for flaw in [*one.flaws, *([one.error] if one.error else [])]:
                 console.print(f"[bold red]{plain(one.table)}[/]: {plain(flaw)}", highlight=False)
 
@@ -233,6 +268,8 @@ def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = Fa
             f"{sum(not one.ok for one in done.tables)} failed.",
             highlight=False,
         )
+        for told in (one for one in done.tables if one.warning is not None):
+            console.print(f"[yellow]{plain(told.table)}[/]: {plain(told.warning or '')}", highlight=False)
         for failed in (one for one in done.tables if not one.ok):
             console.print(f"[bold red]{plain(failed.table)}[/]: {plain(failed.error or '')}", highlight=False)
         for error in done.errors:

@@ -4,30 +4,43 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from safewrite.errors import SafewriteError, TableNotFoundError, without_secrets
+from safewrite.errors import InvalidInputError, SafewriteError, TableNotFoundError, without_secrets
 from safewrite.medallion.audit import TableAudit
 from safewrite.medallion.comparison import compare
 from safewrite.medallion.config import SEQUENCE
 from safewrite.medallion.contents import Contents, contents
 from safewrite.medallion.job import Places, TableJob
+from safewrite.medallion.lacking import names_of
 from safewrite.medallion.layout import SourceFile, sort_out
 from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.pipeline import Pipeline
 from safewrite.medallion.reading import read_file
 from safewrite.medallion.records import Records
-from safewrite.medallion.refining import is_under_way, truncating_epochs
-from safewrite.medallion.rows import OLD
+from safewrite.medallion.refining import TRUNCATED, check_loads, is_under_way
+from safewrite.medallion.reloads import truncating
+from safewrite.medallion.rows import OLD, TRUNCATED_OP
+from safewrite.medallion.source_truncates import gone_from
+from safewrite.medallion.unfit import Record, place_of
 
 FileKey = tuple[str, str]
 """A path, and the tag of a content that it had."""
 Key = tuple[Any, ...]
 """The values of a row's key columns."""
-_Last = tuple[tuple[Any, ...], list[str] | None]
-"""A change of a key: its place in the order, and its values; None for a deletion."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A change of a key: its place in the order, its values (None for a deletion), and the places of those that it lacks."""
+
+    place: tuple[Any, ...]
+    values: list[str] | None
+    is_aside: bool
+    lacking: frozenset[int] = frozenset()
 
 
 @without_secrets
@@ -38,6 +51,10 @@ def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[Tabl
         InvalidInputError: a name is not configured.
         StorageError: the raw files cannot be listed.
     """
+    if not isinstance(pipeline, Pipeline):
+        raise InvalidInputError(
+            f"verify is given a Pipeline, not a {type(pipeline).__name__}: verify(Pipeline(config)). Nothing was written."
+        )
     names = pipeline.named(tables)
     found = sort_out(pipeline.listed(names if tables is not None else None), pipeline.config)
     places = Places(pipeline.config, path=pipeline.places.path, read_only=True)
@@ -57,6 +74,7 @@ def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> Table
         job.lineage.look()
         rows = job.lineage.read(job.lineage.whole())
         aside = _put_aside(job)
+        audit.gone = len(gone_from(job, rows, sources))
         _files(_found(job, sources, mixed, contents(rows)), rows, aside["raw"], audit)
         _silver(job, rows, aside, audit)
         _commits(job, audit)
@@ -139,7 +157,9 @@ def _silver(
     if audit.behind:
         return  # silver is an earlier state, which the next run brings forward
     keys, own = job.config.keys, job.columns.names
-    first_epoch = max(truncating_epochs(job, rows), default=1)
+    loaded, taken = check_loads(job, rows), positions.get(TRUNCATED, 0)
+    epochs = truncating(job.config.reload, job.config.epoch)
+    first_epoch = max((one for one in epochs if one in loaded or one <= taken), default=1)
     wanted, taken_later = _folded(rows, (keys, own), aside["silver"], first_epoch=first_epoch)
     have = {
         tuple(row[key] for key in keys): [_exact(row[column]) for column in own] for row in found.to_pylist()
@@ -159,43 +179,53 @@ def _silver(
 
 
 def _folded(
-    rows: pa.Table,
-    columns: tuple[list[str], list[str]],
-    aside: set[tuple[str, str, int]],
-    *,
-    first_epoch: int,
+    rows: pa.Table, columns: tuple[list[str], list[str]], aside: set[Record], *, first_epoch: int
 ) -> tuple[dict[Key, list[str]], dict[Key, list[list[str] | None]]]:
-    """What bronze says of each key; rows of epochs before the first are gone.
+    """What bronze says of each key; rows of epochs before the first, and from before a truncate, are gone.
 
     Beside it what keys may be instead: a replay under other rules takes rows that were put aside before.
     """
     keys, own = columns
-    last: dict[Key, _Last] = {}
-    later: dict[Key, list[_Last]] = {}
-
-    def offer(key: Key, one: _Last, *, is_aside: bool) -> None:
-        known = last.get(key)
-        if is_aside:
-            later.setdefault(key, []).append(one)
-        elif known is None or known[0] <= one[0]:
-            last[key] = one
-
+    changes: dict[Key, list[_Change]] = {}
+    first: tuple[Any, ...] = (first_epoch,)
     for row in rows.to_pylist():
+        place = (*(row[name] for name in SEQUENCE), place_of(row["_file"], row["_line"]))
+        if row["_op"] == TRUNCATED_OP:
+            first = max(first, place[:2])
+            continue
         is_aside = (row["_file"], row["_tag"], row["_line"]) in aside
-        place = tuple(row[name] for name in SEQUENCE)
         key = tuple(row[key] for key in keys)
         old = tuple(row[key] if row.get(OLD + key) is None else row[OLD + key] for key in keys)
         if row["_op"] == "U" and old != key:
-            offer(old, (place, None), is_aside=is_aside)
+            changes.setdefault(old, []).append(_Change(place, None, is_aside))
         values = None if row["_op"] == "D" else [_exact(row[name]) for name in own]
-        offer(key, (place, values), is_aside=is_aside)
-    first = ((first_epoch,), None)
-    folded = {key: one[1] for key, one in last.items() if one[1] is not None and one[0] >= first[0]}
-    maybe = {
-        key: [one[1] for one in found if one[0] >= max(last.get(key, first)[0], first[0])]
-        for key, found in later.items()
-    }
+        lacking = frozenset(own.index(name) for name in names_of(row) if name in own)
+        changes.setdefault(key, []).append(_Change(place, values, is_aside, lacking))
+    folded: dict[Key, list[str]] = {}
+    maybe: dict[Key, list[list[str] | None]] = {}
+    for key, found in changes.items():
+        standing = sorted((one for one in found if one.place >= first), key=lambda one: one.place)
+        taken = [one for one in standing if not one.is_aside]
+        if (state := _last(taken)) is not None:
+            folded[key] = state
+        if len(taken) < len(standing):
+            newest = taken[-1].place if taken else first
+            alone = [one.values for one in standing if one.is_aside and one.place[:2] >= newest[:2]]
+            maybe[key] = [_last(standing), *alone]
     return folded, maybe
+
+
+def _last(changes: Iterable[_Change]) -> list[str] | None:
+    """The values of a key after changes in their order; what one lacks is carried on."""
+    state: list[str] | None = None
+    for one in changes:
+        values = one.values
+        if values is not None and one.lacking:
+            if state is None:
+                continue
+            values = [state[at] if at in one.lacking else value for at, value in enumerate(values)]
+        state = values
+    return state
 
 
 def _exact(value: Any) -> str:

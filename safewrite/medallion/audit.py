@@ -27,6 +27,8 @@ class TableAudit:
     silver_put_aside: int = 0
     behind: int = 0
     commits: int = 0
+    gone: int = 0
+    """Files that bronze has rows of in this epoch, and that are listed no longer: archived, expired, or removed by a TRUNCATE."""
     late: int = 0
     """Of a sync by time: rows from before the floor that silver does not account for."""
     beyond: int = 0

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Set
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from safewrite.medallion.audit import TableAudit
+from safewrite.medallion.declared import outside_calendar, plain
 from safewrite.medallion.job import TableJob
 from safewrite.medallion.refining import is_under_way
 from safewrite.medallion.sync import Mark, check_columns, mark_of, named
@@ -44,7 +46,14 @@ def compare(job: TableJob, aside: Set[tuple[str, str, int]], audit: TableAudit) 
     if mark is None:
         audit.behind = rows.num_rows
         return
-    names = [named(job, one) for one in rows.to_pylist()]
+    names = [named(job, one) for one in plain(rows)]
+    known = {tag for uri, tag, _ in aside if uri == job.config.bronze}
+    waiting = np.asarray([name not in known for name in names], np.bool_)
+    unfit = np.zeros(rows.num_rows, np.bool_)
+    for column in rows.columns:
+        unfit |= outside_calendar(column)
+    audit.behind += int((waiting & unfit).sum())
+    rows = rows.filter(pa.array(waiting & ~unfit, pa.bool_()))
     try:
         rows = _as_silver(rows, found.schema)
     except pa.ArrowInvalid as error:
@@ -53,9 +62,7 @@ def compare(job: TableJob, aside: Set[tuple[str, str, int]], audit: TableAudit) 
     have = {tuple(one[key] for key in keys): one for one in found.to_pylist()}
     if len(have) < found.num_rows:
         audit.flaws.append(f"{found.num_rows - len(have)} rows of silver have a key that another row has")
-    known = {tag for uri, tag, _ in aside if uri == job.config.bronze}
-    asked = [one for one, name in zip(rows.to_pylist(), names, strict=True) if name not in known]
-    _judge(job, asked, have, mark, audit)
+    _judge(job, rows.to_pylist(), have, mark, audit)
 
 
 def _as_silver(rows: pa.Table, wanted: pa.Schema) -> pa.Table:

@@ -13,6 +13,8 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 
 from safewrite.errors import InvalidInputError, without_secrets
 from safewrite.medallion.declared import arrow_type
+from safewrite.medallion.files import REST, Files
+from safewrite.medallion.lacking import UNCHANGED
 from safewrite.medallion.model import STRICT, Text, once, resolved
 from safewrite.medallion.reloads import Reload, check_reload
 from safewrite.medallion.rules import Quality
@@ -39,8 +41,15 @@ LANDING = ("files", "epoch", "reload", "on_overwritten", "restarted_load")
 """Settings of a table that say how its raw files land."""
 _NEEDED = ("_delete", "_truncate", "_row", "_op")
 """Names that changes of silver need beside the table's own."""
-REST = "*"
-"""Stands in ``order`` for the columns of the table."""
+
+
+def _catalog(found: Any) -> Any:
+    is_map = isinstance(found, dict) and all(isinstance(one, str) for pair in found.items() for one in pair)
+    if found is None or is_map or (isinstance(found, str) and found.strip()):
+        return found
+    raise ValueError(
+        "the name of a catalog in PyIceberg's configuration, or an object of its properties, all texts"
+    )
 
 
 def _is_type(name: Any) -> Any:
@@ -49,65 +58,6 @@ def _is_type(name: Any) -> Any:
 
 
 TypeName = Annotated[str, BeforeValidator(_is_type)]
-
-
-class Files(BaseModel):
-    """How DMS writes the files of a table."""
-
-    model_config = STRICT
-
-    kind: Literal["csv", "parquet"]
-    header: bool | None = None
-    """CSV: whether the first record names the columns."""
-    order: list[Text] | None = None
-    """CSV without header: the columns as they come; ``*`` stands for those of the table."""
-    op: Text = "Op"
-    op_in_full_load: bool = False
-    timestamp: Text | None = None
-    change_seq: Text | None = None
-    """The column of AR_H_CHANGE_SEQ; without it changes are ordered by file name and line."""
-    before_image: Text | None = None
-    """The prefix of columns with the values before an update, such as ``BI_``."""
-    ignore: list[Text] = []
-    """Columns of the files that bronze does not keep."""
-    optional: list[Text] = []
-    """Columns that a file may lack: those from before the source had them, or since it has them no longer; NULL then."""
-    null_value: str | None = None
-    """CSV: the unquoted text that stands for NULL; DMS writes NULL unless CsvNullValue says otherwise."""
-    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.kind == "parquet":
-            needless = [
-                n for n in ("header", "order", "null_value", "delimiter") if getattr(self, n) is not None
-            ]
-            if needless:
-                raise ValueError(
-                    f"{', '.join(needless)}: for CSV only; Parquet files name their columns and have NULL"
-                )
-            return self
-        if self.header is None:
-            raise ValueError("header: true or false is needed for CSV")
-        if self.header == (self.order is not None):
-            raise ValueError("order: needed where CSV has no header, and of no use where it has one")
-        if self.optional and not self.header:
-            raise ValueError(
-                "optional: only where files name their columns; without a header let DMS write one (AddColumnName)"
-            )
-        if self.order is not None:
-            self._check_order(self.order)
-        return self
-
-    def _check_order(self, order: list[str]) -> None:
-        if order.count(REST) != 1:
-            raise ValueError("order: '*' stands once for the columns of the table")
-        if len(set(order)) < len(order):
-            raise ValueError("order: a column comes twice")
-        named = {self.op, *(n for n in (self.timestamp, self.change_seq) if n)}
-        missing = sorted(named - set(order))
-        if missing:
-            raise ValueError(f"order: {missing} are named as op, timestamp or change_seq, and are not in it")
 
 
 class TableConfig(BaseModel):
@@ -168,7 +118,7 @@ class TableConfig(BaseModel):
                 raise ValueError(
                     "files: needed, what files of DMS are like; or sync, where others write bronze"
                 )
-            taken = {*BRONZE_COLUMNS.names, "_delete", "_truncate", "_row"}
+            taken = {*BRONZE_COLUMNS.names, UNCHANGED, "_delete", "_truncate", "_row"}
             clash = [name for name in names if name in taken or name.startswith("_old_")]
             also, what = {self.files.op, *self.files.ignore}, "files.op or in files.ignore"
         else:
@@ -222,7 +172,8 @@ class Config(BaseModel):
     quarantine: Text
     """The table of records that could not be taken, in the format ``quarantine_format``."""
     quarantine_format: Literal["delta", "iceberg"] = "delta"
-    catalog: Annotated[dict[str, str] | None, Field(repr=False)] = None
+    catalog: Annotated[str | dict[str, str] | None, BeforeValidator(_catalog), Field(repr=False)] = None
+    """Iceberg: the properties of a catalog, or its name in PyIceberg's configuration."""
     storage_options: Annotated[dict[str, str], Field(repr=False)] = {}
     """deltalake's keys.  Here and in ``catalog``, ``env:NAME`` stands for a value of the environment."""
     lock_table: str | None = None
@@ -269,9 +220,9 @@ class Config(BaseModel):
         """``storage_options`` with what the environment has.  Raises InvalidInputError where it lacks a variable."""
         return resolved(self.storage_options, "storage_options")
 
-    def catalog_settings(self) -> dict[str, str]:
-        """``catalog`` likewise."""
-        return resolved(self.catalog or {}, "catalog")
+    def catalog_settings(self) -> str | dict[str, str]:
+        """``catalog`` likewise; a name is one of PyIceberg's configuration."""
+        return self.catalog if isinstance(self.catalog, str) else resolved(self.catalog or {}, "catalog")
 
     @property
     def landed(self) -> dict[str, TableConfig]:
@@ -284,14 +235,18 @@ class Config(BaseModel):
         return tuple(name for name in (self.raw.table_column, self.raw.schema_column) if name is not None)
 
     def _check_mixed(self) -> None:
-        first = next(iter(self.landed.values())).files.order or [REST]
+        first = next(iter(self.landed.values())).files
         for name, table in self.landed.items():
-            order = table.files.order
+            files, order = table.files, table.files.order
             columns = [self.raw.table_column, self.raw.schema_column]
-            if order is None or _head(order) != _head(first):
+            if order is None or _head(order) != _head(first.order or [REST]):
                 raise ValueError(
                     f"tables.{name}.files.order: mixed files are CSV without header, and what stands before '*' is the same "
                     "for all tables"
+                )
+            if (files.rfc4180, files.delimiter) != (first.rfc4180, first.delimiter):
+                raise ValueError(
+                    f"tables.{name}.files: rfc4180 and delimiter are the same for all tables, as they share mixed files"
                 )
             lacking = [column for column in columns if column not in _head(order)]
             if lacking:
@@ -327,6 +282,10 @@ def load(source: str | Path | Mapping[str, Any]) -> Config:
     Raises:
         InvalidInputError: it cannot be used; every wrong field is named.
     """
+    if not isinstance(source, str | Path | Mapping):
+        raise InvalidInputError(
+            f"A configuration is a path of a JSON file, or what such a file holds, not a {type(source).__name__}. Nothing was written."
+        )
     given = _parsed(Path(source)) if isinstance(source, str | Path) else dict(source)
     try:
         return Config.model_validate(_with_defaults(given))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,18 @@ _PLAIN = {
     "binary": pa.binary(),
 }  # fmt: skip
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
-_WHOLE = r"^[+-]?[0-9]+$"
+_WHOLE = r"^-?[0-9]+$"
+_SAME_WHOLE = r"^\+?(-?[0-9]+)(?:\.0*)?$"
+"""The spellings of a whole number: Oracle's NUMBER comes as 7.0000000000."""
+_PLUS = r"^\+([0-9.])"
+_MIDNIGHT = r"^(\d{4}-\d\d-\d\d)[ T]00:00(?::00(?:\.0*)?)?$"
+_ZEROS = r"(\.\d{6})0+(\s*(?:Z|[+-][\d:]+)?)$"
+"""Digits past the microsecond that say nothing: SQL Server's datetime2 has seven."""
+_BLANK = r"(\d)\s+(Z|[+-]\d{2}(?::?\d{2})?)$"
+_DAY_MIN, _DAY_MAX = (
+    dt.date(year, *day).toordinal() - 719_163 for year, day in ((1, (1, 1)), (9999, (12, 31)))
+)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _INFINITE = r"(?i)inf"
 _ZONE = r"(?:Z|[+-]\d{2}(?::?\d{2})?)$"
 
@@ -39,6 +51,12 @@ def arrow_type(name: Any) -> pa.DataType:
     return found
 
 
+def called(kind: pa.DataType) -> str:
+    """A type in a reason why a value is not taken."""
+    is_time = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    return f"{kind} of the years 1 to 9999" if is_time else str(kind)
+
+
 def read(
     column: pa.ChunkedArray, kind: pa.DataType, *, texts: bool
 ) -> tuple[pa.ChunkedArray, npt.NDArray[np.bool_]]:
@@ -47,14 +65,67 @@ def read(
     ``texts``: the bytes of a CSV file; columns of Parquet files have types of their own, and no value is altered.
     """
     if column.type == kind and not texts:
-        return column, np.zeros(len(column), np.bool_)
+        return _in_calendar(column, np.zeros(len(column), np.bool_))
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     convert = _converter(kind, texts=texts)
     try:
-        return pa.chunked_array([convert(column.combine_chunks())], kind), np.zeros(len(column), np.bool_)
+        found, bad = (
+            pa.chunked_array([convert(column.combine_chunks())], kind),
+            np.zeros(len(column), np.bool_),
+        )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError):
-        return _one_by_one(column, kind, convert)
+        found, bad = _one_by_one(column, kind, convert)
+    return _in_calendar(found, bad)
+
+
+def outside_calendar(values: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Which dates and times are not of the years 1 to 9999 (in UTC): tables and most readers have no others."""
+    kind = values.type
+    if pa.types.is_date32(kind):
+        low, high, numbers = _DAY_MIN, _DAY_MAX, values.cast(pa.int32())
+    elif pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
+        per_day = 86_400 * _PER_SECOND["ms" if pa.types.is_date64(kind) else kind.unit]
+        low, high, numbers = _DAY_MIN * per_day, (_DAY_MAX + 1) * per_day - 1, values.cast(pa.int64())
+        low, high = max(low, -(2**63)), min(high, 2**63 - 1)
+    else:
+        return np.zeros(len(values), np.bool_)
+    outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
+    return np.asarray(pc.fill_null(outside, False).to_numpy(), np.bool_)
+
+
+def plain(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows as Python's values; of years that Python has no dates of, as texts."""
+    columns = {}
+    for name in rows.column_names:
+        outside = outside_calendar(rows[name])
+        columns[name] = rows[name].to_pylist() if not outside.any() else _texts(rows[name], outside)
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def plain_value(column: pa.ChunkedArray, row: int) -> Any:
+    """One value, as :func:`plain`."""
+    return plain(pa.table({"value": column.slice(row, 1)}))[0]["value"]
+
+
+def _texts(values: pa.ChunkedArray, outside: npt.NDArray[np.bool_]) -> list[Any]:
+    inside = pc.if_else(pa.array(outside), pa.scalar(None, values.type), values).to_pylist()
+    numbers = values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64()).to_pylist()
+    return [
+        f"{values.type} {number} after 1970" if bad else value
+        for value, number, bad in zip(inside, numbers, outside.tolist(), strict=True)
+    ]
+
+
+def _in_calendar(
+    values: pa.ChunkedArray, bad: npt.NDArray[np.bool_]
+) -> tuple[pa.ChunkedArray, npt.NDArray[np.bool_]]:
+    """What no table takes is bad, and NULL in its place."""
+    outside = outside_calendar(values)
+    if not outside.any():
+        return values, bad
+    kept = pc.if_else(pa.array(outside), pa.scalar(None, values.type), values)
+    return pa.chunked_array(kept.chunks, values.type), bad | outside
 
 
 Converter = Callable[[pa.Array], pa.Array]
@@ -67,8 +138,8 @@ def _one_by_one(
     whole = column.combine_chunks()
     coded = whole.dictionary_encode()
     values, good = [], []
-    for value in coded.dictionary:
-        one = pa.array([value.as_py()], coded.dictionary.type)
+    for number in range(len(coded.dictionary)):
+        one = coded.dictionary.slice(number, 1)
         try:
             values.append(convert(one))
             good.append(True)
@@ -125,10 +196,17 @@ def _from_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_string(kind):
         return texts
     if pa.types.is_integer(kind):
-        _all(pc.match_substring_regex(texts, _WHOLE), "no whole number")  # Arrow reads 0x1F too
+        if not pc.all(pc.fill_null(pc.match_substring_regex(texts, _WHOLE), True)).as_py():
+            texts = pc.replace_substring_regex(texts, _SAME_WHOLE, r"\1")
+        if not pc.all(
+            pc.fill_null(pc.match_substring_regex(texts, _WHOLE), True)
+        ).as_py():  # Arrow reads 0x1F too
+            texts = pa.array([None if one is None else _whole(one) for one in texts.to_pylist()], pa.string())
         return texts.cast(kind)
+    if pa.types.is_date(kind):
+        return pc.replace_substring_regex(texts, _MIDNIGHT, r"\1").cast(kind)
     if pa.types.is_floating(kind):
-        found = texts.cast(kind)
+        found = pc.replace_substring_regex(texts, _PLUS, r"\1").cast(kind)
         said = pc.match_substring_regex(
             texts, _INFINITE
         )  # 1e999 is no infinity, but a number that does not fit
@@ -138,11 +216,25 @@ def _from_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         return _times(texts, kind)
     if pa.types.is_binary(kind):
         return _from_hex(texts.cast(pa.binary()))
+    if pa.types.is_decimal(kind):
+        texts = pc.replace_substring_regex(texts, _PLUS, r"\1")
     return texts.cast(kind)
+
+
+def _whole(text: str) -> str:
+    """A number with an exponent, if it is a whole one.  Raises ValueError for anything else."""
+    if re.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]*)?[Ee][+-]?[0-9]{1,2}", text) is None:
+        raise ValueError("no whole number")
+    found = Decimal(text)
+    if found != found.to_integral_value():
+        raise ValueError("no whole number")
+    return str(int(found))
 
 
 def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """DMS writes times without a zone, in UTC where the source has zones."""
+    texts = pc.replace_substring_regex(texts, _ZEROS, r"\1\2")
+    texts = pc.replace_substring_regex(texts, _BLANK, r"\1\2")
     zoned = pc.fill_null(pc.match_substring_regex(pc.utf8_slice_codeunits(texts, 10, 64), _ZONE), False)
     if not pc.any(zoned).as_py():
         return texts.cast(pa.timestamp("us")).cast(kind)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from safewrite.errors import MissingExtraError, StorageError, TableNotFoundError, UnsupportedTableError
-from safewrite.medallion.lineage import BronzeCommit, DataFile, Lineage
+from safewrite.medallion.lineage import BronzeCommit, DataFile, Lineage, stamped
 from safewrite.medallion.storage import Storage, storage
 
 _LOG = "_delta_log"
@@ -85,6 +85,13 @@ class DeltaLineage(Lineage):
             read.pop()
         commits = [self._commit(version, actions) for version, actions, _ in reversed(read)]
         return [commit for commit in commits if commit.files]
+
+    def stamp(self, version: int) -> int | None:
+        actions = self._log(version) if version >= 0 else None
+        if actions is None:
+            return None
+        files = [one[kind]["path"] for one in actions for kind in ("add", "remove") if kind in one]
+        return stamped(version, "\n".join(files).encode())
 
     def commit(self, version: int) -> BronzeCommit:
         return self._commit(version, self._log(version))

@@ -26,7 +26,7 @@ def fit(table: sw.Table, wanted: pa.Schema, name: str, *, read_only: bool) -> sw
         raise InvalidInputError(
             f"{table.uri} of {name} has the columns {undeclared}, which are not declared, and rows would have NULL there. "
             "Nothing was written. Declare them in columns; if files bring them no longer, name them in files.optional. Those that "
-            "begin with _old_ come from files.before_image."
+            "begin with _old_ come from files.before_image, _unchanged from files.no_sup_value."
         )
     there = frozenset(have.names)
     lacking = [one for one in wanted if one.name not in there]

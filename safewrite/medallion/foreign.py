@@ -123,10 +123,29 @@ class ForeignDelta(Foreign):
                 f"{self.uri} cannot be read: {error}. Nothing was written. Let Spark purge deletion vectors (REORG TABLE ... "
                 "APPLY (PURGE)) and drop the table feature, or write a table without column mapping."
             ) from error
+        except (ValueError, OverflowError):
+            with self.told():
+                return _asked(self._table, columns, self.schema)
         with self.told():
             wanted = None if time is None else _not_before(time, self.schema.field(time).type, since_us)
             found: pa.RecordBatchReader = dataset.scanner(columns=list(columns), filter=wanted).to_reader()
         return found
+
+
+def _asked(table: Any, columns: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:
+    """All rows by deltalake's own engine, for its dataset knows no dates that Python has none of, such as the year 0."""
+    import deltalake
+
+    wanted = pa.schema([schema.field(name) for name in columns])
+    names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+    found = deltalake.QueryBuilder().register("bronze", table).execute(f"SELECT {names} FROM bronze")
+    batches = (
+        pa.RecordBatch.from_arrays(
+            [column.cast(one.type) for column, one in zip(batch.columns, wanted, strict=True)], schema=wanted
+        )
+        for batch in pa.RecordBatchReader.from_stream(found)
+    )
+    return pa.RecordBatchReader.from_batches(wanted, batches)
 
 
 class ForeignIceberg(Foreign):

@@ -114,10 +114,10 @@ class Places:
             return ForeignDelta(address, self.config.options())
         return ForeignIceberg(self.open(address, "iceberg", None))
 
-    def command(self, verb: Literal["replay", "verify"], name: str) -> str:
-        """What replays or verifies a table, as a user can copy it: a command, or a call where the configuration is no file."""
+    def command(self, verb: Literal["replay", "verify", "truncate"], name: str) -> str:
+        """What replays, verifies or truncates a table, as a user can copy it: a command, or a call where the configuration is no file."""
         if self.path is None:
-            return f"{'Pipeline(config).replay(' if verb == 'replay' else 'verify(Pipeline(config), '}[{name!r}])"
+            return f"{'verify(Pipeline(config), ' if verb == 'verify' else f'Pipeline(config).{verb}('}[{name!r}])"
         return shlex.join(["safewrite", "medallion", verb, "--config", str(self.path), "--table", name])
 
     def stands(self, address: str, table_format: str, version: int, mark: str) -> bool:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from safewrite import Outcome, Receipt
 from safewrite.errors import InvalidInputError, ReplayMismatchError, SafewriteError
 from safewrite.medallion.contents import content_of
 from safewrite.medallion.job import TableJob, quarantine_rows, short_key
+from safewrite.medallion.known_files import catch_up, count_file
 from safewrite.medallion.layout import SourceFile
-from safewrite.medallion.lineage import BronzeGapError
 from safewrite.medallion.mixed import MixedFiles
-from safewrite.medallion.ordering import check_epoch, check_order, note_order, order_of
+from safewrite.medallion.ordering import (
+    check_epoch,
+    check_order,
+    check_reload_in_task,
+    new_task_advice,
+    note_order,
+)
 from safewrite.medallion.putting_back import (
-    TAGGED,
     contents_ever,
     contents_in_bronze,
     key_of_content,
@@ -27,7 +29,8 @@ from safewrite.medallion.putting_back import (
     put_back,
 )
 from safewrite.medallion.reading import FileRead, key_of_touch, read_file, records_of
-from safewrite.medallion.rows import BronzeRows, all_bad, bronze_schema, loaded_ms
+from safewrite.medallion.rows import BronzeRows, all_bad, bronze_schema
+from safewrite.medallion.source_truncates import check_load_after_truncate
 from safewrite.medallion.state import KnownFile, State
 
 FILES_MAX = 64
@@ -64,9 +67,9 @@ def is_news(state: State | None, sources: Sequence[SourceFile]) -> bool:
 
 
 def land(
-    job: TableJob, state: State, sources: Sequence[SourceFile], mixed: MixedFiles, *, again: bool = False
-) -> Landed:
-    """Land what ``state`` does not know, and note it there; ``again``: also what was removed from bronze.
+    job: TableJob, state: State, sources: Sequence[SourceFile], mixed: MixedFiles, landed: Landed
+) -> None:
+    """Land what ``state`` does not know, and note it there and in ``landed``; if that says so, also what was removed from bronze.
 
     Raises:
         InvalidInputError: a file cannot be read, or has other columns; too many records are bad; its changes would be older than
@@ -75,15 +78,13 @@ def land(
         BronzeGapError: rows of a file that bronze knows were removed from it.
         SafewriteError: as ``append_many``; what was landed before stays, and is not landed again.
     """
-    landed = Landed(again=again)
     news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
     for number, group in enumerate(_groups(iter(news))):
         if number:  # another run, of a later configuration, may have landed files of the next task meanwhile
             job.lineage.look()
             catch_up(job, state, landed.versions)
-        check_epoch(job, state, group, again=again)
+        check_epoch(job, state, group, again=landed.again)
         _land_group(job, state, group, mixed, landed)
-    return landed
 
 
 def _groups(sources: Iterator[SourceFile]) -> Iterator[list[SourceFile]]:
@@ -183,7 +184,7 @@ def _land_known_load(
     job: TableJob, state: State, source: SourceFile, mixed: MixedFiles, landed: Landed
 ) -> None:
     """Of a full load bronze knew more than was remembered, as where its file had been taken away: it is asked what it has."""
-    _count_file(job, state, source.path)
+    count_file(job, state, source.path)
     known = state.contents(source.path) or past_contents(job, source.path, records_of(job, source, mixed)[1])
     file = read_file(job, source, mixed, known)
     is_there = file.tag in known
@@ -192,6 +193,7 @@ def _land_known_load(
         return
     one = file.rows(job)
     if not is_there and one.rows.num_rows:
+        check_reload_in_task(job, source, known)
         (answer,) = job.bronze.append_many([(key_of_content(one.source.path, one.tag), one.rows)])
         if isinstance(answer, SafewriteError):
             raise answer
@@ -236,6 +238,9 @@ def _read(
     if known is not None and not _may_come_again(job, source):
         _refuse_or_put_aside(job, state, file, landed)
         return None
+    check_reload_in_task(job, source, state.contents(source.path))
+    if state.truncated == job.config.epoch:
+        check_load_after_truncate(job, source, file.tag)
     return file.rows(job)
 
 
@@ -265,12 +270,16 @@ def _refuse_or_put_aside(job: TableJob, state: State, file: FileRead, landed: La
     """A file was written again, with other content or by what may be a new task."""
     source, tag = file.source, file.tag
     what = "with other content" if content_of(tag) == tag else "since bronze took the same rows from it"
+    cure = (
+        new_task_advice(job)
+        if source.is_load
+        else "Put the first content back, or give the new one a name of its own."
+    )
     if job.config.on_overwritten == "raise":
         raise ReplayMismatchError(
             f"{source.path} of {job.name} was written again {what}: bronze has the rows of the first. Nothing "
-            "of it was landed, and nothing of the files that came with it. Put the first content back, or give the new one "
-            'a name of its own; on_overwritten: "quarantine" puts such files aside, restarted_load: "fold" takes those '
-            "of a full load that was begun again."
+            f"of it was landed, and nothing of the files that came with it. {cure} "
+            'on_overwritten: "quarantine" puts such files aside.'
         )
     bad = all_bad(source, tag, file.records, f"the file was written again {what} under its name")
     rows = quarantine_rows(job.name, "raw", source.path, tag, bad)
@@ -309,73 +318,3 @@ def _quarantine(job: TableJob, ready: Sequence[BronzeRows]) -> None:
             if one.bad
         ],
     )
-
-
-# --- what bronze itself says -----------------------------------------------------------------------
-def known_state(job: TableJob, state: State | None) -> State:
-    """What the tables have: what was remembered, if bronze is still that table and grew from there; else read anew.
-
-    Raises:
-        SafewriteError: bronze cannot be read.
-    """
-    lineage = job.lineage
-    lineage.look()
-    if state is not None and state.bronze_id == lineage.table_id and catch_up(job, state):
-        return state
-    fresh = State(bronze_id=lineage.table_id, bronze_head=lineage.head)
-    _count(fresh, lineage.read(lineage.whole(), TAGGED), "rows")
-    # What quarantine alone has proves nothing: its commit comes first, and bronze's may never have come.
-    _count(fresh, _put_aside_before(job), "quarantined", only_known=True)
-    return fresh
-
-
-def _count_file(job: TableJob, state: State, path: str) -> None:
-    """Remember all contents of one file that bronze has."""
-    job.lineage.look()
-    rows = job.lineage.read(job.lineage.whole(), TAGGED)
-    _count(state, rows.filter(pc.equal(rows["_file"], path)), "rows")
-
-
-def catch_up(job: TableJob, state: State, own: Set[int] = frozenset()) -> bool:
-    """Note what other runs landed since, up to the head that the lineage saw; False where bronze did not grow from there."""
-    lineage = job.lineage
-    if state.bronze_head != lineage.head:
-        try:
-            commits = lineage.since(state.bronze_head)
-            foreign = [file for one in commits if one.version not in own for file in one.files]
-            _count(state, lineage.read(foreign, TAGGED), "rows")
-        except BronzeGapError:
-            return False
-        state.bronze_head = lineage.head
-    return True
-
-
-def _count(state: State, rows: pa.Table, what: str, *, only_known: bool = False) -> None:
-    ends = [("_epoch", "max"), ("_seq", "max")] if "_seq" in rows.column_names else []
-    counts = rows.group_by(["_file", "_tag"]).aggregate([([], "count_all"), *ends]).to_pylist()
-    for one in counts:
-        path, tag = one["_file"], one["_tag"]
-        known = state.files.get(path, {}).get(tag)
-        if known is None:
-            if only_known:
-                continue
-            known = KnownFile(content_of(tag), 0, 0)
-        known = replace(known, **{what: one["count_all"]})
-        if ends:
-            seen_ms = max(known.changed_ms, loaded_ms(one["_seq_max"]))
-            known = replace(known, epoch=one["_epoch_max"], changed_ms=seen_ms)
-            order = order_of(path, one["_seq_max"])
-            if order is not None:
-                state.note_order(known.epoch, order)
-        state.note(path, tag, known)
-
-
-def _put_aside_before(job: TableJob) -> pa.Table:
-    config = job.places.config
-    _ = job.places.quarantine
-    lineage = job.places.lineage(job.name, config.quarantine, config.quarantine_format)
-    lineage.look()
-    rows = lineage.read(lineage.whole(), ["table", "stage", "file", "tag", "line"])
-    rows = rows.filter(pc.and_(pc.equal(rows["table"], job.name), pc.equal(rows["stage"], "raw")))
-    rows = rows.group_by(["file", "tag", "line"]).aggregate([])
-    return pa.table({"_file": rows["file"], "_tag": rows["tag"]})

@@ -85,6 +85,13 @@ def odd(path: str, config: Config) -> tuple[str, str]:
             "its name is none that DMS gives (LOAD00000001 or yyyymmdd-hhmmssfff, and .csv, .csv.gz or .parquet), as with a copy",
             "Take it away, or give it such a name",
         )
+    named = ".".join(parts[:2]).lower()
+    alike = next((one for one in config.landed if len(parts) > 2 and one.lower() == named), None)
+    if alike is not None:
+        return (
+            f"its folder is {'/'.join(parts[:2])}, and {alike} is configured: names of S3 and of this configuration differ by case",
+            f"Call the table {'.'.join(parts[:2])} in the configuration",
+        )
     return (
         "its name or folder is that of no configured table",
         "Configure the table, name it in ignored_tables",
@@ -109,6 +116,12 @@ def tables_of(addresses: Iterable[str], config: Config) -> set[str] | None:
         elif len(parts) < 3 or name not in config.ignored_tables:
             return None
     return found
+
+
+def order_of_path(path: str) -> tuple[bool, int, str] | None:
+    """The place of a file among those of its table, as :attr:`SourceFile.order`; None for a name that DMS does not give."""
+    source = _source(RawFile(path, 0, "", 0), is_mixed=False)
+    return None if source is None else source.order
 
 
 def _source(raw: RawFile, *, is_mixed: bool) -> SourceFile | None:

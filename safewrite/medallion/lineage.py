@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,16 @@ class BronzeCommit:
     files: tuple[DataFile, ...]
     at_ms: int | None = None
     """When it was made, as its writer says."""
+
+
+def stamped(version: int, content: bytes) -> int:
+    """A version and a sum of its commit in one number."""
+    return (version << 32) | zlib.crc32(content)
+
+
+def stamp_of_other(version: int, stamp: int) -> bool:
+    """Whether a stamp is of another version: whoever moved the position since, an earlier safewrite, made none."""
+    return stamp >> 32 != version
 
 
 class Lineage(ABC):
@@ -103,6 +114,19 @@ class Lineage(ABC):
     def position_name(self) -> str:
         """Under this name silver keeps how far it has come."""
         return f"bronze/{self.table_id}"
+
+    @property
+    def commit_name(self) -> str:
+        """Under this name silver keeps which commit of bronze it came to, where another may take its number."""
+        return f"{self.position_name}/commit"
+
+    def stamp(self, version: int) -> int | None:
+        """Tells a commit from another that took its number after bronze was put back; None if it needs no telling, or is gone."""
+        return None
+
+    def is_same(self, version: int, stamp: int | None) -> bool:
+        """Whether bronze has the commit that a stamp was made of; true where nothing tells."""
+        return stamp is None or stamp_of_other(version, stamp) or self.stamp(version) in (None, stamp)
 
     # --- refusals -----------------------------------------------------------------------------------
     def gap(self, what: str) -> BronzeGapError:

@@ -15,7 +15,7 @@ from safewrite.medallion.state import State
 from safewrite.metrics import Listener
 
 if TYPE_CHECKING:
-    from safewrite.medallion.pipeline import TableRun
+    from safewrite.medallion.run import TableRun
 
 log = logging.getLogger("safewrite")
 

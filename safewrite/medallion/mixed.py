@@ -5,20 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import threading
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
 from safewrite.errors import InvalidInputError
-from safewrite.medallion.config import REST, Config
+from safewrite.medallion.config import Config
+from safewrite.medallion.files import REST
 from safewrite.medallion.layout import SourceFile
-from safewrite.medallion.records import TEXT_MAX, BadRecord, any_length, unpacked
+from safewrite.medallion.records import RFC_ADVICE, TEXT_MAX, BadRecord, any_length, unpacked
 from safewrite.medallion.storage import Storage
 
-FILES_KEPT = 64
-"""So many split files are in memory."""
+BYTES_KEPT = 256 * 2**20
+"""So much of split files is in memory: each table takes its part of all of them, one table after another."""
 
 
 @dataclass
@@ -27,6 +28,8 @@ class Part:
 
     data: bytearray = field(default_factory=bytearray)
     lines: list[int] = field(default_factory=list)
+    doubtful: list[int] = field(default_factory=list)
+    """Of these numbers those of records that may have swallowed others."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class Mixed:
     ignored: int
     count: int
 
+    @property
+    def size(self) -> int:
+        """Bytes, about: a line's number takes as much as eight of them, and each part some."""
+        return sum(100 + len(part.data) + 8 * len(part.lines) for part in self.parts.values())
+
 
 class MixedFiles:
     """Reads each mixed file once for all tables."""
@@ -47,14 +55,33 @@ class MixedFiles:
         self._storage, self._config = storage, config
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
-        self._read = lru_cache(FILES_KEPT)(self._split)
+        self._kept: OrderedDict[SourceFile, Mixed] = OrderedDict()
+        self._size = 0
 
     def get(self, source: SourceFile) -> Mixed:
         """A file, split.  Raises StorageError, InvalidInputError."""
         with self._guard:
             lock = self._locks.setdefault(source.path, threading.Lock())
         with lock:
-            return self._read(source)
+            found = self._found(source)
+            if found is None:
+                found = self._split(source)
+                self._keep(source, found)
+            return found
+
+    def _found(self, source: SourceFile) -> Mixed | None:
+        with self._guard:
+            found = self._kept.get(source)
+            if found is not None:
+                self._kept.move_to_end(source)
+            return found
+
+    def _keep(self, source: SourceFile, found: Mixed) -> None:
+        with self._guard:
+            self._kept[source] = found
+            self._size += found.size
+            while self._size > BYTES_KEPT and len(self._kept) > 1:
+                self._size -= self._kept.popitem(last=False)[1].size
 
     def _split(self, source: SourceFile) -> Mixed:
         content, tag = self._storage.read(source.raw)
@@ -77,12 +104,15 @@ def split_mixed(source: SourceFile, tag: str, data: bytes, config: Config) -> Mi
     parts: dict[str, Part] = {name: Part() for name in config.landed}
     strangers: list[BadRecord] = []
     ignored = line = 0
-    for line, record in enumerate(_records(source, data), 1):
-        values = _first(record, delimiter, len(head))
+    is_quoted, known = files.rfc4180 is not False, {*parts, *config.ignored_tables}
+    for line, record in enumerate(_records(source, data) if is_quoted else _lines(data), 1):
+        values = _first(record, delimiter, len(head), is_quoted=is_quoted)
         name = f"{values[at_schema]}.{values[at_table]}" if len(values) == len(head) else ""
         if (part := parts.get(name)) is not None:
             part.data += record + b"\n"
             part.lines.append(line)
+            if files.rfc4180 is None and _swallows(record, delimiter, (at_schema, at_table), known):
+                part.doubtful.append(line)
         elif name in config.ignored_tables:
             ignored += 1
         else:
@@ -91,14 +121,26 @@ def split_mixed(source: SourceFile, tag: str, data: bytes, config: Config) -> Mi
     return Mixed(tag, parts, strangers, ignored, line)
 
 
+def _lines(data: bytes) -> list[bytes]:
+    pieces = data.split(b"\n")
+    return pieces[:-1] if pieces[-1] == b"" else pieces
+
+
+def _swallows(record: bytes, delimiter: str, at: tuple[int, int], known: Set[str]) -> bool:
+    """Whether each later line of a record names a table too, where quotes are no more than text."""
+    _, *others = record.split(b"\n")
+    return bool(others) and all(
+        len(values := one.decode("utf-8", "replace").split(delimiter)) > max(at)
+        and f"{values[at[0]]}.{values[at[1]]}" in known
+        for one in others
+    )
+
+
 def _records(source: SourceFile, data: bytes) -> Iterator[bytes]:
     """Records as they stand in the file; a value in quotes may hold line ends."""
     pending: list[bytes] = []
     is_open = False
-    pieces = data.split(b"\n")
-    if pieces[-1] == b"":
-        pieces.pop()
-    for piece in pieces:
+    for piece in _lines(data):
         pending.append(piece)
         is_open ^= bool(piece.count(b'"') % 2)
         if not is_open:
@@ -106,13 +148,14 @@ def _records(source: SourceFile, data: bytes) -> Iterator[bytes]:
             pending = []
     if pending:
         raise InvalidInputError(
-            f"{source.path} cannot be read: a quote is not closed. Nothing of it was written. Mend the file or take it away."
+            f"{source.path} cannot be read: a quote is not closed. Nothing of it was written. {RFC_ADVICE}. Else mend the file or "
+            "take it away."
         )
 
 
-def _first(record: bytes, delimiter: str, count: int) -> list[str]:
+def _first(record: bytes, delimiter: str, count: int, *, is_quoted: bool) -> list[str]:
     text = record.decode("utf-8", "replace")
-    if '"' not in text:
+    if not is_quoted or '"' not in text:
         return text.split(delimiter, count)[:count]
     with any_length():
         return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])[:count]

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, ReplayMismatchError
+from safewrite.medallion.contents import Contents
 from safewrite.medallion.declared import stamp_number
 from safewrite.medallion.job import TableJob, short_key
 from safewrite.medallion.layout import SourceFile
 from safewrite.medallion.rows import LINE_DIGITS, BronzeRows
 from safewrite.medallion.state import Order, State
 
+_FIRST_CHANGE = pa.scalar(Decimal(0), pa.decimal128(38, 0))
 BY_COLUMN, BY_FILE = "files.change_seq", "the names of their files"
 
 
@@ -32,10 +35,41 @@ def check_epoch(job: TableJob, state: State, news: Sequence[SourceFile], *, agai
     new = [one for one in news if not (again and job.bronze.resolve(short_key(one.path)))]
     if new:
         raise InvalidInputError(
-            f"The configuration of {job.name} says epoch {config.epoch}, and bronze has files of epoch {state.epoch}: the rows of "
+            f"The configuration of {job.name} says epoch {config.epoch}, and bronze has files of epoch {state.epoch}, or silver began it empty: the rows of "
             f"{new[0].path}{f' and {len(new) - 1} more' if len(new) > 1 else ''} would be older than all of those, and silver would "
             "pass over them. Nothing of these files was landed. Was the configuration set back, or is another version of it "
             f"running elsewhere? Set epoch to {state.epoch}, or higher if the task was started again."
+        )
+
+
+def new_task_advice(job: TableJob) -> str:
+    """What to do where a full load came again."""
+    epoch = job.config.epoch + 1
+    return (
+        f'If the table was loaded anew (a reload in DMS), set "epoch": {epoch}, "reload": "truncate" and "restarted_load": "fold" '
+        "for it, once change files from before the load are landed or taken away: the new load is then the whole table. If the first load "
+        'was broken off and begun again before there were changes, "restarted_load": "fold" alone is enough.'
+    )
+
+
+def check_reload_in_task(job: TableJob, source: SourceFile, known: Contents) -> None:
+    """Refuse a full load that came again where its task has changes: those would win over its newer rows, and what it lacks would stay.
+
+    ``known`` are the contents that the file had.
+
+    Raises:
+        ReplayMismatchError: bronze has changes of this epoch.
+    """
+    if max((one.epoch for one in known.values()), default=0) < job.config.epoch:
+        return
+    job.lineage.look()
+    rows = job.lineage.read(job.lineage.whole(), ["_epoch", "_seq"])
+    mine = pc.equal(rows["_epoch"], job.config.epoch)
+    if pc.any(pc.and_(mine, pc.greater_equal(rows["_seq"], _FIRST_CHANGE))).as_py():
+        raise ReplayMismatchError(
+            f"{source.path} of {job.name} was written again with other content, and bronze has changes of the same epoch "
+            f"{job.config.epoch}: rows of a full load are older than all changes, so changes from before this load would win over it, and rows that "
+            f"it does not have would stay. Nothing of it was landed, and nothing of the files that came with it. {new_task_advice(job)}"
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from safewrite.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from safewrite.medallion.pipeline import Run
+    from safewrite.medallion.run import Run
 
 WORDS = ("inserted", "updated", "deleted", "tombstoned", "late", "duplicate", "superseded")
 """What becomes of a change, in the order of a report."""

@@ -7,78 +7,42 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safewrite.errors import ConflictError, InvalidInputError, SafewriteError, without_secrets
+from safewrite.medallion.arguments import milliseconds, texts
+from safewrite.medallion.checking import check_config
 from safewrite.medallion.config import Config, load
 from safewrite.medallion.job import Places, TableJob, quarantine_rows
-from safewrite.medallion.landing import Landed, catch_up, is_news, known_state, land, land_lost
+from safewrite.medallion.known_files import catch_up, known_state
+from safewrite.medallion.landing import Landed, is_news, land, land_lost
 from safewrite.medallion.layout import Found, SourceFile, odd, sort_out, tables_of
 from safewrite.medallion.lineage import BronzeGapError
 from safewrite.medallion.metrics import note_lag, tell
 from safewrite.medallion.mixed import MixedFiles
 from safewrite.medallion.records import BadRecord
-from safewrite.medallion.refining import Refined, is_under_way, refine, refine_since
+from safewrite.medallion.refining import (
+    TRUNCATED,
+    Refined,
+    is_truncated,
+    is_under_way,
+    refine,
+    refine_since,
+    truncated_epoch,
+)
+from safewrite.medallion.reloads import truncating
+from safewrite.medallion.run import Run, TableRun
+from safewrite.medallion.source_truncates import note_truncate, warning_of
 from safewrite.medallion.state import KnownFile, State, read_state, write_state
 from safewrite.medallion.sync import sync
 from safewrite.metrics import OnEvent
 
 log = logging.getLogger("safewrite")
-_COUNTED = ("files", "rows_in_files", "rows", "quarantined", "overwritten")
 _TRIES = 3
 """So often silver is tried where another run moves its position."""
-
-
-@dataclass
-class TableRun:
-    """What a run did for one table; ``error`` says why it stopped, and what was committed before it stays."""
-
-    table: str
-    news: bool = True
-    landed: Landed = field(default_factory=Landed)
-    refined: Refined = field(default_factory=Refined)
-    elapsed_s: float = 0.0
-    error: str | None = None
-    error_kind: str | None = None
-    lag_files: int = 0
-    """Raw files that are still to be landed."""
-    lag_commits: int | None = 0
-    """Commits of bronze that silver has yet to take; None if nobody knows."""
-    lag_s: float = 0.0
-    """Age of the oldest of these files and commits; 0 if there is none."""
-
-    @property
-    def ok(self) -> bool:
-        return self.error is None
-
-
-@dataclass
-class Run:
-    """What a run did: one entry for each table, and what concerns none."""
-
-    job: str
-    tables: list[TableRun]
-    elapsed_s: float
-    files_listed: int
-    errors: list[str] = field(default_factory=list)
-    """Files and records of tables that are not configured, where ``unknown_tables`` is ``raise``."""
-    put_aside: int = 0
-    """Records of them that went to quarantine."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether all went well."""
-        return not self.errors and all(one.ok for one in self.tables)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        plain = asdict(self) | {"ok": self.ok}
-        for table in plain["tables"]:
-            table["landed"] = {name: table["landed"][name] for name in _COUNTED}
-            del table["refined"]["resets"]
-        return plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +52,8 @@ class _Task:
     again: bool = False
     anew: bool = False
     since_ms: int | None = None
+    is_truncate: bool = False
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +87,14 @@ class Pipeline:
         path = Path(config) if isinstance(config, str | Path) else None
         self.places = Places(self.config, path=path, on_event=on_event)
 
+    def check(self) -> None:
+        """Look for what every run would refuse, and ask no store and no catalog.
+
+        Raises:
+            InvalidInputError: every field that is wrong is named.
+        """
+        check_config(self.config)
+
     @without_secrets
     def run(self, tables: Iterable[str] | None = None, *, hints: Iterable[str] | None = None) -> Run:
         """Land new files in bronze and bring silver to bronze's head; one table's failure does not stop others.
@@ -136,6 +110,7 @@ class Pipeline:
             StorageError: the raw files cannot be listed.
         """
         if hints is not None:
+            hints = texts("hints", hints)
             tables = self._hinted(tables, hints)
             if tables == []:
                 return Run(self.config.job, [], 0.0, 0)
@@ -161,9 +136,10 @@ class Pipeline:
         Raises:
             InvalidInputError: a name is not configured, or ``since`` is no time.
         """
+        tables = texts("tables", tables)
         if since is None:
             return self._each(tables, _Task(again=True))
-        return self._each(tables, _Task(since_ms=_milliseconds(since)))
+        return self._each(tables, _Task(since_ms=milliseconds(since)))
 
     @without_secrets
     def reset(self, tables: Iterable[str]) -> Run:
@@ -175,7 +151,31 @@ class Pipeline:
         Raises:
             InvalidInputError: a name is not configured.
         """
-        return self._each(tables, _Task(again=True, anew=True))
+        return self._each(texts("tables", tables), _Task(again=True, anew=True))
+
+    def truncate(self, tables: Iterable[str], *, after: str | None = None) -> Run:
+        """Follow a TRUNCATE at the source, at which DMS removes the table's files: all rows go that came before it.
+
+        Args:
+            tables: names of tables.
+            after: the last change file from before the TRUNCATE.  None: the last of the files that are gone; all others then are
+                from after it.
+
+        Raises:
+            InvalidInputError: a name is not configured, or follows a bronze of others.
+        """
+        if after is not None and not isinstance(after, str):
+            raise InvalidInputError(
+                f"after= is the path of a change file, not {after!r}. Nothing was written."
+            )
+        names = self.named(texts("tables", tables))
+        foreign = [name for name in names if self.config.tables[name].sync is not None]
+        if foreign:
+            raise InvalidInputError(
+                f"{foreign} follow a bronze that others write, and have no files that DMS removes. Nothing was written. Empty that bronze, "
+                "and reset the table."
+            )
+        return self._each(names, _Task(is_truncate=True, after=after))
 
     def _each(self, tables: Iterable[str] | None, task: _Task) -> Run:
         return self._run(tables, lambda job, found, mixed: self._table(job, found, mixed, task))
@@ -205,7 +205,7 @@ class Pipeline:
 
     def named(self, tables: Iterable[str] | None) -> list[str]:
         """Names of tables, all without any.  Raises InvalidInputError for one that is not configured."""
-        names = list(self.config.tables) if tables is None else list(dict.fromkeys(tables))
+        names = list(self.config.tables) if tables is None else list(dict.fromkeys(texts("tables", tables)))
         unknown = [name for name in names if name not in self.config.tables]
         if unknown or not names:
             raise InvalidInputError(
@@ -278,6 +278,8 @@ class Pipeline:
             log.exception("medallion: %s failed", job.name)
         note_lag(run, known[-1] if known else None, sources, job.__dict__.get("lineage"))
         run.elapsed_s = time.monotonic() - started_s
+        if run.warning is not None:
+            log.warning("medallion: %s", run.warning)
         tell(run, self.places.on_event)
         return run
 
@@ -292,8 +294,10 @@ class Pipeline:
         again = task.again
         state = read_state(self.places.state, self._document(job.name))
         known += [] if state is None else [state]
+        run.warning = warning_of(job, state, sources)
         if (
             task == _Task()
+            and run.warning is None
             and not is_news(state, sources)
             and state is not None
             and self._heads_stand(job, state)
@@ -306,25 +310,47 @@ class Pipeline:
             )
             self._note_heads(job, State(), [job.foreign.head, job.foreign.mark()])
             return
-        state = known_state(job, state)
+        remembered = None if again or task.is_truncate else state  # a replay believes bronze alone
+        state = known_state(job, remembered)
+        if state is not remembered:
+            state.epoch = max(state.epoch, truncated_epoch(job))
+        state.epoch = max([state.epoch, *truncating(job.config.reload, job.config.epoch)])
         known.append(state)
         state.forget_all_but({source.path for source in sources})
+        run.landed = Landed(again=again)
         try:
-            run.landed = land(job, state, sources, mixed, again=again)
+            land(job, state, sources, mixed, run.landed)
             if again:
                 land_lost(job, sources, mixed, run.landed)
-        finally:
-            state.heads = {}
-            write_state(self.places.state, self._document(job.name), state)
+        except BaseException:
+            with suppress(SafewriteError):  # what stopped the run is told
+                self._note_landed(job, state, run.landed)
+            raise
+        if task.is_truncate:
+            run.warning = None
+            run.landed.versions |= note_truncate(job, sources, task.after)
+            state.truncated = job.config.epoch
+        self._note_landed(job, state, run.landed)
         self._refine(job, run.refined, task)
         if catch_up(job, state, run.landed.versions):
             self._note_heads(job, state, [job.lineage.head, job.lineage.mark()])
+
+    def _note_landed(self, job: TableJob, state: State, landed: Landed) -> None:
+        """Remember files up to the head of bronze that has them: if bronze goes back to a state from before, the next run sees it.
+
+        Where bronze lost something meanwhile nothing is noted, and the next run reads all of it.
+        """
+        state.heads = {}
+        if landed.versions:
+            job.lineage.look()
+        if catch_up(job, state, landed.versions):
+            write_state(self.places.state, self._document(job.name), state)
 
     def _note_heads(self, job: TableJob, state: State, bronze: list[Any]) -> None:
         """Note where bronze and silver stand, unless a reset is under way: it may break off, and a later run is to end it."""
         version, mark = job.silver_mark()
         if not is_under_way(job.silver.positions()):
-            state.heads = {"bronze": bronze, "silver": [version, mark]}
+            state.heads = {"bronze": bronze, "silver": [version, mark], TRUNCATED: job.config.epoch}
             write_state(self.places.state, self._document(job.name), state)
 
     def _refine(self, job: TableJob, done: Refined, task: _Task) -> None:
@@ -345,21 +371,11 @@ class Pipeline:
                 return
 
     def _heads_stand(self, job: TableJob, state: State) -> bool:
-        """Whether bronze and silver are as they were when nothing was left to do."""
+        """Whether bronze and silver are as they were when nothing was left to do, and nothing is declared since."""
+        if not is_truncated(job, state.heads.get(TRUNCATED)):
+            return False
         for layer, address in (("bronze", job.config.bronze), ("silver", job.config.silver)):
             version, mark = state.heads.get(layer) or (0, None)
             if mark is None or not self.places.stands(address, job.config.format, version, mark):
                 return False
         return True
-
-
-def _milliseconds(at: object) -> int:
-    try:
-        found = dt.datetime.fromisoformat(at) if isinstance(at, str) else at
-    except ValueError:
-        found = None
-    if not isinstance(found, dt.datetime):
-        raise InvalidInputError(
-            f"A replay begins at a time of ISO 8601, such as 2026-11-23T08:00:00Z, or a datetime, not {at!r}. Nothing was written."
-        )
-    return int((found if found.tzinfo else found.replace(tzinfo=dt.UTC)).timestamp() * 1000)

@@ -13,7 +13,13 @@ import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError, SafewriteError, StorageError
 from safewrite.medallion.duck import MEMORY_MAX, closed_duckdb
+from safewrite.medallion.lacking import lacks
+from safewrite.medallion.rows import TRUNCATED_OP
 from safewrite.medallion.rules import Quality, Result
+
+
+class RuleError(InvalidInputError):
+    """A rule refuses what silver would become, or cannot be applied."""
 
 
 def faults(
@@ -31,7 +37,8 @@ def faults(
     Raises:
         InvalidInputError: the batch is bad as a whole, or a rule cannot be applied.
     """
-    judged = np.asarray(pc.not_equal(rows["_op"], "D").to_numpy(), np.bool_)
+    no_rows = pa.array(["D", TRUNCATED_OP])
+    judged = ~np.asarray(pc.is_in(rows["_op"], value_set=no_rows).to_numpy(), np.bool_)
     found: dict[int, str] = {}
     for reason, bad in (unfit or {}).items():
         for row in np.flatnonzero(bad).tolist():
@@ -53,7 +60,7 @@ def faults(
 
 def _rules(rows: pa.Table, quality: Quality, name: str) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
     for column in quality.not_null:
-        yield f"{column} is NULL", _true(pc.is_null(rows[column]))
+        yield f"{column} is NULL", _true(pc.is_null(rows[column])) & ~lacks(rows, column)
     for column, (low, high) in quality.ranges.items():
         for bound, compare, word in ((low, pc.less, "below"), (high, pc.greater, "above")):
             if bound is not None:
@@ -144,8 +151,8 @@ def _answer(query: str, rows: pa.Table, name: str) -> bool:
     return found[0][0] is True
 
 
-def _refused_result(name: str, why: str) -> InvalidInputError:
-    return InvalidInputError(
+def _refused_result(name: str, why: str) -> RuleError:
+    return RuleError(
         f"What silver of {name} would become is refused: {why}. Nothing was written to silver, which is as it was; bronze has "
         "the rows. Mend the source, or change the table's quality settings, and run again."
     )
@@ -179,7 +186,7 @@ def _conditions(
 
 def _check_nulls(rows: pa.Table, quality: Quality, name: str) -> None:
     for column, share_max in quality.null_share_max.items():
-        nulls = rows[column].null_count
+        nulls = rows[column].null_count - int(lacks(rows, column).sum())
         if nulls > share_max * rows.num_rows:
             raise InvalidInputError(
                 f"{nulls} of {rows.num_rows} new rows of {name} have NULL in {column}, and null_share_max is {share_max}. "
@@ -194,7 +201,7 @@ def _no_rule(name: str, rule: str, error: Any) -> SafewriteError:
             f"tables.{name}.quality.{rule} took more memory than a rule may have ({MEMORY_MAX} of the machine's or container's). "
             "Nothing was written to silver; bronze has the rows. Give the job more memory, or make the rule simpler."
         )
-    return InvalidInputError(
+    return RuleError(
         f"tables.{name}.quality.{rule} cannot be applied: {error}. Nothing was written to silver; bronze has the rows. "
         "Correct the rule, and run again."
     )

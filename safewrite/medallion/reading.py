@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.contents import Content, content_of, last_of, tag_of
@@ -11,7 +14,7 @@ from safewrite.medallion.job import TableJob
 from safewrite.medallion.layout import SourceFile
 from safewrite.medallion.mixed import MixedFiles, numbered
 from safewrite.medallion.putting_back import key_of_content
-from safewrite.medallion.records import BadRecord, Records, split
+from safewrite.medallion.records import RFC_ADVICE, BadRecord, Records, split
 from safewrite.medallion.rows import BronzeRows, bronze_rows
 
 
@@ -68,8 +71,23 @@ def records_of(job: TableJob, source: SourceFile, mixed: MixedFiles) -> tuple[Re
     if found.count != len(part.lines):
         raise InvalidInputError(
             f"{source.path} cannot be read: two readers find {found.count} and {len(part.lines)} records of {job.name} in it, "
-            "as where a quote stands within a value that is not in quotes. Nothing of it was written. Mend the file."
+            f"as where a quote stands within a value that is not in quotes. Nothing of it was written. {RFC_ADVICE}. Else mend the file."
         )
     numbers = numbered(part.lines)
     bad = [BadRecord(int(numbers[one.line - 1]), one.reason, one.text) for one in found.bad]
-    return Records(found.rows, numbers[found.lines - 1], True, bad), whole.tag
+    records = Records(found.rows, numbers[found.lines - 1], True, bad)
+    return _without(records, set(part.doubtful)) if part.doubtful else records, whole.tag
+
+
+def _without(records: Records, doubtful: Set[int]) -> Records:
+    """The records, but for those that may have swallowed records of other tables."""
+    reason = (
+        f"a value in quotes goes over lines that would be records of tables if quotes were text. {RFC_ADVICE}"
+    )
+    taken = np.asarray([line not in doubtful for line in records.lines.tolist()], np.bool_)
+    aside = [
+        BadRecord(int(records.lines[row]), reason, records.text(row))
+        for row in np.flatnonzero(~taken).tolist()
+    ]
+    bad = sorted([*records.bad, *aside], key=lambda one: one.line)
+    return Records(records.rows.filter(pa.array(taken, pa.bool_())), records.lines[taken], records.texts, bad)

@@ -18,11 +18,13 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from safewrite.errors import InvalidInputError
-from safewrite.medallion.config import REST, Files
+from safewrite.medallion.declared import plain_value
+from safewrite.medallion.files import REST, Files
 from safewrite.medallion.layout import SourceFile
 
 TEXT_MAX = 100_000
 """So many characters of a record are kept in quarantine."""
+RFC_ADVICE = "If the DMS endpoint says Rfc4180=false, set files.rfc4180 to false; if it does not, and values stand in quotes, to true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Records:
 
     def text(self, row: int) -> str:
         """One row as a line of CSV, for people."""
-        values = [column[row].as_py() for column in self.rows.columns]
+        values = [plain_value(column, row) for column in self.rows.columns]
         buffer = io.StringIO()
         csv.writer(buffer, lineterminator="").writerow(map(_shown, values))
         return buffer.getvalue()[:TEXT_MAX]
@@ -71,10 +73,10 @@ def split(
     if source.kind != files.kind:
         raise _unreadable(source, f"it is a {source.kind} file, and files.kind says {files.kind}")
     if files.kind == "parquet":
-        return _parquet(source, content)
+        return _parquet(source, content) if content else _nothing(_needed(source, files, columns))
     data = unpacked(source, content)
     if files.order is None:
-        return _with_header(source, data, files)
+        return _with_header(source, data, files) if data else _nothing(_needed(source, files, columns))
     return _without_header(source, data, files, names_of(source, files, columns, beside))
 
 
@@ -112,7 +114,11 @@ def _with_header(source: SourceFile, data: bytes, files: Files) -> Records:
     end = data.find(b"\n")
     head = data if end < 0 else data[: end + 1]
     try:
-        found = next(csv.reader([head.decode("utf-8")], delimiter=_delimiter(files), strict=True), [])
+        lines = [head.decode("utf-8")]
+        if files.rfc4180 is False:
+            found = lines[0].rstrip("\r\n").split(_delimiter(files))
+        else:
+            found = next(csv.reader(lines, delimiter=_delimiter(files), strict=True), [])
     except (csv.Error, UnicodeDecodeError) as error:
         raise _unreadable(source, f"its header: {error}") from error
     return _csv(source, data[len(head) :], files, found)
@@ -126,8 +132,8 @@ def _csv(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Rec
     check_names(source, names)
     schema = pa.schema([(name, pa.binary()) for name in names])
     if not data:
-        return Records(schema.empty_table(), np.zeros(0, np.int64), True)
-    count = _count(source, data, files)
+        return _nothing(names)
+    count, ends = _count(source, data, files)
     bad: list[BadRecord] = []
 
     def note(row: pacsv.InvalidRow) -> str:
@@ -135,12 +141,14 @@ def _csv(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Rec
         bad.append(BadRecord(int(row.number), reason, row.text[:TEXT_MAX]))
         return "skip"
 
+    is_quoted = files.rfc4180 is not False
     try:
         rows = pacsv.read_csv(
             pa.BufferReader(data),
             read_options=pacsv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 16),
             parse_options=pacsv.ParseOptions(
-                delimiter=_delimiter(files), newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=note
+                delimiter=_delimiter(files), quote_char='"' if is_quoted else False, newlines_in_values=is_quoted,
+                ignore_empty_lines=False, invalid_row_handler=note,
             ),
             convert_options=pacsv.ConvertOptions(
                 column_types=schema, check_utf8=False, strings_can_be_null=True, quoted_strings_can_be_null=False,
@@ -153,19 +161,42 @@ def _csv(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Rec
     records = Records(rows, lines.astype(np.int64), True, bad)
     if records.count != count or len(lines) != rows.num_rows:
         raise _unreadable(source, f"two readers find {records.count} and {count} records in it")
-    return records
+    if files.rfc4180 is not None or not ends or ends[-1] == count:
+        return records
+    return without_doubtful(records, data.splitlines(keepends=True), ends, _delimiter(files))
 
 
-def _count(source: SourceFile, data: bytes, files: Files) -> int:
-    """Count records by another reader: Arrow takes a quote that is never closed to the end of the file as one value."""
-    if b'"' not in data and b"\r" not in data:
-        return data.count(b"\n") + (not data.endswith(b"\n"))
+def _needed(source: SourceFile, files: Files, columns: Sequence[str]) -> list[str]:
+    """The columns of a file without a byte, which names none."""
+    op = [files.op] if not source.is_load or files.op_in_full_load else []
+    return [*op, *columns, *(name for name in (files.timestamp, files.change_seq) if name is not None)]
+
+
+def _nothing(names: Sequence[str]) -> Records:
+    return Records(
+        pa.schema([(name, pa.binary()) for name in names]).empty_table(), np.zeros(0, np.int64), True
+    )
+
+
+def _count(source: SourceFile, data: bytes, files: Files) -> tuple[int, list[int]]:
+    """Count records by another reader: Arrow takes a quote that is never closed to the end of the file as one value.
+
+    Beside that the line on which each ends; nothing where each is a line.
+    """
+    is_plain = files.rfc4180 is False or b'"' not in data
+    if is_plain and b"\r" not in data:
+        return data.count(b"\n") + (not data.endswith(b"\n")), []
+    if is_plain:
+        return len(data.splitlines()), []
     texts = io.StringIO(data.decode("latin-1"), newline="")
     try:
         with any_length():
-            return sum(1 for _ in csv.reader(texts, delimiter=_delimiter(files), strict=True))
+            reader = csv.reader(texts, delimiter=_delimiter(files), strict=True)
+            ends = [reader.line_num for _ in reader]
     except csv.Error as error:
-        raise _unreadable(source, f"a quote is not closed, or something follows it ({error})") from error
+        why = f"a quote is not closed, or something follows it ({error})"
+        raise _unreadable(source, f"{why}. {RFC_ADVICE}") from error
+    return len(ends), ends
 
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -180,6 +211,37 @@ def any_length() -> Iterator[None]:
             yield
         finally:
             csv.field_size_limit(before)
+
+
+def without_doubtful(
+    records: Records, lines: Sequence[bytes], ends: Sequence[int], delimiter: str
+) -> Records:
+    """Put aside a record of several lines of which the first and the last would be records where quotes are no more than text.
+
+    So looks what DMS writes with ``Rfc4180=false`` where a value begins with a quote: it swallows the records after it.  A
+    value in quotes with line ends and delimiters may look so too, and nobody can tell.
+    """
+    marks = records.rows.num_columns - 1
+    spans = zip([0, *ends], ends, strict=False)
+    doubtful = {
+        number: lines[start:end]
+        for number, (start, end) in enumerate(spans, 1)
+        if end - start > 1
+        and all(one.count(delimiter.encode()) == marks for one in (lines[start], lines[end - 1]))
+    }
+    taken = np.asarray([line not in doubtful for line in records.lines.tolist()], np.bool_)
+    bad = [
+        BadRecord(
+            line,
+            f"a value in quotes goes over {len(doubtful[line])} lines, of which the first and the last would be records if quotes were text. "
+            f"{RFC_ADVICE}",
+            b"".join(doubtful[line]).decode("utf-8", "backslashreplace").rstrip("\r\n")[:TEXT_MAX],
+        )
+        for line in records.lines[~taken].tolist()
+    ]
+    rows = records.rows.filter(pa.array(taken, pa.bool_()))
+    together = sorted([*records.bad, *bad], key=lambda one: one.line)
+    return Records(rows, records.lines[taken], True, together)
 
 
 def check_names(source: SourceFile, names: Sequence[str]) -> None:

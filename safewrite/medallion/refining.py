@@ -5,27 +5,28 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.errors import InternalError, SafewriteError
+from safewrite.errors import InternalError, InvalidInputError, SafewriteError, TableNotFoundError
 from safewrite.medallion.job import TableJob, quarantine_rows, short_key
+from safewrite.medallion.lacking import UNCHANGED, lacks_any
 from safewrite.medallion.lineage import BronzeCommit, DataFile
-from safewrite.medallion.quality import check_result, faults
+from safewrite.medallion.quality import RuleError, check_result, faults
 from safewrite.medallion.records import BadRecord
-from safewrite.medallion.reloads import truncating
-from safewrite.medallion.rows import OLD
+from safewrite.medallion.reloads import check_said, truncating
+from safewrite.medallion.silver_changes import DELETE, TRUNCATE, changes_of, moved_keys, with_truncates
+from safewrite.medallion.unfit import Record, last_of_ties, unfit
 
 ROWS_MAX = 1_000_000
 """So many rows of bronze, or those of one commit if it has more, go into one commit of silver."""
-DELETE, _TRUNCATE = "_delete", "_truncate"
 RESET = "reset"
 """The position of silver that is odd while it is made anew in several commits: whoever comes next applies all of bronze."""
-_BEFORE_ALL = Decimal(-(10**37))
-"""Older than every row of a full load, and so only newer than earlier epochs."""
+TRUNCATED = "truncated"
+"""The position of silver that names the last epoch whose ``reload: "truncate"`` it took."""
 
 
 class _NeedlessError(SafewriteError):
@@ -48,6 +49,10 @@ class Refined:
     position: int | None = None
     resets: int | None = None
     """Silver's position of :data:`RESET`."""
+    stamp: int | None = None
+    """Silver's position :attr:`Lineage.commit_name`."""
+    truncated: int | None = None
+    """Silver's position of :data:`TRUNCATED`."""
     watermark: int | None = None
     """Of a sync by time: the newest time that silver took, in microseconds since 1970."""
     late: int = 0
@@ -59,12 +64,14 @@ class _Step:
     """Files for one commit; ``to`` is where bronze's position comes to by it, None if it stays.
 
     ``anew``: what silver has goes in it.  ``resets``: where the position of :data:`RESET` comes to, None if it stays.
+    ``truncates``: the epochs that begin with an empty table, and whose beginning goes in it.
     """
 
     files: tuple[DataFile, ...]
     to: int | None
     anew: bool = False
     resets: int | None = None
+    truncates: tuple[int, ...] = ()
 
 
 def refine(job: TableJob, done: Refined, *, again: bool = False, anew: bool = False) -> None:
@@ -84,14 +91,20 @@ def refine(job: TableJob, done: Refined, *, again: bool = False, anew: bool = Fa
     at = positions.get(name)
     if at is None and not again and any(one.startswith("bronze/") for one in positions):
         raise lineage.gap("it is another table than the one that silver took (made anew)")
-    done.position, done.resets = at, positions.get(RESET)
+    done.position, done.resets, done.stamp = at, positions.get(RESET), positions.get(lineage.commit_name)
+    done.truncated = positions.get(TRUNCATED)
     again = again or anew or is_under_way(positions)
+    if at is not None and not again and not lineage.is_same(at, done.stamp):
+        raise lineage.gap(
+            f"silver took version {at}, and bronze has another commit of that number: it was put back since"
+        )
     if again or at is None:
         steps = list(_all(lineage.whole(), lineage.head))
         if again:
             steps = _resetting(steps, lineage.head, done.resets or 0, anew=anew)
     else:
         steps = list(_new(lineage.since(at), lineage.head))
+    steps = _truncating(job, steps, 0 if again else done.truncated or 0)
     # The same news has the same name, and is known if it comes twice; a replay is to look at silver each time.
     named = f"again/{uuid.uuid4()}" if again else "new"
     for number, step in enumerate(steps):
@@ -132,6 +145,15 @@ def _resetting(steps: Sequence[_Step], head: int, resets: int, *, anew: bool) ->
     return found
 
 
+def _truncating(job: TableJob, steps: list[_Step], known: int) -> list[_Step]:
+    """Steps of which the first begins the epochs after ``known`` that were declared to be empty: no row need tell that."""
+    epochs = tuple(one for one in truncating(job.config.reload, job.config.epoch) if one > known)
+    if not epochs:
+        return steps
+    first, *others = steps or [_Step((), None)]
+    return [replace(first, truncates=epochs), *others]
+
+
 def _all(files: Sequence[DataFile], head: int) -> Iterator[_Step]:
     """All files of one state: the position comes with the last, for what comes twice does no harm."""
     groups = list(_grouped(files))
@@ -170,17 +192,45 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
     name = job.lineage.position_name
     rows = job.lineage.read(step.files)
     rows = _put_aside(job, rows, done)
-    changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
-    changes, truncates = with_truncates(changes, truncating_epochs(job, rows))
-    moves = {name: (done.position, step.to)} if step.to is not None else {}
+    check_loads(job, rows)
+    good = last_of_ties(rows, job.config.keys)
+    behind = rows.num_rows - good.num_rows
+    done.rows += behind
+    done.changes["superseded"] = done.changes.get("superseded", 0) + behind
+    moves: dict[str, tuple[int | None, int]] = {}
+    stamp = done.stamp
+    if step.to is not None:
+        moves[name] = (done.position, step.to)
+        stamp = job.lineage.stamp(step.to)
+        if stamp is not None:
+            moves[job.lineage.commit_name] = (done.stamp, stamp)
     if step.resets is not None:
         moves[RESET] = (done.resets, step.resets)
+    truncated = max([done.truncated or 0, *step.truncates])
+    if truncated > (done.truncated or 0):
+        moves[TRUNCATED] = (done.truncated, truncated)
     key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
-    write(job, changes, done, key=key, moves=moves or None, split=split + truncates, anew=step.anew)
+
+    def take(rows: pa.Table, key: str) -> None:
+        changes, split = changes_of(rows, job.config.keys, job.silver_schema.names)
+        changes, truncates = with_truncates(changes, step.truncates)
+        write(job, changes, done, key=key, moves=moves or None, split=split + truncates, anew=step.anew)
+
+    try:
+        take(good, key)
+    except RuleError:
+        raise
+    except InvalidInputError:
+        bad = unfit(job, good, put_aside_before(job))
+        if not bad:
+            raise
+        take(_quarantined(job, good, bad, done), f"{key}/{len(bad)} aside")
     if step.to is not None:
         done.position = step.to
+        done.stamp = done.stamp if stamp is None else stamp
     if step.resets is not None:
         done.resets = step.resets
+    done.truncated = truncated or done.truncated
 
 
 def write(
@@ -215,8 +265,9 @@ def write(
             keys=job.config.keys,
             sequence_by=job.sequence,
             delete_when=DELETE,
-            truncate_when=_TRUNCATE if _TRUNCATE in changes.column_names else None,
+            truncate_when=TRUNCATE if TRUNCATE in changes.column_names else None,
             full_refresh=anew,
+            unchanged=UNCHANGED if UNCHANGED in changes.column_names else None,
             all_late="count",
             check=check,
             key=key,
@@ -241,9 +292,38 @@ def write(
 
 def _put_aside(job: TableJob, rows: pa.Table, done: Refined) -> pa.Table:
     """Commit bad rows to quarantine; the others go on."""
-    bad = faults(rows, job.config.quality, job.name)
-    if not bad:
-        return rows
+    bad = faults(rows, job.config.quality, job.name, unfit=_moved_without_value(job, rows))
+    return _quarantined(job, rows, bad, done) if bad else rows
+
+
+def _moved_without_value(job: TableJob, rows: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:
+    """Updates that change a key, and of which the log lacks values: those of the new row are nowhere."""
+    lacking = lacks_any(rows)
+    if not lacking.any():
+        return {}
+    return {
+        "its key changed, and the log lacks the values of other columns": lacking
+        & moved_keys(rows, job.config.keys)[0]
+    }
+
+
+def put_aside_before(job: TableJob) -> set[Record]:
+    """The records of a table that silver was not given, by quarantine.  Raises SafewriteError."""
+    config = job.places.config
+    try:
+        lineage = job.places.lineage(job.name, config.quarantine, config.quarantine_format)
+        lineage.look()
+    except TableNotFoundError:
+        return set()
+    rows = lineage.read(lineage.whole(), ["table", "stage", "file", "tag", "line"]).to_pylist()
+    return {
+        (row["file"], row["tag"], row["line"])
+        for row in rows
+        if row["table"] == job.name and row["stage"] == "silver"
+    }
+
+
+def _quarantined(job: TableJob, rows: pa.Table, bad: Mapping[int, str], done: Refined) -> pa.Table:
     where: dict[tuple[str, str], list[BadRecord]] = {}
     for row, reason in bad.items():
         one = {name: rows[name][row].as_py() for name in rows.column_names}
@@ -262,41 +342,23 @@ def _put_aside(job: TableJob, rows: pa.Table, done: Refined) -> pa.Table:
     return rows.filter(pa.array(good))
 
 
-def changes_of(rows: pa.Table, keys: Sequence[str], columns: Sequence[str]) -> tuple[pa.Table, int]:
-    """Bronze rows as changes of silver: an update that changes a key is a delete of the old one before it."""
-    changes = rows.select(columns).append_column(DELETE, pc.equal(rows["_op"], "D"))
-    there = frozenset(rows.column_names)
-    old = {key: rows[OLD + key] for key in keys if OLD + key in there}
-    if not old:
-        return changes, 0
-    before = {key: pc.coalesce(values, rows[key]) for key, values in old.items()}
-    moved = np.zeros(rows.num_rows, np.bool_)
-    for key, values in before.items():
-        moved |= np.asarray(pc.not_equal(values, rows[key]).to_numpy(), np.bool_)
-    moved &= np.asarray(pc.equal(rows["_op"], "U").to_numpy(), np.bool_)
-    if not moved.any():
-        return changes, 0
-    deletes = changes.filter(pa.array(moved))
-    for key, values in before.items():
-        place = deletes.column_names.index(key)
-        deletes = deletes.set_column(place, changes.schema.field(key), values.filter(pa.array(moved)))
-    place = deletes.column_names.index(DELETE)
-    deletes = deletes.set_column(place, DELETE, pa.array(np.ones(deletes.num_rows, np.bool_)))
-    order = np.argsort(np.concatenate([np.flatnonzero(moved), np.arange(rows.num_rows)]), kind="stable")
-    return pa.concat_tables([deletes, changes]).take(pa.array(order)), int(moved.sum())
+def check_loads(job: TableJob, rows: pa.Table) -> list[int]:
+    """The epochs of whose full loads there are rows.  Raises InvalidInputError where nothing is said of one."""
+    loaded: list[int] = pc.unique(rows["_epoch"].filter(pc.equal(rows["_op"], "L"))).to_pylist()
+    check_said(job.config.reload, job.config.epoch, loaded, job.name)
+    return loaded
 
 
-def truncating_epochs(job: TableJob, rows: pa.Table) -> list[int]:
-    """The epochs whose full loads, of which there are rows, take away all before.  Raises InvalidInputError."""
-    loaded = pc.unique(rows["_epoch"].filter(pc.equal(rows["_op"], "L"))).to_pylist()
-    return truncating(job.config.reload, job.config.epoch, loaded, job.name)
+def truncated_epoch(job: TableJob) -> int:
+    """The last epoch that silver began empty, if there is a silver; 1 without."""
+    try:
+        silver = job.places.open(job.config.silver, job.config.format, None)
+        return silver.positions().get(TRUNCATED, 1)
+    except SafewriteError:  # what is wrong with silver is told where it is needed
+        return 1
 
 
-def with_truncates(changes: pa.Table, epochs: Sequence[int]) -> tuple[pa.Table, int]:
-    """The changes, and before them a truncate for each of the epochs; how many."""
-    changes = changes.append_column(_TRUNCATE, pa.array(np.zeros(changes.num_rows, np.bool_)))
-    before = [{"_epoch": one, "_seq": _BEFORE_ALL, DELETE: False, _TRUNCATE: True} for one in epochs]
-    if not before:
-        return changes, 0
-    loose = pa.schema([one.with_nullable(True) for one in changes.schema])
-    return pa.concat_tables([pa.Table.from_pylist(before, schema=loose), changes.cast(loose)]), len(before)
+def is_truncated(job: TableJob, noted: object) -> bool:
+    """Whether silver took all that was declared to begin empty, as was noted of it."""
+    declared = truncating(job.config.reload, job.config.epoch)
+    return not declared or (isinstance(noted, int) and noted >= declared[-1])

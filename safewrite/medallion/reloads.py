@@ -1,4 +1,4 @@
-"""Says of each epoch whether a full load of it is the whole table."""
+"""Says of each epoch whether it begins with an empty table, or with what the epochs before left."""
 
 from __future__ import annotations
 
@@ -25,8 +25,14 @@ def check_reload(reload: Reload | None, epoch: int) -> None:
         )
 
 
-def truncating(reload: Reload | None, epoch: int, loaded: Iterable[int], name: str) -> list[int]:
-    """Of the epochs of which full loads were ``loaded`` those whose load takes away all of the epochs before.
+def truncating(reload: Reload | None, epoch: int) -> list[int]:
+    """The epochs up to this one that begin with an empty table: so it was declared, whatever their full loads bring."""
+    said = reload if isinstance(reload, dict) else {} if reload is None else {str(epoch): reload}
+    return sorted(int(one) for one, word in said.items() if word == "truncate" and int(one) <= epoch)
+
+
+def check_said(reload: Reload | None, epoch: int, loaded: Iterable[int], name: str) -> None:
+    """Refuse loads of epochs, ``loaded``, of which it is not said what they take away.
 
     Raises:
         InvalidInputError: nothing is said of one of them, which was loaded under an earlier configuration.
@@ -42,4 +48,3 @@ def truncating(reload: Reload | None, epoch: int, loaded: Iterable[int], name: s
             "come back that such a load took away, or go. Nothing was written to silver. Say of each epoch what was "
             f'said when it was loaded: "reload": {json.dumps(wanted)}.'
         )
-    return [one for one in later if said[str(one)] == "truncate"]

@@ -13,13 +13,18 @@ import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.config import BRONZE_COLUMNS, TableConfig
-from safewrite.medallion.declared import read
+from safewrite.medallion.declared import called, plain_value, read
+from safewrite.medallion.lacking import UNCHANGED, UNCHANGED_FIELD, is_said, listed
 from safewrite.medallion.layout import SourceFile
 from safewrite.medallion.records import BadRecord, Records
 
 OLD = "_old_"
 """Before a key column: its value before an update, where files bring that."""
 _LOADED = "L"
+TRUNCATED_OP = "T"
+"""What bronze says of a truncate of the source, which no file tells."""
+TRUNCATE_FILE = "(truncate)"
+"""The file that it gives for one."""
 _SEQ = pa.decimal128(38, 0)
 _BELOW_ALL = pa.scalar(10**36, pa.decimal128(37, 0))
 """Rows of a full load count up from minus this, and so are older than every change."""
@@ -47,7 +52,8 @@ def bronze_schema(table: TableConfig, columns: pa.Schema) -> pa.Schema:
         if table.files.before_image
         else []
     )
-    return pa.schema([*own, *old, *BRONZE_COLUMNS])
+    more = [UNCHANGED_FIELD] if table.files.no_sup_value is not None else []
+    return pa.schema([*own, *old, *more, *BRONZE_COLUMNS])
 
 
 class _Faults:
@@ -60,7 +66,7 @@ class _Faults:
     def note(self, bad: npt.NDArray[np.bool_], reason: str, value: pa.ChunkedArray | None = None) -> None:
         for row in np.flatnonzero(bad).tolist():
             if row not in self.reasons:
-                told = f": {_short(value[row].as_py())}" if value is not None else ""
+                told = f": {_short(plain_value(value, row))}" if value is not None else ""
                 self.reasons[row] = reason + told
 
     def good(self) -> npt.NDArray[np.bool_]:
@@ -100,6 +106,7 @@ def bronze_rows(
     count = len(records.lines)
     ops = _ops(source, records, table, faults)
     needs_key_only = np.asarray(pc.equal(ops, "D").fill_null(False).to_numpy(), np.bool_)
+    records, lacking = _without_lacking(records, table, columns, ops)
     brought = frozenset(records.rows.column_names)
     found = {
         one.name: _column(
@@ -117,6 +124,7 @@ def bronze_rows(
             found[OLD + key] = (
                 _column(records, name, kind, faults) if there else pa.chunked_array([pa.nulls(count, kind)])
             )
+    found[UNCHANGED] = listed(lacking, count)
     found["_op"] = ops
     for key in table.keys:
         faults.note(_mask(pc.is_null(found[key])), f"the key {key} is NULL")
@@ -129,6 +137,31 @@ def bronze_rows(
     schema = bronze_schema(table, columns)
     rows = pa.table([found[name] for name in schema.names], names=schema.names)
     return BronzeRows(source, tag, rows.filter(pa.array(faults.good())).cast(schema), faults.bad())
+
+
+def _without_lacking(
+    records: Records, table: TableConfig, columns: pa.Schema, ops: pa.ChunkedArray
+) -> tuple[Records, dict[str, npt.NDArray[np.bool_]]]:
+    """The records with NULL for what the log lacks, and of which columns each update brings no value."""
+    no_value = table.files.no_sup_value
+    if no_value is None:
+        return records, {}
+    may_lack = np.asarray(pc.is_in(ops, value_set=pa.array(["U", "D"])).to_numpy(), np.bool_)
+    updates = np.asarray(pc.equal(ops, "U").fill_null(False).to_numpy(), np.bool_)
+    rows, lacking = records.rows, {}
+    brought, own = frozenset(rows.column_names), frozenset(columns.names) - frozenset(table.keys)
+    before = [table.files.before_image + key for key in table.keys] if table.files.before_image else []
+    for name in [*columns.names, *before]:
+        if name not in brought:
+            continue
+        flags = is_said(rows[name], no_value) & may_lack
+        if flags.any():
+            place = rows.column_names.index(name)
+            kept = pc.if_else(pa.array(flags), pa.scalar(None, rows[name].type), rows[name])
+            rows = rows.set_column(place, name, kept)
+            if name in own:
+                lacking[name] = flags & updates
+    return replace(records, rows=rows), lacking
 
 
 def all_bad(source: SourceFile, tag: str, records: Records, reason: str) -> list[BadRecord]:
@@ -180,7 +213,7 @@ def _column(
     """A column's values; ``forgiven`` rows may have NULL for what cannot be read, as deletes do: their key is enough."""
     raw = records.rows.column(name)
     values, bad = read(raw, kind, texts=records.texts)
-    faults.note(bad if forgiven is None else bad & ~forgiven, f"{name} is no {kind}", raw)
+    faults.note(bad if forgiven is None else bad & ~forgiven, f"{name} is no {called(kind)}", raw)
     return values
 
 

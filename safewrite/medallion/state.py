@@ -39,7 +39,8 @@ class Order(NamedTuple):
 class State:
     """What is known of one table.
 
-    ``files`` has each path, and for each content that it had its tag.  ``heads`` marks the states of bronze and silver
+    ``files`` has each path, and for each content that it had its tag: what bronze has at ``bronze_head``, of which
+    ``bronze_stamp`` tells whether it is still that commit.  ``heads`` marks the states of bronze and silver
     that were last seen with nothing left to do.  ``epoch`` is the highest of which something was landed, and ``orders`` says
     of each epoch how its changes are ordered.
     """
@@ -50,6 +51,9 @@ class State:
     heads: dict[str, Any] = field(default_factory=dict)
     epoch: int = 1
     orders: dict[str, Order] = field(default_factory=dict)
+    bronze_stamp: int | None = None
+    truncated: int = 0
+    """The last epoch of which bronze has a truncate of the source."""
 
     def __post_init__(self) -> None:
         self.orders = {epoch: Order(*order) for epoch, order in self.orders.items()}

@@ -88,7 +88,7 @@ def storage(uri: str, options: Mapping[str, str]) -> Storage:
     if scheme in ("", "file"):
         return LocalStorage(urlsplit(uri).path if scheme else uri)
     raise InvalidInputError(
-        f"{uri!r} is neither s3:// nor a local folder. Nothing was written. Copy the files to one of these."
+        f"{uri!r} is neither s3:// nor a local folder. Nothing was written. Raw files, the state and Delta tables are in one of these."
     )
 
 

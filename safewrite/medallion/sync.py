@@ -19,12 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
+from safewrite.medallion.declared import outside_calendar, plain
 from safewrite.medallion.foreign import Foreign
 from safewrite.medallion.job import TableJob, quarantine_rows, short_key
 from safewrite.medallion.lineage import BronzeGapError
 from safewrite.medallion.quality import faults
 from safewrite.medallion.records import BadRecord
-from safewrite.medallion.refining import DELETE, RESET, ROWS_MAX, Refined, is_under_way, write
+from safewrite.medallion.refining import RESET, ROWS_MAX, Refined, is_under_way, write
+from safewrite.medallion.silver_changes import DELETE
 from safewrite.medallion.survey import ABSENT, Digest, Survey, Surveyor
 
 SECOND_US = 1_000_000
@@ -157,6 +159,10 @@ def changes_of(job: TableJob, rows: pa.Table) -> tuple[pa.Table, dict[str, npt.N
     count = rows.num_rows
     bad = {f"the key {name} is NULL": _nulls(changes[name]) for name in job.config.keys}
     bad |= {f"{name} of the sequence is NULL": _nulls(changes[name]) for name in how.sequence}
+    for name in changes.column_names:
+        outside = outside_calendar(changes[name])
+        if outside.any():
+            bad[f"{name} is not of the years 1 to 9999"] = outside
     gone = np.zeros(count, np.bool_)
     if how.op is not None:
         op = pc.cast(rows[how.op], pa.string())
@@ -212,7 +218,7 @@ def _digest(records: Sequence[BadRecord]) -> str:
 
 
 def _row(rows: pa.Table, number: int) -> dict[str, Any]:
-    return {name: rows[name][number].as_py() for name in rows.column_names}
+    return plain(rows.slice(number, 1))[0]
 
 
 # --- what is to be taken ------------------------------------------------------------------------------

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import safewrite as sw
-from safewrite.medallion import Pipeline, load
+from safewrite.cli.app import app
+from safewrite.medallion import Pipeline, load, verify
+from safewrite.medallion.layout import odd
 
 GOOD: dict[str, Any] = {
     "job": "shop", "raw": {"location": "raw"}, "state": "state", "quarantine": "quarantine",
@@ -93,6 +97,18 @@ WRONG: dict[str, tuple[list[str], Any, str]] = {
     "an op among the columns": (["tables", "shop.orders"], followed(op="price"), "sync.op"),
     "a policy for late rows that is none": (["tables", "shop.orders"], followed(late="ignore"), "sync.late"),
     "a table that is ignored and configured": (["ignored_tables"], ["shop.orders"], "ignored_tables"),
+    "a way of quotes for Parquet": (["defaults", "files"], {"kind": "parquet", "rfc4180": False}, "rfc4180: for CSV only"),
+    "a way of quotes that is none": (["defaults", "files", "rfc4180"], "no", "files.rfc4180"),
+    "no value for Parquet": (["defaults", "files"], {"kind": "parquet", "no_sup_value": "?"}, "no_sup_value: for CSV only"),
+    "no value that is NULL too": (["defaults", "files", "no_sup_value"], "NULL", "nobody can tell NULL from a value"),
+    "no value that is nothing": (["defaults", "files", "no_sup_value"], "", "files.no_sup_value"),
+    "a quote between values": (["defaults", "files", "delimiter"], '"', "files.delimiter"),
+    "a line end between values": (["defaults", "files", "delimiter"], "\n", "files.delimiter"),
+    "two letters between values": (["defaults", "files", "delimiter"], "||", "files.delimiter"),
+    "a column that bronze has": (["tables", "shop.orders", "columns"], {"id": "int64", "_unchanged": "string"}, "_unchanged"),
+    "a catalog that is a number": (["catalog"], 5, "the name of a catalog in PyIceberg's configuration, or an object"),
+    "a catalog without a name": (["catalog"], " ", "the name of a catalog"),
+    "a catalog with a number in it": (["catalog"], {"type": "sql", "port": 5}, "all texts"),
 }  # fmt: skip
 
 
@@ -164,3 +180,97 @@ def test_a_table_that_is_not_configured_cannot_be_run(tmp_path: Path) -> None:
         job.run([])
     with pytest.raises(sw.StorageError, match=r"raw\.location"):
         Pipeline(GOOD | {"raw": {"location": str(tmp_path / "nothing")}}).run()
+
+
+CALLS: dict[str, tuple[Callable[[Pipeline], Any], str]] = {
+    "a table as a text": (lambda job: job.run("shop.orders"), "tables= is a list of texts"),
+    "tables that are numbers": (lambda job: job.run([1]), "tables= is a list of texts"),
+    "a hint as a text": (
+        lambda job: job.run(hints="s3://raw/shop/orders/x.csv"),
+        "hints= is a list of texts",
+    ),
+    "hints that are none": (lambda job: job.run(hints=[None]), "hints= is a list of texts"),  # type: ignore[list-item]
+    "a replay of no list": (lambda job: job.replay(None), "tables= is a list of texts"),  # type: ignore[arg-type]
+    "a replay since a number": (lambda job: job.replay(["shop.orders"], since=5), "ISO 8601"),  # type: ignore[arg-type]
+    "a replay since a date that is none": (
+        lambda job: job.replay(["shop.orders"], since="2026-13-01"),
+        "ISO 8601",
+    ),
+    "a reset of a table that is none": (lambda job: job.reset(["shop.order"]), "There are shop.orders"),
+    "a reset of everything at once": (
+        lambda job: job.reset({"shop.orders": 1}),
+        "tables= is a list of texts",
+    ),
+    "a truncate of nothing": (lambda job: job.truncate([]), "No table is not configured"),
+    "a truncate after a number": (lambda job: job.truncate(["shop.orders"], after=7), "after= is the path"),  # type: ignore[arg-type]
+    "a verify of a configuration": (lambda job: verify(GOOD), "verify(Pipeline(config))"),  # type: ignore[arg-type]
+    "a verify of a text": (lambda job: verify(job, "shop.orders"), "tables= is a list of texts"),
+    "no configuration": (lambda job: load(None), "not a NoneType"),  # type: ignore[arg-type]
+    "a configuration of bytes": (lambda job: Pipeline(b"{}"), "not a bytes"),  # type: ignore[arg-type]
+    "a configuration that is a list": (lambda job: Pipeline([GOOD]), "not a list"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_a_wrong_call_says_what_is_right(what: str) -> None:
+    call, told = CALLS[what]
+    with pytest.raises(sw.InvalidInputError) as refused:
+        call(Pipeline(GOOD))
+    assert told in str(refused.value), refused.value
+    assert "Nothing was written" in str(refused.value)
+
+
+UNUSABLE: dict[str, tuple[list[str], Any, str]] = {
+    "a folder that may be a slip": (
+        ["defaults", "silver"],
+        "lakes/{table}",
+        "write ./lakes/orders, or s3://lakes/orders",
+    ),
+    "a scheme that nobody knows": (["defaults", "silver"], "gs://b/{table}", "scheme 'gs'"),
+    "a name in braces that is none": (
+        ["defaults", "silver"],
+        "./lake/{database}/{table}",
+        "only {schema} and {table}",
+    ),
+    "raw files where there is no folder": (
+        ["raw"],
+        {"location": "./nowhere"},
+        "raw.location: there is no folder ./nowhere",
+    ),
+    "raw files on another store": (["raw"], {"location": "abfs://c/raw"}, "neither s3:// nor a local folder"),
+    "a state on another store": (["state"], "gs://b/state", "'gs://b/state' is neither"),
+}
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_check_refuses_what_every_run_would(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T3-C10"""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "lake").mkdir()
+    path, value, told = UNUSABLE[what]
+    good = changed(["quarantine"], "./quarantine")
+    good["defaults"] |= {"bronze": "./lake/bronze/{table}", "silver": "./lake/silver/{table}"}
+    Pipeline(good).check()
+    place = good
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = value
+    with pytest.raises(sw.InvalidInputError) as refused:
+        Pipeline(good).check()
+    assert told in str(refused.value), refused.value
+    (tmp_path / "job.json").write_text(json.dumps(good))
+    done = CliRunner().invoke(app, ["medallion", "check", "--config", "job.json"])
+    assert (done.exit_code, "Nothing was" in done.output) == (2, True), done.output
+
+
+def test_a_catalog_may_be_a_name_and_a_table_be_called_otherwise(tmp_path: Path) -> None:
+    """T3-C11"""
+    named = changed(["defaults", "format"], "iceberg") | {"catalog": "prod", "quarantine_format": "delta"}
+    assert load(named).catalog == "prod"
+    config = load(GOOD)
+    reason, advice = odd("SHOP/ORDERS/LOAD00000001.csv", config)
+    assert "its folder is SHOP/ORDERS, and shop.orders is configured" in reason
+    assert advice == "Call the table SHOP.ORDERS in the configuration"

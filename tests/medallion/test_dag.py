@@ -20,13 +20,19 @@ from tests.medallion.airflow import ROOT
 DAG = ROOT / "examples" / "medallion" / "airflow_dag.py"
 
 
+class FailError(RuntimeError):
+    """As Airflow's, after which there is no retry."""
+
+
 class Tasks:
     """As much of ``airflow.sdk`` as the DAG uses: tasks run at once, in the order in which they are named."""
 
     def __init__(self) -> None:
         self.done: list[tuple[str, str | None]] = []
         self.failed: list[tuple[str, str | None, str]] = []
+        self.for_good: list[tuple[str, str | None]] = []
         self.given: dict[str, dict[str, Any]] = {}
+        self.module: Any = None
 
     def dag(self, **settings: Any) -> Callable[[Callable[[], None]], Callable[[], None]]:
         self.given["dag"] = settings
@@ -60,6 +66,7 @@ class _Task:
             found = self.function() if table is None else self.function(table)
         except RuntimeError as error:
             self.tasks.failed.append((name, table, str(error)))
+            self.tasks.for_good += [(name, table)] if isinstance(error, FailError) else []
             return None
         self.tasks.done.append((name, table))
         return found
@@ -67,7 +74,8 @@ class _Task:
 
 def run_dag(job: Lab, monkeypatch: pytest.MonkeyPatch) -> Tasks:
     """A run of the DAG, its commands in this process."""
-    tasks, sdk = Tasks(), ModuleType("airflow.sdk")
+    tasks, sdk, errors = Tasks(), ModuleType("airflow.sdk"), ModuleType("airflow.sdk.exceptions")
+    errors.AirflowFailException = FailError  # type: ignore[attr-defined]
     sdk.dag, sdk.task = tasks.dag, tasks.task  # type: ignore[attr-defined]
 
     def command(given: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
@@ -76,6 +84,7 @@ def run_dag(job: Lab, monkeypatch: pytest.MonkeyPatch) -> Tasks:
 
     monkeypatch.setitem(sys.modules, "airflow", ModuleType("airflow"))
     monkeypatch.setitem(sys.modules, "airflow.sdk", sdk)
+    monkeypatch.setitem(sys.modules, "airflow.sdk.exceptions", errors)
     monkeypatch.setenv("SAFEWRITE_MEDALLION_CONFIG", str(job.write_config()))
     spec = importlib.util.spec_from_file_location("medallion_dag", DAG)
     assert spec is not None
@@ -84,6 +93,7 @@ def run_dag(job: Lab, monkeypatch: pytest.MonkeyPatch) -> Tasks:
     with monkeypatch.context() as patch:
         patch.setattr(subprocess, "run", command)
         spec.loader.exec_module(found)
+    tasks.module = found
     return tasks
 
 
@@ -107,4 +117,10 @@ def test_the_dag_maps_each_table_and_ends_with_a_run_of_all(
     tasks = run_dag(job, monkeypatch)
     assert [(name, table) for name, table, _ in tasks.failed] == [("run", bad.name), ("rest", None)]
     assert "written again with other content" in tasks.failed[0][2]
+    assert tasks.for_good == [("run", bad.name), ("rest", None)], "no retry heals a file (T3-C11)"
+    assert tasks.given["dag"]["max_active_runs"] > 1, (
+        "a table that waits for its retry holds back no other (T3-C11)"
+    )
+    for report in ('{"tables": [{"error": "no answer", "error_kind": "storage"}]}', "", '{"tables": []}'):
+        assert tasks.module.may_pass(report), "what may pass is tried again"
     assert job.wrong() == {}

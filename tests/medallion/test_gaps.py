@@ -152,7 +152,8 @@ def test_a_compaction_of_bronze_is_passed_over(tmp_path: Path) -> None:
     bronze_of(job).optimize.compact()
     done = job.run().tables[0].refined
     assert done.position == bronze_of(job).version()
-    assert list(sw.open(job.address("silver", NAME)).positions().values()) == [done.position]
+    positions = sw.open(job.address("silver", NAME)).positions()
+    assert [at for name, at in positions.items() if not name.endswith("/commit")] == [done.position]
     assert job.wrong() == {}
     assert done.rows > 0
     bronze_of(job).optimize.compact(target_size=1)

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.medallion.config import Files, load
+from safewrite.medallion.config import load
 from safewrite.medallion.declared import arrow_type, read
+from safewrite.medallion.files import Files
 from safewrite.medallion.layout import SourceFile, sort_out
 from safewrite.medallion.mixed import split_mixed
 from safewrite.medallion.records import Records, split
@@ -109,10 +110,28 @@ def test_a_text_is_read_as_its_declared_type(kind: str, text: str, value: Any) -
     assert not bad.any()
 
 
+SAME_VALUES = [
+    ("int64", "7.0000000000", "7"), ("int64", "+7", "7"), ("int64", "1E3", "1000"), ("date", "2004-05-26 00:00:00", "2004-05-26"),
+    ("date", "2004-05-26T00:00:00.0000000", "2004-05-26"), ("decimal(10,2)", "+1.2300000", "1.23"), ("float64", "+1.5", "1.5"),
+    ("timestamp", "2024-01-01 00:00:00.1234560", "2024-01-01 00:00:00.123456"),
+    ("timestamp", "2024-01-01 00:00:00.123456000", "2024-01-01 00:00:00.123456"),
+    ("timestamptz", "2024-01-01 00:00:00.0000000 +01:00", "2023-12-31 23:00:00+00:00"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), SAME_VALUES)
+def test_a_value_that_is_exact_is_read_whatever_its_spelling(kind: str, text: str, value: str) -> None:
+    """T3-C9"""
+    found, bad = read(pa.chunked_array([[text.encode(), None]]), arrow_type(kind), texts=True)
+    assert ([str(found[0].as_py()), found[1].as_py()], bad.tolist()) == ([value, None], [False, False])
+
+
 BAD_VALUES = [
-    ("int64", b"9223372036854775808"), ("int8", b"128"), ("int64", b"0x1F"), ("int64", b" 1"), ("int64", b"1.0"), ("int64", b""),
+    ("int64", b"9223372036854775808"), ("int8", b"128"), ("int64", b"0x1F"), ("int64", b" 1"), ("int64", b"1.5"), ("int64", b""),
     ("decimal(5,2)", b"1.005"), ("decimal(5,2)", b"1000"), ("float64", b"1e999"), ("bool", b"yes"), ("date", b"2026-02-30"),
-    ("timestamp", b"2026-01-01 00:00:00Z"), ("timestamp", b"2026-01-01 00:00:00.1234567"), ("string", b"\xff"), ("binary", b"abc"),
+    ("timestamp", b"2026-01-01 00:00:00Z"), ("timestamp", b"2026-01-01 00:00:00.1234567"), ("timestamp", b"2026-01-01 00:00:000"), ("timestamp", b"2026-01-01 10:000"),
+    ("date", b"2004-05-26 00:00:01"), ("date", b"0000-01-01"), ("timestamp", b"0000-01-01 00:00:00"), ("int64", b"1e-1"), ("int64", b"1E400"),
+    ("string", b"\xff"), ("binary", b"abc"),
 ]  # fmt: skip
 
 

@@ -104,6 +104,26 @@ def test_a_quote_within_a_value_of_a_mixed_file_is_told(tmp_path: Path) -> None:
     run = job.run()
     assert "two readers find 2 and 1 records of shop.orders" in str(run.tables[0].error)
     assert job.rows("bronze/orders") == []
+    set_in(job, "defaults", "files", "rfc4180", to=False)
+    assert job.run().ok
+    assert job.silver() == {1: '5" pipe', 2: '6" nail'}
+
+
+def test_a_value_that_swallows_records_of_another_table_is_put_aside(tmp_path: Path) -> None:
+    """T3-C4: and with the setting both tables have theirs."""
+    job = mixed(tmp_path)
+    set_in(job, "tables", "shop.items", to={"columns": {"id": "int64", "name": "string", "price": "string"}})
+    content = 'I,orders,shop,1,"5,10\nI,items,shop,2,six,6",11\nI,orders,shop,3,7,12\n'
+    job.put("cdc/20261101-000000001.csv", content)
+    assert job.run().ok
+    assert job.silver() == {3: "7"}
+    (aside,) = job.rows("aside")
+    assert (aside["table"], aside["line"]) == ("shop.orders", 1)
+    assert "lines that would be records of tables" in aside["reason"]
+    set_in(job, "defaults", "files", "rfc4180", to=False)
+    job.put("cdc/20261101-000000002.csv", content)
+    assert job.run().ok
+    assert (job.silver(), job.silver("items")) == ({1: '"5', 3: "7"}, {2: '6"'})
 
 
 def test_a_long_value_of_a_mixed_file_goes_to_its_table(tmp_path: Path) -> None:

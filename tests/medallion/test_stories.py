@@ -56,6 +56,7 @@ class Delivery:
     epoch: int
     rank: tuple[int, int] | None
     lines: tuple[Line, ...]
+    path: str = ""
 
 
 class Model:
@@ -64,6 +65,7 @@ class Model:
     def __init__(self) -> None:
         self.seen: dict[str, Seen] = {}
         self.deliveries: list[Delivery] = []
+        self.floors: list[tuple[int, int]] = []
 
     def run(self, files: dict[str, tuple[tuple[Line, ...], int]], epoch: int) -> None:
         """Take what is new in the files that are there."""
@@ -76,13 +78,30 @@ class Model:
                 known.at = max(known.at, at)
                 continue
             self.seen[path] = Seen(lines, epoch, at)
-            self.deliveries.append(Delivery(epoch, (at, number_of(path)) if is_load else None, lines))
+            self.deliveries.append(Delivery(epoch, (at, number_of(path)) if is_load else None, lines, path))
+
+    def refuses(self, files: dict[str, tuple[tuple[Line, ...], int]], epoch: int) -> bool:
+        """Whether a load came again with other rows, in a task that has changes."""
+        has_changes = any(one.rank is None and one.epoch == epoch for one in self.deliveries)
+        was_truncated = any(of == epoch for of, _ in self.floors)
+        for path, (lines, _) in files.items():
+            seen = self.seen.get(path)
+            is_new = "LOAD" in path and (seen is None or seen.lines != lines)
+            if is_new and (was_truncated or (has_changes and seen is not None and seen.epoch == epoch)):
+                return True
+        return False
+
+    def truncate(self, files: dict[str, tuple[tuple[Line, ...], int]], epoch: int) -> bool:
+        """The source is truncated: what files brought that are gone by now, goes; False where nothing did."""
+        gone = [one for one in self.deliveries if one.path not in files]
+        self.floors += [(epoch, len(self.deliveries))] if gone else []
+        return bool(gone)
 
     def silver(self, reload: dict[str, str]) -> dict[int, str]:
-        loads = {one.epoch for one in self.deliveries if one.rank is not None}
-        first = max((one for one in loads if reload.get(str(one)) == "truncate"), default=0)
+        first = max((int(one) for one, word in reload.items() if word == "truncate"), default=0)
+        taken = self.deliveries[max((at for _, at in self.floors), default=0) :]
         last: dict[int, tuple[tuple[Any, ...], Line]] = {}
-        for one in self.deliveries:
+        for one in taken:
             for number, line in enumerate(one.lines):
                 place = (one.epoch, 1, line.seq) if one.rank is None else (one.epoch, 0, (*one.rank, number))
                 if line.key not in last or last[line.key][0] <= place:
@@ -112,9 +131,9 @@ class Story:
     def tell(self) -> None:
         parts = (
             self.whole_load, self.part_of_load, self.change, self.touch, self.take_away, self.deliver_again, self.forget,
-            self.new_task, self.reset, self.hurt,
+            self.new_task, self.reset, self.hurt, self.refused_and_back, self.taken_and_back, self.truncate_source, self.empty_load,
         )  # fmt: skip
-        for part in self.draw.choices(parts, (4, 3, 4, 2, 1, 1, 2, 2, 1, 2), k=STEPS):
+        for part in self.draw.choices(parts, (4, 3, 4, 2, 1, 1, 2, 2, 1, 2, 2, 2, 2, 1), k=STEPS):
             self.told.append(part.__name__)
             part()
             if self.draw.random() < 0.75:
@@ -173,11 +192,12 @@ class Story:
     def forget(self) -> None:
         shutil.rmtree(self.folder / "state", ignore_errors=True)
 
-    def new_task(self) -> None:
+    def new_task(self, reload: str | None = None, *, is_first_run: bool = True) -> None:
         """All files of the old task have landed before."""
-        self.work(lambda pipeline: pipeline.run())
+        if is_first_run:
+            self.work(lambda pipeline: pipeline.run())
         self.epoch, self.seq = self.epoch + 1, 0
-        self.reload[str(self.epoch)] = self.draw.choice(("truncate", "keep"))
+        self.reload[str(self.epoch)] = reload or self.draw.choice(("truncate", "keep"))
         self.told.append(f"  {self.reload}")
         self.job.config["tables"][TABLE] |= {"epoch": self.epoch, "reload": dict(self.reload)}
 
@@ -196,6 +216,67 @@ class Story:
             self._bronze().delete(where)
             self.work(lambda pipeline: pipeline.replay([TABLE]))
 
+    def refused_and_back(self) -> None:
+        """A rule refuses silver; bronze, which has the new files by then, goes back to before them (T3-C1)."""
+        mark = self._mark()
+        self.change()
+        if mark is not None and not self.model.refuses(self.files, self.epoch):
+            self.job.config["tables"][TABLE]["quality"] = {
+                "result": {"queries": ["SELECT false FROM result"]}
+            }
+            self.job.run()
+            del self.job.config["tables"][TABLE]["quality"]
+            self._go_back(mark)
+
+    def taken_and_back(self) -> None:
+        """Bronze goes back though silver took its commits, and grows again: that is told, or does no harm (T3-C1)."""
+        mark = self._mark()
+        if mark is None or set(self.model.seen) - set(self.files):
+            return  # what is gone from bronze and from the folder stays in silver
+        self.change()
+        self.work(Pipeline.run)
+        self._go_back(mark)
+        self.change()
+        if not Pipeline(self.job.config).run().ok:
+            self.work(lambda pipeline: pipeline.replay([TABLE]))
+
+    def truncate_source(self) -> None:
+        """DMS removes the files of a table that is truncated, and writes those of later changes (T3-C3)."""
+        self.work(Pipeline.run)
+        if not self.files or any(one.epoch != self.epoch for one in self.model.deliveries[-1:]):
+            return
+        for path in sorted(self.files):
+            (self.folder / "raw" / path).unlink()
+        self.files.clear()
+        self.seq += 1  # the truncate has a place of its own
+        self.change()
+        self.job.run()
+        if self.model.truncate(self.files, self.epoch):
+            self.work(lambda pipeline: pipeline.truncate([TABLE]))
+
+    def empty_load(self) -> None:
+        """A new task loads a table that is empty (T3-C2)."""
+        self.new_task("truncate")
+        self.draw.choice((lambda: None, lambda: self._write("shop/orders/LOAD00000001.csv", ())))()
+
+    def _mark(self) -> Any:
+        if not self.model.seen:
+            return None
+        self.work(Pipeline.run)
+        if self.table_format == "iceberg":
+            return self._bronze().current_snapshot().snapshot_id
+        shutil.rmtree(self.folder / "before", ignore_errors=True)
+        shutil.copytree(self.folder / "bronze", self.folder / "before")
+        return "before"
+
+    def _go_back(self, mark: Any) -> None:
+        if self.table_format == "iceberg":
+            with self._bronze().manage_snapshots() as snapshots:
+                snapshots.rollback_to_snapshot(mark)
+            return
+        shutil.rmtree(self.folder / "bronze")
+        shutil.copytree(self.folder / mark, self.folder / "bronze")
+
     def _bronze(self) -> Any:
         if self.table_format == "delta":
             return deltalake.DeltaTable(str(self.folder / "bronze/orders"))
@@ -210,6 +291,10 @@ class Story:
         return {one["_file"]: one["_tag_distinct"] for one in found}
 
     def work(self, how: Callable[[Pipeline], Any]) -> None:
+        if self.model.refuses(self.files, self.epoch):  # T3-C6: nothing lands, and the advice is followed
+            (told,) = Pipeline(self.job.config).run().tables
+            assert "rows of a full load are older than" in str(told.error), "\n".join(self.told)
+            self.new_task("truncate", is_first_run=False)
         done = how(Pipeline(self.job.config))
         assert done.ok, "\n".join([*self.told, str(done.tables[0].error)])
         self.model.run(self.files, self.epoch)

@@ -68,7 +68,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-quarantine-proof",
         "the rule that quarantine alone does not make a file known",
-        "medallion/landing.py",
+        "medallion/known_files.py",
         (("            if only_known:\n                continue\n", ""),),
         JOBS,
         "test_a_crash_between_quarantine_and_bronze_with_nothing_remembered_loses_no_row",
@@ -124,7 +124,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-order-anew",
         "the order of changes, read anew from bronze",
-        "medallion/landing.py",
+        "medallion/known_files.py",
         (("            if order is not None:\n", "            if False:\n"),),
         ORDERING,
         "test_without_the_sequence_that_changes_had_they_are_refused",
@@ -166,7 +166,7 @@ MEDALLION_MUTANTS = (
         "the second reader of CSV files",
         "medallion/records.py",
         (("    if records.count != count or len(lines) != rows.num_rows:\n", "    if False:\n"),
-         ("    count = _count(source, data, files)\n", "    count = 0\n")),
+         ("    count, ends = _count(source, data, files)\n", "    count, ends = 0, []\n")),
         RECORDS,
         "test_a_quote_that_swallows_records_is_refused",
     ),
