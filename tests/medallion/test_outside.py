@@ -111,7 +111,7 @@ def truncate(pipeline: Pipeline) -> Any:
     return pipeline.truncate([TABLE])
 
 
-# --- C1 -------------------------------------------------------------------------------------------------
+# --- T3-C1 ---
 def loaded(job: Job) -> Any:
     job.put(LOAD, "id,price\n1,1.00\n2,2.00\n")
     job.run()
@@ -157,7 +157,7 @@ def test_a_replay_believes_bronze_and_not_what_is_remembered(job: Job) -> None:
     assert (job.silver(), job.flaws()) == ({1: "1.50", 2: "2.00", 3: "3.00"}, [])
 
 
-# --- C2 -------------------------------------------------------------------------------------------------
+# --- T3-C2 ---
 def nothing(job: Job) -> None:
     """DMS writes no file for an empty table."""
 
@@ -195,7 +195,7 @@ def test_a_new_task_that_is_declared_to_be_the_whole_table_empties_it_though_no_
     assert "says epoch 1" in str(job.fails().error), "rows below the truncate would be passed over"
 
 
-# --- C3 -------------------------------------------------------------------------------------------------
+# --- T3-C3 ---
 @pytest.mark.parametrize("change_seq", ["seq", None])
 def test_a_truncate_of_the_source_is_told_and_can_be_followed(job: Job, change_seq: str | None) -> None:
     """T3-C3: DMS removes the table's files, and tells nothing in files."""
@@ -234,7 +234,7 @@ def test_a_truncate_needs_files_that_are_gone_or_the_last_before_it(job: Job) ->
     assert (job.silver(), job.flaws()) == ({9: "9.00"}, [])
 
 
-# --- C4 -------------------------------------------------------------------------------------------------
+# --- T3-C4 ---
 RAW = 'id,price\n1,"quoted"\n2,"starts here\n3,lost\n4,ends here"\n5,in"side\n'
 
 
@@ -268,7 +268,7 @@ def test_a_text_of_several_lines_is_read_as_it_is(tmp_path: Path) -> None:
     assert job.silver() == {1: "two\nlines", 2: 'a "quote", and\r\na comma'}
 
 
-# --- C5 -------------------------------------------------------------------------------------------------
+# --- T3-C5 ---
 def test_a_value_that_the_log_lacks_stays_as_it_is(tmp_path: Path) -> None:
     """T3-C5: Oracle with supplemental logging of keys."""
     for table_format in ("delta", "iceberg"):
@@ -304,7 +304,7 @@ def test_a_change_of_a_key_without_its_other_values_is_put_aside(tmp_path: Path)
     assert [row["line"] for row in job.aside()] == [1]
 
 
-# --- C6 -------------------------------------------------------------------------------------------------
+# --- T3-C6 ---
 @pytest.mark.parametrize("state_is_lost", [False, True])
 def test_a_table_that_is_loaded_anew_in_a_running_task_is_refused_and_the_advice_is_right(
     job: Job, state_is_lost: bool
@@ -326,7 +326,7 @@ def test_a_table_that_is_loaded_anew_in_a_running_task_is_refused_and_the_advice
     assert (job.silver(), job.flaws()) == ({1: "9.00"}, [])
 
 
-# --- C7 -------------------------------------------------------------------------------------------------
+# --- T3-C7 ---
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_date_of_no_year_from_1_to_9999_is_put_aside_and_the_others_land(tmp_path: Path, kind: str) -> None:
     """T3-C7: Oracle's zero dates, and DMS's own 0000-01-01."""
@@ -350,7 +350,7 @@ def test_a_date_of_no_year_from_1_to_9999_is_put_aside_and_the_others_land(tmp_p
         assert (aside["line"], "of the years 1 to 9999" in aside["reason"]) == (2, True)
 
 
-# --- C8 -------------------------------------------------------------------------------------------------
+# --- T3-C8 ---
 def test_of_two_changes_of_one_key_and_sequence_the_last_in_the_files_counts(job: Job) -> None:
     """T3-C8: and what comes in a later batch is put aside, for silver has the first: no table stops."""
     seq = "20261123101500000000000000000000001"
@@ -369,7 +369,7 @@ def test_of_two_changes_of_one_key_and_sequence_the_last_in_the_files_counts(job
     assert (job.silver(), job.flaws()) == ({1: "3.00", 2: "1.00", 4: "4.00"}, [])
 
 
-# --- C10 ------------------------------------------------------------------------------------------------
+# --- T3-C10 ---
 def test_a_file_without_a_byte_has_no_record(job: Job) -> None:
     """T3-C10"""
     job.put(LOAD, "")
