@@ -311,9 +311,9 @@ def test_silver_is_what_a_story_says(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
-@pytest.mark.parametrize("first", range(0, 30, 15))
+@pytest.mark.parametrize("first", range(0, 30, 5))
 def test_silver_is_what_many_stories_say(table_format: str, first: int, tmp_path: Path) -> None:
-    for seed in range(first, first + 15):
+    for seed in range(first, first + 5):
         folder = tmp_path / str(seed)
         folder.mkdir()
         Story(folder, table_format, seed).tell()
