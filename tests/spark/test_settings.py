@@ -306,3 +306,28 @@ def test_wrong_settings_are_refused_in_words(call: str) -> None:
     act, says = WRONG[call]
     with pytest.raises(sw.InvalidInputError, match=says):
         act()
+
+
+def test_types_that_arrow_knows_by_their_parts_alone_are_refused_at_every_depth() -> None:
+    """T3-E6: PySpark gives Arrow a VARIANT as a struct of bytes, and Spark casts it to NULL."""
+    from pyspark.sql import types as t
+
+    from safewrite.frames.spark.columns import arrow_schema
+
+    variant = t.VariantType()
+    inner = t.StructType([t.StructField("x", variant)])
+    for kind, path in (
+        (variant, "v w"),
+        (t.ArrayType(variant), "v w.element"),
+        (inner, "v w.x"),
+        (t.MapType(t.StringType(), inner), "v w.value.x"),
+    ):
+        schema = t.StructType([t.StructField("id", t.LongType()), t.StructField("v w", kind)])
+        with pytest.raises(
+            sw.InvalidInputError, match=re.escape(f"'{path}' has Spark's type variant")
+        ) as raised:
+            arrow_schema(schema)
+        assert "to_json(`v w`)" in str(raised.value)
+    for kind in (t.GeometryType(4326), t.GeographyType(4326)):
+        with pytest.raises(sw.InvalidInputError, match=kind.typeName()):
+            arrow_schema(t.StructType([t.StructField("g", kind)]))

@@ -95,7 +95,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     for field in schema.fields:
-        _check_kind(field.dataType, field.name)
+        _check_kind(field.dataType, field.name, field.name)
     try:
         return to_arrow_schema(schema)
     except PySparkException as error:
@@ -104,7 +104,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         ) from error
 
 
-def _check_kind(kind: DataType, path: str) -> None:
+def _check_kind(kind: DataType, path: str, column: str) -> None:
     """Refuse types that Arrow knows by the parts that Spark keeps their values in, such as VARIANT: a cast of them gives NULL."""
     from pyspark.sql import types as t
 
@@ -117,16 +117,20 @@ def _check_kind(kind: DataType, path: str) -> None:
         case t.MapType():
             inner = [(f"{path}.key", kind.keyType), (f"{path}.value", kind.valueType)]
         case t.AtomicType() if kind.typeName() in _OPAQUE:
-            raise _opaque(kind, path)
+            raise _opaque(kind, path, column)
         case t.UserDefinedType():
-            raise _opaque(kind, path)
+            raise _opaque(kind, path, column)
     for name, one in inner:
-        _check_kind(one, name)
+        _check_kind(one, name, column)
 
 
-def _opaque(kind: DataType, path: str) -> InvalidInputError:
+def _opaque(kind: DataType, path: str, column: str) -> InvalidInputError:
     name = kind.simpleString()
-    cure = f"write it as text, to_json({path})" if name == "variant" else "cast it to a type that tables have"
+    cure = (
+        f"write it as text, to_json({quoted(column)})"
+        if name == "variant"
+        else "cast it to a type that tables have"
+    )
     return InvalidInputError(
         f"Column {path!r} has Spark's type {name}, whose values safewrite cannot write. Nothing was written. Leave the column "
         f"out, {cure}, or write the table by Spark itself."
