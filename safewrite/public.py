@@ -6,10 +6,10 @@ import inspect
 import logging
 import os
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from safewrite.errors import InternalError, Kind, SafewriteError, hide_causes
@@ -25,7 +25,8 @@ class Turn:
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """To be used itself in ``with``: a signal could break off a method of Python's that has just taken it."""
 
     def is_anothers(self) -> bool:
         """Whether this is a forked child's copy; True once."""
@@ -33,17 +34,6 @@ class Turn:
             return False
         self.__init__()  # type: ignore[misc]
         return True
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._lock.release()
 
 
 class _Shared(Protocol):
@@ -54,6 +44,22 @@ class _Shared(Protocol):
 
 
 S = TypeVar("S", bound=_Shared)
+
+
+def let_go(error: BaseException) -> None:
+    """Let go of what the calls held that an error broke off.
+
+    Ctrl-C may break off the very end of a ``with`` block.  What that was to end (a transaction of a database, a turn) ends
+    when nobody holds it any more, and whoever keeps the error (a notebook does) holds all that its frames hold.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            left += [one.__context__, one.__cause__]
 
 
 def public(call: Callable[P, T]) -> Callable[P, T]:
@@ -73,8 +79,13 @@ def public(call: Callable[P, T]) -> Callable[P, T]:
         except Exception as error:
             if isinstance(error, TypeError) and not _can_be_called(call, args, kwargs):
                 raise  # as Python refuses arguments that are not there
+            if isinstance(error, MemoryError):
+                let_go(error)
             told = _unexpected(call.__name__, error)
             told.__cause__ = error
+        except BaseException as error:
+            let_go(error)
+            raise
         # Raised out here: within the handler Python would hang the library's error on it again.
         hide_causes(told)
         raise told
@@ -90,7 +101,7 @@ def verb(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]
     def taking_turns(table: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if table.turn.is_anothers():
             public(table.after_fork)()
-        with table.turn:
+        with table.turn.lock:
             return checked(table, *args, **kwargs)
 
     return taking_turns

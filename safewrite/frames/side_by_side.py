@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Generic, TypeVar
 
 import pyarrow as pa
+
+from safewrite.workers import Pending, Workers
 
 T = TypeVar("T")
 
@@ -26,9 +27,9 @@ GIVEN_BACK_BYTES = 8 * 2**20
 
 
 @lru_cache(maxsize=1)
-def _pool_of(process: int) -> ThreadPoolExecutor:
+def _pool_of(process: int) -> Workers:
     """One pool for all tables of a process; a forked child makes its own, for threads do not survive."""
-    return ThreadPoolExecutor(FILES_AT_ONCE, thread_name_prefix="safewrite-rows")
+    return Workers(FILES_AT_ONCE, "safewrite-rows")
 
 
 class Begun(Generic[T]):
@@ -36,7 +37,7 @@ class Begun(Generic[T]):
 
     def __init__(self, calls: Sequence[Callable[[], T]], *, alone: bool = False) -> None:
         self._calls = calls if alone else ()
-        self._futures: list[Future[T]] = []
+        self._futures: list[Pending[T]] = []
         if not alone:
             pool = _pool_of(os.getpid())
             self._futures = [pool.submit(call) for call in calls]

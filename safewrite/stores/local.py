@@ -155,12 +155,15 @@ class SqliteLedger:
 
     def get(self, key: str) -> Outcome:
         try:
-            with self._open() as database:
+            database = self._connected()
+            try:
                 row = database.execute(
                     "SELECT key, base_version, fingerprint, version, in_doubt_at, table_id FROM ledger "
                     "WHERE key = ?",
                     (key,),
                 ).fetchone()
+            finally:
+                database.close()
         except (sqlite3.Error, OSError) as error:
             return _unanswered(error)
         return Ok(LedgerRecord(*row)) if row else Missing()
@@ -184,17 +187,24 @@ class SqliteLedger:
         """Put records in one transaction."""
         statement = f"{verb} INTO ledger ({', '.join(_NAMES)}, expire_time_s) VALUES (?, ?, ?, ?, ?, ?, ?)"
         try:
-            with self._open() as database:
-                counts = [
-                    database.execute(statement, (*_columns(record), expire_time_s)).rowcount
-                    for record in records
-                ]
+            database = self._connected()
+            try:
+                with database:  # a transaction
+                    counts = [
+                        database.execute(statement, (*_columns(record), expire_time_s)).rowcount
+                        for record in records
+                    ]
+            finally:
+                database.close()
         except (sqlite3.Error, OSError) as error:
             return (_unanswered(error),) * len(records)
         return tuple(Ok() if count == 1 else Exists() for count in counts)
 
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _connected(self) -> sqlite3.Connection:
+        """A connection, to be closed by who asked for it.
+
+        No generator hands it over: one that is broken off would hold its transaction for as long as somebody keeps the error.
+        """
         self.file.parent.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(self.file, timeout=self.busy_timeout_s)
         try:
@@ -205,10 +215,10 @@ class SqliteLedger:
             )
             if "table_id" not in {row[1] for row in database.execute("PRAGMA table_info(ledger)")}:
                 database.execute("ALTER TABLE ledger ADD COLUMN table_id TEXT")
-            with database:
-                yield database
-        finally:
+        except BaseException:
             database.close()
+            raise
+        return database
 
 
 def _unanswered(error: sqlite3.Error | OSError) -> Unknown:

@@ -354,8 +354,10 @@ def _perform(engine: sa.Engine, work: Work, *, write: bool) -> Outcome:
     except Exception as error:  # noqa: BLE001 - every failure has a meaning
         return Busy(detail_of(error)) if write else Unknown(detail_of(error))
     try:
-        with connection:
+        try:  # and no "with": a signal could break off its end, which is Python's, and leave the transaction open
             return work(connection)
+        finally:
+            connection.close()
     except Exception as error:  # noqa: BLE001 - every failure has a meaning
         return classify_error(error, write=write)
 

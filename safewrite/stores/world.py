@@ -7,17 +7,19 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
 from safewrite.errors import InternalError
 from safewrite.protocol import effects as fx
+from safewrite.protocol import values
 from safewrite.protocol.effects import Effect, Ok, Outcome
 from safewrite.stores.abc import BatchLedger, GroupLedger, Ledger, LockTable, ObjectStore, TicketQueue
 from safewrite.stores.call_limit import carried
 from safewrite.stores.events import Listener, Watch
 from safewrite.stores.inside import climbs, refused
+from safewrite.workers import Pending, Workers
 
 T = TypeVar("T")
 
@@ -41,9 +43,10 @@ def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
     """Drive a generator of effects to its end on a world.
 
     What a world raises is raised where the effect was asked for: a protocol knows whether a commit is in
-    doubt. Retries, waits and repairs are logged, and sent to the world's ``listener``.
+    doubt. Retries, waits and repairs are logged, and sent to the world's ``listener``.  A run that is broken off gives up
+    its tickets, for others would wait for it.
     """
-    watch = Watch(world)
+    watch, tickets = Watch(world), list[int]()
     try:
         effect = next(steps)
         while True:
@@ -53,11 +56,30 @@ def run(steps: Generator[Effect, Outcome, T], world: Performer) -> T:
             except Exception as error:  # noqa: BLE001 - not swallowed: the generator has it
                 effect = steps.throw(error)
             else:
+                _note_ticket(tickets, effect, outcome)
                 watch.answered(effect, outcome)
                 effect = steps.send(outcome)
     except StopIteration as end:
+        tickets.clear()
         result: T = end.value
         return result
+    finally:
+        for ticket in tickets:
+            with suppress(Exception):
+                world.perform(fx.PassTurn(ticket, name=GIVEN_UP))
+
+
+GIVEN_UP = "lease.give_up"
+"""How the effect is called by which a run that is broken off gives up its turn."""
+
+
+def _note_ticket(tickets: list[int], effect: Effect, outcome: Outcome) -> None:
+    """Keep the tickets that a run holds."""
+    if isinstance(effect, fx.TakeTicket) and isinstance(outcome, Ok):
+        assert isinstance(outcome.value, tuple)
+        tickets.append(outcome.value[0])
+    elif isinstance(effect, fx.PassTurn) and effect.ticket in tickets:
+        tickets.remove(effect.ticket)
 
 
 def monotonic_s(world: Performer) -> float:
@@ -69,12 +91,12 @@ def monotonic_s(world: Performer) -> float:
 
 
 @lru_cache(maxsize=1)
-def _pool_of(process: int) -> ThreadPoolExecutor:
+def _pool_of(process: int) -> Workers:
     """One pool for all tables of a process; a forked child makes its own, for threads do not survive."""
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="safewrite")
+    return Workers(THREADS, "safewrite")
 
 
-def _pool() -> ThreadPoolExecutor:
+def _pool() -> Workers:
     return _pool_of(os.getpid())
 
 
@@ -117,6 +139,7 @@ class World:
         self.backoff_s_max = backoff_s_max
         self.ledger_ttl_s = ledger_ttl_s
         self.listener: Listener | None = None
+        self._given_up: set[int] = set()
 
     def perform(self, effect: Effect) -> Outcome:
         """Perform one effect on the stores and return its outcome."""
@@ -239,14 +262,48 @@ class World:
         if self.queue is not None:
             match effect:
                 case fx.TakeTicket():
-                    return self.queue.take()
+                    return self._take_ticket(self.queue)
                 case fx.ReadQueue():
-                    return self.queue.read()
+                    return self._read_queue(self.queue)
                 case fx.PassTurn(ticket):
-                    return self.queue.pass_turn(ticket)
+                    outcome = self.queue.pass_turn(ticket)
+                    if effect.name == GIVEN_UP and not isinstance(outcome, Ok):
+                        self._given_up.add(ticket)  # its turn is to come
+                    return outcome
                 case fx.HoldTurn(ticket, hold_s):
                     return self.queue.hold_turn(ticket, hold_s)
         raise InternalError(f"No store of this world performs {effect!r}.")
+
+    def _take_ticket(self, queue: TicketQueue) -> Outcome:
+        """Take a ticket in a thread, which no signal breaks off: a ticket that nobody knows of would be waited for."""
+        if self.threads <= 1:
+            return queue.take()
+        taken = _pool().submit(carried(queue.take))
+        try:
+            return taken.waited()
+        except Exception:
+            raise
+        except BaseException:
+            _pool().submit(partial(self._give_up, taken))
+            raise
+
+    def _give_up(self, taken: Pending[Outcome]) -> None:
+        with suppress(Exception):
+            outcome = taken.waited()
+            if isinstance(outcome, Ok) and isinstance(outcome.value, tuple):
+                self.perform(fx.PassTurn(outcome.value[0], name=GIVEN_UP))
+
+    def _read_queue(self, queue: TicketQueue) -> Outcome:
+        """The queue, once the turns that calls of this world gave up are passed over."""
+        outcome = queue.read()
+        while isinstance(outcome, Ok) and isinstance(outcome.value, values.Queue):
+            serving = outcome.value.serving
+            if serving not in self._given_up:
+                break
+            self._given_up.discard(serving)
+            queue.pass_turn(serving)
+            outcome = queue.read()
+        return outcome
 
     def leads_out(self, path: str) -> bool:
         """Whether a path that is asked for is not the table's, whatever metadata names it."""

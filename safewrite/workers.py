@@ -1,0 +1,91 @@
+"""Runs calls in a few threads, so that a call which is broken off (Ctrl-C, no memory) leaves nothing locked.
+
+A signal is raised in the main thread between any two steps of Python's own code.  The locks of ``concurrent.futures`` and
+``threading`` are written in Python: one that was just taken then stays taken, for as long as the process lives, and
+whoever asks next waits for ever.  What is used here is written in C: a queue takes an item or does not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """A call that a thread makes, or whoever asks for its result if no thread has begun it."""
+
+    __slots__ = ("_answer", "_call")
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = deque([call])
+        self._answer: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+
+    def run(self) -> None:
+        """Make the call, unless it was made or cancelled."""
+        try:
+            call = self._call.pop()
+        except IndexError:
+            return
+        try:
+            answer: tuple[T | None, BaseException | None] = (call(), None)
+        except BaseException as error:  # noqa: BLE001 - whoever asks for the result has it
+            answer = (None, error)
+        del call  # it holds its arguments
+        self._answer.put(answer)
+
+    def cancel(self) -> None:
+        """Do not begin what has not begun; nobody may ask for its result then."""
+        self._call.clear()
+
+    def result(self) -> T:
+        """What the call returned, once; what it raised is raised."""
+        self.run()
+        return self.waited()
+
+    def waited(self) -> T:
+        """As :meth:`result`, of a call that a thread makes and no signal breaks off."""
+        value, error = self._answer.get()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # it would hold this frame, which holds it
+        return value  # type: ignore[return-value]
+
+
+class Workers:
+    """Up to so many threads, which begin as they are needed and end with the process."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._work: SimpleQueue[Pending[Any]] = SimpleQueue()
+        self._idle: deque[None] = deque()
+        self._left, self._name = threads, name
+
+    def submit(self, call: Callable[[], T]) -> Pending[T]:
+        """Let a thread make a call."""
+        pending = Pending(call)
+        self._work.put(pending)
+        try:
+            self._idle.pop()
+        except IndexError:
+            self._begin()
+        return pending
+
+    def _begin(self) -> None:
+        if self._left < 1:
+            return
+        self._left -= 1
+        try:
+            threading.Thread(target=self._serve, name=f"{self._name}-{self._left}", daemon=True).start()
+        except RuntimeError:  # no more threads, or the process ends: who asks for a result makes the call
+            self._left += 1
+
+    def _serve(self) -> None:
+        while True:
+            self._work.get().run()
+            self._idle.append(None)
