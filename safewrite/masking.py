@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 from weakref import WeakSet
@@ -31,20 +32,22 @@ _WORDS = r"secret|passw(?:or)?d|passphrase|token|credential|authorization|api[-_
 _NAME = re.compile(
     rf"(?:^|[-_.])(?:[a-z0-9]*)(?:{_WORDS}|secret[-_.]?(?:access[-_.]?)?key|userinfo)s?$", re.IGNORECASE
 )
+# Each begins with a fixed word, and what follows is bounded: a text of a library's may be long, and must not take minutes.
 _PATTERNS = (
     # scheme://user:password@host, up to the last @ before the path
     (re.compile(r"(?<=://)[^\s/'\"<>]+@"), f"{HIDDEN}@"),
     # 'AWS_SECRET_ACCESS_KEY': 'value', as a dict, JSON or bytes show it
     (
         re.compile(
-            rf"([\w.-]*(?:{_WORDS})[\w.-]*\\?['\"]\s*:\s*b?\\?(['\"]))(?!env:)[^'\"\\]*", re.IGNORECASE
+            rf"((?:{_WORDS})[\w.-]{{0,40}}\\?['\"]\s{{0,3}}:\s{{0,3}}b?\\?(['\"]))(?!env:)[^'\"\\]*",
+            re.IGNORECASE,
         ),
         rf"\1{HIDDEN}",
     ),
     # password=value of a query, a DSN or a JAAS configuration
     (
         re.compile(
-            r"(?<![\w.])((?:[\w-]*(?:passw(?:or)?d|passphrase|secret|token|signature|api[-_]?key|access[-_]?key)|sig)=\\?['\"]?)(?!env:|=)[^\s'\"&;,\\)]+",
+            r"((?:passw(?:or)?d|passphrase|secret|token|signature|api[-_]?key|access[-_]?key|\bsig)=\\?['\"]?)(?!env:|=)[^\s'\"&;,\\)]+",
             re.IGNORECASE,
         ),
         rf"\1{HIDDEN}",
@@ -94,10 +97,15 @@ def _secrets_of(settings: Mapping[Any, Any]) -> Iterator[str]:
             text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
             if isinstance(value, Mapping):
                 yield from _secrets_of(value)
-            elif _NAME.search(str(name)) and len(text) >= _SHORTEST and not text.startswith("env:"):
+            elif _is_secret(str(name)) and len(text) >= _SHORTEST and not text.startswith("env:"):
                 yield text
             elif "://" in text and (password := _password(text)):
                 yield password
+
+
+@lru_cache(maxsize=4096)
+def _is_secret(name: str) -> bool:
+    return len(name) <= 200 and _NAME.search(name) is not None
 
 
 def _password(address: str) -> str | None:
@@ -119,7 +127,12 @@ def _all_secrets() -> set[str]:
     return found
 
 
-def _spellings(secret: str) -> Iterator[str]:
+@lru_cache(maxsize=256)
+def _spellings(secret: str) -> tuple[str, ...]:
+    return tuple(_spelled(secret))
+
+
+def _spelled(secret: str) -> Iterator[str]:
     yield secret
     yield repr(secret)[1:-1]
     yield json.dumps(secret)[1:-1]
