@@ -253,12 +253,29 @@ def _check_columns(table: TableOptions) -> None:
         raise ValueError(
             f"on_misfit floor of {', '.join(idle)} does nothing: it is of times, and they are decimals"
         )
+    needed = {
+        "primary_key": getattr(table, "primary_key", None) or (),
+        "precombine_key": table.precombine_key or (),
+        "partition_by": partition_columns(table.partition_by),
+        "column_types": table.column_types,
+    }
+    for field, names in needed.items():
+        lost = sorted(left & {source_of(table, name) for name in names})
+        if lost:
+            raise ValueError(
+                f"leave_out has {', '.join(lost)}, which {field} needs: no row would have a value there"
+            )
     targets = list(table.name_mapping.values())
     if len(set(targets)) < len(targets):
         raise ValueError("name_mapping gives two columns one name")
     taken = sorted({EPOCH, SEQUENCE} & (set(targets) | set(table.partition_by)))
     if taken:
         raise ValueError(f"{', '.join(taken)} are columns that the job keeps")
+
+
+def source_of(table: TableOptions, column: str) -> str:
+    """The source column of a table's column."""
+    return next((name for name, to in table.name_mapping.items() if to == column), column)
 
 
 def _check_partitions(table: TableOptions) -> None:

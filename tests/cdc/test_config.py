@@ -85,6 +85,34 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
             "days_of(ts)",
         )
     ),
+    *(
+        (config({"shard_column": name, **more}), "tables.0", "shard_column")
+        for name, more in (
+            ("_cdc_epoch", {}),
+            ("_cdc_sequence", {}),
+            ("s", {"name_mapping": {"a": "s"}}),
+            ("n", {"sequence": "precombine", "precombine_key": ["n"]}),
+        )
+    ),
+    (config({"shard_column": ""}), "tables.0.shard_column", "at least 1"),
+    (config({"shard_column": ["a"]}), "tables.0.shard_column", "valid string"),
+    (config({"leave_out": ["id"], "primary_key": ["id"]}), "tables.0", "which primary_key needs"),
+    (
+        config({"leave_out": ["id"], "primary_key": ["key"], "name_mapping": {"id": "key"}}),
+        "tables.0",
+        "leave_out",
+    ),
+    (
+        config({"leave_out": ["n"], "sequence": "precombine", "precombine_key": ["n"]}),
+        "tables.0",
+        "which precombine_key needs",
+    ),
+    (config({"leave_out": ["day"], "partition_by": ["day"]}), "tables.0", "which partition_by needs"),
+    (iceberg({"leave_out": ["ts"], "partition_by": ["day(ts)"]}), "tables.0", "which partition_by needs"),
+    (config({"leave_out": ["a"], "column_types": {"a": "string"}}), "tables.0", "which column_types needs"),
+    (config({"column_types": {"a": None}}), "tables.0.column_types.a", "'string'"),
+    (config({"column_types": {"": "string"}}), "tables.0.column_types", "at least 1"),
+    (config({"partition_by": "day"}), "tables.0.partition_by", "valid array"),
     (config({"column_types": {"a": "text"}}), "tables.0.column_types.a", "'string'"),
     (
         config({"column_types": {"a": "string"}, "decimal_fields": {"a": [5, 2]}}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_two_jobs_that_begin_at_once_with_other_sources_do_not_both_begin(tmp_pa
 
     landings[1]._commit = late  # type: ignore[method-assign]
     with pytest.raises(sw.ConflictError):
-        landings[1].land(jobs[1].batch([of("db2", "c", 1, row(1, "second"), at=1)]))
+        landings[1].land(jobs[1].batch([replace(of("db2", "c", 1, row(1, "second"), at=1), topic="another")]))
     assert jobs[0].rows("o")[1]["s"] == "first"
 
 

@@ -67,6 +67,13 @@ class Source:
             self.rows[key] = {"id": key, "s": f"s{at}", "n": at, "note": draw.choice(["x", "", None])}
             self._tell("c" if before is None else "u", key, before if self.tells_all else None, at)
 
+    def write(self, key: int, at: int) -> None:
+        """A row as it is from now on."""
+        op = "u" if key in self.rows else "c"
+        before = self.rows.get(key)
+        self.rows[key] = {"id": key, "s": f"s{at}", "n": at, "note": None}
+        self._tell(op, key, before if self.tells_all else None, at)
+
     def _gone(self, row: dict[str, Any], at: int) -> None:
         told = row if self.tells_all else {"id": row["id"], "s": "", "n": 0, "note": None}
         self._add(row["id"], event("d", None, told, source=postgres(at, self.name, db=self.db)))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.mutants.killers import Mutant, alone
 
 BLOCKS, AVRO, BARE = (alone(f"cdc/test_blocks{form}.py") for form in ("", "_avro", "_bare"))
+SOURCES, COMPACTED, IDENTITY = (
+    alone(f"cdc/test_{name}.py") for name in ("sources", "compacted", "replica_identity")
+)
 READ, COLUMNS, PLACING, FORMS = "cdc/blocks.py", "cdc/columns.py", "cdc/placing.py", "cdc/forms.py"
 INFERENCE, INFERRED = "cdc/inference.py", "test_values_get_their_types_alike"
 KEYS = "test_keys_deletes_and_tombstones_are_read_alike"
@@ -267,5 +270,53 @@ CDC_MUTANTS = (
         (("(LOWEST, None) if is_load", '("1", None) if is_load'),),
         BARE,
         "test_changes_of_rows_are_read_alike",
+    ),
+    Mutant(
+        "cdc-source",
+        "the refusal of a second source",
+        "cdc/origin.py",
+        (("return (own, letters) if others else (given, [])", "return given, []"),),
+        SOURCES,
+        "test_a_second_job_with_another_source_is_refused_too",
+    ),
+    Mutant(
+        "cdc-source-guard",
+        "the position that lets one commit of an epoch name its source",
+        "cdc/origin.py",
+        (("of_epoch: (None, 1), f", "f"),),
+        SOURCES,
+        "test_two_jobs_that_begin_at_once_with_other_sources_do_not_both_begin",
+    ),
+    Mutant(
+        "cdc-tombstone",
+        "the look for tombstones whose delete did not come",
+        "cdc/tombstones.py",
+        (("            yield place, False\n", "            pass\n"),),
+        COMPACTED,
+        "test_its_table_is_told_by_the_topic_or_by_its_key",
+    ),
+    Mutant(
+        "cdc-tombstone-topic",
+        "the question whether a table has rows of a tombstone's topic",
+        "cdc/ranking.py",
+        (("        if record.topic not in self._topics:\n", "        if False:\n"),),
+        COMPACTED,
+        "test_a_tombstone_of_another_database_takes_no_row",
+    ),
+    Mutant(
+        "cdc-rank",
+        "the place of deletes that tell none",
+        PLACING,
+        (("        doubts.where(deletes)  # what orders", "        pass  # what orders"),),
+        IDENTITY,
+        "test_a_delete_without_a_value_that_orders_it_ranks_by_its_position",
+    ),
+    Mutant(
+        "cdc-untold",
+        "the doubt of updates that do not tell the key before them",
+        PLACING,
+        (('        doubts.unless(pc.equal(block.data.column(OP), "c"))\n', "        pass\n"),),
+        IDENTITY,
+        "test_changes_that_do_not_tell_the_key_before_are_refused",
     ),
 )
