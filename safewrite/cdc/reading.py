@@ -73,7 +73,7 @@ def _read(
     """Rows whose key columns each have one of the values wanted: those with the keys, and maybe others."""
     iceberg: Any = getattr(found, "iceberg", None)
     if iceberg is not None:
-        return iceberg.scan(row_filter=_iceberg_filter(keys, wanted)).to_arrow()
+        return _iceberg_rows(found, keys, wanted)
     try:
         import deltalake
     except ModuleNotFoundError as error:
@@ -81,11 +81,7 @@ def _read(
             "Changes lack values that only rows of a Delta table have, and deltalake, which reads them, is not installed. Nothing "
             f"of the batch was committed. Install it: {sw.MissingExtraError.command('cdc')}."
         ) from error
-    condition = None
-    for place, name in enumerate(keys):
-        values = pa.array([key[place] for key in wanted], found.schema.field(name).type)
-        one = pc.field(name).isin(values)
-        condition = one if condition is None else condition & one
+    condition = _condition(found, keys, wanted)
     table = deltalake.DeltaTable(found.uri, version=found.version, storage_options=dict(options) or None)
     if "deletionVectors" not in (table.protocol().reader_features or ()):
         return pa.table(table.to_pyarrow_dataset().to_table(filter=condition))
@@ -95,6 +91,24 @@ def _read(
         pa.Table.from_batches([part]).cast(found.schema) for part in pa.RecordBatchReader.from_stream(answer)
     )
     return pa.concat_tables([found.schema.empty_table(), *(part.filter(condition) for part in parts)])
+
+
+def _condition(found: sw.Table, keys: Sequence[str], wanted: Sequence[tuple[Any, ...]]) -> Any:
+    """That each key column has one of its values wanted."""
+    condition = None
+    for place, name in enumerate(keys):
+        values = pa.array([key[place] for key in wanted], found.schema.field(name).type)
+        one = pc.field(name).isin(values)
+        condition = one if condition is None else condition & one
+    return condition
+
+
+def _iceberg_rows(found: Any, keys: Sequence[str], wanted: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """PyIceberg finds the files; what it makes of nested values that are NULL must not be carried to another key."""
+    tasks = list(found.iceberg.scan(row_filter=_iceberg_filter(keys, wanted)).plan_files())
+    condition = _condition(found, keys, wanted)
+    parts = [part.filter(condition) for part in found.read_files(tasks)]
+    return pa.concat_tables(parts, promote_options="permissive") if parts else found.schema.empty_table()
 
 
 def _iceberg_filter(keys: Sequence[str], wanted: Sequence[tuple[Any, ...]]) -> Any:
