@@ -269,7 +269,7 @@ def _decimal(schema: Mapping[str, Any]) -> Column:
 
     def plain(value: Any) -> Any:
         try:
-            return format(_decimal_of(value, scale), "f")
+            return _decimal_of(value, scale)
         except UNREADABLE:
             return plain_of(value)
 

@@ -18,6 +18,8 @@ _INFINITIES = {9_223_372_036_825_200_000: "infinity", -9_223_372_036_832_400_000
 """What PostgreSQL's driver has for them in milliseconds, and Debezium in any unit."""
 _INFINITE_DAYS = {2**31 - 1: "infinity", -(2**31): "-infinity", -(2**31) + 1: "-infinity"}
 _SHOWN_MAX = 200
+_EXPONENT_MAX = 1000
+"""A decimal of a higher one is written with it: its digits would fill the memory."""
 _DAY_NS = 86_400_000_000_000
 _ERA_DAYS = 146_097
 """Days of 400 years."""
@@ -79,8 +81,8 @@ def shortened(value: Any) -> str:
 
 # --- texts ----------------------------------------------------------------------------------------------
 def plain_of(value: Any) -> Any:
-    """A value as JSON has it: times in ISO 8601, decimals and whole numbers as they are written, bytes in base64."""
-    if value is None or isinstance(value, str | bool | int):
+    """A value as JSON has it: times in ISO 8601, bytes in base64; decimals stay decimals, which JSON has as numbers."""
+    if value is None or isinstance(value, str | bool | int | Decimal):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
@@ -88,8 +90,6 @@ def plain_of(value: Any) -> Any:
         return value.isoformat() if value.tzinfo is None else f"{value.astimezone(UTC).isoformat()[:-6]}Z"
     if isinstance(value, date | time):
         return value.isoformat()
-    if isinstance(value, Decimal):
-        return format(value, "f")
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
@@ -104,7 +104,19 @@ def plain_of(value: Any) -> Any:
 def text_of(value: Any) -> str:
     """A value as a text: the text of JSON, without quotes where it is a text itself."""
     found = plain_of(value)
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    return found if isinstance(found, str) else _json(found)
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, Decimal):
+        exponent = value.as_tuple().exponent
+        is_long = isinstance(exponent, int) and abs(exponent) > _EXPONENT_MAX
+        return str(value) if is_long else format(value, "f")
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{json.dumps(name, ensure_ascii=False)}:{_json(one)}' for name, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_json, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def date_text(days: int) -> str:

@@ -258,10 +258,31 @@ def test_a_number_with_a_huge_exponent_is_a_dead_letter_and_does_not_end_the_pro
             {"schema": pa.schema({"id": pa.int64(), "v": pa.list_(pa.decimal128(14, 2))})},
         ):
             assert not values(records, **table)
+        assert values(records, on_misfit={"v": "text"}) == dict.fromkeys(range(many), str(Decimal(number)))
     precise = named("bytes", f"{CONNECT}Decimal", parameters={"scale": "2"})
     for schema in (precise, {**precise, "parameters": {"scale": "60"}}):
         content = inserts(schema, ["<v>"])[0].value or b""
         assert not values([record(content.replace(b'"<v>"', number.encode()), offset=0)])
+
+
+def test_texts_of_values_without_a_schema_are_as_they_were_written() -> None:
+    written = [
+        "7",
+        "0.50",
+        '"x"',
+        "true",
+        "9223372036854775808",
+        '[1,0.50,"é"]',
+        '{"a":1.0}',
+        "12345678901234567890.5",
+    ]
+    for many in (1, 20):
+        records = []
+        for at, text in enumerate(written * many):
+            content = json.dumps(event("c", {"id": at, "v": "<v>"}, source=postgres(at, "a")))
+            records.append(record(content.replace('"<v>"', text).encode(), {"id": at}, offset=at))
+        expected = [text.strip('"') if text == '"x"' else text for text in written * many]
+        assert values(records, on_misfit={"v": "text"}) == dict(enumerate(expected))
 
 
 # --- what the source left out ---------------------------------------------------------------------------
