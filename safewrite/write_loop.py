@@ -308,7 +308,10 @@ class WriteLoop(ABC, Generic[VersionT, PlanT, DoneT]):
         self._queue_first = QUEUE_MEMORY if done.contended else max(0, self._queue_first - 1)
         with after_ack(self.uri):
             log.info(
-                "%s in version %d", receipt.outcome.value, done.version, extra={"receipt": receipt.to_dict()}
+                "%s in version %d",
+                receipt.outcome.value,
+                done.version,
+                extra={"table": receipt.table, "receipt": receipt.to_dict()},
             )
         with after_ack(self.uri):
             self._after(done, started_s)

@@ -168,6 +168,17 @@ def test_a_line_of_the_log_has_its_time_and_its_table() -> None:
     assert shown.format(named).endswith("safewrite: batch 1 of job: db.a: 5 records")
 
 
+def test_each_line_of_a_batch_names_a_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """``committed in version 5`` was a line that stood twice, of the table and of the ledger."""
+    with caplog.at_level(logging.INFO, "safewrite"):
+        Job(tmp_path, [{"table": "a"}]).land(change("c", "a", 1, {"id": 1}, lsn=1, offset=0))
+    shown = _Lines("%(levelname)s %(name)s: %(message)s")
+    lines = [shown.format(one) for one in caplog.records if "committed in version" in one.getMessage()]
+    assert len(lines) == 2
+    assert "db/a" in lines[0]
+    assert "job_ledger" in lines[1]
+
+
 def test_calls_between_python_and_java_are_lines_of_debug_only() -> None:
     root, py4j = logging.getLogger(), logging.getLogger("py4j")
     before = root.handlers[:], root.level, py4j.level
