@@ -190,6 +190,12 @@ class Config(Strict):
             description="of Iceberg tables: a PyIceberg catalog's name or properties; env:NAME takes a property from the environment",
         ),
     ] = None
+    create_namespace: Annotated[
+        bool,
+        Field(
+            description="make namespaces (Glue: databases) of new Iceberg tables; else a missing one is refused"
+        ),
+    ] = False
     lock_table: Annotated[str | None, Field(min_length=1)] = None
     arbiter: Literal["dynamodb", "object-store"] | None = None
     storage_options: Annotated[

@@ -86,7 +86,8 @@ class Lake:
         try:
             made = sw.create(
                 self._address(table), schema_of(keys, fields), partition_by=list(table.partition_by),
-                properties=properties, **self._settings(table.format),
+                properties=properties, create_namespace=table.format == "iceberg" and self._config.create_namespace,
+                **self._settings(table.format),
             )  # fmt: skip
         except sw.ConflictError as error:
             if error.kind is not sw.Kind.TABLE_EXISTS:

@@ -176,6 +176,8 @@ class Config(BaseModel):
     """Iceberg: the properties of a catalog, or its name in PyIceberg's configuration."""
     storage_options: Annotated[dict[str, str], Field(repr=False)] = {}
     """deltalake's keys.  Here and in ``catalog``, ``env:NAME`` stands for a value of the environment."""
+    create_namespace: bool = False
+    """Iceberg: whether namespaces (Glue: databases) of new tables are made; else a missing one is refused."""
     lock_table: str | None = None
     arbiter: Literal["dynamodb", "object-store"] | None = None
     """Delta: who decides between writers, as in ``safewrite.open``."""

@@ -93,7 +93,8 @@ class Places:
             if schema is None or self.read_only:
                 raise
             try:
-                table = sw.create(address, schema, **settings)
+                makes = table_format == "iceberg" and self.config.create_namespace
+                table = sw.create(address, schema, create_namespace=makes, **settings)
             except ConflictError as error:
                 if error.kind != Kind.TABLE_EXISTS:
                     raise

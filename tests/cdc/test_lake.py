@@ -161,3 +161,18 @@ def test_of_two_tables_at_fault_the_error_is_that_of_the_first_and_nothing_lands
     assert not job.letters()
     assert job.landing().books.positions() == {}
     assert Lake(job.landing().config).position(Table(database="db", table="c", format=job.form))[1] == {}
+
+
+def test_a_namespace_that_may_be_a_slip_is_made_only_where_the_job_says_so(tmp_path: Path) -> None:
+    """T3-D4, of jobs: on Glue and REST catalogs each missing namespace is refused, in SQL one that is near another."""
+    (tmp_path / "lake").mkdir()
+    orders = [{"table": "orders", "database": "shopp"}]
+    strict, asked = (
+        Job(tmp_path, orders, "iceberg"),
+        Job(tmp_path, orders, "iceberg", settings={"create_namespace": True}),
+    )
+    load_catalog(**strict.catalog()).create_namespace("shop")
+    with pytest.raises(sw.InvalidInputError, match=r"'shop'.*create_namespace"):
+        strict.land(first("orders", 1, lsn=0))
+    asked.land(first("orders", 1, lsn=0))
+    assert asked.read("orders", "shopp")["id"].to_pylist() == [1]

@@ -178,3 +178,13 @@ def test_columns_that_cannot_be_optional_are_refused(
     job.config["defaults"]["files"] |= files
     with pytest.raises(Exception, match=told):
         load(job.config)
+
+
+def test_a_namespace_that_may_be_a_slip_is_made_only_where_the_job_says_so(tmp_path: Path) -> None:
+    """T3-D4, of jobs: on Glue and REST catalogs each missing namespace is refused, in SQL one that is near another."""
+    job = shop(tmp_path, "iceberg")
+    load_catalog("default", **job.config["catalog"]).create_namespace("bronzes")
+    put(job, 1, FIRST)
+    assert "create_namespace" in refused(job)
+    job.config["create_namespace"] = True
+    assert job.run().ok
