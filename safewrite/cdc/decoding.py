@@ -118,8 +118,15 @@ class Decoder:
             return Tombstone(
                 record, None, (record.topic,), is_after, f"the record's key cannot be read: {error}"
             )
-        names = names_of(record.topic, part.payload, part.schema) if part else (record.topic,)
+        names = names_of(record.topic, part.payload, self._named(record, part)) if part else (record.topic,)
         return Tombstone(record, keys, names, is_after, fault)
+
+    def _named(self, record: Record, part: Part) -> Mapping[str, Any] | None:
+        """The schema of a key, by whose name its table is known; Avro's own name where there is none of Connect's."""
+        if self._avro is None or record.key is None or (part.schema or {}).get("name") is not None:
+            return part.schema
+        parsed = self._avro.schema(record.key).parsed
+        return parsed if isinstance(parsed, dict) else None
 
     def decode_each(self, records: Iterable[Record]) -> Decoded:
         """Decode records one by one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 import safewrite as sw
 from safewrite.cdc.batch import Batch
 from safewrite.cdc.change import Record
+from safewrite.cdc.decoding import Decoder
+from safewrite.cdc.records import Records
 from tests.cdc.events import CUSTOMER, event, postgres, record, struct, with_schema
 from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
 
@@ -218,9 +221,23 @@ def test_a_registry_that_is_away_makes_no_dead_letter_of_a_tombstone(tmp_path: P
     def away(_: int) -> str:
         raise sw.StorageError("away")
 
-    from safewrite.cdc.decoding import Decoder
-    from safewrite.cdc.records import Records
-
     decoder = Decoder("debezium-avro", schema_of=away)
     with pytest.raises(sw.StorageError):
         decoder.decode(Records.of([Record(TOPIC, 0, 1, b"\0\0\0\0\x07x", None)]))
+
+
+@pytest.mark.parametrize(
+    "own", [{}, {"connect.name": "pg.public.a.Key"}], ids=["Avro's name", "Connect's name"]
+)
+def test_a_key_in_avro_names_its_table(own: dict[str, str]) -> None:
+    namespace = "elsewhere" if own else "pg.public.a"
+    schema = {
+        "type": "record",
+        "name": "Key",
+        "namespace": namespace,
+        "fields": [{"name": "id", "type": "long"}],
+        **own,
+    }
+    decoder = Decoder("debezium-avro", schema_of=lambda _: json.dumps(schema))
+    found = decoder.decode(Records.of([Record("all", 0, 1, b"\0\0\0\0\x07\x02", None)]))
+    assert [(one.keys, one.names) for one in found.unmet] == [({"id": 1}, ("pg.public.a", "all"))]
