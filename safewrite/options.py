@@ -312,6 +312,7 @@ def _s3_address(text: str, rest: str) -> Address:
         raise InvalidInputError(f"'.' and '..' in {text!r} name other tables in S3. Nothing was written.")
     prefix = "/".join(parts)
     _refuse_variable(text)
+    _refuse_log_folder(prefix)
     if any(letter in prefix for letter in "%?#\\") or _CONTROL.search(prefix):
         raise InvalidInputError(
             f"{text!r} has a character ('%', '?', '#', '\\' or a control character) that other engines read as part of "
@@ -345,12 +346,32 @@ def _local_address(text: str | bytes, *, as_path: bool) -> Address:
             "read as part of a URL: they would not find the table. Nothing was written. Use another folder."
         )
     full = os.path.abspath(path)  # noqa: PTH100 - keeps symbolic links as given
+    _refuse_log_folder(full)
+    longest = max(full.split("/"), key=lambda part: len(os.fsencode(part)))
+    if len(os.fsencode(longest)) > FOLDER_BYTES_MAX or len(os.fsencode(full)) > PATH_BYTES_MAX:
+        raise InvalidInputError(
+            f"The path {full[:80]!r}... is too long for a local table: {len(os.fsencode(full))} bytes, and {PATH_BYTES_MAX} leave "
+            f"room for the table's files; a folder's name has at most {FOLDER_BYTES_MAX}. Nothing was written. Use a shorter one."
+        )
     if os.environ.get(_LAMBDA) and not full.startswith(_KEPT_IN_LAMBDA):
         raise UnsafeConfigError(
             f"{full} is on the local disk of a Lambda function ({_LAMBDA} is set), which vanishes with it and with all "
             f"rows. Nothing was written. Use s3://bucket/path, or a file system that is mounted under {_KEPT_IN_LAMBDA}."
         )
     return Address(uri=full)
+
+
+FOLDER_BYTES_MAX, PATH_BYTES_MAX = 255, 3500
+
+
+def _refuse_log_folder(path: str) -> None:
+    """Refuse what lies in a table's log: a table there would be taken for a part of that log."""
+    above, found, _ = f"/{path}/".partition("/_delta_log/")
+    if found:
+        raise InvalidInputError(
+            f"{path!r} is in the log of a Delta table, and no table. Nothing was written. Give the table's own folder, the one "
+            f"above ({above if path.startswith('/') else above[1:]})."
+        )
 
 
 def _refuse_variable(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Values that a table cannot keep, by every verb and in both formats: refused before anything is uploaded (T3-A5)."""
+"""Values that a table cannot keep, by every verb and in both formats: refused before anything is uploaded (T3-A5, T3-A13)."""
 
 from __future__ import annotations
 
@@ -85,3 +85,100 @@ def test_nan_where_only_null_could_stand_is_refused_by_every_verb(
         VERBS[verb](table, FRAMES[frame](bad))
     assert "Nothing was written" in str(told.value)
     assert verb == "append_many" or table.version == head
+
+
+CHANGES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "a column that tells the operation": (
+        lambda t: t.apply_changes([GOOD | {"op": "d"}], keys=["id"], sequence_by=["q"]),
+        "delete_when=",
+        "or add it to the table with schema_mode",
+    ),
+    "another spelling": (
+        lambda t: t.apply_changes([GOOD | {"S2": "d"}], keys=["id"], sequence_by=["q"]),
+        "columns=",
+        "or add it to the table with schema_mode",
+    ),
+    "a column that is missing": (
+        lambda t: t.apply_changes(
+            [{k: v for k, v in GOOD.items() if k != "s"}], keys=["id"], sequence_by=["q"]
+        ),
+        "unchanged=",
+        "schema_mode",
+    ),
+    "columns that are missing": (
+        lambda t: t.apply_changes([{"id": 1, "q": 9}], keys=["id"], sequence_by=["q"]),
+        "unchanged=",
+        "schema_mode='merge' adds",
+    ),
+    "a new column of NULL": (
+        lambda t: t.append([GOOD | {"new": None}], schema_mode="merge"),
+        "Leave it out",
+        "create",
+    ),
+    "new columns of NULL among others": (
+        lambda t: t.append([GOOD | {"a": 1, "new": None}], schema_mode="merge"),
+        "'new'",
+        "create",
+    ),
+    "NaN in a text": (lambda t: t.append([GOOD | {"s": NAN}]), "Write None", "astype"),
+    "NaN in a list of columns": (
+        lambda t: t.append({name: [NAN if name == "s" else one] for name, one in GOOD.items()}),
+        "Write None",
+        "convert the column yourself",
+    ),
+    "NaN as a key": (
+        lambda t: t.apply_changes([GOOD | {"id": NAN}], keys=["id"], sequence_by=["q"]),
+        "row 0",
+        "schema_mode",
+    ),
+    "NaN as a sequence": (
+        lambda t: t.apply_changes([GOOD | {"q": NAN}], keys=["id"], sequence_by=["q"]),
+        "row 0",
+        "schema_mode",
+    ),
+    "NaN in a struct": (lambda t: t.append([GOOD | {"r": {"d": NAN}}]), "'r.d'", "schema_mode"),
+}
+
+
+@pytest.mark.parametrize(("call", "says", "not_that"), CHANGES.values(), ids=list(CHANGES))
+def test_a_refusal_advises_what_the_verb_has(
+    table: Any, call: Callable[[Any], Any], says: str, not_that: str
+) -> None:
+    with pytest.raises(sw.NotCommittedError, match=says) as told:
+        call(table)
+    assert "Nothing was written" in str(told.value)
+    assert not_that not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("t/_delta_log", "is in the log"),
+        ("t/_delta_log/more", "is in the log"),
+        ("x" * 800, "too long"),
+        ("/".join(["x" * 200] * 25), "too long"),
+        ("東" * 90, "too long"),
+    ],
+)
+def test_a_folder_that_can_be_no_table_is_refused_by_its_path(tmp_path: Any, path: str, says: str) -> None:
+    for call in (
+        lambda: sw.open(tmp_path / path, create=True),
+        lambda: sw.open(str(tmp_path / path)),
+        lambda: sw.create(tmp_path / path, SCHEMA),
+    ):
+        with pytest.raises(sw.InvalidInputError, match=says) as told:
+            call()
+        assert "Nothing was written" in str(told.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_log_of_a_table_in_s3_is_no_table() -> None:
+    with pytest.raises(sw.InvalidInputError, match="is in the log"):
+        sw.open("s3://lake/orders/_delta_log", create=True)
+
+
+def test_a_condition_on_bytes_says_that_there_is_none(tmp_path: Any) -> None:
+    table = sw.create(tmp_path / "t", pa.schema({"id": pa.int64(), "b": pa.binary()}))
+    with pytest.raises(sw.InvalidInputError, match="another column"):
+        table.delete([("b", "=", b"x")])
+    assert table.delete("b IS NULL").outcome == "committed"

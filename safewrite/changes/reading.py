@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,8 +13,9 @@ import pyarrow.compute as pc
 
 from safewrite.changes.decide import Batch, Op
 from safewrite.changes.spec import Spec
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames.columns import filled, untyped
+from safewrite.frames.conform import LACKING_ADVICE, OTHERS_ADVICE, SEVERAL_ADVICE
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.prepare import prepare
@@ -108,7 +110,8 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
         chosen = np.flatnonzero(which)
         if len(chosen):
             places.append(chosen)
-            parts.append(_conformed(kept.take(pa.array(chosen)), schema, names, partition_by))
+            with _advising(spec):
+                parts.append(_conformed(kept.take(pa.array(chosen)), schema, names, partition_by))
     for lacks, chosen in _alike(absent, np.flatnonzero(lacking)):
         brought = [name for name in schema.names if name not in lacks]
         places.append(chosen)
@@ -117,6 +120,32 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
     whole = whole.combine_chunks()
     _check_values(whole, ops, spec)
     return Changes(Batch(whole, ops, spec.keys, spec.sequence_by, absent), _fingerprint(whole, ops, absent))
+
+
+@contextmanager
+def _advising(spec: Spec) -> Iterator[None]:
+    """Let refusals advise what changes have: an append's schema_mode= is not among it."""
+    try:
+        yield
+    except WouldAlterError as error:
+        text = str(error)
+        for known, own in _ADVICE.items():
+            text = text.replace(known, own)
+        if spec.delete_when is not None:
+            text = text.replace(_TELLS, "")
+        raise WouldAlterError(text) from error
+
+
+_TELLS = (
+    " If it tells which changes are deletes, say so: delete_when=\"op = 'd'\", by its own name and value."
+)
+_ADVICE = {
+    OTHERS_ADVICE: "Rename or drop it, name the columns that count in columns=, or add it to the table by an append with "
+    f"schema_mode='merge' first.{_TELLS}",
+    LACKING_ADVICE: ", or say by unchanged= which columns a change does not bring.",
+    SEVERAL_ADVICE: "Rename, convert, add or drop these columns, name those that count in columns=, or say by unchanged= which a "
+    f"change does not bring.{_TELLS}",
+}
 
 
 def _conformed(

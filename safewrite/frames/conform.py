@@ -30,6 +30,15 @@ Rows = Callable[[int], int]
 """From an element's position to the row of the frame that it belongs to."""
 
 
+OTHERS_ADVICE = "Rename or drop it, or add it to the table with schema_mode='merge' (top-level columns)."
+LACKING_ADVICE = ", or pass schema_mode='merge' to mean NULL."
+SEVERAL_ADVICE = (
+    "Rename, convert, add or drop these columns; schema_mode='merge' adds columns to the table, and reads missing ones as NULL "
+    "where they may be."
+)
+"""What an append can do; other verbs advise otherwise."""
+
+
 def conform(
     piece: pa.Table, target: pa.Schema, *, allow_missing: bool = False, first_row: int = 0
 ) -> pa.Table:
@@ -105,8 +114,7 @@ def _all_of(differences: Sequence[str]) -> WouldAlterError:
         told.append(f"... and {len(differences) - len(told)} more")
     return WouldAlterError(
         "\n  ".join([f"The data does not fit the table in {len(differences)} columns:", *told])
-        + "\nNothing was written. Rename, convert, add or drop these columns; schema_mode='merge' adds columns to the table, "
-        "and reads missing ones as NULL where they may be."
+        + f"\nNothing was written. {SEVERAL_ADVICE}"
     )
 
 
@@ -136,14 +144,14 @@ def _check_fields(
             hint = f" Names are matched with regard to case: {where} has {near!r}." if near else ""
             raise WouldAlterError(
                 f"Column {name!r} is not in {where} and would be dropped.{hint} Nothing was written. "
-                "Rename or drop it, or add it to the table with schema_mode='merge' (top-level columns)."
+                f"{OTHERS_ADVICE}"
             )
     for name, field in wanted.items():
         if name not in there and not (allow_missing and field.nullable):
             why = "would be filled with NULL" if field.nullable else "must not be NULL"
             raise WouldAlterError(
                 f"Column {name!r} of {where} is missing in the data and {why}. Nothing was written. Add it "
-                "to the data" + (", or pass schema_mode='merge' to mean NULL." if field.nullable else ".")
+                "to the data" + (LACKING_ADVICE if field.nullable else ".")
             )
 
 

@@ -263,8 +263,23 @@ def _target(frame: Frame, target: pa.Schema | None, *, merge: bool) -> tuple[pa.
     there = frozenset(target.names)
     extra = [f for f in frame.arrow_schema() if f.name not in there]
     check_names([*target.names, *(f.name for f in extra)], where="the table with the new columns")
+    refuse_untyped(extra)
     added = tuple(pa.field(f.name, canonical_type(f.type, f.name), nullable=True) for f in extra)
     return pa.schema([*target, *added], metadata=target.metadata), added
+
+
+def refuse_untyped(new: Sequence[pa.Field]) -> None:
+    """Refuse new columns that hold only NULL.
+
+    Raises:
+        InvalidInputError: names the first.
+    """
+    empty = next((field.name for field in new if pa.types.is_null(field.type)), None)
+    if empty is not None:
+        raise InvalidInputError(
+            f"The new column {empty!r} holds only NULL, so no type can be inferred for it. Nothing was written. Leave it out of the "
+            "data until it has a value (a column that the table lacks is NULL), or cast it to the type you mean."
+        )
 
 
 def _slice_rows(frame: Frame) -> int:

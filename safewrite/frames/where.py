@@ -19,6 +19,7 @@ import pyarrow as pa
 from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate
 from safewrite.frames.spans import Op
+from safewrite.frames.types import is_bytes
 from safewrite.given import plain, reading
 from safewrite.texts import shown
 
@@ -305,6 +306,11 @@ def _value(value: Any, field: pa.Field[Any]) -> Any:
         hint = (
             ", with its offset from UTC (such as 2026-11-21T00:00:00Z)" if getattr(kind, "tz", None) else ""
         )
+        if is_bytes(kind):
+            raise InvalidInputError(
+                f"where= compares column {field.name!r} of bytes with {shown(value)}: engines keep no bounds of bytes alike, so bytes "
+                "are compared with NULL only. Nothing was written. Name the rows by another column."
+            )
         raise InvalidInputError(
             f"where= compares column {field.name!r} with {shown(value)}, which is no {kind}{hint}. Nothing was written."
         )

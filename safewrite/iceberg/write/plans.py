@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, joined, prepare
+from safewrite.frames.prepare import refuse_untyped
 from safewrite.given import reading
 from safewrite.group import changes_of
 from safewrite.iceberg.data.known import KnownManifests
@@ -300,9 +301,15 @@ class Planner:
 
 
 def _beyond(target: pa.Schema, found: pa.Schema) -> list[pa.Field]:
-    """The fields that the target lacks."""
+    """The fields that the target lacks.
+
+    Raises:
+        InvalidInputError: one of them has no type.
+    """
     there = frozenset(target.names)
-    return [field for field in found if field.name not in there]
+    new = [field for field in found if field.name not in there]
+    refuse_untyped(new)
+    return new
 
 
 @reading("The data")
