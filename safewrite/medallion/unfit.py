@@ -79,7 +79,14 @@ def _tied(job: TableJob, rows: pa.Table, aside: Set[Record]) -> Iterator[tuple[i
     others: dict[tuple[Any, ...], list[_Row]] = {}
     for row in whole.take(pa.array(near, pa.int64())).to_pylist():
         others.setdefault(tuple(row[name] for name in names), []).append(row)
+    truncates = whole.filter(pc.equal(whole["_op"], TRUNCATED_OP)).select(list(SEQUENCE)).to_pylist()
     for number, row in enumerate(rows.to_pylist()):
+        if row["_op"] != TRUNCATED_OP and {name: row[name] for name in SEQUENCE} in truncates:
+            yield (
+                number,
+                f"its sequence {row['_seq']} is that of a truncate of the source, so neither comes first",
+            )
+            continue
         for other in others.get(tuple(row[name] for name in names), ()):
             if _says(row) != _says(other):
                 place = f"{other['_file']}, record {other['_line']}"

@@ -221,6 +221,26 @@ def test_a_truncate_of_the_source_is_told_and_can_be_followed(job: Job, change_s
     assert "written again" in str(job.fails().error)
 
 
+def test_a_change_with_the_very_sequence_of_a_truncate_is_put_aside(job: Job) -> None:
+    """T3-C3: and where the next change has it already, the truncate has no place, and is refused."""
+    loaded(job)
+    job.run()
+    job.take_away()
+    (job.folder / "raw/shop/orders").mkdir()
+    job.run(truncate)
+    job.put(SECOND, HEAD + "I,8,8.00,12\nI,9,9.00,13\n")
+    job.run()
+    assert (job.silver(), job.flaws()) == ({9: "9.00"}, [])
+    (aside,) = job.aside()
+    assert "its sequence 12 is that of a truncate" in aside["reason"]
+    job.take_away()
+    job.put("20261103-000000001", HEAD + "I,7,7.00,14\n")
+    job.run()
+    (failed,) = Pipeline(job.shop.config).truncate([TABLE]).tables
+    assert "has the next sequence, 14" in str(failed.error)
+    assert (job.run().news, job.silver()) == (False, {7: "7.00", 9: "9.00"})
+
+
 def test_a_truncate_needs_files_that_are_gone_or_the_last_before_it(job: Job) -> None:
     """T3-C3"""
     loaded(job)
