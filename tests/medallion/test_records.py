@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -194,3 +195,44 @@ def test_a_mixed_file_is_split_by_table_and_keeps_its_numbers() -> None:
     assert (found.ignored, found.count) == (1, 6)
     with pytest.raises(sw.InvalidInputError, match="quote"):
         split_mixed(source(is_mixed=True), "tag", b'I,orders,shop,1,"a\n', config)
+
+
+# --- values of any text, written as DMS writes them -----------------------------------------------------------
+ODD = ('"', ",", "\n", "a", "NULL", "?", " ", "")
+
+
+def written(rows: list[tuple[int, str, int]], *, rfc4180: bool) -> bytes:
+    """Rows as DMS writes them, under Rfc4180 and without."""
+    lines = []
+    for key, text, count in rows:
+        needs_quotes = rfc4180 and (any(one in text for one in '",\n') or text == "NULL")
+        shown = '"' + text.replace('"', '""') + '"' if needs_quotes else text
+        lines.append(f"{key},{shown},{count}\n")
+    return "".join(lines).encode()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_odd_texts_are_read_as_they_were_written_or_are_told(seed: int) -> None:
+    """T3-C4: a generator of texts; what cannot be told apart is a record of quarantine, and no record is nowhere."""
+    draw = random.Random(seed)
+    rows = [(n, "".join(draw.choices(ODD, k=draw.randint(0, 4))), 10 * n) for n in range(1, 13)]
+    for rfc4180 in (True, False):
+        files = Files(kind="csv", header=False, order=["Op", "*"], rfc4180=rfc4180)
+        content = written(rows, rfc4180=rfc4180)
+        found = split(source("LOAD00000001.csv", is_load=True), content, files, ["id", "text", "count"])
+        seen = {one["id"]: one["text"] for one in found.rows.to_pylist()}
+        told = {b"%d" % key: text.encode() for key, text, _ in rows}
+        if rfc4180:
+            assert (seen, found.bad) == (told, [])
+        else:
+            plain = {key: text for key, text in told.items() if b"," not in text and b"\n" not in text}
+            assert {key: seen[key] for key in plain} == {
+                k: None if v == b"NULL" else v for k, v in plain.items()
+            }
+            assert found.count == content.count(b"\n")
+    unsaid = Files(kind="csv", header=False, order=["Op", "*"])
+    content = written(rows, rfc4180=True)
+    found = split(source("LOAD00000001.csv", is_load=True), content, unsaid, ["id", "text", "count"])
+    seen = {one["id"]: one["text"] for one in found.rows.to_pylist()}
+    assert len(seen) + len(found.bad) == len(rows)
+    assert seen.items() <= {b"%d" % key: text.encode() for key, text, _ in rows}.items()

@@ -156,9 +156,13 @@ class Story:
     def change(self) -> None:
         self.changes += 1
         lines = []
-        for _ in range(self.draw.randint(1, 3)):
-            self.seq += 1
-            lines.append(Line(self.draw.choice("IUD"), self.draw.choice(KEYS), f"{self.seq}.50", self.seq))
+        for number in range(self.draw.randint(1, 3)):
+            self.seq += (
+                not number or self.draw.random() < 0.8
+            )  # within a file the place decides between equal ones (T3-C8)
+            lines.append(
+                Line(self.draw.choice("IUD"), self.draw.choice(KEYS), f"{self.seq}.{number}0", self.seq)
+            )
         self._write(f"shop/orders/20261101-{self.changes:09}.csv", tuple(lines))
 
     def touch(self) -> None:
