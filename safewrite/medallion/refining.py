@@ -209,6 +209,8 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
     truncated = max([done.truncated or 0, *step.truncates])
     if truncated > (done.truncated or 0):
         moves[TRUNCATED] = (done.truncated, truncated)
+    if step.truncates:  # the same bronze may meet two declarations, one after the other
+        batch = f"{batch}/epoch-{step.truncates[-1]}"
     key = short_key(f"medallion/{job.places.config.job}/{job.name}/{name}/{done.position}/{batch}")
 
     def take(rows: pa.Table, key: str) -> None:

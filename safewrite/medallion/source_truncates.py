@@ -80,13 +80,18 @@ def note_truncate(job: TableJob, sources: Sequence[SourceFile], after: str | Non
     ]
     before = [seq for seq, op in mine if op != TRUNCATED_OP]
     seq = Decimal(int(max(before)) + 1) if before else BEFORE_ALL  # of more digits than sums of decimals have
-    if any(
-        row["_seq"] == seq and row["_op"] != TRUNCATED_OP and row["_epoch"] == job.config.epoch
+    later = [
+        row
         for row in told
-    ):
+        if row["_epoch"] == job.config.epoch and row["_op"] != TRUNCATED_OP and _order(row["_file"]) > last
+    ]
+    if any(row["_seq"] == seq for row in later):
         raise _unclear(
             job, f"the first change after it has the next sequence, {seq}, so that no place is left between"
         )
+    if wrong := [row for row in later if row["_seq"] < seq]:
+        why = f"{wrong[0]['_file']} came after it, and has changes of lower sequences than files before it"
+        raise _unclear(job, why)
     if (seq, TRUNCATED_OP) in mine:  # it was said before
         return set()
     schema = bronze_schema(job.config, job.columns)

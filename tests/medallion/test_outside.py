@@ -189,6 +189,10 @@ def test_a_new_task_that_is_declared_to_be_the_whole_table_empties_it_though_no_
     assert (job.silver(), job.flaws()) == ({9: "9.00"}, [])
     job.run(reset)
     assert (job.silver(), job.flaws()) == ({9: "9.00"}, [])
+    for epoch in (3, 4):  # bronze is as it was
+        job.say(epoch=epoch, reload={str(one): "truncate" for one in range(2, epoch + 1)})
+        job.run()
+        assert (job.silver(), job.flaws()) == ({}, [])
     job.say(epoch=1, reload=None)
     job.put("20261103-000000001", HEAD + "I,8,8.00,99\n")
     shutil.rmtree(job.folder / "state")

@@ -298,6 +298,12 @@ class Story:
         if self.model.refuses(self.files, self.epoch):  # T3-C6: nothing lands, and the advice is followed
             (told,) = Pipeline(self.job.config).run().tables
             assert "rows of a full load are older than" in str(told.error), "\n".join(self.told)
+            for path in sorted(self.files):
+                if (
+                    "LOAD" not in path and path not in self.model.seen
+                ):  # from before the load, and of the old task
+                    (self.folder / "raw" / path).unlink()
+                    del self.files[path]
             self.new_task("truncate", is_first_run=False)
         done = how(Pipeline(self.job.config))
         assert done.ok, "\n".join([*self.told, str(done.tables[0].error)])
