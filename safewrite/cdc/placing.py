@@ -84,7 +84,10 @@ def _columns(
         )
         doubts.where(pc.is_null(found[name]))
     _doubt_moves(before, found, keys, deletes, doubts)
-    if block.keys and not set(keys) <= set(told):  # the row before has to tell the key that the row had
+    untold = set(keys) - set(told) if block.keys else set()
+    if untold:  # the row before has to tell the key that the row had
+        doubts.where(deletes)
+    if untold - {table.shard_column}:
         doubts.unless(pc.equal(block.data.column(OP), "c"))
     if table.precombine_key:
         doubts.where(deletes)  # what orders them is looked for (``safewrite.cdc.ranking``)

@@ -262,7 +262,9 @@ class _Maker:
             return
         told = self._named(change.keys, is_whole=False) or {}
         row = before or {}
-        untold = [name for name in self._made.keys if name not in told]
+        # A source's rows stay in its shard.
+        known = {self._table.shard_column, *told} if change.is_update else told
+        untold = [name for name in self._made.keys if name not in known]
         missing = [name for name in untold if row.get(name) is None or row[name] is UNAVAILABLE]
         if (
             untold
