@@ -39,6 +39,10 @@ _TEXTS = [
     "null",
     "__HIVE_DEFAULT_PARTITION__",
     'say "a"',
+    "a/../b",
+    "東京都千代田区丸の内一丁目九番一号",
+    "Ханты-Мансийский автономный округ",
+    "x" * 200,
 ]
 
 _LEAVES: dict[str, pa.DataType] = {
@@ -190,17 +194,18 @@ def _nested(kind: str) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries(fields)
 
 
+NAN = float("nan")
 STRANGERS: dict[str, list[Any]] = {
     "date": [dt.datetime(2020, 1, 2, 12, 30), dt.datetime(2020, 1, 2, tzinfo=dt.UTC), "2020-01-02"],
     "instant": [dt.datetime(2020, 1, 2, 12, 30), dt.date(2020, 1, 2), 5],
     "naive": [dt.datetime(2020, 1, 2, 12, 30, tzinfo=dt.UTC), dt.date(2020, 1, 2), 5],
-    "int64": [2.5, Decimal("1.5"), 2**63, True, "7"],
+    "int64": [NAN, 2.5, Decimal("1.5"), 2**63, True, "7"],
     "int32": [2**31, 1.5, True],
     "float64": [2**53 + 1, Decimal("0.1"), "1.5", True],
     "float32": [2**24 + 1, 0.1],
     "string": [b"a", 5, dt.date(2020, 1, 2)],
     "binary": ["a", 5],
-    "decimal9": [Decimal("1.234"), 0.1, 10**9],
+    "decimal9": [NAN, Decimal("1.234"), 0.1, 10**9],
     "bool": [1, "true"],
 }
 """Values that stray into a column of a kind: each is written as it is, or refused."""
