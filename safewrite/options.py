@@ -28,12 +28,15 @@ DEFAULT_LOCK_TABLE = "delta_log"
 TEXT_MAX = 1024
 """No key of S3 is longer, and no name of a table."""
 
-_UNSAFE = {
-    "AWS_S3_ALLOW_UNSAFE_RENAME": "renames of commit files are not exclusive: writers overwrite each other",
-    "S3_ALLOW_UNSAFE_RENAME": "renames of commit files are not exclusive: writers overwrite each other",
-    "ALLOW_UNSAFE_RENAME": "renames of commit files are not exclusive: writers overwrite each other",
-    "MOUNT_ALLOW_UNSAFE_RENAME": "renames of commit files are not exclusive: writers overwrite each other",
-}
+_UNSAFE = dict.fromkeys(
+    (
+        "AWS_S3_ALLOW_UNSAFE_RENAME",
+        "S3_ALLOW_UNSAFE_RENAME",
+        "ALLOW_UNSAFE_RENAME",
+        "MOUNT_ALLOW_UNSAFE_RENAME",
+    ),
+    "renames of commit files are not exclusive: writers overwrite each other",
+)
 _CONDITIONAL_PUT = frozenset({"AWS_CONDITIONAL_PUT", "CONDITIONAL_PUT"})
 _SINGLE_DRIVER = frozenset({"SPARK.DELTA.LOGSTORE.S3.IMPL", "SPARK.DELTA.LOGSTORE.S3A.IMPL"})
 
@@ -393,11 +396,8 @@ def _refuse_slip(path: str) -> None:
         )
     if path.startswith(("/", "./", "../", "~")) or path in (".", "..") or Path(path).exists():
         return
-    named = (
-        "an Iceberg table needs catalog="
-        if re.fullmatch(r"\w+(\.\w+)+", path)
-        else f"s3://{path} is a table on S3"
-    )
+    dotted = re.fullmatch(r"\w+(\.\w+)+", path)
+    named = "an Iceberg table needs catalog=" if dotted else f"s3://{path} is a table on S3"
     raise InvalidInputError(
         f"{path!r} could be a folder that is to be made on this machine, or a slip: {named}. Nothing was written. "
         f"For a folder write './{path}', or give a pathlib.Path."

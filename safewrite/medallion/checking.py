@@ -62,4 +62,4 @@ def _libraries(config: Config) -> Iterator[str]:
         libraries.append("duckdb")
     for library in libraries:
         if importlib.util.find_spec(library) is None:
-            yield f"{library} is not installed, which this configuration needs: pip install 'safewrite-lake[medallion]'"
+            yield f"{library} is not installed, which this configuration needs: pip install {library}"
