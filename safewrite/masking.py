@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 from weakref import WeakSet
 
-from safewrite.texts import mask_with
+from safewrite.texts import encodable, mask_with
 
 HIDDEN = "***"
 _SHORTEST = 8
@@ -152,18 +152,18 @@ def masked(text: str) -> str:
 
 
 class _LogFilter(logging.Filter):
-    """Masks records: their messages, their tracebacks and the texts beside them."""
+    """Masks records: their messages and tracebacks.  Half a surrogate pair, which no handler can write, is spelled out."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         with suppress(
             Exception
         ):  # a record that cannot be read goes on as it is: logging itself then says why
             told = record.getMessage()
-            if (hidden := masked(told)) != told:
+            if (hidden := encodable(masked(told))) != told:
                 record.msg, record.args = hidden, ()
             if record.exc_info and record.exc_info[1] is not None:
                 shown = "".join(traceback.format_exception(record.exc_info[1]))
-                if (hidden := masked(shown)) != shown:
+                if (hidden := encodable(masked(shown))) != shown:
                     record.exc_info, record.exc_text = None, hidden.rstrip("\n")
         return True
 

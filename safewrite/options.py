@@ -28,14 +28,9 @@ DEFAULT_LOCK_TABLE = "delta_log"
 TEXT_MAX = 1024
 """No key of S3 is longer, and no name of a table."""
 
+_RENAMES = "AWS_S3_ALLOW_UNSAFE_RENAME S3_ALLOW_UNSAFE_RENAME ALLOW_UNSAFE_RENAME MOUNT_ALLOW_UNSAFE_RENAME"
 _UNSAFE = dict.fromkeys(
-    (
-        "AWS_S3_ALLOW_UNSAFE_RENAME",
-        "S3_ALLOW_UNSAFE_RENAME",
-        "ALLOW_UNSAFE_RENAME",
-        "MOUNT_ALLOW_UNSAFE_RENAME",
-    ),
-    "renames of commit files are not exclusive: writers overwrite each other",
+    _RENAMES.split(), "renames of commit files are not exclusive: writers overwrite each other"
 )
 _CONDITIONAL_PUT = frozenset({"AWS_CONDITIONAL_PUT", "CONDITIONAL_PUT"})
 _SINGLE_DRIVER = frozenset({"SPARK.DELTA.LOGSTORE.S3.IMPL", "SPARK.DELTA.LOGSTORE.S3A.IMPL"})

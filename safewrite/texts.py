@@ -22,7 +22,7 @@ def masked(text: str) -> str:
 def shown(value: object, most: int = 80) -> str:
     """An object as text, in at most this many letters; its type where it cannot be shown."""
     try:
-        return masked(_plain(repr(value)))[:most]
+        return masked(encodable(repr(value)))[:most]
     except Exception:  # noqa: BLE001 - whatever its repr raises: the message is about something else
         return f"<{kind(value)}, which cannot be shown>"
 
@@ -35,7 +35,7 @@ def shortened(text: str, most: int = 4096) -> str:
 def said(error: BaseException) -> str:
     """The text of an error, which may have none, or raise when asked for it."""
     try:
-        return masked(_plain(str(error)))
+        return masked(encodable(str(error)))
     except Exception:  # noqa: BLE001 - as above
         return "(it has no text)"
 
@@ -48,6 +48,6 @@ def kind(value: object) -> str:
         return "object"
 
 
-def _plain(text: str) -> str:
+def encodable(text: str) -> str:
     """A text that can be printed and logged everywhere; of a subclass only its letters."""
     return str.__str__(text).encode(errors="backslashreplace").decode()

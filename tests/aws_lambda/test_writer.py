@@ -225,9 +225,13 @@ def test_a_wrong_keep_order_is_refused(lake: Lake, value: Any) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "", 5, b"k", ["k"], " ", "x" * 1025, "\ud800"], ids=ascii)
-def test_a_key_that_names_nothing_fails_its_message_alone(lake: Lake, key: Any) -> None:
+def test_a_key_that_names_nothing_fails_its_message_alone(
+    lake: Lake, key: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """The key of ``key=`` is the user's own: two messages of one such key are never one write."""
     handler = BatchWriter(lake.table, rows, key=lambda record: key if record.key == "a" else str(record.key))
     event = batch(message("a", [1]), message("b", [2]))
     assert handler(event) == failed("a")
     assert lake.ids() == [0, 2]
+    assert "failed: invalid_input" in caplog.text
+    assert caplog.text.encode()  # half a surrogate pair is no text that a handler can write
