@@ -229,8 +229,9 @@ class _Maker:
             return
         given = self._named(change.keys, is_whole=False)
         if not given:
+            why = "leave_out has all of the record's key" if change.keys else "the record has no key"
             raise UndecodableError(
-                change.no_key or "the record has no key, and the table no primary_key in the configuration"
+                change.no_key or f"{why}, and the table no primary_key in the configuration"
             )
         self._made.keys = tuple(given)
 

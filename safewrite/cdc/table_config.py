@@ -265,6 +265,9 @@ def _check_columns(table: TableOptions) -> None:
             raise ValueError(
                 f"leave_out has {', '.join(lost)}, which {field} needs: no row would have a value there"
             )
+    divided = [text.strip().lower() for text in table.partition_by]
+    if len(set(divided)) < len(divided):
+        raise ValueError("partition_by has a column twice")
     targets = list(table.name_mapping.values())
     if len(set(targets)) < len(targets):
         raise ValueError("name_mapping gives two columns one name")

@@ -92,6 +92,14 @@ class TableConfig(BaseModel):
             lacking = [key for key in self.keys if key not in self.columns]
             if lacking:
                 raise ValueError(f"keys: {lacking} are not among columns")
+            floats = [key for key in self.keys if pa.types.is_floating(arrow_type(self.columns[key]))]
+            if floats:
+                raise ValueError(
+                    f"keys: {floats} are floating-point numbers, which engines do not compare alike"
+                )
+            alike = sorted(name for name in names if sum(name.lower() == one.lower() for one in names) > 1)
+            if alike:
+                raise ValueError(f"columns: {alike} differ only in case, and tables match names without it")
             unfit = sorted(name for name in self.files.optional if name not in names or name in self.keys)
             if unfit:
                 raise ValueError(f"files.optional: {unfit} are not among columns, or are keys")

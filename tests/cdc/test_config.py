@@ -107,6 +107,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "tables.0",
         "which precombine_key needs",
     ),
+    (config({"partition_by": ["day", "Day"]}), "tables.0", "partition_by has a column twice"),
     (config({"leave_out": ["day"], "partition_by": ["day"]}), "tables.0", "which partition_by needs"),
     (iceberg({"leave_out": ["ts"], "partition_by": ["day(ts)"]}), "tables.0", "which partition_by needs"),
     (config({"leave_out": ["a"], "column_types": {"a": "string"}}), "tables.0", "which column_types needs"),

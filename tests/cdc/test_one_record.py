@@ -185,3 +185,10 @@ class Answers:
             with connection:
                 connection.recv(65536)
                 connection.sendall(self._answers.pop(0) if len(self._answers) > 1 else self._answers[0])
+
+
+def test_a_key_that_leave_out_has_is_told_as_such(tmp_path: Path) -> None:
+    job = Job(tmp_path, [{"table": "t", "source": "t", "leave_out": ["id"]}])
+    job.land(change("c", "t", 1, {"id": 1, "name": "Ada"}, lsn=1, offset=0))
+    (letter,) = job.letters()
+    assert "leave_out has all of the record's key" in letter["reason"]

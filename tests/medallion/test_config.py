@@ -52,6 +52,8 @@ WRONG: dict[str, tuple[list[str], Any, str]] = {
     "no keys": (["tables", "shop.orders", "keys"], [], "keys"),
     "a key twice": (["tables", "shop.orders", "keys"], ["id", "id"], "twice"),
     "a key that is no column": (["tables", "shop.orders", "keys"], ["nr"], "nr"),
+    "a key that engines compare otherwise": (["tables", "shop.orders", "columns", "id"], "float64", "floating-point"),
+    "two columns of one name but for case": (["tables", "shop.orders", "columns", "ID"], "int64", "['ID', 'id'] differ"),
     "a type that is none": (["tables", "shop.orders", "columns", "id"], "integer", "tables.shop.orders.columns.id"),
     "a decimal with more scale than digits": (["tables", "shop.orders", "columns", "id"], "decimal(2,4)", "columns.id"),
     "a column of bronze's own": (["tables", "shop.orders", "columns", "_seq"], "int64", "_seq"),
