@@ -156,9 +156,14 @@ def test_resolve_exits_with_1_while_a_write_may_still_land(here: Neighbourhood) 
     assert (code, answer["version"]) == (0, 2)
 
 
-def test_a_table_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
-    code, answer = run_json("resolve", tmp_path / "nothing", "event-1")
+@pytest.mark.parametrize("command", [("resolve", "event-1"), ("repair",), ("repair", "--sweep", "--dry-run")])
+def test_a_table_that_is_not_there_is_wrong_usage(tmp_path: Path, command: tuple[str, ...]) -> None:
+    code, answer = run_json(command[0], tmp_path / "nothing", *command[1:])
     assert (code, answer["error"]["kind"]) == (2, "table_not_found")
+
+
+def test_an_age_that_is_no_number_sweeps_nothing(local: str) -> None:
+    assert run("repair", local, "--sweep", "--older-than-days", "nan")[0] == 2
 
 
 # --- repair -----------------------------------------------------------------------------------------
@@ -300,6 +305,18 @@ def history(tmp_path: Path) -> tuple[str, Path]:
 
 def frame(made: list[Row]) -> pa.Table:
     return pa.Table.from_pylist([row._asdict() for row in made])
+
+
+def test_verify_reads_the_keys_of_a_ledger_as_they_were_written(local: str, tmp_path: Path) -> None:
+    sent = tmp_path / "keys.txt"
+    sent.write_bytes("\ufeffevent-1\r\nevent-2\n".encode())  # the mark and line ends of Windows
+    assert run("verify", local, "--ledger", sent)[0] == 0
+    sent.write_text("event\u2028\x0c\x85-1\n")
+    assert run_json("verify", local, "--ledger", sent)[1]["keys"]["lost"] == 1
+    sent.write_bytes("event-1\n".encode("utf-16"))
+    code, answer = run_json("verify", local, "--ledger", sent)
+    assert (code, answer["error"]["kind"]) == (2, "invalid_input")
+    assert "UTF-8" in answer["error"]["message"]
 
 
 def test_verify_of_an_empty_ledger_proves_nothing(local: str, tmp_path: Path) -> None:

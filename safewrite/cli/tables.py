@@ -11,7 +11,7 @@ import typer
 import safewrite
 from safewrite.cli.shared import DryRun, Screen, connect_to, plain, show_findings, show_steps
 from safewrite.cli.target import Target, on_table
-from safewrite.errors import InvalidInputError
+from safewrite.errors import InvalidInputError, TableNotFoundError
 from safewrite.findings import Finding, Step
 from safewrite.protocol.ask import Limits
 from safewrite.receipt import Receipt
@@ -263,6 +263,10 @@ def _repair_delta(target: Target, asked: Asked) -> tuple[str, list[Step]]:
         return seen
 
     found = look()
+    if found.head < 0 and found.state_error is None and not found.entries:
+        raise TableNotFoundError(
+            f"There is no Delta table at {found.address.uri}, and no entry of one. Nothing was written. Check the address."
+        )
     recorded = found.state.properties if found.state is not None else {}
     if not dry_run:
         probe(connection, recorded, Limits())

@@ -46,8 +46,9 @@ def verify(
     """Check that everything that was sent is in the table, once.  Exits with 1 if not, or if that is unknown."""
     with screen.errors():
         found = _delta(target) if target.catalog is None else _iceberg(target)
-        histories = [path for path in ledger if _is_history(path)]
-        sent = [key for path in ledger if path not in histories for key in _keys(path)]
+        lines = {path: _lines(path) for path in ledger}
+        histories = [path for path in ledger if _is_history(lines[path])]
+        sent = [key for path in ledger if path not in histories for key in lines[path]]
         answer: dict[str, Any] = {"table": found.table, "version": found.version}
         clean = True
         if not sent and not histories:
@@ -109,17 +110,23 @@ def _iceberg(target: Target) -> Auditor:
     )
 
 
-def _is_history(path: Path) -> bool:
-    with path.open(encoding="utf-8") as file:
-        first = next((line for line in file if line.strip()), "")
+def _lines(path: Path) -> list[str]:
+    """The lines of a ledger that say something; a key may hold all that is no line break."""
     try:
-        return "event" in json.loads(first)
-    except (ValueError, TypeError):
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"The ledger {path} is no text in UTF-8 ({error.reason} at byte {error.start}). Nothing was written. Give the file "
+            "that the sender wrote its keys to; one of another encoding converts `iconv -t UTF-8`."
+        ) from error
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def _is_history(lines: Sequence[str]) -> bool:
+    try:
+        return "event" in json.loads(lines[0])
+    except (IndexError, ValueError, TypeError, RecursionError):
         return False
-
-
-def _keys(path: Path) -> list[str]:
-    return [line.rstrip("\r\n") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def _verify_rows(found: Auditor, histories: Sequence[Path]) -> tuple[dict[str, Any], bool]:

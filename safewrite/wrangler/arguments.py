@@ -36,8 +36,9 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        example = [value if isinstance(value, str) else "day"]
         raise sw.InvalidInputError(
-            f"{name}= is a list of texts, not {value!r}. Nothing was written. Write {name}=['day']."
+            f"{name}= is a list of texts, not {value!r}. Nothing was written. Write {name}={example!r}."
         )
     return tuple(value)
 

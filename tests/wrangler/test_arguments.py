@@ -49,6 +49,7 @@ REFUSED: dict[str, Refused] = {
         sw.InvalidInputError,
         r"\['day'\]",
     ),
+    "keys as text": (DELTA, "partition_cols", {"partition_cols": "id"}, sw.InvalidInputError, r"\['id'\]"),
     "other partitions": (
         DELTA,
         "partition_cols",

@@ -255,7 +255,7 @@ def sweep(found: Inspection, world: World, *, older_than_days: float = 7, dry_ru
     Raises:
         InvalidInputError: less than a day; a slow writer may still claim its temp file.
     """
-    if older_than_days < SWEEP_DAYS_MIN:
+    if not older_than_days >= SWEEP_DAYS_MIN:  # NaN too
         raise InvalidInputError(
             f"Temp files must be {SWEEP_DAYS_MIN} day old at least to be swept, not {older_than_days:g}: a slow writer "
             "may still need younger ones. Nothing was removed."
