@@ -92,6 +92,13 @@ def test_the_first_member_that_can_be_written_makes_the_table(place: Place) -> N
     assert (landed.outcome, place.open().schema.field("t").type) == ("committed", pa.string())
 
 
+def test_a_first_write_without_columns_is_told_how_to_make_the_table(place: Place) -> None:
+    with pytest.raises(
+        sw.InvalidInputError, match=r"Give it columns, or make the table with safewrite\.create\("
+    ):
+        place.open().append([], key="k")
+
+
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_refused_first_call_of_awswrangler_s_leaves_nothing(place: Place, mode: Any) -> None:
     def write(frame: pd.DataFrame) -> None:

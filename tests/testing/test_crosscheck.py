@@ -50,6 +50,33 @@ def test_a_schema_of_ones_own_is_crosschecked() -> None:
     assert (verdict.seeds, verdict.failed) == (5, [])
 
 
+def test_the_layouts_of_polars_and_pandas_are_taken_for_the_types_that_a_table_gets() -> None:
+    category = pa.dictionary(pa.int32(), pa.string())
+    schema = pa.schema(
+        {"id": pa.int64(), "text": pa.large_string(), "kind": category, "view": pa.string_view()}
+    )
+    tags = pa.field("tags", pa.large_list(pa.large_binary()))
+    verdict = crosscheck.check("delta", schema=schema.append(tags), seeds=range(1), shrink=False)
+    assert (verdict.seeds, verdict.failed) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("x", "pyarrow.Schema"),
+        (pa.schema([]), "no column 'id' of int64"),
+        (pa.schema({"x": pa.int64()}), "no column 'id' of int64"),
+        (pa.schema({"id": pa.int32()}), "no column 'id' of int64"),
+        (pa.schema({"id": pa.int64(), "ID": pa.int64()}), "differs only in case"),
+        (pa.schema({"id": pa.int64(), "n": pa.uint64()}), "'n': values of type uint64 are not drawn; those"),
+        (pa.schema({"id": pa.int64(), "s": pa.struct({"a,b": pa.int64()})}), "'a,b'"),
+    ],
+)
+def test_a_schema_that_cannot_be_drawn_is_refused_with_what_can_be(schema: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        crosscheck.check("delta", schema=schema, seeds=range(1), shrink=False)
+
+
 @pytest.mark.parametrize(
     ("format_", "seeds"),
     [

@@ -322,6 +322,7 @@ def inferred_schema(data: Any) -> pa.Schema:
     found = as_frame(data, target=None).arrow_schema()
     if not found.names:
         raise InvalidInputError(
-            "The data has no columns, so no table schema can be inferred from it. Nothing was written."
+            "The data has no columns, so no table schema can be inferred from it. Nothing was written. Give it columns, "
+            "or make the table with safewrite.create(name, schema=..., catalog=...)."
         )
     return arrow_schema(iceberg_schema(found))

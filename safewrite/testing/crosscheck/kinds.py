@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from safewrite.frames.types import is_bytes, is_list, is_text
 from safewrite.testing.crosscheck.program import Column
 
 _NAIVE = [
@@ -113,17 +114,31 @@ def schema(columns: tuple[Column, ...]) -> pa.Schema:
 
 def kind_of(type_: pa.DataType) -> str:
     """The spelling here of a type in a user's own schema; raises ValueError for one that cannot be drawn."""
+    if pa.types.is_dictionary(type_):
+        return kind_of(type_.value_type)
     if pa.types.is_struct(type_):
-        fields = (type_.field(number) for number in range(type_.num_fields))
+        fields = [type_.field(number) for number in range(type_.num_fields)]
+        for field in fields:
+            if set(field.name) & set("<>,:"):
+                raise ValueError(
+                    f"a field {field.name!r} of a struct is not drawn: its name has one of < > , :"
+                )
         return f"struct<{','.join(f'{field.name}:{kind_of(field.type)}' for field in fields)}>"
     if pa.types.is_map(type_):
         return f"map<{kind_of(type_.key_type)},{kind_of(type_.item_type)}>"
-    if pa.types.is_list(type_):
+    if is_list(type_):
         return f"list<{kind_of(type_.value_type)}>"
+    if is_text(type_):
+        return "string"
+    if is_bytes(type_) and not pa.types.is_fixed_size_binary(type_):
+        return "binary"
     for kind, known in _LEAVES.items():
         if known == type_:
             return kind
-    raise ValueError(f"values of type {type_} are not drawn")
+    drawn = ", ".join(str(known) for known in _LEAVES.values())
+    raise ValueError(
+        f"values of type {type_} are not drawn; those of {drawn} are, and lists, maps and structs of them"
+    )
 
 
 def kinds(format_: str, without: str = "") -> st.SearchStrategy[str]:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hypothesis
+import pyarrow as pa
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
@@ -23,9 +24,6 @@ from safewrite.testing.crosscheck.home import Home
 from safewrite.testing.crosscheck.machine import Tally, play
 from safewrite.testing.crosscheck.oracle import DisagreementError
 from safewrite.testing.crosscheck.program import Column, Program
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Homes = Callable[[str], Any]
 """Gives a context with a new home for a format."""
@@ -112,8 +110,11 @@ def check(
         concerns: programs for which this is False are drawn, and not run.
         failures_max: this many failing seeds end the run.
         shrink: look for a smaller program that fails.
+
+    Raises:
+        ValueError: a ``schema`` that no program can be drawn for.
     """
-    columns = None if schema is None else [Column(one.name, kinds.kind_of(one.type)) for one in schema]
+    columns = None if schema is None else _columns(schema)
     drawn = change_programs(format_) if changes else programs(format_, columns=columns, others=others)
     verdict = Verdict()
     for seed in seeds:
@@ -124,6 +125,26 @@ def check(
             if len(verdict.failed) >= failures_max:
                 break
     return verdict
+
+
+def _columns(schema: pa.Schema) -> list[Column]:
+    if not isinstance(schema, pa.Schema):
+        raise ValueError(f"schema= is a pyarrow.Schema, such as frame.to_arrow().schema, not {schema!r}")
+    if pa.field("id", pa.int64()) not in [pa.field(one.name, one.type) for one in schema]:
+        raise ValueError(
+            "schema= has no column 'id' of int64, by which readers' rows are told apart; add one"
+        )
+    columns: dict[str, Column] = {}
+    for one in schema:
+        if one.name.casefold() in columns:
+            raise ValueError(
+                f"column {one.name!r} differs only in case from another, or not at all; rename it"
+            )
+        try:
+            columns[one.name.casefold()] = Column(one.name, kinds.kind_of(one.type))
+        except ValueError as error:
+            raise ValueError(f"column {one.name!r}: {error}") from None
+    return list(columns.values())
 
 
 def _one(
