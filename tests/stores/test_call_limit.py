@@ -84,6 +84,15 @@ def test_a_rest_catalog_that_drips_ends_the_call() -> None:
             sw.open("sales.orders", catalog=table, timeout_s=0.2)
 
 
+def test_a_rest_catalog_that_drips_from_the_start_is_not_made() -> None:
+    """Its settings are asked for while PyIceberg makes it, before anything of ours has seen the object."""
+    pytest.importorskip("pyiceberg")
+    with SlowServer("body") as server:
+        catalog = {"type": "rest", "uri": server.url, "auth": {"type": "noop"}}
+        with pytest.raises(sw.StorageError, match="does not answer"):
+            sw.open("sales.orders", catalog=catalog, timeout_s=0.2)
+
+
 @pytest.mark.parametrize("how", ["same", "empty"])
 def test_a_listing_that_does_not_advance_is_no_listing(how: str) -> None:
     with SlowServer(how) as server:

@@ -14,6 +14,8 @@ from pyiceberg.catalog.rest import RestCatalog as OpenRestCatalog
 from pyiceberg.utils.config import Config, merge_config
 from requests import RequestException
 
+from safewrite.stores.call_limit import bound_session
+
 if TYPE_CHECKING:
     from requests import Response, Session
 
@@ -31,6 +33,7 @@ class RestCatalog(OpenRestCatalog):
         self, session: Session
     ) -> None:  # the first step of every session, before a token is asked for
         guard(session)
+        bound_session(session)  # the catalog's settings are asked for before its maker has it
         super()._config_headers(session)
 
 
