@@ -115,7 +115,7 @@ class Places:
             return ForeignDelta(address, self.config.options())
         return ForeignIceberg(self.open(address, "iceberg", None))
 
-    def command(self, verb: Literal["replay", "verify", "truncate"], name: str) -> str:
+    def command(self, verb: Literal["replay", "reset", "verify", "truncate"], name: str) -> str:
         """What replays, verifies or truncates a table, as a user can copy it: a command, or a call where the configuration is no file."""
         if self.path is None:
             return f"{'verify(Pipeline(config), ' if verb == 'verify' else f'Pipeline(config).{verb}('}[{name!r}])"

@@ -278,6 +278,15 @@ def write(
         )
     except _NeedlessError:
         return False
+    except InvalidInputError as error:
+        if "full_refresh=" not in error.message and "sequence_by=" not in error.message:
+            raise
+        raise InvalidInputError(
+            f"{error.message} In this job keys and sequence are fields of the configuration, and "
+            f"`{job.places.command('reset', job.name)}` begins silver anew from bronze.",
+            kind=error.kind,
+            key=error.key,
+        ) from error
     counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
     if sum(counts.values()) != changes.num_rows:
         raise InternalError(

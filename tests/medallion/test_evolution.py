@@ -188,3 +188,16 @@ def test_a_namespace_that_may_be_a_slip_is_made_only_where_the_job_says_so(tmp_p
     assert "create_namespace" in refused(job)
     job.config["create_namespace"] = True
     assert job.run().ok
+
+
+def test_a_refusal_of_other_keys_names_the_command_that_begins_silver_anew(tmp_path: Path) -> None:
+    """It spoke of arguments that no configuration has."""
+    job = shop(tmp_path, "delta")
+    put(job, 1, FIRST)
+    assert job.run().ok
+    job.config["tables"]["shop.orders"]["keys"] = ["id", "price"]
+    put(job, 2, HEAD + "I,3,3.00,20\n")
+    assert "reset" in refused(job)
+    Pipeline(job.config).reset(["shop.orders"])
+    assert job.run().ok
+    assert clean(job)
