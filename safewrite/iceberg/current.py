@@ -33,6 +33,8 @@ class CachedTable:
         self.world: Performer = connection.world()
         self.head: TableVersion | None = None
         self.seen_s: float | None = None
+        self.own_id: str | None = None
+        """The table that was seen first: only to it is written (decision 0018)."""
         self._connection = connection
 
     def existing(self) -> TableVersion:
@@ -68,6 +70,7 @@ class CachedTable:
             world = self._connection.world(head)
             world.table = table_of(head)
             self.world = world
+        self.own_id = self.own_id or head.table_id
         self.head = head
         self.seen_s = monotonic_s(self.world)
 

@@ -27,6 +27,7 @@ from safewrite.iceberg.write.write import Done, WritePlan, write
 from safewrite.new_table import Layout
 from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
+from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import lost, stand
@@ -85,10 +86,11 @@ class IcebergTable(Reads, Table[TableVersion, WritePlan, Done]):
         Raises:
             InvalidInputError: the catalog cannot be loaded again.
         """
-        known = self._cached.head
+        known, own_id = self._cached.head, self._cached.own_id
         self.connection = self.connection.after_fork()
         self.catalog = SafeCatalog(self.connection.catalog, limits=self.limits)
         self._cached = CachedTable(self.connection)
+        self._cached.own_id = own_id
         self._in_spark = None
         if known is not None:
             self._cached.look(self.limits)
@@ -195,6 +197,8 @@ class IcebergTable(Reads, Table[TableVersion, WritePlan, Done]):
 
     def _admit(self, head: TableVersion) -> TableVersion:
         """Check a table version before a write is planned on it: each passes the checks of ``safewrite.open``."""
+        if head.table_id != self._cached.own_id:
+            raise replaced(in_doubt=False)
         if head.location != self._admitted:
             check_state(self.connection, head, strict=self._strict)
             self._admitted = head.location
