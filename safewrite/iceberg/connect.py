@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.write.write import Ledgers
 from safewrite.masking import note
 from safewrite.options import refuse_unsafe
+from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.call_limit import bound_client, bound_session
 from safewrite.stores.clients import shared_client
@@ -262,7 +264,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     }
     settings |= {key: value for key, value in storage_options.items() if key.startswith(ICEBERG)}
     try:
-        return _loaded(lambda: rest.load(name, **(settings | _resends(name) | given)))
+        return _loaded(lambda: rest.load(name, **(_region(name, given) | settings | _resends(name) | given)))
     except ImportError as error:
         raise MissingExtraError(f"Catalog {name!r}: {said(error)}. Nothing was written.") from error
     except ValueError as error:
@@ -272,10 +274,23 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         ) from error
     except Exception as error:
         cause = cause_of(error)
+        advice = cause.advice if cause else "Check its address and credentials."
+        if call_limit.has_ended(error):
+            advice = call_limit.ADVICE
         raise StorageError(
-            f"Catalog {name!r} does not answer: {type(error).__name__}: {said(error)}. Nothing was written. "
-            + (cause.advice if cause else "Check its address and credentials.")
+            f"Catalog {name!r} does not answer: {type(error).__name__}: {said(error).rstrip('.')}. Nothing was written. {advice}"
         ) from error
+
+
+def _region(name: str, given: Mapping[str, Any]) -> dict[str, str]:
+    """The region of AWS_REGION, which Delta's clients read and boto3 does not, where nothing else says one."""
+    from pyiceberg.utils.config import Config
+
+    region = os.environ.get("AWS_REGION")
+    known = {**(Config().get_catalog_config(name) or {}), **given}
+    if not region or "AWS_DEFAULT_REGION" in os.environ or any(one.endswith("region") for one in known):
+        return {}
+    return {"client.region": region}
 
 
 def _resends(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 import safewrite as sw
-from safewrite.iceberg import glue_probe, opening
+from safewrite.iceberg import connect, glue_probe, opening
 from tests.iceberg.forgetful import forgetful_glue
 from tests.iceberg.places import Place
 from tests.integration.places import once
@@ -136,3 +136,16 @@ def test_t3_d12_a_right_that_is_missing_is_named(place: Place) -> None:
     with pytest.raises(sw.StorageError, match="may not do this") as caught:
         opening._glue_compares(catalog, head)
     assert "often passes" not in str(caught.value)
+
+
+def test_the_region_of_the_environment_is_glues_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """boto3 reads AWS_DEFAULT_REGION only, and the advice was to set what was set."""
+    for name in ("AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    keys = {"glue.access-key-id": "a", "glue.secret-access-key": "b"}
+    own = connect._catalog({"type": "glue", **keys}, {})
+    assert own.glue.meta.region_name == "eu-central-1"  # type: ignore[attr-defined]
+    named = connect._catalog({"type": "glue", "glue.region": "us-east-1", **keys}, {})
+    assert named.glue.meta.region_name == "us-east-1"  # type: ignore[attr-defined]
