@@ -61,7 +61,7 @@ def _tasks(given: object) -> list[FileScanTask]:
 
 
 def _columns(given: object, table: PyIcebergTable) -> tuple[str, ...] | None:
-    known = table.schema().as_arrow().names
+    known = dict.fromkeys(table.schema().as_arrow().names)
     if given is None:
         return None
     found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()

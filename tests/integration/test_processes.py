@@ -62,7 +62,7 @@ def test_a_child_does_not_wait_for_a_lock_of_a_thread_that_it_does_not_have(
     inside, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with table.turn:
+        with table.turn.lock:
             inside.set()
             go_on.wait(60)
 

@@ -120,7 +120,7 @@ def test_runs_and_replays_of_one_pipeline_may_meet_in_threads(table_format: str,
 
     def one(replays: bool) -> Run:
         start.wait()
-        return pipeline.replay(job.dms.tables) if replays else pipeline.run()
+        return pipeline.replay(list(job.dms.tables)) if replays else pipeline.run()
 
     with ThreadPoolExecutor(3) as pool:
         runs = list(pool.map(one, (False, False, True)))

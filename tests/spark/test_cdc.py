@@ -262,7 +262,10 @@ def standing(file: Path) -> dict[str, tuple[str, int]]:
     """State and lag of each table, as ``cdc status`` says when it asks Kafka."""
     found = CliRunner().invoke(app, ["cdc", "status", "--kafka", "--config", str(file), "--output", "json"])
     assert found.exit_code == 0, found.output
-    return {one["source"]: (one["state"], one["lag"]) for one in json.loads(found.stdout)["tables"]}
+    return {
+        one["table"].rpartition(".")[2]: (one["state"], one["lag"])
+        for one in json.loads(found.stdout)["tables"]
+    }
 
 
 @pytest.mark.long

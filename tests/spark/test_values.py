@@ -64,7 +64,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }  # fmt: skip
 
 PARTITIONS: dict[str, tuple[pa.DataType, list[Any]]] = {
-    "text": (pa.string(), ["50%", "a/b=c d", "Zürich 日本\U0001f600", "%2F", "x" * 300, ".", None, "é:?#&"]),
+    "text": (pa.string(), ["50%", "a/b=c d", "Zürich 日本\U0001f600", "%2F", "x" * 240, ".", None, "é:?#&"]),
     "day": (pa.date32(), [dt.date(2026, 2, 28), None, dt.date(1970, 1, 1), dt.date(1, 1, 1)] * 2),
     "moment": (
         pa.timestamp("us", tz="UTC"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import http.server
 import os
@@ -202,12 +201,10 @@ def test_t3_d5_a_ledger_that_cannot_be_written_says_why(
 ) -> None:
     table = sw.open(tmp_path / "t", create=True, timeout_s=5)
 
-    @contextlib.contextmanager
-    def refuse(_: Any) -> Iterator[Any]:
+    def refuse(_: Any) -> Any:
         raise sqlite3.OperationalError(text)
-        yield
 
-    monkeypatch.setattr(local.SqliteLedger, "_open", refuse)
+    monkeypatch.setattr(local.SqliteLedger, "_connected", refuse)
     with pytest.raises(sw.SafewriteError, match=wanted):
         table.append([{"id": 1}], key="first")
 

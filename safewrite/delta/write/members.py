@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from safewrite.delta.log.actions import Commit, commit_path, parse
@@ -130,13 +131,13 @@ def _listed(pointer: Mapping[str, Any], got: Ok | Missing) -> list[Entry]:
     return list(json.loads(got.value))
 
 
+@dataclass
 class Lists:
     """The writes that commits carry, by key: a commit is read once and its list decoded once, whoever asks for its writes."""
 
-    def __init__(self) -> None:
-        self._infos: dict[int, Mapping[str, Any]] = {}
-        self._hashes: dict[int, frozenset[str]] = {}
-        self._writes: dict[int, dict[str, Entry]] = {}
+    _infos: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    _hashes: dict[int, frozenset[str]] = field(default_factory=dict)
+    _writes: dict[int, dict[str, Entry]] = field(default_factory=dict)
 
     def __contains__(self, version: int) -> bool:
         """Whether a commit was read."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safewrite.errors import Kind, StorageError
@@ -149,11 +150,11 @@ def _by_key(writes: Iterable[Entry]) -> dict[str, Entry]:
     return {str(write["key"]): write for write in writes}
 
 
+@dataclass
 class Lists:
     """The writes of snapshots, by key; each list is read and decoded once, whoever asks for its writes."""
 
-    def __init__(self) -> None:
-        self._writes: dict[int, dict[str, Entry]] = {}
+    _writes: dict[int, dict[str, Entry]] = field(default_factory=dict)
 
     def entry(
         self, head: TableVersion, at: int, key: str, limits: Limits

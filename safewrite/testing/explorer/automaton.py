@@ -250,6 +250,8 @@ def canon(value: Any) -> Hashable:
             return (type(value).__name__, value.name)
         case tuple() | list():
             return (type(value).__name__, *map(canon, value))
+        case set() | frozenset():
+            return ("set", *sorted(map(canon, value), key=repr))
         case dict():
             return ("dict", *((canon(k), canon(v)) for k, v in value.items()))
         case GeneratorType():
