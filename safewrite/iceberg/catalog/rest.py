@@ -50,6 +50,8 @@ def guard(session: Session) -> None:
         if before == after or upgrade:
             return found
         scheme, host, port = after
+        resp.close()
+        session.close()  # nobody else has it yet, or it may go on: its connections are opened again when they are needed
         raise RedirectedElsewhereError(
             f"{before[0]}://{before[1]}:{before[2]} redirects to {scheme}://{host}:{port}, and the catalog's credentials go to no "
             "other host. If that is the catalog, set its uri (or oauth2-server-uri) to that address"
