@@ -7,7 +7,9 @@ whoever asks next waits for ever.  What is used here is written in C: a queue ta
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -58,13 +60,19 @@ class Pending(Generic[T]):
         return value  # type: ignore[return-value]
 
 
+END_S = 30.0
+"""How long a process that ends waits for calls under way."""
+
+
 class Workers:
     """Up to so many threads, which begin as they are needed and end with the process."""
 
     def __init__(self, threads: int, name: str) -> None:
-        self._work: SimpleQueue[Pending[Any]] = SimpleQueue()
+        self._work: SimpleQueue[Pending[Any] | None] = SimpleQueue()
         self._idle: deque[None] = deque()
         self._left, self._name = threads, name
+        self._begun: deque[threading.Thread] = deque()
+        atexit.register(self.end)
 
     def submit(self, call: Callable[[], T]) -> Pending[T]:
         """Let a thread make a call."""
@@ -81,11 +89,26 @@ class Workers:
             return
         self._left -= 1
         try:
-            threading.Thread(target=self._serve, name=f"{self._name}-{self._left}", daemon=True).start()
+            thread = threading.Thread(target=self._serve, name=f"{self._name}-{self._left}", daemon=True)
+            thread.start()
+            self._begun.append(thread)
         except RuntimeError:  # no more threads, or the process ends: who asks for a result makes the call
             self._left += 1
 
     def _serve(self) -> None:
-        while True:
-            self._work.get().run()
+        while (pending := self._work.get()) is not None:
+            pending.run()
+            del pending  # it may hold much
             self._idle.append(None)
+
+    def end(self) -> None:
+        """Let the threads end, when the process does.
+
+        Python ends a daemon thread where it asks for the interpreter's lock.  In Arrow's C++ that aborts the process
+        ("terminate called without an active exception"), after all work was done.
+        """
+        until_s = time.monotonic() + END_S
+        for _ in self._begun:
+            self._work.put(None)
+        for thread in self._begun:
+            thread.join(max(0.0, until_s - time.monotonic()))

@@ -251,8 +251,9 @@ def test_what_is_known_of_a_dropped_table_is_not_believed_of_the_next(catalog: S
     table.apply_changes(rows(2, seq=2), **KEYS)
     catalog.drop_table("db.t")
     opened(catalog).append(rows(9))
-    table.refresh()
-    table.apply_changes(rows(1, seq=5), **KEYS)
+    with pytest.raises(sw.ConflictError, match="Open it again"):
+        table.refresh()
+    opened(catalog).apply_changes(rows(1, seq=5), **KEYS)
     assert ids(catalog) == [1, 9]
 
 

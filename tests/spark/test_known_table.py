@@ -94,8 +94,9 @@ def test_a_table_made_anew_under_its_name_is_not_taken_for_the_old_one(spark: Sp
     catalog = cached.load()
     catalog.drop_table(table.uri)
     catalog.create_table(table.uri, SCHEMA)
-    table.refresh()
-    append(spark, table, 2)
+    with pytest.raises(sw.ConflictError, match="Open it again"):
+        table.refresh()
+    append(spark, sw.open(table.uri, catalog=catalog), 2)
     assert spark.ids({"t": cached.sql(table)}) == {"t": once(2)}
 
 
