@@ -253,7 +253,7 @@ def test_what_is_known_of_a_dropped_table_is_not_believed_of_the_next(catalog: S
     opened(catalog).append(rows(9))
     with pytest.raises(sw.ConflictError, match="Open it again"):
         table.refresh()
-    opened(catalog).apply_changes(rows(1, seq=5), **KEYS)
+    sw.open("db.t", catalog=catalog).apply_changes(rows(1, seq=5), **KEYS)
     assert ids(catalog) == [1, 9]
 
 
