@@ -283,7 +283,7 @@ def write(
             raise
         raise InvalidInputError(
             f"{error.message} In this job keys and sequence are fields of the configuration, and "
-            f"`{job.places.command('reset', job.name)}` begins silver anew from bronze.",
+            f"`{job.places.command('reset', job.name)}` rebuilds silver from bronze.",
             kind=error.kind,
             key=error.key,
         ) from error

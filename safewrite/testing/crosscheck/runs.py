@@ -132,7 +132,7 @@ def _columns(schema: pa.Schema) -> list[Column]:
         raise ValueError(f"schema= is a pyarrow.Schema, such as frame.to_arrow().schema, not {schema!r}")
     if pa.field("id", pa.int64()) not in [pa.field(one.name, one.type) for one in schema]:
         raise ValueError(
-            "schema= has no column 'id' of int64, by which readers' rows are told apart; add one"
+            "schema= has no column 'id' of int64, which the comparison of readers goes by; add one"
         )
     columns: dict[str, Column] = {}
     for one in schema:
