@@ -24,14 +24,14 @@ from safewrite.errors import (
     UnsupportedTableError,
     WouldAlterError,
 )
-from safewrite.history import CommittedWrite, HistoryEntry
-from safewrite.masking import install as _mask
 from safewrite.receipt import Outcome, Receipt
 from safewrite.stores.events import Event
+from safewrite.table.history import CommittedWrite, HistoryEntry
+from safewrite.text.masking import install as _mask
 from safewrite.version import __version__ as __version__
 
 if _TYPE_CHECKING:
-    from safewrite.table import Table
+    from safewrite.table.verbs import Table
     from safewrite.tables import create
 
     # `safewrite.open` is the name users know; not in __all__, so that a star import leaves the built-in alone.
@@ -76,9 +76,9 @@ def __getattr__(name: str) -> object:
 
         found = getattr(tables, name)
     elif name == "Table":
-        from safewrite import table
+        from safewrite.table import verbs
 
-        found = table.Table
+        found = verbs.Table
     else:
         raise AttributeError(f"module 'safewrite' has no attribute {name!r}")
     globals()[name] = found

@@ -30,7 +30,7 @@ from enum import StrEnum
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from safewrite.texts import masked, said
+from safewrite.text.rendering import masked, said
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import pyarrow as pa
 
-from safewrite import new_table, options
+from safewrite.arguments import options
+from safewrite.arguments.reading import reading
+from safewrite.boundary.public import public
 from safewrite.delta.log import properties as delta_properties
 from safewrite.delta.opening import connect_as_recorded
 from safewrite.delta.table import TARGET_FILE_SIZE, DeltaTable
 from safewrite.delta.write import creation
 from safewrite.errors import InvalidInputError, MissingExtraError
-from safewrite.given import reading
 from safewrite.protocol.ask import Limits
-from safewrite.public import public
 from safewrite.stores import call_limit
 from safewrite.stores.events import Listener, OnEvent, listener
 from safewrite.stores.settings import storage_options as storage_keys
 from safewrite.stores.world import LEDGER_TTL_S
-from safewrite.texts import said
+from safewrite.table import new_table
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     import boto3
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.sorting import SortOrder
 
     from safewrite.iceberg.table import IcebergTable
-    from safewrite.table import Table
+    from safewrite.table.verbs import Table
 
     CatalogSettings = str | Mapping[str, str] | Catalog
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from safewrite.public import let_go
-from safewrite.workers import Workers
+from safewrite.boundary.public import let_go
+from safewrite.boundary.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("no_aws_settings")
 

@@ -19,9 +19,9 @@ import safewrite as sw
 from safewrite.cdc import config as cdc
 from safewrite.cdc.registry import Registry
 from safewrite.cli.app import app
-from safewrite.masking import masked
 from safewrite.medallion import Pipeline
 from safewrite.medallion import config as medallion
+from safewrite.text.masking import masked
 from tests.canaries import SPELLINGS, Seen, call, canary, watched
 
 pytestmark = pytest.mark.usefixtures("no_aws_settings")

@@ -15,10 +15,10 @@ import pytest
 
 import safewrite as sw
 from safewrite.delta.write.members import FOLDER
-from safewrite.history import CommittedWrite, HistoryEntry
 from safewrite.iceberg.history import _carrier
 from safewrite.iceberg.metadata import SOURCE, head_of
 from safewrite.iceberg.write.members import FINGERPRINT, KEY, ROWS
+from safewrite.table.history import CommittedWrite, HistoryEntry
 from tests.test_append_many import Place
 from tests.test_cli import run
 

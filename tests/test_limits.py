@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
+from safewrite.arguments.reading import reading
 from safewrite.delta.log import actions, features, schema, segment
-from safewrite.given import reading
 from safewrite.medallion.duck import closed_duckdb
 from safewrite.stores.clients import CONNECTIONS, client
 from safewrite.stores.world import THREADS

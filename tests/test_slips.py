@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.options import parse_address
+from safewrite.arguments.options import parse_address
 
 ROWS = pa.table({"id": [1]})
 SCHEMA = ROWS.schema

@@ -276,7 +276,7 @@ def test_less_is_said_where_the_history_tells_nothing(place: Place, monkeypatch:
 def test_few_versions_are_read_to_explain_many_mismatches(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safewrite.mismatch.VERSIONS_MAX", 2)
+    monkeypatch.setattr("safewrite.table.mismatch.VERSIONS_MAX", 2)
     table = place.open()
     table.append_many([(f"m{n}", rows(n)) for n in range(20)])
     for n in range(3):
@@ -340,8 +340,8 @@ def test_digests_make_no_list_too_long_to_stand_in_the_commit(place: Place) -> N
 
 @pytest.mark.parametrize("place", ["delta"], indirect=True)
 def test_a_rival_learns_from_the_lock_entry_no_digests(place: Place) -> None:
-    from safewrite.operation import Operation
     from safewrite.protocol.keys import Identity
+    from safewrite.table.operation import Operation
 
     table = place.open()
     table.append(rows(1))

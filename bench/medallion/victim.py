@@ -11,7 +11,7 @@ from typing import Any
 
 import safewrite.medallion.pipeline as pipelines
 from safewrite.medallion.job import Places
-from safewrite.table import Table
+from safewrite.table.verbs import Table
 
 POINTS = tuple(
     f"{what}:{side}" for what in ("quarantine", "bronze", "silver", "state") for side in ("before", "after")

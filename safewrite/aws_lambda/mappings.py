@@ -19,7 +19,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.stores.advice import cause_of
 from safewrite.stores.clients import shared_client
 from safewrite.stores.world import LEDGER_TTL_S
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 REQUEST_S = 18
 """The slowest single request of safewrite's clients: 3 s to connect, 15 s to answer."""

@@ -17,7 +17,7 @@ from safewrite.cdc.landing import Landing
 from safewrite.cdc.origin import recorded_source
 from safewrite.cdc.reading import row_count
 from safewrite.cdc.table_config import Table, TableOptions
-from safewrite.history import utc
+from safewrite.table.history import utc
 
 State = Literal["ok", "behind", "not begun", "fenced", "needs restart", "unreadable"]
 STOPPED: frozenset[str] = frozenset({"fenced", "needs restart", "unreadable"})

@@ -21,7 +21,7 @@ from safewrite.changes.result import check_result
 from safewrite.changes.spec import Spec
 from safewrite.errors import Kind, NotCommittedError, SafewriteError
 from safewrite.frames.required import under
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 
 @dataclass(frozen=True)

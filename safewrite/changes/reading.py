@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.arguments.reading import reading
 from safewrite.changes.decide import Batch, Op
 from safewrite.changes.spec import Spec
 from safewrite.errors import InvalidInputError, WouldAlterError
@@ -24,7 +25,6 @@ from safewrite.frames.source import as_frame
 from safewrite.frames.types import is_list
 from safewrite.frames.types import is_text as is_words
 from safewrite.frames.where import Where, parse
-from safewrite.given import reading
 
 OP_COLUMN = "safewrite.op"
 """The column by which a fingerprint tells an upsert from a delete of the same values."""

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import Predicate
 from safewrite.frames.where import Where
-from safewrite.given import is_text, plain, reading
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
+from safewrite.text.strings import is_text, plain
 
 AllLate = Literal["error", "count"]
 Check = Callable[[Any, Mapping[str, int]], object]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import safewrite
+from safewrite.arguments.options import parse_address
 from safewrite.cli.shared import DryRun, Screen, show_steps
 from safewrite.cli.target import Target, on_table
 from safewrite.errors import InvalidInputError
-from safewrite.options import parse_address
 
 
 @on_table

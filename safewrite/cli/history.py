@@ -9,9 +9,9 @@ import typer
 
 from safewrite.cli.shared import Screen, connect_to, grid_of, plain
 from safewrite.cli.target import Target, on_table
-from safewrite.history import CommittedWrite, HistoryEntry, checked_limit, no_version
 from safewrite.protocol.ask import Limits
 from safewrite.stores.world import run
+from safewrite.table.history import CommittedWrite, HistoryEntry, checked_limit, no_version
 
 if TYPE_CHECKING:
     from rich.console import Console

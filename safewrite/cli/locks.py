@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from safewrite.arguments.options import DEFAULT_LOCK_TABLE
 from safewrite.cli import lock_table
 from safewrite.cli.shared import DryRun, Screen, grid_of, plain, show_steps
 from safewrite.cli.target import Target, on_table
 from safewrite.errors import InvalidInputError, StorageError
-from safewrite.options import DEFAULT_LOCK_TABLE
 from safewrite.protocol.effects import Ok, Outcome
 from safewrite.protocol.values import LedgerRecord, Queue
 from safewrite.stores.clients import shared_client

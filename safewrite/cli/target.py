@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from safewrite.arguments.options import ArbiterName
 from safewrite.cli.shared import (
     Endpoint,
     LockTable,
@@ -20,7 +21,6 @@ from safewrite.cli.shared import (
     pairs,
 )
 from safewrite.errors import InvalidInputError
-from safewrite.options import ArbiterName
 
 if TYPE_CHECKING:
     from safewrite.iceberg.connect import Connection

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from safewrite.arguments.options import DEFAULT_LOCK_TABLE, ArbiterName
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError
-from safewrite.options import DEFAULT_LOCK_TABLE, ArbiterName
 
 if TYPE_CHECKING:
     from safewrite.delta.connect import Connection

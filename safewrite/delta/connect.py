@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safewrite.arguments.options import Address, ArbiterName, parse_address, refuse_unsafe
 from safewrite.delta.arbiter import (
     PROPERTY_ARBITER,
     PROPERTY_LOCK_PATH,
@@ -17,7 +18,6 @@ from safewrite.delta.arbiter import (
     choose,
 )
 from safewrite.errors import InvalidInputError
-from safewrite.options import Address, ArbiterName, parse_address, refuse_unsafe
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.stores.ledger import ObjectLedger

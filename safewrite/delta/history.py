@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from safewrite.commit_properties import is_free
+from safewrite.arguments.properties import is_free
 from safewrite.delta.log import actions, segment
 from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.conflicts import VERSION_OF
 from safewrite.delta.write.members import ENGINE, all_writes, known_writes
 from safewrite.delta.write.transaction import FINGERPRINT_OF
-from safewrite.history import CommittedWrite, HistoryEntry, count, first_of, utc
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch, fetch_one
+from safewrite.table.history import CommittedWrite, HistoryEntry, count, first_of, utc
 
 COMMITS_AT_ONCE = 64
 """So many commit files are in memory."""

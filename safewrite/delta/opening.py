@@ -8,12 +8,12 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from safewrite.arguments.options import parse_address
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter, choose, choose_spelling
 from safewrite.delta.connect import Connection, connect, probe
 from safewrite.delta.log import features
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.errors import ConflictError, Kind, TableNotFoundError, UnsafeConfigError
-from safewrite.options import parse_address
 from safewrite.protocol.ask import Limits, ask, side_by_side, unanswered
 from safewrite.protocol.delta.claim import complete
 from safewrite.protocol.effects import Effect, List, Missing, NewestEntry, Ok, Outcome

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from safewrite.boundary.public import public, verb
 from safewrite.delta import history
 from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
 from safewrite.delta.connect import Connection
@@ -21,18 +22,17 @@ from safewrite.delta.write.resolve import recorded, resolve
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import Done, write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
-from safewrite.history import CommittedWrite, HistoryEntry
-from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import stand
-from safewrite.public import public, verb
 from safewrite.receipt import Receipt
 from safewrite.stores.world import Performer, monotonic_s, run
-from safewrite.table import Table
-from safewrite.write_loop import FRESH_S
+from safewrite.table.history import CommittedWrite, HistoryEntry
+from safewrite.table.operation import Operation
+from safewrite.table.verbs import Table
+from safewrite.table.write_loop import FRESH_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.batch import Origin
     from safewrite.frames.spark.held import Held
-    from safewrite.group import Member
+    from safewrite.table.group import Member
 
 T = TypeVar("T")
 log = logging.getLogger("safewrite")

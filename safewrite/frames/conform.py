@@ -24,7 +24,7 @@ from safewrite.frames.casts import NotExactError, OtherMeaningError, convert
 from safewrite.frames.inference import is_nan, no_nan
 from safewrite.frames.text_limits import TextLimit, limit_of
 from safewrite.frames.types import is_list, without_uuids
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 Rows = Callable[[int], int]
 """From an element's position to the row of the frame that it belongs to."""

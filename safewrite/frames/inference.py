@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames.types import check_names, without_uuids
-from safewrite.texts import said, shown
+from safewrite.text.rendering import said, shown
 
 Values: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 

@@ -10,6 +10,9 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.arguments.reading import reading
+from safewrite.arguments.reading import schema_mode as check_mode
+from safewrite.arguments.volatile import check_columns
 from safewrite.errors import InternalError, InvalidInputError, WouldAlterError
 from safewrite.frames.columns import Indices, filled
 from safewrite.frames.conform import conform
@@ -17,9 +20,6 @@ from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFinger
 from safewrite.frames.required import under
 from safewrite.frames.source import Frame, as_frame
 from safewrite.frames.types import canonical_schema, canonical_type, check_names
-from safewrite.given import reading
-from safewrite.given import schema_mode as check_mode
-from safewrite.volatile import check_columns
 
 KEPT_BYTES = 64 * 2**20
 """Frames up to this size are converted once and kept; larger ones are converted again when written."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from safewrite.arguments.volatile import check_where
 from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import Constant, Predicate, columns, truths
-from safewrite.texts import shortened
-from safewrite.volatile import check_where
+from safewrite.text.rendering import shortened
 
 if TYPE_CHECKING:
     from safewrite.frames.prepare import Prepared

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from safewrite.workers import Pending, Workers
+from safewrite.boundary.workers import Pending, Workers
 
 T = TypeVar("T")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError
 from safewrite.frames.columns import (
     ArrowColumn,
@@ -27,8 +28,7 @@ from safewrite.frames.columns import (
     is_sparse,
 )
 from safewrite.frames.types import check_names
-from safewrite.given import reading
-from safewrite.texts import kind, said, shown
+from safewrite.text.rendering import kind, said, shown
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -8,7 +8,7 @@ from functools import partial
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 Leaf = Callable[[pa.DataType], pa.DataType | None]
 """The type of a new table column for a frame's type without others in it; None where a format has none."""

@@ -16,12 +16,13 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 import pyarrow as pa
 
+from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate
 from safewrite.frames.spans import Op
 from safewrite.frames.types import is_bytes
-from safewrite.given import plain, reading
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
+from safewrite.text.strings import plain
 
 Condition: TypeAlias = tuple[str, str, Any]
 Where: TypeAlias = str | Sequence[Condition] | Sequence[Sequence[Condition]]

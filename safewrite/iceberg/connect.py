@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from safewrite.arguments.options import refuse_unsafe
+from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError, Kind, MissingExtraError, StorageError, UnsafeConfigError
-from safewrite.given import is_storable, is_text, plain, reading
 from safewrite.iceberg import ledger_place
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.iceberg.write.write import Ledgers
-from safewrite.masking import note
-from safewrite.options import refuse_unsafe
 from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.call_limit import bound_client, bound_session
@@ -22,7 +21,9 @@ from safewrite.stores.clients import shared_client
 from safewrite.stores.dynamodb import aws_ledger
 from safewrite.stores.inside import climbs
 from safewrite.stores.settings import ICEBERG
-from safewrite.texts import said, shown
+from safewrite.text.masking import note
+from safewrite.text.rendering import said, shown
+from safewrite.text.strings import is_storable, is_text, plain
 
 if TYPE_CHECKING:
     import boto3

@@ -6,8 +6,7 @@ from collections.abc import Generator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from safewrite.commit_properties import is_free
-from safewrite.history import CommittedWrite, HistoryEntry, count, first_of, utc
+from safewrite.arguments.properties import is_free
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write import summary
 from safewrite.iceberg.write.members import (
@@ -24,6 +23,7 @@ from safewrite.protocol import members
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.table.history import CommittedWrite, HistoryEntry, count, first_of, utc
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot

@@ -6,8 +6,8 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from safewrite.arguments.reading import reading
 from safewrite.errors import Kind, StorageError, UnsafeConfigError, UnsupportedTableError
-from safewrite.given import reading
 from safewrite.iceberg import glue_probe, ledger_place, retention
 from safewrite.iceberg.data import locations, partitions
 from safewrite.iceberg.data.datafiles import check_layout
@@ -15,7 +15,7 @@ from safewrite.iceberg.metadata import head_of, table_of
 from safewrite.iceberg.write.creation import KEEP
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.stores.advice import cause_of
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

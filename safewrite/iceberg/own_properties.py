@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.errors import Kind, StorageError
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
     from safewrite.protocol.iceberg.head import TableVersion

@@ -14,7 +14,7 @@ from safewrite.iceberg.catalog.rows import read_rows
 from safewrite.iceberg.metadata import head_of
 from safewrite.iceberg.write.reading import unplanned
 from safewrite.protocol.effects import Ok
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from safewrite.boundary.public import public
 from safewrite.errors import CommitUnknownError, TableNotFoundError, WouldAlterError
-from safewrite.history import CommittedWrite, HistoryEntry
 from safewrite.iceberg import history, ledger_place
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 from safewrite.iceberg.connect import Connection
@@ -24,17 +24,17 @@ from safewrite.iceberg.write.positions import positions_of
 from safewrite.iceberg.write.resolve import check_doubt
 from safewrite.iceberg.write.summary import Write, carries
 from safewrite.iceberg.write.write import Done, WritePlan, write
-from safewrite.new_table import Layout
-from safewrite.operation import Operation
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.protocol.positions import lost, stand
-from safewrite.public import public
 from safewrite.receipt import Receipt
 from safewrite.stores.world import monotonic_s
-from safewrite.table import Table
+from safewrite.table.history import CommittedWrite, HistoryEntry
+from safewrite.table.new_table import Layout
+from safewrite.table.operation import Operation
+from safewrite.table.verbs import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from safewrite.frames.fingerprint import Counted
     from safewrite.frames.spark.batch import Origin
     from safewrite.frames.spark.held import Held
-    from safewrite.group import Member
     from safewrite.iceberg.spark.write import CachedSparkTable
     from safewrite.stores.world import Performer
+    from safewrite.table.group import Member
 
 
 class IcebergTable(Reads, Table[TableVersion, WritePlan, Done]):

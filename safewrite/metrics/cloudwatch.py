@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError
-from safewrite.given import is_text, plain, reading
 from safewrite.metrics.measures import METRICS, STUCK_ENTRIES, Metric, measured
 from safewrite.stores.events import Event
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
+from safewrite.text.strings import is_text, plain
 
 TABLE = "Table"
 DIMENSIONS_MAX, NAME_MAX, VALUE_MAX = 30, 250, 1024

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError, MissingExtraError
-from safewrite.given import is_text, plain, reading
 from safewrite.metrics.measures import METRICS, STUCK_ENTRIES, measured
 from safewrite.stores.events import Event
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
+from safewrite.text.strings import is_text, plain
 
 
 class Otel:

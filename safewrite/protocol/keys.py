@@ -27,7 +27,7 @@ from safewrite.protocol.effects import (
     Outcome,
 )
 from safewrite.protocol.values import LedgerRecord
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 log = logging.getLogger("safewrite")
 

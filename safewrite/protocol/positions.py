@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from safewrite.errors import ConflictError, InvalidInputError, Kind
-from safewrite.given import is_storable, is_text, plain
 from safewrite.protocol import keys
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
+from safewrite.text.strings import is_storable, is_text, plain
 
 
 class Move(NamedTuple):

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 
 from safewrite.errors import InvalidInputError
-from safewrite.given import is_text
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
+from safewrite.text.strings import is_text
 
 _ARBITERS = (None, "dynamodb", "object-store")
 

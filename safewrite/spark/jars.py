@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from safewrite.errors import InvalidInputError, Kind, MissingExtraError, UnsafeConfigError
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 HOOK_VERSION = "1"
 """The jar's statement of its version; it changes when Java and Python must change together."""

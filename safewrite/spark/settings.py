@@ -12,7 +12,7 @@ from safewrite.delta.spark.session import ARBITER, LOCK_TABLE, LOG_STORE, SCHEME
 from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.spark.given import check_arbiter, check_catalogs, check_jars, check_own
 from safewrite.spark.jars import jars_from, logstore_jar
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

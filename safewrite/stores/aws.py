@@ -10,7 +10,7 @@ from typing import Any
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
 from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 _THROTTLED = frozenset(
     {

@@ -10,10 +10,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import StorageError
-from safewrite.masking import note, note_credentials
 from safewrite.stores.advice import cause_of, note_answer
 from safewrite.stores.call_limit import REQUEST_S, bound_client
-from safewrite.texts import said
+from safewrite.text.masking import note, note_credentials
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     import boto3

@@ -30,7 +30,7 @@ from safewrite.protocol.effects import (
 )
 from safewrite.protocol.values import Queue
 from safewrite.receipt import Receipt
-from safewrite.texts import said, shown
+from safewrite.text.rendering import said, shown
 
 log = logging.getLogger("safewrite")
 

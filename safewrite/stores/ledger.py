@@ -11,7 +11,7 @@ from typing import Any
 from safewrite.protocol.effects import Missing, Ok, Outcome, Unknown
 from safewrite.protocol.values import LedgerRecord
 from safewrite.stores.abc import LedgerPart, ObjectStore
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 FOLDER = "_safewrite/ledger/"
 """The underscore keeps Delta's VACUUM away (PROTOCOL.md: hidden directories)."""

@@ -10,7 +10,7 @@ from typing import Any
 from safewrite.errors import InvalidInputError, Kind, StorageError
 from safewrite.findings import DANGER, WARNING, Finding, Findings, Severity
 from safewrite.stores.advice import cause_of
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 IDENTITY = {"tablePath": {"S": "safewrite:identity"}, "fileName": {"S": "identity"}}
 _KEYS = {"HASH": "tablePath", "RANGE": "fileName"}

@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from safewrite.arguments.options import parse_address
 from safewrite.errors import InvalidInputError, StorageError
-from safewrite.options import parse_address
 from safewrite.protocol.values import Entry
 from safewrite.stores.advice import cause_of
 from safewrite.stores.dynamodb import (
@@ -28,7 +28,7 @@ from safewrite.stores.dynamodb import (
     read_queue,
     spark_path,
 )
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 PAGES_MAX = 200
 """How many pages (of 1 MB) of a lock table one look reads at most."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
+from safewrite.boundary.workers import Pending, Workers
 from safewrite.errors import InternalError
 from safewrite.protocol import effects as fx
 from safewrite.protocol import values
@@ -19,7 +20,6 @@ from safewrite.stores.abc import BatchLedger, GroupLedger, Ledger, LockTable, Ob
 from safewrite.stores.call_limit import carried
 from safewrite.stores.events import Listener, Watch
 from safewrite.stores.inside import climbs, refused
-from safewrite.workers import Pending, Workers
 
 T = TypeVar("T")
 

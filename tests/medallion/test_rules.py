@@ -9,7 +9,7 @@ import pytest
 
 from safewrite.medallion import Pipeline, verify
 from safewrite.medallion.job import TableJob
-from safewrite.table import Table
+from safewrite.table.verbs import Table
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safewrite.sink import Sink
+from safewrite.table.sink import Sink
 from tests.integration.places import Place
 from tests.spark.session import Spark
 

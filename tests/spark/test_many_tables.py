@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from bench.servers.catalogs import CatalogKind
-from safewrite.sink import Sink
+from safewrite.table.sink import Sink
 from tests.integration.places import once
 from tests.spark.ends import End, delta, iceberg
 from tests.spark.hooked import HookedTable

@@ -20,7 +20,7 @@ from safewrite.frames import Fingerprint
 from safewrite.frames.spark import stream as offsets
 from safewrite.iceberg.spark import write as spark_iceberg
 from safewrite.iceberg.table import IcebergTable
-from safewrite.sink import Sink
+from safewrite.table.sink import Sink
 from safewrite.testing.steps import At
 from tests.integration.places import once, rows
 from tests.spark.ends import SCHEMA, End, delta, iceberg

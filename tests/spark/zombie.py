@@ -13,8 +13,8 @@ from typing import Any
 
 import safewrite as sw
 from safewrite.delta.spark.session import hook_of
-from safewrite.sink import Sink
 from safewrite.spark import attach
+from safewrite.table.sink import Sink
 from safewrite.testing.steps import At
 from tests.integration.places import Place
 from tests.spark.child import Child, Parent

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from safewrite.arguments.options import Address
 from safewrite.delta import opening
 from safewrite.delta.connect import Connection
 from safewrite.delta.table import DeltaTable
@@ -24,7 +25,6 @@ from safewrite.errors import (
     SafewriteError,
     WouldAlterError,
 )
-from safewrite.options import Address
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect

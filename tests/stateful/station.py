@@ -16,19 +16,19 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
+from safewrite.arguments.options import Address
 from safewrite.delta import opening
 from safewrite.delta.connect import Connection
 from safewrite.delta.table import DeltaTable
 from safewrite.delta.write import creation, members
 from safewrite.iceberg.write import members as iceberg_members
-from safewrite.options import Address
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.memory import MemoryLedger, MemoryObjects, MemoryQueue
 from safewrite.stores.world import World
-from safewrite.table import Table
+from safewrite.table.verbs import Table
 from tests.stateful.calls import Fault
 from tests.stateful.lake import Locks
 from tests.stateful.nemesis import Crash, Nemesis

@@ -182,7 +182,7 @@ def _after_the_commit(patch: Patch) -> None:
             fail()
 
     patch.setattr(DeltaTable, "_after", after)
-    patch.setattr("safewrite.write_loop.after_ack", unguarded)
+    patch.setattr("safewrite.table.write_loop.after_ack", unguarded)
 
 
 class unguarded:  # noqa: N801 - stands for a function

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from safewrite.errors import Kind, StorageError
 from safewrite.protocol.delta.catch_up import digest_of
 from safewrite.protocol.delta.claim import LOG, commit_path, file_name
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 __all__ = [
     "LAST_CHECKPOINT",

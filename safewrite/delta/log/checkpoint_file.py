@@ -21,7 +21,7 @@ from safewrite.delta.log.replay import (
     note_part,
 )
 from safewrite.errors import UnsafeConfigError, UnsupportedTableError
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 log = logging.getLogger("safewrite")
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from safewrite.delta.log import indexing
 from safewrite.delta.log.features import interval_s
 from safewrite.errors import InvalidInputError, Kind, UnsafeConfigError
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 Check = Callable[[str], str | None]
 """Why a value cannot be, or None."""

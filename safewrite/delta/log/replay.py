@@ -15,7 +15,7 @@ from safewrite.protocol.delta.catch_up import digest_of
 from safewrite.protocol.effects import Backoff, Effect, Get, Missing, Ok, Outcome
 from safewrite.protocol.fetch import fetch
 from safewrite.stores.inside import climbs_in_log
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -21,7 +21,7 @@ from safewrite.frames.types import (
     list_of,
     map_of,
 )
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "string": pa.string(),

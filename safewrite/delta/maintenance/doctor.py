@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
+from safewrite.arguments.options import refuse_unsafe
 from safewrite.delta.log import actions, features
 from safewrite.delta.log.segment import hint
 from safewrite.delta.maintenance import data_files, other_writers, vanished
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import NotCommittedError, UnsafeConfigError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, Severity, some
-from safewrite.options import refuse_unsafe
 from safewrite.protocol.effects import Get, Ok
 from safewrite.protocol.members import Places
 from safewrite.stores.probe import probe_locks, probe_objects

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from safewrite.arguments.options import Address, parse_address
 from safewrite.delta.arbiter import PROPERTY_LOCK_PATH, Choice, choose
 from safewrite.delta.log import actions
 from safewrite.delta.log import segment as listings
@@ -20,7 +21,6 @@ from safewrite.delta.log.actions import Commit
 from safewrite.delta.log.segment import LogSegment
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.errors import NotCommittedError, StorageError
-from safewrite.options import Address, parse_address
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, List, Ok
 from safewrite.protocol.fetch import fetch, fetch_one
@@ -32,7 +32,7 @@ from safewrite.stores.clients import shared_client
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import LocalObjects, SqliteLedger
 from safewrite.stores.world import World, run
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     from safewrite.stores.dynamodb import DynamoDBLocks

@@ -6,7 +6,7 @@ import logging
 
 from safewrite.delta.spark.log_store import Commits, parse_commit_path, transaction_of
 from safewrite.errors import CommitUnknownError, SafewriteError
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 LANDED, EXISTS = "", "exists"
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from safewrite.arguments.options import Address, parse_address
 from safewrite.delta.connect import Connection
 from safewrite.delta.log import actions
 from safewrite.delta.log.snapshot import Snapshot
@@ -17,7 +18,6 @@ from safewrite.delta.opening import connect_as_recorded, open_state, remember
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.options import HadoopConf, joined
 from safewrite.errors import ConflictError, InternalError, Kind
-from safewrite.options import Address, parse_address
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.place import place, settle

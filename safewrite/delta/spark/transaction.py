@@ -25,7 +25,7 @@ from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, look
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.stores.inside import climbs_in_log
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     from safewrite.delta.log.replay import LogReplay

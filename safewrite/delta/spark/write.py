@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from safewrite.arguments.volatile import check_columns, check_where
 from safewrite.delta.connect import Connection
 from safewrite.delta.log.known import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
@@ -52,14 +53,13 @@ from safewrite.protocol.delta.candidate import Arbiter
 from safewrite.protocol.delta.commit import Found, Landed
 from safewrite.stores.world import Performer, run
 from safewrite.version import __version__
-from safewrite.volatile import check_columns, check_where
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from safewrite.frames.predicate import Predicate
-    from safewrite.operation import Operation
+    from safewrite.table.operation import Operation
 
 log = logging.getLogger("safewrite")
 _TXN_SETTINGS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")

@@ -16,7 +16,7 @@ from safewrite.delta.log.schema import add_fields, features_needed, from_arrow
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError
 from safewrite.frames import Prepared
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 log = logging.getLogger("safewrite")
 

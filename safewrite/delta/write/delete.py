@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from safewrite.delta.write.overwrite import OverwriteTransaction
-from safewrite.texts import shortened
+from safewrite.text.rendering import shortened
 
 
 @dataclass

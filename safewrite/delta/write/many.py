@@ -22,7 +22,6 @@ from safewrite.delta.write.write import (
     repeat,
 )
 from safewrite.errors import CommitUnknownError, ReplayMismatchError, SafewriteError
-from safewrite.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 from safewrite.protocol import keys, staging
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter, commit, look
@@ -30,6 +29,7 @@ from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch
 from safewrite.protocol.members import MembersMetError, Met
 from safewrite.protocol.values import LedgerRecord
+from safewrite.table.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 
 Encode = Callable[[Sequence[Write]], Iterable[DataFile]]
 Answer = Done | SafewriteError

@@ -41,14 +41,14 @@ from safewrite.errors import (
 from safewrite.frames import Prepared, prepare
 from safewrite.frames.predicate import Predicate, columns, partition_value, possible
 from safewrite.frames.replace_where import EVERYTHING, digest
-from safewrite.operation import keyed_until_landed
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch_one
 from safewrite.protocol.staging import check
-from safewrite.texts import shortened
+from safewrite.table.operation import keyed_until_landed
+from safewrite.text.rendering import shortened
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64

@@ -16,11 +16,11 @@ from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, joined, prepare
-from safewrite.group import changes_of
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
 from safewrite.stores.world import LEDGER_TTL_S
+from safewrite.table.group import changes_of
 from safewrite.version import __version__
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from safewrite.delta.write.vector_files import Vectors
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.where import Where
-    from safewrite.group import Member
-    from safewrite.operation import Operation
+    from safewrite.table.group import Member
+    from safewrite.table.operation import Operation
 
 
 @dataclass

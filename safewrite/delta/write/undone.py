@@ -14,7 +14,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Get, Ok, Outcome
 from safewrite.protocol.fetch import fetch
 from safewrite.protocol.positions import Moves
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 LOOK_BACK = 1000
 """So many commits before those that a snapshot was read from are searched for a RESTORE, at most."""

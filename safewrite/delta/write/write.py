@@ -19,7 +19,6 @@ from safewrite.delta.write.transaction import (
     Write,
 )
 from safewrite.errors import CommitUnknownError, ReplayMismatchError
-from safewrite.operation import keyed_until_landed
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.delta.commit import (
@@ -34,6 +33,7 @@ from safewrite.protocol.effects import Effect, Get, List, Missing, Ok, Outcome, 
 from safewrite.protocol.fetch import fetch_one
 from safewrite.protocol.members import Met
 from safewrite.protocol.values import LedgerRecord
+from safewrite.table.operation import keyed_until_landed
 
 log = logging.getLogger("safewrite")
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from safewrite.errors import SafewriteError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.frames.spark.hashes import row_hash
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession

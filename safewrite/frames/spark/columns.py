@@ -20,7 +20,7 @@ from safewrite.frames.spark.batch import Check
 from safewrite.frames.spark.hashes import quoted
 from safewrite.frames.text_limits import TextLimit, limit_of
 from safewrite.frames.types import canonical_schema, canonical_type
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

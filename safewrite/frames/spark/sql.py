@@ -10,7 +10,7 @@ from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate
 from safewrite.frames.spark.batch import Check
 from safewrite.frames.spark.hashes import quoted
-from safewrite.texts import shortened
+from safewrite.text.rendering import shortened
 
 ALTERNATIVES_MAX = 1_000
 """A longer chain of OR is too deep for Spark's parser."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safewrite.iceberg.metadata import MAIN, table_of
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from safewrite.errors import UnsafeConfigError
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
 from safewrite.stores import call_limit
 from safewrite.stores.advice import cause_of, named_in
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 _REFUSED_CODES = {
     "AccessDeniedException",

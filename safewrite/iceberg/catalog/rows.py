@@ -14,7 +14,7 @@ from safewrite.frames.side_by_side import windows
 from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.catalog.outcomes import classify_file_error
 from safewrite.protocol.effects import Failed, Ok, Outcome
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -10,7 +10,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
 from safewrite.errors import InvalidInputError
 from safewrite.iceberg.data import partitions
-from safewrite.new_table import Layout
+from safewrite.table.new_table import Layout
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from safewrite.errors import InvalidInputError, UnsupportedTableError
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

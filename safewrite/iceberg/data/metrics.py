@@ -33,7 +33,7 @@ from safewrite.errors import InternalError, UnsupportedTableError
 from safewrite.iceberg.data.grouping import leaf
 from safewrite.iceberg.data.schema import struct_paths
 from safewrite.iceberg.data.transforms import decimal_bytes, physical
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 Plan = Mapping[int, StatisticsCollector]
 _SURROGATES = range(0xD800, 0xE000)  # code points that no text has

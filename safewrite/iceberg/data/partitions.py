@@ -26,7 +26,7 @@ from pyiceberg.types import DoubleType, FixedType, IcebergType, NestedField, Str
 
 from safewrite.errors import InvalidInputError, UnsupportedTableError
 from safewrite.iceberg.data.schema import struct_path
-from safewrite.texts import said, shown
+from safewrite.text.rendering import said, shown
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

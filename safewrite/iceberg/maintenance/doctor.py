@@ -23,7 +23,7 @@ from safewrite.iceberg.write.creation import DELETE_METADATA, KEEP, KEPT_MS, PRE
 from safewrite.protocol.effects import Missing
 from safewrite.protocol.iceberg.commit import METADATA_READ_MAX
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

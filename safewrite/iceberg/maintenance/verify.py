@@ -18,7 +18,7 @@ from safewrite.protocol.iceberg.commit import load
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import Wanted
 from safewrite.stores.world import run
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 
 def read_head(connection: Connection) -> TableVersion:

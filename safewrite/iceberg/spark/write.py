@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
 
+from safewrite.arguments.volatile import check_columns, check_where
 from safewrite.errors import ConflictError, InternalError, Kind, UnsafeConfigError
 from safewrite.frames.predicate import columns
 from safewrite.frames.replace_where import EVERYTHING
@@ -39,14 +40,13 @@ from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
 from safewrite.protocol.staging import Mark
-from safewrite.volatile import check_columns, check_where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.spark.held import Held
-    from safewrite.operation import Operation
+    from safewrite.table.operation import Operation
 
 TAIL_BYTES = 64
 _WAP = "write.wap.enabled"

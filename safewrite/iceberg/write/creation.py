@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from safewrite.arguments.reading import reading
 from safewrite.errors import ConflictError, Kind, NotCommittedError, StorageError
-from safewrite.given import reading
 from safewrite.iceberg.data.schema import iceberg_schema
 from safewrite.iceberg.write import namespace
 from safewrite.protocol.iceberg.commit import METADATA_READ_MAX
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec

@@ -22,7 +22,6 @@ from safewrite.iceberg.write.write import (
     repeated,
     stands,
 )
-from safewrite.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, NewId, Ok, Outcome
@@ -30,6 +29,7 @@ from safewrite.protocol.iceberg.commit import commit
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import MembersMetError, Met
 from safewrite.protocol.values import LedgerRecord
+from safewrite.table.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 
 if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import InvalidInputError
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
     from safewrite.iceberg.connect import Connection

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError
 from safewrite.frames import Prepared, as_frame, joined, prepare
 from safewrite.frames.prepare import refuse_untyped
-from safewrite.given import reading
-from safewrite.group import changes_of
 from safewrite.iceberg.data.known import KnownManifests
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
 from safewrite.iceberg.metadata import MAIN, table_of
@@ -29,6 +28,7 @@ from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.keys import Identity
+from safewrite.table.group import changes_of
 
 if TYPE_CHECKING:
     from safewrite.changes.reading import Changes
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from safewrite.frames.fingerprint import Counted, Fingerprint
     from safewrite.frames.predicate import Predicate
     from safewrite.frames.where import Where
-    from safewrite.group import Member
     from safewrite.iceberg.connect import Connection
     from safewrite.iceberg.data.datafiles import StagedFile
     from safewrite.iceberg.write.apply import ApplyPlan
     from safewrite.iceberg.write.overwrite import ReplacePlan
-    from safewrite.operation import Operation
+    from safewrite.table.group import Member
+    from safewrite.table.operation import Operation
 
 
 @dataclass

@@ -11,7 +11,6 @@ from safewrite import receipt
 from safewrite.errors import CommitUnknownError, SafewriteError
 from safewrite.iceberg.write import members
 from safewrite.iceberg.write.summary import Write
-from safewrite.operation import keyed_until_landed
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Delete, Effect, Ok, Outcome, Together
@@ -22,6 +21,7 @@ from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.members import Met, Wanted
 from safewrite.protocol.positions import Moves
 from safewrite.protocol.values import LedgerRecord
+from safewrite.table.operation import keyed_until_landed
 
 if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile

@@ -62,7 +62,7 @@ from safewrite.protocol.effects import (
     Unknown,
 )
 from safewrite.protocol.values import Entry
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 __all__ = [
     "Arbiter",

@@ -50,7 +50,7 @@ from safewrite.protocol.iceberg.change import (
 from safewrite.protocol.iceberg.failures import clobbered, gone, replaced, rolled_back, unaccounted, undecided
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.iceberg.turn import Turn
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 METADATA_READ_MAX = 100
 """How many earlier metadata files are read to account for expired snapshots."""

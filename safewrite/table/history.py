@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from safewrite.errors import InvalidInputError
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 SHOWN_MAX = 10
 """So many members of a list that the table keeps in a file of its own are in an entry."""

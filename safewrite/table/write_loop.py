@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
+from safewrite.arguments.reading import spark_catalog as check_catalog
+from safewrite.boundary.public import after_ack
 from safewrite.errors import (
     ConflictError,
     DataFileError,
@@ -21,18 +23,16 @@ from safewrite.errors import (
     WouldAlterError,
 )
 from safewrite.frames.source import is_spark, spark_context
-from safewrite.given import spark_catalog as check_catalog
-from safewrite.group import Member
-from safewrite.mismatch import Explainer
-from safewrite.operation import GroupDone, Operation, Planned, naming
-from safewrite.pace import Pace
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
-from safewrite.public import after_ack
 from safewrite.receipt import Done, Named, Receipt
 from safewrite.stores import call_limit
 from safewrite.stores.events import told
 from safewrite.stores.world import monotonic_s
+from safewrite.table.deadline import Pace
+from safewrite.table.group import Member
+from safewrite.table.mismatch import Explainer
+from safewrite.table.operation import GroupDone, Operation, Planned, naming
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
+from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError, UnsafeConfigError
-from safewrite.given import is_storable, is_text, plain, reading
-from safewrite.masking import note
 from safewrite.protocol import keys
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.keys import Identity
-from safewrite.texts import kind, shown
+from safewrite.text.masking import note
+from safewrite.text.rendering import kind, shown
+from safewrite.text.strings import is_storable, is_text, plain
 
 ArbiterName = Literal["dynamodb", "object-store", "local"]
 

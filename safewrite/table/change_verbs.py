@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from safewrite.commit_properties import checked as check_properties
-from safewrite.group import Answer, Group
-from safewrite.lookups import Lookups
-from safewrite.operation import Operation
-from safewrite.options import GENERATED, Key, Txn, identity, patience
+from safewrite.arguments.options import GENERATED, Key, Txn, identity, patience
+from safewrite.arguments.properties import checked as check_properties
+from safewrite.boundary.public import verb
 from safewrite.protocol.positions import check as check_positions
-from safewrite.public import verb
 from safewrite.receipt import Receipt
-from safewrite.write_loop import DoneT, PlanT, VersionT
+from safewrite.table.group import Answer, Group
+from safewrite.table.lookups import Lookups
+from safewrite.table.operation import Operation
+from safewrite.table.write_loop import DoneT, PlanT, VersionT
 
 
 class ChangeVerbs(Lookups[VersionT, PlanT, DoneT]):

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 from weakref import WeakSet
 
-from safewrite.texts import encodable, mask_with
+from safewrite.text.rendering import encodable, mask_with
 
 HIDDEN = "***"
 _SHORTEST = 8

@@ -12,7 +12,7 @@ import pyarrow as pa
 from safewrite.errors import ConflictError, InvalidInputError, Kind, TableNotFoundError
 
 if TYPE_CHECKING:
-    from safewrite.table import Table
+    from safewrite.table.verbs import Table
 
 log = logging.getLogger("safewrite")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 
-from safewrite.group_loop import GroupLoop
-from safewrite.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, no_version
-from safewrite.options import known_key
+from safewrite.arguments.options import known_key
+from safewrite.boundary.public import Turn, verb
 from safewrite.protocol.ask import Limits
-from safewrite.public import Turn, verb
 from safewrite.receipt import Receipt
 from safewrite.stores.world import monotonic_s
-from safewrite.write_loop import DoneT, PlanT, VersionT
+from safewrite.table.group_loop import GroupLoop
+from safewrite.table.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, no_version
+from safewrite.table.write_loop import DoneT, PlanT, VersionT
 
 
 class Lookups(GroupLoop[VersionT, PlanT, DoneT]):

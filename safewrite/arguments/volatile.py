@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from safewrite.arguments.options import texts
 from safewrite.errors import InvalidInputError
-from safewrite.given import is_storable, plain
-from safewrite.options import texts
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
+from safewrite.text.strings import is_storable, plain
 
 NAMES_BYTES_MAX = 1024
 """The names are recorded with each write, in its table's history."""

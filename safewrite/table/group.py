@@ -6,6 +6,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from safewrite.arguments.options import GENERATED, identity
+from safewrite.arguments.reading import reading
 from safewrite.errors import (
     InternalError,
     InvalidInputError,
@@ -16,13 +18,11 @@ from safewrite.errors import (
     WouldAlterError,
 )
 from safewrite.frames.source import is_spark
-from safewrite.given import reading
-from safewrite.mismatch import in_one_call
-from safewrite.options import GENERATED, identity
 from safewrite.protocol import keys
 from safewrite.protocol.keys import Identity
 from safewrite.receipt import Named, Receipt
-from safewrite.texts import shown
+from safewrite.table.mismatch import in_one_call
+from safewrite.text.rendering import shown
 
 if TYPE_CHECKING:
     from safewrite.changes.many import MemberChanges

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 from safewrite.errors import InvalidInputError, SafewriteError, StorageError
-from safewrite.texts import said, shown
+from safewrite.text.rendering import said, shown
+from safewrite.text.strings import is_text, plain
 
 
 @contextmanager
@@ -40,16 +41,6 @@ def reading(what: str) -> Iterator[None]:
         ) from error
 
 
-def is_text(value: object) -> TypeGuard[str]:
-    """Whether a value is a text, without asking the value itself."""
-    return issubclass(type(value), str)
-
-
-def plain(text: str) -> str:
-    """The letters of a text: a subclass of str (an enum) may show or compare as another text."""
-    return str.__str__(text)
-
-
 def spark_catalog(value: object) -> str | None:
     """What a Spark session calls the catalog of a table; None where the session is to be asked.
 
@@ -62,14 +53,6 @@ def spark_catalog(value: object) -> str | None:
         f"spark_catalog= is what the Spark session calls the table's catalog, a non-empty text, not {shown(value)}. Nothing "
         "was written. Leave it out where the session has one catalog of the kind."
     )
-
-
-def is_storable(text: str) -> bool:
-    """Whether other engines can read a text, wherever it is stored: it has no half of a pair, and no NUL."""
-    try:
-        return b"\0" not in text.encode()
-    except UnicodeEncodeError:
-        return False
 
 
 def schema_mode(value: Any) -> Literal["merge"] | None:

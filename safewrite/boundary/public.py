@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from safewrite.errors import InternalError, Kind, SafewriteError, hide_causes
-from safewrite.texts import said
+from safewrite.text.rendering import said
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from safewrite.errors import InvalidInputError, Kind, ReplayMismatchError, SafewriteError, WouldAlterError
-from safewrite.group import Answer, Group, Member
-from safewrite.mismatch import Explainer
-from safewrite.operation import Operation, naming
 from safewrite.stores.events import told
 from safewrite.stores.world import monotonic_s
-from safewrite.write_loop import PLANS_MAX, DoneT, PlanT, VersionT, WriteLoop
+from safewrite.table.group import Answer, Group, Member
+from safewrite.table.mismatch import Explainer
+from safewrite.table.operation import Operation, naming
+from safewrite.table.write_loop import PLANS_MAX, DoneT, PlanT, VersionT, WriteLoop
 
 if TYPE_CHECKING:
     from safewrite.frames import Prepared

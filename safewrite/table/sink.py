@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast
 
+from safewrite.arguments.reading import reading
+from safewrite.arguments.reading import schema_mode as check_mode
+from safewrite.boundary.public import after_ack, public
 from safewrite.errors import InvalidInputError, Kind, NotCommittedError
-from safewrite.given import is_text, plain, reading
-from safewrite.given import schema_mode as check_mode
 from safewrite.protocol import keys
-from safewrite.public import after_ack, public
 from safewrite.receipt import Receipt
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
+from safewrite.text.strings import is_text, plain
 
 log = logging.getLogger("safewrite")
 

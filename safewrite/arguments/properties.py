@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from safewrite.arguments.options import settings
 from safewrite.errors import InvalidInputError
-from safewrite.options import settings
-from safewrite.texts import shown
+from safewrite.text.rendering import shown
 
 _TAKEN = frozenset(
     [

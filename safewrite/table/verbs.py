@@ -6,22 +6,22 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from safewrite.change_verbs import ChangeVerbs
-from safewrite.commit_properties import checked as check_properties
+from safewrite.arguments.options import GENERATED, Key, Txn, identity, patience
+from safewrite.arguments.properties import checked as check_properties
+from safewrite.arguments.reading import schema_mode as check_mode
+from safewrite.arguments.volatile import given as check_volatile
+from safewrite.boundary.public import verb
 from safewrite.errors import InvalidInputError
-from safewrite.given import is_text, plain
-from safewrite.given import schema_mode as check_mode
-from safewrite.group import Answer, Group
-from safewrite.new_table import Layout
-from safewrite.operation import Operation
-from safewrite.options import GENERATED, Key, Txn, identity, patience
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.positions import check as check_positions
-from safewrite.public import verb
 from safewrite.receipt import Receipt
-from safewrite.sink import Sink, portable, reopened, sink
-from safewrite.volatile import given as check_volatile
-from safewrite.write_loop import DoneT, PlanT, VersionT
+from safewrite.table.change_verbs import ChangeVerbs
+from safewrite.table.group import Answer, Group
+from safewrite.table.new_table import Layout
+from safewrite.table.operation import Operation
+from safewrite.table.sink import Sink, portable, reopened, sink
+from safewrite.table.write_loop import DoneT, PlanT, VersionT
+from safewrite.text.strings import is_text, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,1 @@
+"""Checks what callers give, before anything is read or written."""

@@ -1,0 +1,1 @@
+"""Makes texts of what others made, and keeps secrets out of them."""
