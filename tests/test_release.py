@@ -42,6 +42,27 @@ def test_the_wheel_has_the_packages_and_the_licence_and_nothing_else(wheel: list
     ]
 
 
+def test_the_wheel_has_of_the_benches_what_stress_runs(wheel: list[str]) -> None:
+    """Benches of speed, truth runs and their servers stay in the checkout; the processes of stress run under the wheel's name."""
+    shipped = [name.removeprefix("safewrite_bench/") for name in wheel if name.startswith("safewrite_bench/")]
+    assert {name.partition("/")[0] for name in shipped} == {
+        "__init__.py",
+        "screen.py",
+        "stress",
+        "servers",
+        "java",
+    }
+    assert not [name for name in shipped if re.search(r"kafka|connect|sink|avro|Producer", name)]
+    for name in shipped:
+        text = (ROOT / "bench" / name).read_text()
+        for dots, module in re.findall(r"^ *from (\.\.+)([\w.]+) import", text, re.MULTILINE):
+            wanted = (Path(name).parents[len(dots) - 1] / module.replace(".", "/")).as_posix()
+            assert {f"{wanted}.py", f"{wanted}/__init__.py"} & set(shipped), f"{name} imports {module}"
+        assert not re.search(r"""["'](python )?bench\.|(from|import) bench\b""", text), (
+            f"{name} goes by the name `bench`"
+        )
+
+
 def test_every_tracked_module_of_safewrite_is_in_the_wheel(wheel: list[str]) -> None:
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "safewrite").rglob("*.py")}
     assert modules - set(wheel) == set()

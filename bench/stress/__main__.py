@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 
 from safewrite.errors import MissingExtraError
 
@@ -25,7 +24,7 @@ from .plans import menu, plan
 # The modules that run the load and read it back (report, run, stage, progress) are imported once it is known
 # what to do: `--help` and wrong usage need none of it.
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.command()
@@ -226,12 +225,10 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         change_keys=change_keys, change_batch=change_batch, change_writers=change_writers,
     )  # fmt: skip
     settings = replace(settings, acked_rows_min=_rows_wanted(settings) if min_rows is None else min_rows)
-    console = Console(stderr=json_output)
-    if not console.is_terminal:
-        console = Console(stderr=json_output, width=200)  # a log file has no width of its own
+    console = _needed("..screen").screen(stderr=json_output)
     if gap:
         console.print(f"[yellow]Iceberg is left out: {gap}[/yellow]")
-    run, report, stage, progress = (_needed(name) for name in ("run", "report", "stage", "progress"))
+    run, report, stage, progress = map(_needed, (".run", ".report", ".stage", ".progress"))
     folder = _folder(out, settings.seed)
     console.print(f"seed {settings.seed}, arms {', '.join(chosen)}, files in {folder}", highlight=False)
     try:
@@ -250,9 +247,9 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
 
 
 def _needed(name: str) -> Any:
-    """A module of the run, which may need packages that are not installed."""
+    """A module of the run or beside it, which may need packages that are not installed."""
     try:
-        return importlib.import_module(f".{name}", __package__)
+        return importlib.import_module(name, __package__)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith(str(__package__).partition(".")[0]):
             raise

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from safewrite.testing.faults import Service
 
 CONTROL_PATH = "/__faults__"
-_MODULE = __name__ if __name__ != "__main__" else "bench.stress.proxies.proxy"
-_RUN = (sys.executable, "-m", "bench.bare", _MODULE)
+_MODULE = __spec__.name  # below `bench` in a checkout, below `safewrite_bench` in the wheel
+_RUN = (sys.executable, "-m", _MODULE)
 _ROOT = Path(__file__).resolve().parents[_MODULE.count(".")]
 
 _PERFORMED_FIRST = frozenset(

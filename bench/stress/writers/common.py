@@ -7,6 +7,7 @@ ledger module is therefore loaded by its path.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 import json
 import os
@@ -36,6 +37,14 @@ def _load_history() -> ModuleType:
 
 
 history = _load_history()
+
+
+def of_stress(name: str) -> Any:
+    """A module of the stress run, whose package is ``bench`` in a checkout and ``safewrite_bench`` in the wheel."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    return importlib.import_module(f"{Path(__file__).resolve().parents[2].name}.stress.{name}")
+
 
 OPEN_TRIES_MAX = 20
 ICEBERG_MODULES = {

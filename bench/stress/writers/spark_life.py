@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import common
 import spark_session
 from common import history
+from spark_lives import ANY_MOMENT
 
-from bench.stress.plans.spark_writers import ANY_MOMENT, NEXT_STEP
+NEXT_STEP = common.of_stress("plans.spark_writers").NEXT_STEP
 
 _BATCHES_MAX = 2
 

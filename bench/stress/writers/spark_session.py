@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import common
+
 import safewrite.spark
-from bench.stress import spark_reader
+
+spark_reader = common.of_stress("spark_reader")
 
 MEMORY = "512m"
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def start(config: dict[str, Any], folder: Path) -> Any:
@@ -25,7 +27,7 @@ def start(config: dict[str, Any], folder: Path) -> Any:
 
     # Executors decide about changes in Python, by this copy of safewrite.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(common.ROOT), os.environ.get("PYTHONPATH")]))
     # Java's client of Glue takes credentials from the environment alone.
     options = config["storage_options"]
     os.environ.update({name: options[name] for name in options if "KEY" in name or "REGION" in name})

@@ -15,7 +15,7 @@ import common
 from common import history
 from spark_life import Life, live
 
-from bench.stress.plans.spark_writers import EPOCH_STEP
+EPOCH_STEP = common.of_stress("plans.spark_writers").EPOCH_STEP
 
 FAILURES_MAX = 12
 """Ends of the query, one after the other, after which the driver gives up."""
