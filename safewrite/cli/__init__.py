@@ -21,9 +21,10 @@ def main() -> None:
 def run() -> None:
     """Run the command line.  Raises MissingExtraError where the extra is not installed."""
     try:
-        from safewrite.cli.app import app
+        from safewrite.cli.app import app, show_help
 
-        app(prog_name="safewrite")
+        if not show_help(sys.argv[1:]):
+            app(prog_name="safewrite")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _NEEDED:
             raise

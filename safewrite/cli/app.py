@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from itertools import pairwise
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 import safewrite
 from safewrite.cli.adopt import adopt
@@ -21,7 +24,7 @@ from safewrite.cli.history import history
 from safewrite.cli.locks import locks
 from safewrite.cli.medallion import medallion
 from safewrite.cli.shared import EXIT_USAGE, OutputOption
-from safewrite.cli.stress import stress
+from safewrite.cli.stress import bench_app, stress
 from safewrite.cli.tables import checkpoint, doctor, repair, resolve
 from safewrite.cli.verify import verify
 
@@ -87,6 +90,31 @@ def _log(level: Level) -> None:
         handler.addFilter(
             lambda record: "py4j" not in record.pathname
         )  # some of it under the name of no logger
+
+
+def show_help(words: Sequence[str]) -> bool:
+    """Print the help of the command that the words name, if they ask for help; whether they do.
+
+    Typer would read the options before the command first, and loads pydantic for it: that takes longer than all of the help.
+    """
+    if "--help" not in words:
+        return False
+    command: Any = get_command(app)
+    context = command.context_class(command, info_name="safewrite")
+    for before, word in pairwise(["", *words]):
+        commands = getattr(command, "commands", {})
+        if word == "--help":
+            break
+        if word in commands:
+            command = commands[word]
+            context = command.context_class(command, info_name=word, parent=context)
+        elif commands and not (word.startswith("-") or before.startswith("-")):
+            return False  # Typer says that there is no such command
+    if not command.add_help_option:
+        bench_app()(args=["--help"], prog_name=context.command_path)
+    else:
+        typer.echo(command.get_help(context))
+    return True
 
 
 app.command()(doctor)

@@ -20,14 +20,14 @@ def stress(context: typer.Context) -> None:
     """Run many writer processes on one table, under faults, and judge; `safewrite stress --help` lists its options."""
     screen = Screen(context, None)
     with screen.errors():
-        bench = _bench()
+        bench = bench_app()
     args = list(context.args)
     if screen.json and not any(arg.partition("=")[0] == "--output" for arg in args):
         args += ["--output", Output.JSON.value]
     bench(args=args, prog_name="safewrite stress")
 
 
-def _bench() -> Callable[..., Any]:
+def bench_app() -> Callable[..., Any]:
     """The stress run's own command, from the wheel's package or from the checkout that safewrite runs from."""
     checkout = Path(safewrite.__file__).resolve().parent.parent / "bench" / "stress" / "__main__.py"
     name = "bench" if checkout.exists() else "safewrite_bench"
