@@ -391,8 +391,7 @@ def _portable(catalog: Any) -> Any:
 
     from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 
-    if isinstance(catalog, SafeCatalog):
-        catalog = catalog.inner
+    catalog = catalog.inner if isinstance(catalog, SafeCatalog) else catalog
     if not isinstance(catalog, Catalog):
         return catalog
     known = {"name": catalog.name, **catalog.properties}

@@ -30,6 +30,11 @@ from safewrite.testing.explorer.rows import body_of
 from safewrite.testing.explorer.search import FAULTS, Explorer
 
 FEWER = {
+    "spark": 0,
+    "retry-locks": 0,
+    "sealed-spark": 0,
+    "group-locks": 0,
+    "changes-locks": 0,
     "spark-put": 0,
     "fleet": 0,
     "old-locks": 0,
