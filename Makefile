@@ -88,6 +88,10 @@ docs: .envs/docs/.installed ## The docs site in out/site; a link that leads nowh
 imports: install ## import-linter: which package may import which
 	.venv/bin/lint-imports --no-cache  # the cache misjudges imports of modules that appeared later
 
+.PHONY: rooms
+rooms: install ## How the rooms of the package, of cdc and of medallion import each other: rooms, floors, arrows, circles
+	@$(PY) -m tests.rooms
+
 .PHONY: test
 test: install arms .envs/cfn-lint/.installed jars ## The test suite (PYTEST_ARGS="-k name" narrows it); needs Java 17, Maven and PostgreSQL
 	@$(PY) -m pytest $(PYTEST_ARGS)

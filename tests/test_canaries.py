@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import safewrite as sw
 from safewrite.cdc import config as cdc
-from safewrite.cdc.registry import Registry
+from safewrite.cdc.connect.registry import Registry
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline
 from safewrite.medallion import config as medallion

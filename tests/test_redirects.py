@@ -11,8 +11,8 @@ from typing import Any, Self
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.redirects import origin
-from safewrite.cdc.registry import Registry
+from safewrite.cdc.connect.redirects import origin
+from safewrite.cdc.connect.registry import Registry
 
 SECRET = "canary-of-redirects"
 SCHEMA = {"schema": '"long"'}

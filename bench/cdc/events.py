@@ -14,9 +14,9 @@ from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
 
-from safewrite.cdc.avro import HEADER
-from safewrite.cdc.batch import Batch
-from safewrite.cdc.change import Record
+from safewrite.cdc.connect.avro import HEADER
+from safewrite.cdc.records.batch import Batch
+from safewrite.cdc.records.change import Record
 
 Payload = dict[str, Any]
 _FIELDS = [

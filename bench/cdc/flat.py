@@ -43,10 +43,10 @@ from bench.cdc.generator import (
 from bench.cdc.ground import DATABASE, JARS, ROOT
 from bench.cdc.registry import Registry
 from bench.screen import screen
-from safewrite.cdc import change
-from safewrite.cdc.batch import Batch
-from safewrite.cdc.config import load
-from safewrite.cdc.landing import Landing
+from safewrite.cdc.config.job import load
+from safewrite.cdc.landing.landing import Landing
+from safewrite.cdc.records import change
+from safewrite.cdc.records.batch import Batch
 from safewrite.spark.jars import jars_from
 
 ARM = Path(os.environ.get("SAFEWRITE_ARMS_DIR", ROOT / ".envs")) / "kafka2delta" / "bin" / "python"

@@ -24,10 +24,10 @@ from rich.table import Table
 
 from bench.cdc.events import AVRO, Events, in_avro, in_bare_json, in_dms
 from bench.screen import screen
-from safewrite.cdc.batch import Batch
-from safewrite.cdc.config import load
-from safewrite.cdc.decoding import Decoder
-from safewrite.cdc.landing import Landing
+from safewrite.cdc.config.job import load
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.landing.landing import Landing
+from safewrite.cdc.records.batch import Batch
 from safewrite.stores.local import LocalObjects
 
 _EXPIRED_EVERY = 25

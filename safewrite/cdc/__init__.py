@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from safewrite import MissingExtraError
 
 if TYPE_CHECKING:
-    from safewrite.cdc.accounting import Verdict, verify
     from safewrite.cdc.config import Config, json_schema, load
+    from safewrite.cdc.ledger.accounting import Verdict, verify
     from safewrite.cdc.pipeline import Pipeline
 
 __all__ = ["Config", "Pipeline", "Verdict", "json_schema", "load", "verify"]
 
 _WHERE = {
-    "Config": "config", "Pipeline": "pipeline", "Verdict": "accounting", "json_schema": "config", "load": "config",
-    "verify": "accounting",
+    "Config": "config", "Pipeline": "pipeline", "Verdict": "ledger.accounting", "json_schema": "config", "load": "config",
+    "verify": "ledger.accounting",
 }  # fmt: skip
 _EXTRA = frozenset({"pydantic", "pydantic_core", "fastavro", "tenacity"})
 

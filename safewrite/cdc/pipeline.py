@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safewrite as sw
-from safewrite.cdc.arrow import refuse_other_sessions
-from safewrite.cdc.config import Config, load
-from safewrite.cdc.ending import BatchUnderWay, run_until_ended
-from safewrite.cdc.intake import Intake
-from safewrite.cdc.kafka_admin import reason_of
-from safewrite.cdc.landing import Landing
-from safewrite.cdc.ledger import Line
-from safewrite.cdc.parts import Limit, part_of_heap
-from safewrite.cdc.session import heap_of
-from safewrite.cdc.source import Source
+from safewrite.cdc.config.job import Config, load
+from safewrite.cdc.kafka.admin import reason_of
+from safewrite.cdc.kafka.arrow import refuse_other_sessions
+from safewrite.cdc.kafka.batch_split import Limit, part_of_heap
+from safewrite.cdc.kafka.ending import BatchUnderWay, run_until_ended
+from safewrite.cdc.kafka.micro_batches import Intake
+from safewrite.cdc.kafka.session import heap_of
+from safewrite.cdc.kafka.source import Source
+from safewrite.cdc.landing.landing import Landing
+from safewrite.cdc.ledger.ledger import Line
 from safewrite.errors import without_secrets
 from safewrite.metrics import OnEvent, listener
 
@@ -96,7 +96,7 @@ class Pipeline:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{config.trigger.interval_s} seconds")
-        from safewrite.cdc.listener import Listener
+        from safewrite.cdc.kafka.listener import Listener
 
         listener = Listener(config.job, name, spark, self._on_event)
         spark.streams.addListener(listener)

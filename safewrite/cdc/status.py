@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import safewrite as sw
-from safewrite.cdc.batch import Partition, Range
-from safewrite.cdc.config import Config
-from safewrite.cdc.landing import Landing
-from safewrite.cdc.origin import recorded_source
-from safewrite.cdc.reading import row_count
-from safewrite.cdc.table_config import Table, TableOptions
+from safewrite.cdc.config.job import Config
+from safewrite.cdc.config.table_config import Table, TableOptions
+from safewrite.cdc.landing.landing import Landing
+from safewrite.cdc.landing.origin import recorded_source
+from safewrite.cdc.ledger.reading import row_count
+from safewrite.cdc.records.batch import Partition, Range
 from safewrite.table.history import utc
 
 State = Literal["ok", "behind", "not begun", "fenced", "needs restart", "unreadable"]

@@ -123,7 +123,7 @@ def status(
     """
     screen = Screen(context, output)
     with screen.errors():
-        from safewrite.cdc.source import Source
+        from safewrite.cdc.kafka.source import Source
         from safewrite.cdc.status import status as look
 
         pipeline = _pipeline(config)
@@ -200,7 +200,7 @@ def _exporters(namespace: str | None, *, is_otel: bool) -> OnEvent | None:
 
 
 def _session(job: str, jars: Path | None, conf: list[str] | None) -> SparkSession:
-    from safewrite.cdc.session import session
+    from safewrite.cdc.kafka.session import session
 
     settings = pairs(conf, "--conf")
     if jars is not None:
@@ -213,7 +213,7 @@ def _session(job: str, jars: Path | None, conf: list[str] | None) -> SparkSessio
 
 def _rows(pipeline: Pipeline, *, letters: bool = False) -> tuple[pa.Table, pa.Table | None]:
     """The rows of the ledger, and if asked for those of the dead letters."""
-    from safewrite.cdc.ledger import LEDGER_SCHEMA
+    from safewrite.cdc.ledger.ledger import LEDGER_SCHEMA
     from safewrite.testing.reading import rows_of
 
     books, lake = pipeline.landing.books, pipeline.landing.lake
@@ -227,7 +227,7 @@ def _rows(pipeline: Pipeline, *, letters: bool = False) -> tuple[pa.Table, pa.Ta
 
 
 def _verdict(pipeline: Pipeline) -> Verdict:
-    from safewrite.cdc.accounting import verify
+    from safewrite.cdc.ledger.accounting import verify
 
     verdict = verify(pipeline.config.job, *_rows(pipeline, letters=True))
     if not verdict.batches:

@@ -15,10 +15,10 @@ from bench.cdc.check import compare, lake_rows
 from bench.cdc.generator import PARTITIONS, TABLES, Envelope, Generator
 from bench.cdc.registry import Registry
 from bench.cdc.run import Plan, run
-from safewrite.cdc.batch import Batch
-from safewrite.cdc.change import Record
-from safewrite.cdc.config import load
-from safewrite.cdc.landing import Landing
+from safewrite.cdc.config.job import load
+from safewrite.cdc.landing.landing import Landing
+from safewrite.cdc.records.batch import Batch
+from safewrite.cdc.records.change import Record
 
 
 def naive(row: dict[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.change import DeadLetter, Record
-from safewrite.cdc.decoding import Decoder
-from safewrite.cdc.frames import LACKS, Frame, frame_of
-from safewrite.cdc.ledger import Line
-from safewrite.cdc.share import Share
-from safewrite.cdc.table_config import SEQUENCE
+from safewrite.cdc.config.table_config import SEQUENCE
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.landing.frames import LACKS, Frame, frame_of
+from safewrite.cdc.landing.table_batch import Share
+from safewrite.cdc.ledger.ledger import Line
+from safewrite.cdc.records.change import DeadLetter, Record
 from tests.cdc.lakes import Job
 
 

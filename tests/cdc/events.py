@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from safewrite.cdc.change import Record
-from safewrite.cdc.decoding import Decoded, Decoder, Format
-from safewrite.cdc.misfits import Misfit
+from safewrite.cdc.connect.misfits import Misfit
+from safewrite.cdc.envelopes.decoding import Decoded, Decoder, Format
+from safewrite.cdc.records.change import Record
 
 CUSTOMER: list[dict[str, Any]] = [
     {"type": "int32", "optional": False, "field": "id"},

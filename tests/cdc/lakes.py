@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
-from safewrite.cdc.accounting import Verdict, verify
-from safewrite.cdc.batch import Batch, Partition, Range
-from safewrite.cdc.change import Record
-from safewrite.cdc.config import load
-from safewrite.cdc.landing import Landing
-from safewrite.cdc.ledger import Line
-from safewrite.cdc.table_config import EPOCH, SEQUENCE
+from safewrite.cdc.config.job import load
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE
+from safewrite.cdc.landing.landing import Landing
+from safewrite.cdc.ledger.accounting import Verdict, verify
+from safewrite.cdc.ledger.ledger import Line
+from safewrite.cdc.records.batch import Batch, Partition, Range
+from safewrite.cdc.records.change import Record
 from tests.cdc.events import event, postgres, record, told_with_schemas
 
 Rows = dict[Any, dict[str, Any]]

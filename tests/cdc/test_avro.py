@@ -17,7 +17,7 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 
 import safewrite as sw
-from safewrite.cdc.registry import Registry
+from safewrite.cdc.connect.registry import Registry
 from tests.cdc.events import decoded, event, postgres, record
 from tests.cdc.lakes import Job
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import safewrite as sw
-from safewrite.cdc.change import Record, UndecodableError
-from safewrite.cdc.decoding import Decoder
-from safewrite.cdc.records import Records
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.records.change import Record, UndecodableError
+from safewrite.cdc.records.records import Records
 from tests.cdc.both_ways import Outcome, outcomes
 
 TEXT = "__debezium_unavailable_value"

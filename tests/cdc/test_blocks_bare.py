@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safewrite.cdc.change import Record
-from safewrite.cdc.decoding import Decoder
-from safewrite.cdc.records import Records
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.records import Records
 from tests.cdc import test_blocks
 from tests.cdc.both_ways import Outcome, outcomes
 from tests.cdc.events import dms, event, postgres, record

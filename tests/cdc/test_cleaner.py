@@ -11,8 +11,8 @@ import pytest
 from bench.cdc.producer import Producer
 from bench.cdc.topic import copy
 from bench.servers.kafka import Kafka
-from safewrite.cdc.batch import Batch
-from safewrite.cdc.records import Records
+from safewrite.cdc.records.batch import Batch
+from safewrite.cdc.records.records import Records
 from tests.cdc.lakes import Job
 from tests.cdc.worlds import PARTITIONS, Source
 

@@ -120,7 +120,7 @@ def test_run_makes_metrics_where_they_are_asked_for(
         return types.SimpleNamespace(awaitTermination=lambda timeout: True)
 
     monkeypatch.setattr(Pipeline, "start", start)
-    monkeypatch.setattr("safewrite.cdc.session.session", lambda *_: None)
+    monkeypatch.setattr("safewrite.cdc.kafka.session.session", lambda *_: None)
     monkeypatch.setattr("safewrite.metrics.telemetry._global_meter", lambda: meter)
     found = run(job, "run", *options)
     assert found.exit_code == 0, found.output

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.batch import Batch
-from safewrite.cdc.change import Record
-from safewrite.cdc.decoding import Decoder
-from safewrite.cdc.records import Records
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.records.batch import Batch
+from safewrite.cdc.records.change import Record
+from safewrite.cdc.records.records import Records
 from tests.cdc.events import CUSTOMER, event, postgres, record, struct, with_schema
 from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
 

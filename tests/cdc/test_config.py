@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.config import json_schema, load
+from safewrite.cdc.config.job import json_schema, load
 
 
 def config(

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from safewrite.cdc.change import UNAVAILABLE, Op
-from safewrite.cdc.placeholder import Placeholder
+from safewrite.cdc.connect.placeholder import Placeholder
+from safewrite.cdc.records.change import UNAVAILABLE, Op
 from tests.cdc.events import CUSTOMER, decoded, event, one_value, postgres, record, struct, with_schema
 
 

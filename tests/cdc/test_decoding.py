@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from safewrite.cdc.decoding import _parsed
+from safewrite.cdc.connect.json import parsed
 
 _TEXT = '{"a": "Zoë 🦆", "n": 0.10000000000000000001, "b": [1e400, {}]}'
 
@@ -27,4 +27,4 @@ def test_bytes_are_read_as_the_library_reads_them(data: bytes) -> None:
         except ValueError as error:
             return type(error), str(error)
 
-    assert read(_parsed) == read(lambda given: json.loads(given, parse_float=Decimal))
+    assert read(parsed) == read(lambda given: json.loads(given, parse_float=Decimal))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from safewrite.cdc.change import Op
-from safewrite.cdc.column_rules import ColumnRules
-from safewrite.cdc.rows import rows_of
-from safewrite.cdc.table_config import Table
+from safewrite.cdc.config.column_rules import ColumnRules
+from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.landing.rows import rows_of
+from safewrite.cdc.records.change import Op
 from tests.cdc.events import decoded, dms, record
 
 

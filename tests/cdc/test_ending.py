@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safewrite.cdc.ending import BatchUnderWay, run_until_ended
+from safewrite.cdc.kafka.ending import BatchUnderWay, run_until_ended
 
 
 class Query:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from safewrite.cdc.batch import Partition, Range
-from safewrite.cdc.intake import Intake, _within
-from safewrite.cdc.parts import Limit
-from safewrite.cdc.source import Told
+from safewrite.cdc.kafka.batch_split import Limit
+from safewrite.cdc.kafka.micro_batches import Intake, _within
+from safewrite.cdc.kafka.source import Told
+from safewrite.cdc.records.batch import Partition, Range
 
 IDS = {"t": "id-1", "u": "id-2"}
 T0, T1, U0 = Partition("t", 0, "id-1"), Partition("t", 1, "id-1"), Partition("u", 0, "id-2")

@@ -13,9 +13,9 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
-from safewrite.cdc.lake import Lake
-from safewrite.cdc.landing import Landing, Share
-from safewrite.cdc.table_config import Table
+from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.landing.landing import Landing, Share
+from safewrite.cdc.ledger.target_tables import Lake
 from safewrite.stores.local import LocalObjects
 from tests.cdc.lakes import Job, Source, change
 

@@ -14,8 +14,8 @@ import pytest
 
 import safewrite as sw
 from bench.servers.servers import Ministack, create_lock_table
-from safewrite.cdc.change import Record
-from safewrite.cdc.landing import Landing, Share
+from safewrite.cdc.landing.landing import Landing, Share
+from safewrite.cdc.records.change import Record
 from safewrite.errors import Kind
 from tests.cdc.events import event, postgres, record
 from tests.cdc.lakes import Job, Source, change, cut

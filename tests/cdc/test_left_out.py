@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from safewrite.cdc.change import Record
+from safewrite.cdc.records.change import Record
 from tests.cdc.events import event, postgres, record
 from tests.cdc.lakes import Job, Rows, change, cut
 

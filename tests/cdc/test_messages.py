@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import safewrite as sw
 from safewrite.cdc import Pipeline
-from safewrite.cdc.kafka_admin import PATIENCE_S, KafkaAdmin, reason_of, refuse_without_jars
+from safewrite.cdc.kafka.admin import PATIENCE_S, KafkaAdmin, reason_of, refuse_without_jars
 from safewrite.cli.app import Level, _Lines, _log
 from tests.cdc.events import record
 from tests.cdc.lakes import Job, change

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from safewrite.cdc.change import Record
+from safewrite.cdc.records.change import Record
 from tests.cdc.both_ways import outcomes
 from tests.cdc.events import event, postgres, record, struct, with_schema
 from tests.cdc.lakes import Job

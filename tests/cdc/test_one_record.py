@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.avro import HEADER, Avro
-from safewrite.cdc.change import Record, UndecodableError
-from safewrite.cdc.decoding import Decoder
-from safewrite.cdc.records import Records
-from safewrite.cdc.registry import Registry
+from safewrite.cdc.connect.avro import HEADER, Avro
+from safewrite.cdc.connect.registry import Registry
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.records.change import Record, UndecodableError
+from safewrite.cdc.records.records import Records
 from tests.cdc.events import event, postgres, record, with_schema
 from tests.cdc.lakes import Job, change
 

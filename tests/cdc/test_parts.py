@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import safewrite as sw
-from safewrite.cdc.batch import Batch, Partition, Range, Ranges
-from safewrite.cdc.landing import Landing
-from safewrite.cdc.parts import Cell, Limit, cut, part_of_heap
-from safewrite.cdc.records import Records
+from safewrite.cdc.kafka.batch_split import Cell, Limit, cut, part_of_heap
+from safewrite.cdc.landing.landing import Landing
+from safewrite.cdc.records.batch import Batch, Partition, Range, Ranges
+from safewrite.cdc.records.records import Records
 from tests.cdc.lakes import Job, Source
 from tests.cdc.test_landing import CrashError, dying, equal
 from tests.sampling import some

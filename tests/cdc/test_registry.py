@@ -15,9 +15,9 @@ from bench.cdc import avro
 from bench.cdc.check import compare, lake_rows
 from bench.cdc.generator import TABLES, Event, Generator
 from bench.cdc.registry import Registry as Server
-from safewrite.cdc.batch import Batch
-from safewrite.cdc.change import Record, UndecodableError
-from safewrite.cdc.registry import Registry
+from safewrite.cdc.connect.registry import Registry
+from safewrite.cdc.records.batch import Batch
+from safewrite.cdc.records.change import Record, UndecodableError
 from tests.cdc.lakes import Job
 
 SCHEMA = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safewrite.cdc.change import Record
+from safewrite.cdc.records.change import Record
 from tests.cdc.events import event, postgres, record, with_schema
 from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
 

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import safewrite as sw
-from safewrite.cdc.change import Record
+from safewrite.cdc.records.change import Record
 from tests.cdc.events import dms, event, postgres, record, with_schema
 from tests.cdc.lakes import Job, change
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from safewrite.cdc.change import UndecodableError
-from safewrite.cdc.sequence import LOWEST, of_debezium, of_dms, with_offset
+from safewrite.cdc.envelopes.source_position import LOWEST, of_debezium, of_dms, with_offset
+from safewrite.cdc.records.change import UndecodableError
 
 RISING: dict[str, list[tuple[dict[str, Any], dict[str, Any] | None]]] = {
     "postgresql": [

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from safewrite.cdc.decoding import Decoder
+from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.medallion import declared
 from tests.cdc.both_ways import outcomes
 from tests.cdc.source_types import DEBEZIUM, DMS_JSON, FILES, Misfit, SourceType, Value

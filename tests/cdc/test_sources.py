@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.change import Record
+from safewrite.cdc.records.change import Record
 from safewrite.cdc.status import status
 from tests.cdc.events import event, postgres, record
 from tests.cdc.lakes import FORM_AND_SCHEMAS, Job
@@ -109,7 +109,7 @@ def test_a_table_of_an_earlier_version_records_the_source_that_goes_on(
 ) -> None:
     job = Job(tmp_path, [{"table": "o"}], form, schemas=False)
     with monkeypatch.context() as before:
-        before.setattr("safewrite.cdc.origin.Origin.moves", lambda *_: {})
+        before.setattr("safewrite.cdc.landing.origin.Origin.moves", lambda *_: {})
         job.land(of("db1", "c", 1, row(1, "first"), at=1))
     assert not [
         one for one in job.landing().lake.position(job.landing().config.tables[0])[1] if "source/" in one

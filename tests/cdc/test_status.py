@@ -11,8 +11,8 @@ import deltalake
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.batch import Partition, Range
-from safewrite.cdc.ledger import LEDGER_SCHEMA
+from safewrite.cdc.ledger.ledger import LEDGER_SCHEMA
+from safewrite.cdc.records.batch import Partition, Range
 from safewrite.cdc.status import Reach, Status, TableStatus, status
 from tests.cdc.events import record
 from tests.cdc.lakes import Job, change

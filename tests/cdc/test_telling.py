@@ -11,8 +11,8 @@ import pytest
 
 import safewrite as sw
 from safewrite import cdc, metrics
-from safewrite.cdc.landing import Landing
-from safewrite.cdc.telling import tell_stream
+from safewrite.cdc.landing.landing import Landing
+from safewrite.cdc.ledger.reporting import tell_stream
 from tests.cdc.events import record
 from tests.cdc.lakes import Job, change
 from tests.metrics.test_metrics import Meter, problems
@@ -99,7 +99,7 @@ def test_what_cannot_be_called_is_refused(job: Job) -> None:
 
 
 def test_the_lag_is_told_only_where_spark_knows_it() -> None:
-    listener = pytest.importorskip("safewrite.cdc.listener")
+    listener = pytest.importorskip("safewrite.cdc.kafka.listener")
     newest = {"t": {"0": 10, "1": 5}, "u": {"0": 3}}
     assert listener.lag_of({"t": {"0": 4, "1": 5}}, newest) == 6
     assert listener.lag_of(newest, newest) == 0

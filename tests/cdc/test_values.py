@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from safewrite.cdc.change import UndecodableError
-from safewrite.cdc.values import array_of, as_decimal, as_time
+from safewrite.cdc.connect.values import array_of, as_decimal, as_time
+from safewrite.cdc.records.change import UndecodableError
 
 
 @pytest.mark.parametrize(

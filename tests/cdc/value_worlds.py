@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from safewrite.cdc.change import Record
+from safewrite.cdc.records.change import Record
 from tests.cdc.events import SOURCE, event, postgres, record, struct, with_schema
 from tests.cdc.source_types import (
     DEBEZIUM,

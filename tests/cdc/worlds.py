@@ -21,8 +21,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from safewrite.cdc.batch import Batch
-from safewrite.cdc.change import Record
+from safewrite.cdc.records.batch import Batch
+from safewrite.cdc.records.change import Record
 from tests.cdc.events import event, postgres, record, told_with_schemas
 from tests.cdc.lakes import Job
 

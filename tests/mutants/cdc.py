@@ -8,8 +8,13 @@ BLOCKS, AVRO, BARE = (alone(f"cdc/test_blocks{form}.py") for form in ("", "_avro
 SOURCES, COMPACTED, IDENTITY = (
     alone(f"cdc/test_{name}.py") for name in ("sources", "compacted", "replica_identity")
 )
-READ, COLUMNS, PLACING, FORMS = "cdc/blocks.py", "cdc/columns.py", "cdc/placing.py", "cdc/forms.py"
-INFERENCE, INFERRED = "cdc/inference.py", "test_values_get_their_types_alike"
+READ, COLUMNS, PLACING, FORMS = (
+    "cdc/envelopes/column_batch.py",
+    "cdc/connect/columns.py",
+    "cdc/landing/project_columns.py",
+    "cdc/connect/converters.py",
+)
+INFERENCE, INFERRED = "cdc/connect/inference.py", "test_values_get_their_types_alike"
 KEYS = "test_keys_deletes_and_tombstones_are_read_alike"
 VALUES = "test_values_are_read_alike"
 STRANGE = "test_one_strange_record_among_many_does_not_slow_the_others"
@@ -24,7 +29,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-before",
         "the row before a change that is read as far as it is needed",
-        "cdc/rows.py",
+        "cdc/landing/rows.py",
         (
             (
                 "                    if is_whole:\n                        raise\n",
@@ -37,7 +42,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-floored-key",
         "keys that no setting makes one of two",
-        "cdc/column_rules.py",
+        "cdc/config/column_rules.py",
         (('            mode = "dead-letter"  # two rows would become one\n', "            pass\n"),),
         MISFITS,
         KEY_MISFIT,
@@ -45,7 +50,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-base64",
         "the one reading of decimals without a schema",
-        "cdc/column_rules.py",
+        "cdc/config/column_rules.py",
         (("            if self.decimals is None:\n", "            if False:\n"),),
         MISFITS,
         "test_a_text_of_a_decimal_without_a_schema_is_read_in_one_way",
@@ -53,7 +58,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-flags",
         "the doubt of lists of booleans that may be what the source left out",
-        "cdc/placeholder.py",
+        "cdc/connect/placeholder.py",
         (("            if value == self._flags:\n", "            if False:\n"),),
         MISFITS,
         "test_a_list_that_may_be_the_placeholder_or_a_value_is_a_dead_letter_under_each_setting",
@@ -61,7 +66,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-scale",
         "the limit of digits behind the point of a number that becomes a text",
-        "cdc/logical.py",
+        "cdc/connect/logical_types.py",
         (("    if abs(scale) > SCALE_MAX:\n", "    if abs(scale) > 10**6:\n"),),
         MISFITS,
         "test_a_number_of_a_scale_that_fills_the_memory_is_a_dead_letter",
@@ -154,7 +159,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-snapshots",
         "the order of a snapshot's rows among changes that were under way",
-        "cdc/beginnings.py",
+        "cdc/landing/snapshot_boundary.py",
         (("        if len(kinds) > 1:\n", "        if False:\n"),),
         BLOCKS,
         SNAPSHOTS,
@@ -170,7 +175,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-avro-unknown",
         "the second question about a schema id that was not known",
-        "cdc/avro.py",
+        "cdc/connect/avro.py",
         (("        self._unknown.clear()\n", ""),),
         AVRO,
         "test_an_id_that_nobody_knows_is_asked_for_once_in_a_batch_and_again_in_the_next",
@@ -258,7 +263,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-dms-image",
         "the second reading of deletes that have a before-image",
-        "cdc/dms_events.py",
+        "cdc/envelopes/dms_events.py",
         (("        doubts.where(pc.and_(deletes, has_image))\n", ""),),
         BARE,
         "test_changes_of_rows_are_read_alike",
@@ -266,7 +271,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-dms-load",
         "the position of rows of a full load, which is below all others",
-        "cdc/dms_events.py",
+        "cdc/envelopes/dms_events.py",
         (("(LOWEST, None) if is_load", '("1", None) if is_load'),),
         BARE,
         "test_changes_of_rows_are_read_alike",
@@ -274,7 +279,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-source",
         "the refusal of a second source",
-        "cdc/origin.py",
+        "cdc/landing/origin.py",
         (("return (own, letters) if others else (given, [])", "return given, []"),),
         SOURCES,
         "test_a_second_job_with_another_source_is_refused_too",
@@ -282,7 +287,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-source-guard",
         "the position that lets one commit of an epoch name its source",
-        "cdc/origin.py",
+        "cdc/landing/origin.py",
         (("of_epoch: (None, 1), f", "f"),),
         SOURCES,
         "test_two_jobs_that_begin_at_once_with_other_sources_do_not_both_begin",
@@ -290,7 +295,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-tombstone",
         "the look for tombstones whose delete did not come",
-        "cdc/tombstones.py",
+        "cdc/envelopes/tombstones.py",
         (("            yield place, False\n", "            pass\n"),),
         COMPACTED,
         "test_its_table_is_told_by_the_topic_or_by_its_key",
@@ -298,7 +303,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-tombstone-topic",
         "the question whether a table has rows of a tombstone's topic",
-        "cdc/ranking.py",
+        "cdc/landing/ranking.py",
         (("        if record.topic not in self._topics:\n", "        if False:\n"),),
         COMPACTED,
         "test_a_tombstone_of_another_database_takes_no_row",

@@ -95,7 +95,15 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
     ("changes", CHANGES),
     *(
         (f"cdc/{name}.py", EVENTS)
-        for name in ("sequence", "beginnings", "debezium", "dms", "avro", "logical", "values")
+        for name in (
+            "envelopes/source_position",
+            "landing/snapshot_boundary",
+            "envelopes/debezium",
+            "envelopes/dms",
+            "connect/avro",
+            "connect/logical_types",
+            "connect/values",
+        )
     ),
     *(
         (
@@ -103,17 +111,17 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
             (quick("cdc/test_blocks.py", "cdc/test_blocks_avro.py", "cdc/test_blocks_bare.py"), *EVENTS),
         )
         for name in (
-            "blocks",
-            "columns",
-            "forms",
-            "inference",
-            "dms_events",
-            "events",
-            "sequences",
-            "placing",
-            "given",
-            "records",
-            "prefixes",
+            "envelopes/column_batch",
+            "connect/columns",
+            "connect/converters",
+            "connect/inference",
+            "envelopes/dms_events",
+            "envelopes/debezium_events",
+            "envelopes/source_positions",
+            "landing/project_columns",
+            "landing/table_changes",
+            "records/records",
+            "records/prefixes",
         )
     ),
     ("stores/memory.py", (*DELTA[:1], HISTORIES)),

@@ -34,7 +34,7 @@ SECURE_MUTANTS = (
     Mutant(
         "redirect-registry",
         "the drop of credentials on another origin",
-        "cdc/redirects.py",
+        "cdc/connect/redirects.py",
         (("made is not None and origin(newurl) != origin(req.full_url)", "made is None"),),
         REDIRECTS,
         "test_the_registrys_password_stays_with_the_registry",

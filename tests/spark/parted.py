@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from safewrite.cdc import Pipeline
-from safewrite.cdc.batch import Batch
+from safewrite.cdc.records.batch import Batch
 from tests.cdc.lakes import Job
 from tests.spark.session import Spark
 

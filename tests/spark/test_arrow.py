@@ -9,8 +9,8 @@ import pyspark
 import pytest
 
 import safewrite as sw
-from safewrite.cdc.arrow import arrow_of, refuse_other_sessions
-from safewrite.cdc.records import Records
+from safewrite.cdc.kafka.arrow import arrow_of, refuse_other_sessions
+from safewrite.cdc.records.records import Records
 from tests.spark.session import Spark
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 import safewrite as sw
 from bench.servers.kafka import Kafka
 from safewrite.cdc import Pipeline
-from safewrite.cdc.change import Record
-from safewrite.cdc.landing import Share
+from safewrite.cdc.landing.landing import Share
+from safewrite.cdc.records.change import Record
 from safewrite.cli.app import app
 from tests.cdc.events import record
 from tests.cdc.lakes import Job, Source, change

@@ -1,0 +1,122 @@
+"""Applies what the configuration says of a table's source columns: times, decimals, and values that do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.connect.misfits import Misfit, OnMisfit, text_of
+from safewrite.cdc.connect.values import as_decimal, as_time, decimal_of_bytes
+from safewrite.cdc.records.change import UndecodableError
+
+DecimalMode = Literal["precise", "string", "double"]
+"""Debezium's ``decimal.handling.mode``."""
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRules:
+    """How values of a table's source columns are read.
+
+    ``schema`` is the table's; None before it is made.  ``decimals`` says how texts of decimal_fields are written that came
+    without a schema; None where nobody knows.
+    """
+
+    table: Table
+    schema: pa.Schema | None = None
+    decimals: DecimalMode | None = None
+
+    def declared(self, name: str) -> pa.DataType | None:
+        """The type that the configuration gives a source column."""
+        if name in self.table.timestamp_fields:
+            return _INSTANT
+        if name in self.table.decimal_fields:
+            return pa.decimal128(*self.table.decimal_fields[name])
+        return pa.string() if self.is_text(name) else None
+
+    def is_text(self, name: str) -> bool:
+        """Whether values of a source column become texts, so that those which do not fit land too.
+
+        A column that the table has with another type stays what it is: then a misfit is a dead letter.
+        """
+        table = self.table
+        if not table.has_misfits or table.on_misfit_of(name) != "text":
+            return False
+        if name in table.timestamp_fields or name in table.decimal_fields:
+            return False
+        kind = self._kind(name)
+        return kind is None or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+    def read(self, name: str, value: Any, *, is_key: bool, has_schema: bool) -> Any:
+        """A value as the configuration says how its column is read, or what becomes of one that does not fit.
+
+        Raises:
+            UndecodableError: it is a dead letter.
+        """
+        mode = self.table.on_misfit_of(name)
+        if mode in {"null", "floor"} and is_key:
+            mode = "dead-letter"  # two rows would become one
+        if isinstance(value, Misfit):
+            value = self._misfit(name, value, mode, is_key=is_key)
+            if mode != "floor":
+                return value
+        elif mode == "text" and self.is_text(name):
+            return text_of(value)
+        try:
+            return self._as_declared(name, value, is_floored=mode == "floor", has_schema=has_schema)
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            if mode == "null":
+                return None
+            raise UndecodableError(f"column {name!r}: {error}") from error
+
+    def _misfit(self, name: str, misfit: Misfit, mode: OnMisfit, *, is_key: bool) -> Any:
+        if not misfit.is_value:
+            raise misfit.refused()
+        if mode == "null":
+            return None
+        if mode == "floor" and misfit.floored is not None:
+            return misfit.floor()
+        if mode == "text" and self.is_text(name):
+            return misfit.text
+        if mode == "text":
+            raise UndecodableError(
+                f"{misfit.why}; on_misfit text needs a column of texts, and the table's is {self._kind(name)}: map the source "
+                "column to a new name (name_mapping)"
+            )
+        hint = (
+            "text lands it" if is_key else "lands it as NULL or as a text, or a time without what is too fine"
+        )
+        raise UndecodableError(f"{misfit.why}; on_misfit {hint}")
+
+    def _as_declared(self, name: str, value: Any, *, is_floored: bool, has_schema: bool) -> Any:
+        if name in self.table.timestamp_fields:
+            return as_time(value, self.table.timestamp_fields[name], is_floored=is_floored)
+        if name in self.table.decimal_fields:
+            return self.decimal(name, value, has_schema=has_schema)
+        return value
+
+    def decimal(self, name: str, value: Any, *, has_schema: bool) -> Any:
+        """A value of ``decimal_fields``, exactly.
+
+        Raises:
+            UndecodableError, ArrowInvalid: it is none of that precision and scale, or nobody knows how it is written.
+        """
+        precision, scale = self.table.decimal_fields[name]
+        if isinstance(value, dict) and set(value) == {"scale", "value"}:  # VariableScaleDecimal
+            value = decimal_of_bytes(value["value"], value["scale"])
+        elif isinstance(value, str) and not has_schema:
+            if self.decimals is None:
+                raise UndecodableError(
+                    f"the text {value!r} came without a schema, and may be a number or base64 of Connect's Decimal; set "
+                    "decimal_handling_mode to what decimal.handling.mode of the connector is (its default is precise)"
+                )
+            if self.decimals == "precise":
+                value = decimal_of_bytes(value, scale)
+        return as_decimal(value, precision, scale)
+
+    def _kind(self, name: str) -> pa.DataType | None:
+        to = self.table.name_mapping.get(name, name)
+        return None if self.schema is None or to not in self.schema.names else self.schema.field(to).type

@@ -1,0 +1,361 @@
+"""Reads the configuration of a job; every error names its field, and an option that would do nothing is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, ValidationError, model_validator
+
+import safewrite as sw
+from safewrite.cdc.config.column_rules import DecimalMode
+from safewrite.cdc.config.table_config import Name, Strict, Table, TableFormat, TableOptions
+from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
+from safewrite.cdc.envelopes.decoding import Format
+from safewrite.errors import without_secrets
+
+_OURS = frozenset(
+    {
+        "kafka.bootstrap.servers", "subscribe", "subscribepattern", "assign", "startingoffsets", "endingoffsets",
+        "startingtimestamp", "startingoffsetsbytimestamp", "maxoffsetspertrigger", "failondataloss", "includeheaders",
+        "kafka.group.id", "groupidprefix",
+    }
+)  # fmt: skip
+_MSK_IAM = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "AWS_MSK_IAM",
+    "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
+
+
+class Kafka(Strict):
+    """Where the records come from."""
+
+    servers: Annotated[str, Field(min_length=1, description="bootstrap servers, host:port,host:port")]
+    topics: Annotated[list[str] | None, Field(min_length=1, description="names of topics")] = None
+    pattern: Annotated[
+        str | None, Field(min_length=1, description="regular expression of topics (Java's)")
+    ] = None
+    starting_offsets: Annotated[
+        Literal["earliest", "latest"] | dict[str, dict[str, int]],
+        Field(
+            description="where a job begins that has no tables yet: earliest, latest, or offsets by topic and partition. "
+            "A job that has tables goes on from their positions."
+        ),
+    ] = "earliest"
+    security: Annotated[
+        Literal["none", "msk-iam"], Field(description="msk-iam sets the four options of IAM for MSK")
+    ] = "none"
+    options: Annotated[
+        dict[str, str],
+        Field(
+            repr=False,
+            description="further options of Spark's Kafka source, such as kafka.security.protocol; env:NAME takes the value "
+            "from the environment",
+        ),
+    ] = Field(default_factory=dict)
+    max_offsets_per_trigger: Annotated[
+        int, Field(ge=1, description="records in a batch; one that is larger than parts lands part by part")
+    ] = 100_000
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.topics is None) == (self.pattern is None):
+            raise ValueError("give topics or pattern, one of them")
+        ours = sorted(name for name in self.options if name.lower() in _OURS)
+        if ours:
+            raise ValueError(f"the job sets {', '.join(ours)} itself; take them out of options")
+        doubled = sorted(set(self.options) & set(_MSK_IAM)) if self.security == "msk-iam" else []
+        if doubled:
+            raise ValueError(f"security msk-iam sets {', '.join(doubled)} itself; take them out of options")
+        return self
+
+    def spark_options(self) -> dict[str, str]:
+        """Options of the source, without where it starts.
+
+        Raises:
+            InvalidInputError: an environment variable that is named is not set.
+        """
+        found = {"kafka.bootstrap.servers": self.servers, "failOnDataLoss": "true", "includeHeaders": "true"}
+        found |= {"maxOffsetsPerTrigger": str(self.max_offsets_per_trigger)}
+        found |= (
+            {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": str(self.pattern)}
+        )
+        # Spark asks where a partition begins and ends after each fetch; Kafka's defaults are 1 MiB and 500 records.
+        found |= {"kafka.max.partition.fetch.bytes": str(4 << 20), "kafka.max.poll.records": "4000"}
+        # Records of transactions that were aborted are no changes of the source.
+        found["kafka.isolation.level"] = "read_committed"
+        found |= _MSK_IAM if self.security == "msk-iam" else {}
+        return found | {name: from_environment(value, name) for name, value in self.options.items()}
+
+
+class RegistrySettings(Strict):
+    """The schema registry of Avro."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://.+")]
+    user: str | None = None
+    password: Annotated[
+        str | None,
+        StringConstraints(pattern=r"^env:.+"),
+        Field(description="env:NAME: where the password is"),
+    ] = None
+    timeout_s: Annotated[float, Field(gt=0, strict=False)] = 10.0
+    patience_s: Annotated[float, Field(ge=0, strict=False, description="how long it may be away")] = 60.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("give user and password, or neither")
+        if "@" in self.url:
+            raise ValueError(
+                "give user and password as fields of their own, not in the url: it stands in logs"
+            )
+        return self
+
+
+class Parts(Strict):
+    """What the driver takes into its memory at once; a larger batch lands in parts, each with a commit by table."""
+
+    records: Annotated[int, Field(ge=1, description="records at once")] = 100_000
+    bytes: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="bytes at once, as Kafka has keys, values and headers; a few times of it are needed. Default: a sixteenth of "
+            "the heap of Spark's driver, and 256 MiB at most",
+        ),
+    ] = None
+
+
+class JobTables(Strict):
+    """Where the job keeps its ledger and its dead letters."""
+
+    database: Name = "cdc"
+    format: TableFormat = "delta"
+
+
+class Trigger(Strict):
+    """When batches are made: every so many seconds, or all that is there and then the end."""
+
+    interval_s: Annotated[float | None, Field(gt=0, strict=False)] = None
+    available_now: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.interval_s is None) != self.available_now:
+            raise ValueError("give interval_s or available_now, one of them")
+        return self
+
+
+class Config(Strict):
+    """A job: change data of topics, landed in tables."""
+
+    job: Annotated[
+        Name, Field(description="names the job in its tables; two jobs of one name fence each other")
+    ]
+    kafka: Kafka
+    envelope: Annotated[Format, Field(description="what the records are")]
+    registry: RegistrySettings | None = None
+    unavailable_value_placeholder: Annotated[
+        str | None, Field(min_length=1, description=f"Debezium's; default {UNAVAILABLE_TEXT}")
+    ] = None
+    decimal_handling_mode: Annotated[
+        DecimalMode | None,
+        Field(
+            description="decimal.handling.mode of Debezium's connector, where records come without schemas: how texts of "
+            "decimal_fields are written; precise is base64 of the unscaled number, and the scale of decimal_fields the column's own"
+        ),
+    ] = None
+    before_image_field: Annotated[
+        str | None,
+        Field(min_length=1, description="BeforeImageSettings.FieldName of AWS DMS; default before-image"),
+    ] = None
+    checkpoint: Annotated[
+        str, Field(min_length=1, description="Spark's checkpoint folder: a hint, tables are the truth")
+    ]
+    trigger: Trigger = Trigger(interval_s=10.0)
+    parts: Parts = Parts()
+    warehouse: Annotated[
+        str | None, Field(min_length=1, description="Delta tables are warehouse/database/table")
+    ] = None
+    catalog: Annotated[
+        str | dict[str, str] | None,
+        Field(
+            repr=False,
+            description="of Iceberg tables: a PyIceberg catalog's name or properties; env:NAME takes a property from the environment",
+        ),
+    ] = None
+    create_namespace: Annotated[
+        bool,
+        Field(
+            description="make namespaces (Glue: databases) of new Iceberg tables; else a missing one is refused"
+        ),
+    ] = False
+    lock_table: Annotated[str | None, Field(min_length=1)] = None
+    arbiter: Literal["dynamodb", "object-store"] | None = None
+    storage_options: Annotated[
+        dict[str, str],
+        Field(repr=False, description="deltalake's keys; env:NAME takes the value from the environment"),
+    ] = Field(default_factory=dict)
+    parallel_tables: Annotated[int, Field(ge=1, le=64, description="tables that commit at once")] = 4
+    job_tables: JobTables = JobTables()
+    unknown_tables: Annotated[
+        Literal["dead-letter", "create"],
+        Field(description="what becomes of rows of tables that are not in tables"),
+    ] = "dead-letter"
+    unknown_database: Annotated[Name | None, Field(description="where unknown tables are created")] = None
+    defaults: Annotated[TableOptions | None, Field(description="of tables that are created unasked")] = None
+    tables: list[Table] = Field(default_factory=list)
+
+    def options(self) -> dict[str, str]:
+        """``storage_options`` with what the environment has.
+
+        Raises:
+            InvalidInputError: an environment variable that is named is not set.
+        """
+        return resolved(self.storage_options, "storage_options")
+
+    def catalog_settings(self) -> str | dict[str, str] | None:
+        """``catalog`` with what the environment has.  Raises as :meth:`options`."""
+        return resolved(self.catalog, "catalog") if isinstance(self.catalog, dict) else self.catalog
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for wrong, text in self._contradictions():
+            if wrong:
+                raise ValueError(text)
+        for names, what in (
+            ([table.name for table in self.tables], "table"),
+            ([table.source or table.table for table in self.tables], "source"),
+        ):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"tables has the {what} {', '.join(twice)} twice")
+        return self
+
+    def _contradictions(self) -> list[tuple[bool, str]]:
+        avro, dms = self.envelope == "debezium-avro", self.envelope == "dms-json"
+        create = self.unknown_tables == "create"
+        formats = {table.format for table in self.tables} | {self.job_tables.format}
+        formats |= {(self.defaults or TableOptions()).format} if create else set()
+        return [
+            (avro and self.registry is None, "registry is needed for envelope debezium-avro"),
+            (not avro and self.registry is not None, f"registry does nothing for envelope {self.envelope}"),
+            (
+                dms and self.unavailable_value_placeholder is not None,
+                "unavailable_value_placeholder is Debezium's, and does nothing for envelope dms-json",
+            ),
+            (
+                self.envelope != "debezium-json" and self.decimal_handling_mode is not None,
+                f"decimal_handling_mode is of records without schemas, and does nothing for envelope {self.envelope}",
+            ),
+            (
+                not dms and self.before_image_field is not None,
+                f"before_image_field is AWS DMS's, and does nothing for envelope {self.envelope}",
+            ),
+            (not self.tables and not create, "tables is empty, so every row would be a dead letter"),
+            (
+                not create and self.defaults is not None,
+                "defaults does nothing unless unknown_tables is create",
+            ),
+            (
+                create != (self.unknown_database is not None),
+                "unknown_database goes with unknown_tables create: it says where they are created",
+            ),
+            (
+                dms and create,
+                "unknown_tables create needs the key of each record, which AWS DMS does not send as columns; name the tables",
+            ),
+            (
+                dms and any(table.primary_key is None for table in self.tables),
+                "tables need a primary_key for envelope dms-json, whose records have no key of columns",
+            ),
+            ("delta" in formats and self.warehouse is None, "warehouse is needed for tables of format delta"),
+            (
+                "delta" not in formats and self.warehouse is not None,
+                "warehouse does nothing: no table is of format delta (Iceberg's catalog knows its own)",
+            ),
+            ("iceberg" in formats and self.catalog is None, "catalog is needed for tables of format iceberg"),
+            (
+                "iceberg" not in formats and self.catalog is not None,
+                "catalog does nothing: no table is of format iceberg",
+            ),
+            (
+                "delta" not in formats and self.arbiter is not None,
+                "arbiter does nothing: no table is of format delta",
+            ),
+            (
+                self.lock_table is not None and self.arbiter == "object-store",
+                "lock_table does nothing with arbiter object-store",
+            ),
+        ]
+
+
+@without_secrets
+def load(given: Any) -> Config:
+    """A configuration of a dict, of JSON text (it begins with a brace), or of a file's path.
+
+    Raises:
+        InvalidInputError: each field that is wrong, and why.
+    """
+    if isinstance(given, Config):
+        return given
+    try:
+        if isinstance(given, str) and not given.lstrip().startswith("{"):
+            given = Path(given)
+        if isinstance(given, Path):
+            given = given.read_text("utf-8")
+        if isinstance(given, str | bytes):
+            return Config.model_validate_json(given)
+        return Config.model_validate_json(json.dumps(given))
+    except ValidationError as error:
+        told = "\n".join(f"  {_field(one['loc'])}: {_plain(one['msg'])}" for one in error.errors())
+        count = error.error_count()
+        raise sw.InvalidInputError(
+            f"The configuration of the job has {count} fault{'s' * (count > 1)}:\n{told}\nNothing was read or written. Correct these "
+            "fields; `safewrite cdc schema` prints what there is."
+        ) from error
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        raise sw.InvalidInputError(
+            f"The configuration of the job cannot be read ({error}). Nothing was read or written. Give a file of JSON."
+        ) from error
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a configuration."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema()}
+
+
+def from_environment(value: str, name: str) -> str:
+    """The value itself, or of ``env:NAME`` what the environment has.
+
+    Raises:
+        InvalidInputError: the variable is not set.
+    """
+    if not value.startswith("env:"):
+        return value
+    variable = value.removeprefix("env:")
+    if variable not in os.environ:
+        raise sw.InvalidInputError(
+            f"{name} is in the environment variable {variable}, which is not set. Nothing was read or written. Set it."
+        )
+    return os.environ[variable]
+
+
+def resolved(given: Mapping[str, str], field: str) -> dict[str, str]:
+    """Settings with what the environment has in the place of each ``env:NAME``.  Raises as :func:`from_environment`."""
+    return {name: from_environment(value, f"{field}.{name}") for name, value in given.items()}
+
+
+def _field(where: tuple[int | str, ...]) -> str:
+    # A field of several kinds has one fault for each, named after it in brackets.
+    return ".".join(str(part) for part in where if "[" not in str(part)) or "(whole)"
+
+
+def _plain(message: str) -> str:
+    return re.sub(r"^Value error, ", "", message)

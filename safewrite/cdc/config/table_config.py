@@ -1,0 +1,309 @@
+"""Declares how the changes of one source table land: key, order, columns, format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from safewrite.cdc.connect.misfits import OnMisfit
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\s./\\]+$")]
+Column = Annotated[str, StringConstraints(min_length=1)]
+TableFormat = Literal["delta", "iceberg"]
+ColumnType = Literal["string", "int64", "float64", "boolean"]
+_TYPES = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "boolean": pa.bool_()}
+_INSTANT = pa.timestamp("us", tz="UTC")
+_CALL = re.compile(r"(\w+)\((.+)\)")
+_ONE = frozenset({"year", "month", "day", "hour", "void", "years", "months", "days", "hours", "voids"})
+_NUMBERED = frozenset({"bucket", "truncate", "buckets", "truncates"})
+EPOCH, SEQUENCE = "_cdc_epoch", "_cdc_sequence"
+"""Columns of every table: which count of the source's positions, and the position."""
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+class TableOptions(Strict):
+    """How changes of one source table land; also of tables that nobody named, where ``unknown_tables`` creates them."""
+
+    format: Annotated[TableFormat, Field(description="table format")] = "delta"
+    format_version: Annotated[
+        Literal[2] | None, Field(description="Iceberg's format version, of a table that is created")
+    ] = None
+    write_mode: Annotated[
+        Literal["copy-on-write", "merge-on-read"],
+        Field(
+            description="of a table that is created: files are rewritten, or position deletes are written (Iceberg)"
+        ),
+    ] = "copy-on-write"
+    sequence: Annotated[
+        Literal["source", "precombine"],
+        Field(
+            description="what orders the changes of a key: the source's log position, or columns of the rows"
+        ),
+    ] = "source"
+    precombine_key: Annotated[
+        list[Column] | None,
+        Field(min_length=1, description="the columns of sequence=precombine, as in the table"),
+    ] = None
+    timestamp_fields: Annotated[
+        dict[Column, str],
+        Field(
+            description="source columns that are times but do not come as such: iso8601, epoch_s, epoch_ms, epoch_us, or a "
+            "pattern of strptime"
+        ),
+    ] = Field(default_factory=dict)
+    decimal_fields: Annotated[
+        dict[Column, tuple[int, int]],
+        Field(
+            description="source columns that are decimals but come as texts or numbers: [precision, scale]"
+        ),
+    ] = Field(default_factory=dict)
+    column_types: Annotated[
+        dict[Column, ColumnType],
+        Field(
+            description="types of columns that a table gets where no schema names them, as in the table: string, int64, float64 or "
+            "boolean; a column that is NULL in the first batch has no type else"
+        ),
+    ] = Field(default_factory=dict)
+    partition_by: Annotated[
+        list[Column],
+        Field(description="of a table that is created; Iceberg takes transforms such as day(ts)"),
+    ] = Field(default_factory=list)
+    name_mapping: Annotated[dict[Column, Column], Field(description="source column to column")] = Field(
+        default_factory=dict
+    )
+    leave_out: Annotated[list[Column], Field(description="source columns that do not land")] = Field(
+        default_factory=list
+    )
+    on_misfit: Annotated[
+        Literal["dead-letter", "null", "floor"] | dict[Column, OnMisfit],
+        Field(
+            description="what becomes of a value that its column cannot hold as it is, for all columns or by source column: "
+            "dead-letter, null, floor (a time, to the microsecond before it); by column also text: all values of it are texts"
+        ),
+    ] = "dead-letter"
+    dead_letters: Annotated[
+        Literal["collect", "fail"],
+        Field(description="what becomes of records that cannot land: the table, or an error"),
+    ] = "collect"
+    epoch: Annotated[
+        int,
+        Field(ge=0, description="raise it when the source's positions start again (restored, failed over)"),
+    ] = 0
+    all_late: Annotated[
+        Literal["error", "count"],
+        Field(
+            description="a batch of which every change is late, or one change that is newer by the source's clock, looks like a source that was set back: an error"
+        ),
+    ] = "error"
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        if self.write_mode == "merge-on-read" and self.format == "delta":
+            raise ValueError(
+                "write_mode merge-on-read is not there yet for format delta: changes are applied by rewriting files "
+                "(copy-on-write); leave it out"
+            )
+        if self.format_version is not None and self.format == "delta":
+            raise ValueError("format_version is of Iceberg tables, and does nothing for format delta")
+        if (self.sequence == "precombine") != (self.precombine_key is not None):
+            raise ValueError("sequence precombine and precombine_key go together")
+        for name, (precision, scale) in self.decimal_fields.items():
+            if not 0 <= scale <= precision or not 1 <= precision <= 38:
+                raise ValueError(f"decimal_fields of {name}: a precision up to 38 and a scale up to that")
+        _check_columns(self)
+        _check_partitions(self)
+        return self
+
+    def on_misfit_of(self, column: str) -> OnMisfit:
+        """What becomes of misfits of a source column."""
+        return (
+            self.on_misfit if isinstance(self.on_misfit, str) else self.on_misfit.get(column, "dead-letter")
+        )
+
+    @property
+    def has_misfits(self) -> bool:
+        """Whether misfits of any column are more than dead letters."""
+        return self.on_misfit not in ("dead-letter", {})
+
+    @property
+    def declared(self) -> dict[str, pa.DataType]:
+        """The types of columns that the configuration names, as in the table."""
+        named: dict[str, pa.DataType] = dict.fromkeys(self.timestamp_fields, _INSTANT)
+        named |= {name: pa.decimal128(*digits) for name, digits in self.decimal_fields.items()}
+        found = {
+            self.name_mapping.get(name, name): pa.string() if self.on_misfit_of(name) == "text" else kind
+            for name, kind in named.items()
+        }
+        return found | {name: _TYPES[kind] for name, kind in self.column_types.items()}
+
+
+class Table(TableOptions):
+    """One table and where its rows come from."""
+
+    database: Name
+    table: Name
+    source: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="source table: table, schema.table or database.schema.table; default: table",
+        ),
+    ] = None
+    primary_key: Annotated[
+        list[Column] | None,
+        Field(
+            min_length=1, description="columns as in the table; default: those of the record's key (Debezium)"
+        ),
+    ] = None
+
+    shard_column: Annotated[
+        Column | None,
+        Field(
+            description="the table takes the rows of every source that source matches (shards), and this column, which is part of the "
+            "key, tells them apart: one of primary_key, or else a column in which the job writes the source's name"
+        ),
+    ] = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.database}.{self.table}"
+
+    @property
+    def writes_shard(self) -> bool:
+        """Whether the job writes the name of a row's source in a column."""
+        return self.shard_column is not None and self.shard_column not in (self.primary_key or ())
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that name a row; none where records' keys say it."""
+        first = (self.shard_column,) if self.shard_column is not None and self.writes_shard else ()
+        return (*first, *self.primary_key) if self.primary_key else ()
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        keys, order = set(self.primary_key or ()), set(self.precombine_key or ())
+        if keys & order:
+            raise ValueError(
+                f"{sorted(keys & order)} are primary_key and precombine_key: a key cannot order its changes"
+            )
+        wrong = sorted(
+            name
+            for name, mode in ({} if isinstance(self.on_misfit, str) else self.on_misfit).items()
+            if mode in {"null", "floor"} and self.name_mapping.get(name, name) in keys
+        )
+        if wrong:
+            raise ValueError(
+                f"on_misfit of {', '.join(wrong)} would make one row of two: they are primary_key, of which only text lands "
+                "values that do not fit"
+            )
+        if self.shard_column is not None and self.shard_column in {
+            EPOCH,
+            SEQUENCE,
+            *order,
+            *self.name_mapping.values(),
+        }:
+            raise ValueError(
+                f"shard_column {self.shard_column} is a column that orders changes, that name_mapping gives or that the job keeps"
+            )
+        if keys & {EPOCH, SEQUENCE}:
+            raise ValueError(f"{sorted(keys & {EPOCH, SEQUENCE})} are columns that the job keeps")
+        return self
+
+
+def _check_columns(table: TableOptions) -> None:
+    left = set(table.leave_out)
+    by_column = {} if isinstance(table.on_misfit, str) else table.on_misfit
+    for name, given in (
+        ("on_misfit", by_column),
+        ("name_mapping", table.name_mapping),
+        ("timestamp_fields", table.timestamp_fields),
+        ("decimal_fields", table.decimal_fields),
+    ):
+        idle = sorted(left & set(given))
+        if idle:
+            raise ValueError(f"{name} of {', '.join(idle)} does nothing: leave_out has them too")
+    mapped = {
+        table.name_mapping.get(name, name): field
+        for field in ("timestamp_fields", "decimal_fields")
+        for name in getattr(table, field)
+    }
+    for name in sorted(set(mapped) & set(table.column_types)):
+        raise ValueError(f"{name} cannot be in column_types and {mapped[name]}")
+    both = sorted(set(table.timestamp_fields) & set(table.decimal_fields))
+    if both:
+        raise ValueError(f"{', '.join(both)} cannot be in timestamp_fields and decimal_fields")
+    declared = {**table.timestamp_fields, **table.decimal_fields}
+    as_text = sorted(name for name, mode in by_column.items() if mode == "text" and name in declared)
+    if as_text:
+        raise ValueError(
+            f"on_misfit text of {', '.join(as_text)} makes a text of the column, and timestamp_fields or decimal_fields "
+            "something else: leave one of them out"
+        )
+    idle = sorted(
+        name for name, mode in by_column.items() if mode == "floor" and name in table.decimal_fields
+    )
+    if idle:
+        raise ValueError(
+            f"on_misfit floor of {', '.join(idle)} does nothing: it is of times, and they are decimals"
+        )
+    needed = {
+        "primary_key": getattr(table, "primary_key", None) or (),
+        "precombine_key": table.precombine_key or (),
+        "partition_by": partition_columns(table.partition_by),
+        "column_types": table.column_types,
+    }
+    for field, names in needed.items():
+        lost = sorted(left & {source_of(table, name) for name in names})
+        if lost:
+            raise ValueError(
+                f"leave_out has {', '.join(lost)}, which {field} needs: no row would have a value there"
+            )
+    divided = [text.strip().lower() for text in table.partition_by]
+    if len(set(divided)) < len(divided):
+        raise ValueError("partition_by has a column twice")
+    targets = list(table.name_mapping.values())
+    if len(set(targets)) < len(targets):
+        raise ValueError("name_mapping gives two columns one name")
+    taken = sorted({EPOCH, SEQUENCE} & (set(targets) | set(table.partition_by)))
+    if taken:
+        raise ValueError(f"{', '.join(taken)} are columns that the job keeps")
+
+
+def source_of(table: TableOptions, column: str) -> str:
+    """The source column of a table's column."""
+    return next((name for name, to in table.name_mapping.items() if to == column), column)
+
+
+def _check_partitions(table: TableOptions) -> None:
+    for text in table.partition_by:
+        call = _CALL.fullmatch(text.strip())
+        if call is None:
+            continue
+        if table.format == "delta":
+            raise ValueError(
+                f"partition_by holds {text!r}: a table of format delta is partitioned by columns, not by transforms; have the source "
+                "or a view make such a column, or use format iceberg"
+            )
+        name, arguments = call[1].lower(), call[2]
+        fits = name in _ONE or (name in _NUMBERED and re.fullmatch(r"\s*[1-9][0-9]*\s*,.+", arguments))
+        if not fits:
+            raise ValueError(
+                f"partition_by holds {text!r}, which is no transform of Iceberg: write a column, year(c), month(c), day(c), hour(c), "
+                "bucket(16, c) or truncate(4, c)"
+            )
+
+
+def partition_columns(partition_by: Sequence[str]) -> list[str]:
+    """The columns that ``partition_by`` names, by themselves or in transforms."""
+    found = []
+    for text in partition_by:
+        call = _CALL.fullmatch(text.strip())
+        found.append(text if call is None else call[2].rpartition(",")[2].strip())
+    return found

@@ -1,0 +1,204 @@
+"""Decodes Confluent's wire format of Avro: a zero byte, four bytes of schema id, the datum.
+
+The values stay as Avro carries them (whole numbers, bytes), and the schema is translated to Connect's, so that one
+module reads the logical types of JSON and Avro alike.
+Source: "Wire format" of Confluent's Schema Registry; io.confluent.connect.avro.AvroData for ``connect.*`` attributes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from safewrite.cdc.connect.json import Part
+from safewrite.cdc.records.change import UndecodableError
+
+HEADER = struct.Struct(">bI")
+"""What is before a datum: a zero byte and the id of its schema."""
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_KINDS = {
+    "int": "int32", "long": "int64", "float": "float", "double": "double", "boolean": "boolean", "string": "string",
+    "bytes": "bytes", "fixed": "bytes", "enum": "string", "array": "array", "map": "map", "record": "struct",
+}  # fmt: skip
+_LOGICAL = {
+    "decimal": _DECIMAL,
+    "date": "org.apache.kafka.connect.data.Date",
+    "time-millis": "org.apache.kafka.connect.data.Time",
+    "time-micros": "io.debezium.time.MicroTime",
+    "timestamp-millis": "org.apache.kafka.connect.data.Timestamp",
+    "timestamp-micros": "io.debezium.time.MicroTimestamp",
+}
+
+SchemaOf = Callable[[int], str]
+"""The text of the schema with this id.  Raises UndecodableError where the registry does not know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A schema of the registry."""
+
+    number: int
+    parsed: Any
+    connect: Mapping[str, Any]
+
+    def payload(self, data: bytes) -> Any:
+        """What bytes in the wire format hold, behind their header.
+
+        Raises:
+            UndecodableError: they do not fit the schema.
+        """
+        from fastavro import schemaless_reader
+
+        body = io.BytesIO(data)
+        body.seek(HEADER.size)
+        try:
+            payload = schemaless_reader(body, self.parsed, None)
+        except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error) as error:
+            raise UndecodableError(
+                f"the bytes do not fit schema {self.number} of the registry ({error})"
+            ) from error
+        if body.read(1):
+            raise UndecodableError(f"there are more bytes than schema {self.number} of the registry has")
+        return payload
+
+
+class Avro:
+    """Decodes keys and values; each schema is asked for once, one that is not known once in a batch."""
+
+    def __init__(self, schema_of: SchemaOf) -> None:
+        self._schema_of = schema_of
+        self._known: dict[int, Known] = {}
+        self._unknown: dict[int, str] = {}
+        """What is wrong with ids of this batch: a table's records may all have one that nobody knows."""
+
+    def begin(self) -> None:
+        """A batch begins: ids that were not known are asked for again."""
+        self._unknown.clear()
+
+    def part(self, data: bytes | None) -> Part | None:
+        """A decoded key or value; None for none.
+
+        Raises:
+            UndecodableError: other bytes than the wire format, or than the schema.
+        """
+        if data is None:
+            return None
+        known = self.schema(data)
+        return Part(known.payload(data), known.connect, f"registry:{known.number}")
+
+    def schema(self, data: bytes) -> Known:
+        """The schema that bytes in the wire format name.
+
+        Raises:
+            UndecodableError: they are not in it, or the registry has no such schema.
+        """
+        if len(data) < HEADER.size or data[0] != 0:
+            raise UndecodableError("the bytes are not in the wire format of a schema registry")
+        number = int(HEADER.unpack_from(data)[1])
+        if number in self._known:
+            return self._known[number]
+        if number in self._unknown:
+            raise UndecodableError(self._unknown[number])
+        try:
+            self._known[number] = self._asked(number)
+        except UndecodableError as error:
+            self._unknown[number] = str(error)
+            raise
+        return self._known[number]
+
+    def _asked(self, number: int) -> Known:
+        from fastavro import parse_schema
+        from fastavro.schema import SchemaParseException
+
+        text = self._schema_of(number)
+        try:
+            schema = json.loads(text)
+            return Known(number, parse_schema(without_logical_types(schema)), to_connect(schema, {}))
+        except (
+            SchemaParseException, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError,
+        ) as error:  # fmt: skip
+            raise UndecodableError(f"schema {number} of the registry is no Avro schema ({error})") from error
+
+
+def without_logical_types(schema: Any) -> Any:
+    """The schema by which values stay the numbers and bytes that they are."""
+    if isinstance(schema, list):
+        return [without_logical_types(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    # A default cannot matter: the writer's schema is the reader's.
+    kept = {
+        name: value
+        for name, value in schema.items()
+        if name not in {"logicalType", "default"} and not name.startswith("connect.")
+    }
+    for name in ("type", "items", "values"):
+        if name in kept:
+            kept[name] = without_logical_types(kept[name])
+    if isinstance(kept.get("fields"), list):
+        kept["fields"] = [without_logical_types(field) for field in kept["fields"]]
+    return kept
+
+
+def to_connect(schema: Any, named: dict[str, Mapping[str, Any]], space: str = "") -> dict[str, Any]:
+    """An Avro schema as Connect's.
+
+    Args:
+        named: records and enums that were defined so far, by full name.
+        space: the namespace around it.
+
+    Raises:
+        UndecodableError: it names a type that it does not define.
+    """
+    if isinstance(schema, list):
+        kinds = [one for one in schema if one != "null"]
+        if len(kinds) != 1:  # no column has it; whoever leaves it out does not need one
+            return {"type": f"union of {len(kinds)} types", "optional": True}
+        return {**to_connect(kinds[0], named, space), "optional": True}
+    if isinstance(schema, str):
+        if schema in _KINDS:
+            return {"type": _KINDS[schema]}
+        full = schema if schema in named else f"{space}.{schema}"
+        if full not in named:
+            raise UndecodableError(f"the schema names {schema!r}, which it does not define")
+        return dict(named[full])
+    kind = schema["type"]
+    if isinstance(kind, dict | list):
+        return to_connect(kind, named, space)
+    if kind not in _KINDS:
+        return to_connect(kind, named, space)
+    made: dict[str, Any] = {"type": _KINDS[kind], **_identity(schema)}
+    if kind in {"record", "enum", "fixed"}:
+        name = str(schema["name"])
+        space = str(schema.get("namespace") or (name.rpartition(".")[0] if "." in name else space))
+        full = name if "." in name else f"{space}.{name}"
+        named[full] = made
+    if kind == "array":
+        made["items"] = to_connect(schema["items"], named, space)
+    elif kind == "map":
+        made |= {"keys": {"type": "string"}, "values": to_connect(schema["values"], named, space)}
+    elif kind == "record":
+        made["fields"] = [
+            {**to_connect(field["type"], named, space), "field": field["name"]} for field in schema["fields"]
+        ]
+    return made
+
+
+def _identity(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The name and parameters of a logical type, by Connect's attributes or Avro's."""
+    name = schema.get("connect.name") or _LOGICAL.get(str(schema.get("logicalType")))
+    parameters = dict(schema.get("connect.parameters") or {})
+    if name == _DECIMAL:
+        parameters.setdefault("scale", str(schema.get("scale", 0)))
+        if "precision" in schema:
+            parameters.setdefault("connect.decimal.precision", str(schema["precision"]))
+    found: dict[str, Any] = {}
+    if name is not None:
+        found["name"] = name
+    if parameters:
+        found["parameters"] = parameters
+    return found

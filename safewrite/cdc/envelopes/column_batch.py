@@ -1,0 +1,301 @@
+"""Reads records of one schema all at once, as columns: what ``safewrite.cdc.envelopes.debezium`` and ``dms`` do record by record.
+
+Only what both are sure to read alike is taken here: rows that were inserted, updated, deleted or read, under a schema that
+they have or that was inferred.  All others are given back, and read one by one: truncates, values that were left out, keys that changed, and
+whatever may be a dead letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.cdc.connect.columns import Doubts, UnsuitedError, flags
+from safewrite.cdc.connect.converters import UNSUITED, Form, Group
+from safewrite.cdc.envelopes.debezium import AFTER, BEFORE, NEW_KEY, OLD_KEY
+from safewrite.cdc.envelopes.debezium_events import KeyReader, Reader
+from safewrite.cdc.records.change import SourceTable
+from safewrite.cdc.records.records import Records
+
+OP, POSITION, TIME, BEGINNING, PLACE = "op", "position", "time", "beginning", "place"
+"""Columns of a block beside those of its rows; ``place`` is that of the record."""
+KEY = "key"
+_PIECE, _PIECE_BYTES = 16_384, 64 << 20
+"""Records, and about so many bytes of them, that are read at once; their columns stay in the processor's caches."""
+FEWEST = 80
+"""Fewer records of one schema are read faster one by one."""
+_SMALLEST = 64
+"""So few records are read one by one if one of them is unsuited."""
+_FAILURES_MAX = 24
+_EXACT = float(2**53)
+"""Whole numbers below it are binary numbers of 64 bits, too."""
+_READERS_MAX = 1000
+_MOVED = pa.array([NEW_KEY, OLD_KEY])
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Changes of one source table as columns, in the order of their records.
+
+    ``data`` has, beside the columns named above, ``after.NAME`` and ``before.NAME`` for each column of the rows, and
+    ``key.NAME`` for each of the record's key.  ``types`` are those of the rows' columns, ``keys`` the names of the key's.
+    """
+
+    source: SourceTable
+    records: Records
+    data: pa.Table
+    types: Mapping[str, pa.DataType]
+    keys: tuple[str, ...]
+    is_inferred: bool = False
+    """Whether the types are those of the values, and no schema's."""
+
+    def __len__(self) -> int:
+        return int(self.data.num_rows)
+
+    def column(self, of: str, name: str) -> pa.ChunkedArray | None:
+        """A column of the rows after or before the change, or of the key; None if there is none of the name."""
+        whole = f"{of}.{name}"
+        return self.data.column(whole) if whole in self.data.schema.names else None
+
+    def places(self) -> Any:
+        """The places of the records."""
+        return self.data.column(PLACE).to_numpy()
+
+    def topics(self) -> list[str]:
+        """The topics of the records."""
+        of_records = self.records.data.column("topic").take(self.data.column(PLACE))
+        return [str(one) for one in pc.unique(of_records).to_pylist()]
+
+    def values(self) -> pa.ChunkedArray:
+        """The values of the records, as their bytes are."""
+        return self.records.data.column("value").take(self.data.column(PLACE))
+
+    def where(self, mask: Any) -> Block:
+        """The changes at which a mask of NumPy is true."""
+        return replace(self, data=self.data.filter(pa.array(mask))) if not mask.all() else self
+
+    def with_column(self, name: str, values: pa.ChunkedArray) -> Block:
+        """The block with another column of this name."""
+        at = self.data.schema.get_field_index(name)
+        return replace(self, data=self.data.set_column(at, name, values))
+
+
+@dataclass
+class Read:
+    """What was read of records: blocks, how many are tombstones, and the places of those that are read one by one."""
+
+    blocks: list[Block] = field(default_factory=list)
+    tombstones: int = 0
+    others: list[Any] = field(default_factory=list)
+
+    def others_of(self) -> Any:
+        """Those places, in their order."""
+        return np.sort(np.concatenate(self.others)) if self.others else np.zeros(0, "int64")
+
+
+class Blocks:
+    """Reads the records of batches; it remembers schemas, and is not for several threads at once."""
+
+    def __init__(self, form: Form, reader_of: Callable[[Mapping[str, Any]], Reader]) -> None:
+        self._form, self._reader_of = form, reader_of
+        self._readers: dict[Hashable, Reader | None] = {}
+        self._key_readers: dict[Hashable, KeyReader | None] = {}
+
+    def read(self, records: Records, fewest: int) -> Read:
+        """Read what can be read by columns.
+
+        Args:
+            fewest: so many records that have one schema, or more, are read; fewer are given back.
+        """
+        found = Read()
+        if not len(records):
+            return found
+        batch = _Batch(records)
+        empty = flags(records.data.column("value").is_null())
+        found.tombstones = int(empty.sum())
+        plain = ~_is_moved(batch) & ~empty
+        left = ~empty
+        blocks: dict[Any, list[Block]] = {}
+        for schemas, chosen in self._schemas(records, plain, fewest):
+            if len(chosen) < fewest:
+                continue
+            left[chosen] = False
+            for piece in batch.pieces(chosen):
+                for block in self._tried(batch, schemas, piece, found):
+                    blocks.setdefault(
+                        (block.source, block.data.schema, block.keys, block.is_inferred), []
+                    ).append(block)
+        found.others.append(np.flatnonzero(left))
+        for alike in blocks.values():
+            found.blocks.append(replace(alike[0], data=pa.concat_tables(one.data for one in alike)))
+        return found
+
+    # --- which records have one schema ------------------------------------------------------------------
+    def _schemas(self, records: Records, plain: Any, fewest: int) -> Iterator[tuple[_Schemas, Any]]:
+        """The schemas of values and keys, and the places of the records that have both."""
+        values, of_value = self._form.groups(records, "value", fewest)
+        keys, of_key = self._form.groups(records, "key", fewest)
+        of_key[flags(records.data.column("key").is_null())] = len(keys)
+        both = np.where(plain & (of_value >= 0) & (of_key >= 0), of_value * (len(keys) + 1) + of_key, -1)
+        order = np.argsort(both, kind="stable")
+        starts = np.flatnonzero(np.diff(both[order], prepend=-1))
+        for first, end in pairwise([*starts.tolist(), len(order)]):
+            value, key = divmod(int(both[order[first]]), len(keys) + 1)
+            yield _Schemas(values[value], keys[key] if key < len(keys) else None), order[first:end]
+
+    # --- what they say ----------------------------------------------------------------------------------
+    def _tried(self, batch: _Batch, schemas: _Schemas, chosen: Any, found: Read) -> Iterator[Block]:
+        """The blocks of records of one schema; of those that hold up others the halves are tried."""
+        waiting, failures = [chosen], 0
+        while waiting:
+            chosen = waiting.pop()
+            try:
+                blocks, others = self._blocks(batch, schemas, chosen)
+            except UNSUITED:
+                failures += 1
+                if len(chosen) <= _SMALLEST or failures > _FAILURES_MAX or not self._is_suited(schemas):
+                    found.others.append(chosen)
+                else:
+                    middle = len(chosen) // 2
+                    waiting += [chosen[middle:], chosen[:middle]]
+            else:
+                found.others.append(others)
+                yield from blocks
+
+    def _is_suited(self, schemas: _Schemas) -> bool:
+        key = schemas.key
+        return self._reader(schemas.value) is not None and (key is None or self._key_reader(key) is not None)
+
+    def _blocks(self, batch: _Batch, schemas: _Schemas, chosen: Any) -> tuple[list[Block], Any]:
+        """The blocks of records of one schema, and the places of those that are to be read one by one."""
+        reader, key_of = self._reader(schemas.value), None
+        if schemas.key is not None:
+            key_of = self._key_reader(schemas.key)
+        if reader is None or (key_of is None and schemas.key is not None):
+            raise UnsuitedError("a schema")
+        rows = batch.rows(chosen)
+        payloads, key_payloads, fit = schemas.payloads(rows)
+        if not fit.all():
+            blocks, others = self._blocks(batch, schemas, chosen[fit]) if fit.any() else ([], chosen[:0])
+            return blocks, np.concatenate([others, chosen[~fit]])
+        doubts = Doubts(len(chosen))
+        events = reader.read(payloads, doubts)
+        key = {} if key_of is None else key_of.read(key_payloads, doubts)
+        if schemas.key is not None and schemas.key.is_inferred:
+            _doubt_nulls(key.values(), doubts)
+        if schemas.value.is_inferred:
+            _doubt_large([*events.before.values(), *events.after.values()], doubts)
+        columns = {f"{KEY}.{name}": values for name, values in key.items()}
+        columns |= {f"{BEFORE}.{name}": values for name, values in events.before.items()}
+        columns |= {f"{AFTER}.{name}": values for name, values in events.after.items()}
+        sequences = events.sequences(rows.column("offset"), doubts)
+        columns |= {
+            OP: events.operations(doubts, has_key=bool(key)), POSITION: sequences.positions, TIME: events.times(),
+            BEGINNING: sequences.beginnings, PLACE: pa.array(chosen),
+        }  # fmt: skip
+        data, types, names = pa.table(columns), reader.types, tuple(key)
+        tables = list(events.tables(doubts))
+        sure = ~doubts.mask()
+        blocks = [
+            Block(table, batch.records, data, types, names, schemas.value.is_inferred).where(of_table & sure)
+            for of_table, table in tables
+            if (of_table & sure).any()
+        ]
+        return blocks, chosen[~sure]
+
+    def _reader(self, group: Group) -> Reader | None:
+        return _once(self._readers, group.name, lambda: self._reader_of(group.schema))
+
+    def _key_reader(self, group: Group) -> KeyReader | None:
+        return _once(self._key_readers, group.name, lambda: KeyReader.of(group.schema, self._form))
+
+
+def _once(known: dict[Hashable, _R | None], name: Hashable, make: Callable[[], _R]) -> _R | None:
+    """What is made of a schema, once; None where its records cannot be read by columns."""
+    if name not in known:
+        if len(known) >= _READERS_MAX:
+            known.clear()
+        try:
+            known[name] = make()
+        except UNSUITED:
+            known[name] = None
+    return known[name]
+
+
+class _Batch:
+    """The records of a batch, of which some are looked at at a time."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self._parts = [part for part in records.data.to_batches() if part.num_rows]
+        self._starts = np.cumsum([0, *(part.num_rows for part in self._parts)])
+        self._most = max(1, min(_PIECE, _PIECE_BYTES * len(records) // max(1, records.data.nbytes)))
+
+    def pieces(self, places: Any) -> Iterator[Any]:
+        """The places, so many at a time."""
+        return (places[start : start + self._most] for start in range(0, len(places), self._most))
+
+    def rows(self, places: Any) -> Any:
+        """The records at places that rise."""
+        cuts = np.searchsorted(places, self._starts)
+        taken = []
+        for part, at, first, last in zip(
+            self._parts, self._starts.tolist(), cuts[:-1], cuts[1:], strict=False
+        ):
+            if last - first == part.num_rows:
+                taken.append(part)
+            elif last > first:
+                taken.append(part.take(pa.array(places[first:last] - at)))
+        return taken[0] if len(taken) == 1 else pa.Table.from_batches(taken).combine_chunks().to_batches()[0]
+
+    def headers(self) -> Iterator[tuple[int, Any]]:
+        """Headers of records, and the place of the first of them."""
+        for start, part in zip(self._starts.tolist(), self._parts, strict=False):
+            yield start, part.column("headers")
+
+
+@dataclass(frozen=True, slots=True)
+class _Schemas:
+    """The schemas of records: of their values and their keys."""
+
+    value: Group
+    key: Group | None
+
+    def payloads(self, rows: Any) -> tuple[Any, Any, Any]:
+        """The payloads of values and keys, and which records can be read as columns, as far as is known by then."""
+        values, fit = self.value.payloads(rows.column("value"))
+        if self.key is None:
+            return values, None, fit
+        keys, key_fit = self.key.payloads(rows.column("key"))
+        return values, keys, fit & key_fit
+
+
+def _doubt_nulls(columns: Iterable[pa.Array], doubts: Doubts) -> None:
+    """Doubt keys that may lack a field which others have."""
+    for column in columns:
+        doubts.where(pc.is_null(column))
+
+
+def _doubt_large(columns: Iterable[pa.Array], doubts: Doubts) -> None:
+    """Doubt numbers that were read as binary ones, and may have been whole ones with more digits."""
+    for column in columns:
+        if pa.types.is_floating(column.type):
+            doubts.where(pc.greater_equal(pc.abs(column), _EXACT))
+
+
+def _is_moved(batch: _Batch) -> Any:
+    """Which records have a header that tells of a changed key."""
+    found = np.zeros(len(batch.records), bool)
+    for start, headers in batch.headers():
+        named = headers.flatten()
+        if len(named):
+            told = pc.is_in(pc.struct_field(named, "key"), _MOVED)
+            found[start + pc.list_parent_indices(headers).filter(told).to_numpy()] = True
+    return found

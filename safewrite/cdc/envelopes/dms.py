@@ -1,0 +1,92 @@
+"""Understands AWS DMS records in JSON: data, metadata, and control records of the same topic.
+
+Sources: "Using Apache Kafka as a target for AWS DMS": message format, IncludeTransactionDetails, BeforeImageSettings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from safewrite.cdc.envelopes.source_position import LOWEST, of_dms, or_none, with_offset
+from safewrite.cdc.records.change import Change, Ignored, Op, Record, SourceTable, UndecodableError
+
+BEFORE_IMAGE = "before-image"
+"""The default of ``BeforeImageSettings.FieldName``."""
+DATA, METADATA = "data", "metadata"
+"""The fields of a record that have its row and what is said of it."""
+_OPS = {"load": Op.UPSERT, "insert": Op.UPSERT, "update": Op.UPSERT, "delete": Op.DELETE}
+_FOLLOWED = frozenset({"create-table", "add-column", "change-columns", "drop-column", "column-type-change"})
+"""Control records of what the rows themselves show."""
+
+
+class Dms:
+    """Makes changes of records."""
+
+    def __init__(self, *, before_image: str = BEFORE_IMAGE) -> None:
+        self._before_image = before_image
+
+    def changes(self, record: Record, value: Any) -> Sequence[Change] | Ignored:
+        """What a record says.
+
+        Raises:
+            UndecodableError: no record of DMS, one without a position that orders it, or a control record of what a
+                table cannot follow.
+        """
+        if value is None:
+            return Ignored(record, "tombstone")
+        metadata = value.get(METADATA) if isinstance(value, dict) else None
+        if not isinstance(metadata, dict):
+            raise UndecodableError("the value has no metadata of DMS")
+        operation = str(metadata.get("operation"))
+        if metadata.get("record-type") == "control":
+            return _control(record, operation)
+        op = _OPS.get(operation)
+        if metadata.get("record-type") != "data" or op is None:
+            raise UndecodableError(
+                f"the record is no data of DMS: record-type {metadata.get('record-type')!r}, operation {operation!r}"
+            )
+        row, before = value.get(DATA), value.get(self._before_image)
+        if not isinstance(row, dict) or not isinstance(before, dict | None):
+            raise UndecodableError("the record has no row")
+        table = metadata.get("table-name")
+        if not isinstance(table, str) or not table:
+            raise UndecodableError("the metadata names no table")
+        core, unordered = (LOWEST, None) if operation == "load" else or_none(of_dms, metadata)
+        change = Change(
+            op,
+            SourceTable("", str(metadata.get("schema-name") or ""), table),
+            with_offset(core, record.offset),
+            record,
+            after=dict(row) if op is Op.UPSERT else None,
+            before=_before(op, row, before),
+            source_time_ms=milliseconds(metadata.get("commit-timestamp") or metadata.get("timestamp")),
+            unordered=unordered,
+        )
+        return [change if operation != "load" else replace(change, before=None, is_read=True)]
+
+
+def _before(op: Op, row: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The row before: a delete carries it as its data; a before-image has the columns that changed."""
+    if op is Op.DELETE:
+        return {**row, **(before or {})}
+    return None if not before else {**row, **before}
+
+
+def _control(record: Record, operation: str) -> Ignored:
+    if operation in _FOLLOWED:
+        return Ignored(record, "control")
+    raise UndecodableError(
+        f"the source's table went through {operation!r}, which no table here follows: decide what becomes of its rows"
+    )
+
+
+def milliseconds(text: Any) -> int | None:
+    """A time of the metadata, in milliseconds since 1970; None for what is no time."""
+    try:
+        found = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

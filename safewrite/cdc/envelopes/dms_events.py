@@ -1,0 +1,140 @@
+"""Reads records of AWS DMS as columns: what ``safewrite.cdc.envelopes.dms`` does record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.cdc.connect.columns import IN_JSON, Doubts, RowReader, UnsuitedError, fields_of
+from safewrite.cdc.connect.converters import Grouped, objects_of, with_inferred
+from safewrite.cdc.connect.inference import Inference, Kinds, Tables, rows_of
+from safewrite.cdc.envelopes.debezium_events import tables_of
+from safewrite.cdc.envelopes.dms import DATA, METADATA, milliseconds
+from safewrite.cdc.envelopes.source_position import LOWEST, of_dms, or_none
+from safewrite.cdc.envelopes.source_positions import Fields, Sequences, fields, text_of, with_offsets
+from safewrite.cdc.records.change import SourceTable
+from safewrite.cdc.records.records import Records
+
+if TYPE_CHECKING:
+    from safewrite.cdc.connect.converters import Form
+
+_OPS = pa.array(["load", "insert", "update", "delete"])
+_TABLES = r'"table-name":\s*"(?P<table>[^"\\]*)"'
+_POSITION, _NUMBER = "stream-position", "transaction-record-id"
+
+
+@dataclass(frozen=True, slots=True)
+class DmsReader:
+    """How records of one schema are read."""
+
+    form: Form
+    given: pa.Schema
+    rows: RowReader
+    before_image: str
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any], form: Form, before_image: str) -> Self:
+        """The reader of records that have this schema.
+
+        Raises:
+            UnsuitedError: they cannot be read by columns.
+        """
+        found = {str(one.get("field")): one for one in schema["fields"]}
+        if METADATA not in found:
+            raise UnsuitedError("no record of DMS")
+        rows = RowReader.of(found[DATA], form.carried)
+        return cls(form, pa.schema(fields_of(schema, form.carried)), rows, before_image)
+
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        return self.rows.types
+
+    def read(self, payloads: Any, doubts: Doubts) -> DmsEvents:
+        found = fields(self.form.parsed(payloads, self.given))
+        data, image = self.rows.read(found[DATA], doubts), self.rows.read(found[self.before_image], doubts)
+        said = DmsEvents(fields(found[METADATA]), {}, {}, len(payloads))
+        deletes, has_image = said.is_of("delete"), pc.is_valid(found[self.before_image])
+        doubts.where(pc.is_null(found[DATA]))
+        doubts.where(pc.and_(deletes, has_image))
+        is_told = pc.or_(deletes, pc.and_not(has_image, said.is_of("load")))
+        before = {
+            name: pc.if_else(is_told, pc.coalesce(image[name], values), None) for name, values in data.items()
+        }
+        after = {name: pc.if_else(deletes, None, values) for name, values in data.items()}
+        return DmsEvents(said.metadata, before, after, len(payloads))
+
+
+@dataclass(frozen=True, slots=True)
+class DmsEvents:
+    """What records of one schema say, and the columns of their rows."""
+
+    metadata: Fields
+    before: Mapping[str, pa.Array]
+    after: Mapping[str, pa.Array]
+    length: int
+
+    def is_of(self, operation: str) -> pa.Array:
+        """Whether records are of an operation."""
+        return pc.fill_null(pc.equal(self._text("operation"), operation), False)
+
+    def operations(self, doubts: Doubts, *, has_key: bool) -> pa.Array:
+        doubts.unless(pc.equal(self._text("record-type"), "data"))
+        doubts.unless(pc.is_in(self._text("operation"), _OPS))
+        return pc.if_else(
+            self.is_of("delete"), "d", "c"
+        )  # an update has no row before it unless DMS is told so
+
+    def times(self) -> pa.Array:
+        told = (self._text("commit-timestamp").to_pylist(), self._text("timestamp").to_pylist())
+        return pa.array([milliseconds(own or other) for own, other in zip(*told, strict=True)], pa.int64())
+
+    def sequences(self, offsets: pa.Array, doubts: Doubts) -> Sequences:
+        given = (self.metadata.get(name, pa.nulls(self.length)).to_pylist() for name in (_POSITION, _NUMBER))
+        told = [
+            (LOWEST, None) if is_load else or_none(of_dms, {_POSITION: position, _NUMBER: number})
+            for is_load, position, number in zip(self.is_of("load").to_pylist(), *given, strict=True)
+        ]
+        doubts.at(place for place, (_, unordered) in enumerate(told) if unordered is not None)
+        core = pa.array([position for position, _ in told], pa.string())
+        return Sequences(with_offsets(core, offsets), pa.nulls(self.length, pa.int8()))
+
+    def tables(self, doubts: Doubts) -> Iterator[tuple[Any, SourceTable]]:
+        names = (self._text("schema-name"), self._text("table-name"))
+        return tables_of(pa.nulls(self.length, pa.string()), *names, doubts)
+
+    def _text(self, name: str) -> pa.Array:
+        return text_of(self.metadata, name, self.length)
+
+
+def kinds_of_dms(kinds: Kinds, before_image: str) -> Kinds:
+    """The kinds of a record of AWS DMS, whose before-image has some of the row's columns.
+
+    Raises:
+        UnsuitedError: it is none.
+    """
+    rows = rows_of(kinds, (DATA, before_image))
+    return {**kinds, DATA: rows, before_image: rows}
+
+
+class DmsJson:
+    """AWS DMS in JSON, which has no schemas, and keys that say less than the rows."""
+
+    carried = IN_JSON
+
+    def __init__(self, before_image: str) -> None:
+        self._inference = Inference(
+            lambda kinds: kinds_of_dms(kinds, before_image), Tables(_TABLES), is_whole=False
+        )
+
+    def groups(self, records: Records, name: str, fewest: int) -> Grouped:
+        if name == "key":
+            return [], np.zeros(len(records), "int64")  # as if there were none
+        return with_inferred(self._inference, records, name, fewest, ([], np.full(len(records), -1)))
+
+    def parsed(self, payloads: Any, schema: pa.Schema) -> pa.StructArray:
+        return objects_of(payloads, schema)

@@ -1,0 +1,1 @@
+"""Takes the records of Kafka into the driver through Spark, and asks Kafka what it has."""

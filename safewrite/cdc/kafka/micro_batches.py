@@ -1,0 +1,196 @@
+"""Takes the records of a micro-batch into the driver: all at once where they are few, else part by part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from safewrite.cdc.kafka.arrow import arrow_of
+from safewrite.cdc.kafka.batch_split import Cell, Limit, cut
+from safewrite.cdc.kafka.source import Source, Told
+from safewrite.cdc.records.batch import Batch, Partition, Ranges, ranges_of
+from safewrite.cdc.records.prefixes import Prefixes
+from safewrite.cdc.records.records import Records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("safewrite")
+
+_MARGIN = 4
+"""A batch is taken whole without being weighed if it would fit with records so many times as heavy as any before."""
+_PREFIXES_MAX = 64
+_SIZE = (
+    "coalesce(octet_length(key), 0L) + coalesce(octet_length(value), 0L) + coalesce(aggregate(headers, 0L, "
+    "(sum, one) -> sum + octet_length(one.key) + coalesce(octet_length(one.value), 0L)), 0L)"
+)
+
+
+class Intake:
+    """Takes micro-batches of one source, within a limit of records and bytes.
+
+    Args:
+        keys, values: prefixes that the executors cut off keys and values, so that they are not sent to the driver.
+    """
+
+    def __init__(
+        self, source: Source, limit: Limit, keys: Prefixes | None = None, values: Prefixes | None = None
+    ) -> None:
+        self._source, self._limit = source, limit
+        self._shortener = Shortener(keys or Prefixes(), values or Prefixes())
+        self._heaviest: float | None = None
+        """Bytes of a record as Kafka has it, in that batch of this process whose records weighed most; None before the first."""
+        self._heaviest_cut: float | None = None
+        """The same of what the driver got, once there was anything to cut off."""
+
+    def batches(
+        self,
+        spark: SparkSession,
+        frame: DataFrame,
+        number: int,
+        checkpoint: str,
+        positions: Callable[[], Mapping[str, int]],
+    ) -> Generator[Batch]:
+        """The micro-batch, or its parts one after another, without those that are behind the job's positions."""
+        told = self._source.told(spark, number, checkpoint)
+        if self._is_small(told):
+            yield self._whole(frame, number, told)
+            return
+        done = positions()
+        if told.known is not None and all(
+            _is_done(self._source.job, told.known, where, done) for where in told.known
+        ):
+            return
+        # It is read from Kafka once, and kept on the disks of the executors: the heap of a driver that is an executor too is
+        # needed for the parts.
+        kept = self._shortener.shortened(frame, weighed=True).persist(_kept_on_disk())
+        try:
+            cells, read = self._weigh(kept, told.ids)
+            parts = cut(told.ranges(read), cells, self._limit)
+            if len(parts) > 1:
+                log.info("batch %s of %s is landed in %s parts", number, self._source.job, len(parts))
+            for part in parts:
+                if all(_is_done(self._source.job, part, where, done) for where in part):
+                    continue
+                # No name here holds the records while the next part is taken.
+                yield Batch(number, self._taken(kept.where(_within(part)).drop("size")), part, told.joined)
+        finally:
+            kept.unpersist()
+
+    def _whole(self, frame: DataFrame, number: int, told: Told) -> Batch:
+        found = Batch.of_records(number, self._taken(self._shortener.shortened(frame)), told.ids)
+        return Batch(number, found.records, told.ranges(found.ranges), told.joined)
+
+    def _taken(self, shortened: DataFrame) -> Records:
+        data, prefixes = arrow_of(shortened), self._shortener.prefixes
+        records = Records.of_frame(data, prefixes)
+        self._learn(len(records), data.nbytes + records.cut_bytes, data.nbytes if prefixes else None)
+        return records
+
+    def _is_small(self, told: Told) -> bool:
+        """Whether a batch is within the limit, by its offsets and by what records weighed until now.
+
+        Prefixes that are not known yet come whole.
+        """
+        if told.known is None or self._heaviest is None:
+            return False
+        most = sum(end - start for start, end in told.known.values())
+        usual = self._heaviest if self._heaviest_cut is None else self._heaviest_cut
+        heavy = max(self._heaviest, usual * _MARGIN)
+        return most <= self._limit.records and most * heavy <= self._limit.size
+
+    def _learn(self, records: int, size: float, taken: float | None = None) -> None:
+        if not records:
+            return
+        self._heaviest = max(self._heaviest or 0, size / records)
+        if taken is not None:
+            self._heaviest_cut = max(self._heaviest_cut or 0, taken / records)
+
+    def _weigh(self, frame: DataFrame, ids: Mapping[str, str]) -> tuple[list[Cell], Ranges]:
+        """What the records weigh, and their first and last offsets; added up on the executors."""
+        from pyspark.sql import functions as f
+
+        cells = frame.selectExpr(
+            "topic", "partition", "offset", f"offset div {self._limit.cell} AS cell", "size"
+        )
+        summed = cells.groupBy("topic", "partition", "cell").agg(
+            f.count("*").alias("records"), f.sum("size").alias("size"),
+            f.min("offset").alias("first"), f.max("offset").alias("last"),
+        )  # fmt: skip
+        rows = arrow_of(summed).to_pylist()
+        found = [
+            Cell(
+                Partition(row["topic"], row["partition"], ids.get(row["topic"], "")),
+                row["cell"],
+                row["records"],
+                row["size"],
+            )
+            for row in rows
+        ]
+        self._learn(sum(one.records for one in found), sum(one.size for one in found))
+        places = ((row["topic"], row["partition"], row[name]) for row in rows for name in ("first", "last"))
+        return found, ranges_of(places, ids)
+
+
+def _kept_on_disk() -> Any:
+    from pyspark import StorageLevel
+
+    return StorageLevel.DISK_ONLY
+
+
+class Shortener:
+    """Lets the executors cut prefixes off keys and values.
+
+    What Spark is told of them is kept, as long as they are the same: each part of it is a round trip to Java.
+    """
+
+    def __init__(self, keys: Prefixes, values: Prefixes) -> None:
+        self._known = {"key": keys, "value": values}
+        self.prefixes: tuple[bytes, ...] = ()
+        """Those that records name by their number."""
+        self._cut: dict[str, set[bytes]] = {}
+        self._columns: list[Any] = []
+
+    def shortened(self, frame: DataFrame, *, weighed: bool = False) -> DataFrame:
+        """The columns of records, without the prefixes that are known now; with what they weigh, if so asked."""
+        from pyspark.sql import functions as f
+
+        known = {name: tuple(one.newest(_PREFIXES_MAX)) for name, one in self._known.items()}
+        # Which of them was met last changes with each batch, and does not matter here.
+        if {name: set(one) for name, one in known.items()} != self._cut or not self._columns:
+            self._cut = {name: set(one) for name, one in known.items()}
+            self.prefixes = (*known["key"], *known["value"])
+            self._columns = [
+                *_without("key", known["key"], 0), *_without("value", known["value"], len(known["key"])),
+                *(f.col(name) for name in ("topic", "partition", "offset", "headers")),
+                f.expr("unix_millis(timestamp) AS timestamp_ms"),
+            ]  # fmt: skip
+        return frame.select(*self._columns, *([f.expr(f"{_SIZE} AS size")] if weighed else ()))
+
+
+def _without(name: str, prefixes: Sequence[bytes], first: int) -> list[Any]:
+    """Keys or values without these prefixes where they had them, and the prefixes' numbers."""
+    from pyspark.sql import functions as f
+
+    data, number, length = f.col(name), f.lit(None), f.lit(0)
+    for place, prefix in reversed([*enumerate(prefixes, first)]):
+        has = f.startswith(data, f.lit(bytearray(prefix)))
+        number, length = f.when(has, place).otherwise(number), f.when(has, len(prefix)).otherwise(length)
+    if prefixes:
+        data = data.substr(length + 1, f.octet_length(data)).alias(name)
+    return [data, number.cast("int").alias(f"{name}_prefix")]
+
+
+def _is_done(job: str, ranges: Ranges, where: Partition, positions: Mapping[str, int]) -> bool:
+    return ranges[where].end <= positions.get(where.name(job), -1)
+
+
+def _within(ranges: Ranges) -> str:
+    """A condition of Spark; names of topics are of letters, digits, dots, dashes and underscores."""
+    return " OR ".join(
+        f"(topic = '{where.topic}' AND partition = {where.number} AND offset >= {start} AND offset < {end})"
+        for where, (start, end) in sorted(ranges.items())
+    )

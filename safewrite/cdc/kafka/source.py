@@ -1,0 +1,200 @@
+"""Reads Kafka through a Spark session: the stream, where it starts, and the ids of its topics."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import safewrite as sw
+from safewrite.cdc.config.job import Kafka
+from safewrite.cdc.kafka.admin import KafkaAdmin
+from safewrite.cdc.records.batch import Partition, Range, Ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EARLIEST = -2
+"""What Spark calls the first offset that is still there."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The topics of a job."""
+
+    kafka: Kafka
+    job: str
+
+    def read(self, spark: SparkSession, positions: Mapping[str, int]) -> DataFrame:
+        """The stream of records as Spark has them, from where the job's tables are, or from where the configuration says."""
+        reader = spark.readStream.format("kafka")
+        for name, value in self.kafka.spark_options().items():
+            reader = reader.option(name, value)
+        return reader.option("startingOffsets", self.starts(spark, positions)).load()
+
+    def starts(self, spark: SparkSession, positions: Mapping[str, int]) -> str:
+        """``startingOffsets``; a checkpoint goes before them."""
+        given = self.kafka.starting_offsets
+        topics = self.topics(spark)
+        names = {where.name(self.job) for where in topics}
+        if not names & set(positions):
+            # Also of a job whose topics were all made anew: then no offset of the old ones counts.
+            return given if isinstance(given, str) else json.dumps(given)
+        starts: dict[str, dict[str, int]] = {}
+        for where in topics:
+            at = positions.get(where.name(self.job), EARLIEST)
+            starts.setdefault(where.topic, {})[str(where.number)] = at
+        return json.dumps(starts)
+
+    def topics(self, spark: SparkSession) -> list[Partition]:
+        """The partitions of the topics, as they are now.
+
+        Raises:
+            InvalidInputError: a topic is not there.
+        """
+        with self._admin(spark) as admin:
+            return [
+                Partition(name, int(partition.partition()), _id_of(topic))
+                for name, topic in self._described(admin).items()
+                for partition in _items(topic.partitions())
+            ]
+
+    def ids(self, spark: SparkSession) -> dict[str, str]:
+        """The ids of the topics, as they are now.
+
+        Raises:
+            InvalidInputError: a topic is not there.
+        """
+        with self._admin(spark) as admin:
+            return {name: _id_of(topic) for name, topic in self._described(admin).items()}
+
+    def _described(self, admin: Any) -> dict[str, Any]:
+        return self._kafka.asked(lambda: self._described_once(admin), "its topics")
+
+    def _described_once(self, admin: Any) -> dict[str, Any]:
+        names = self.kafka.topics or [
+            str(name)
+            for name in _items(admin.listTopics().names().get().toArray())
+            if re.fullmatch(str(self.kafka.pattern), str(name))
+        ]
+        try:
+            described = admin.describeTopics(sorted(names)).allTopicNames().get()
+        except Exception as error:
+            if "UnknownTopicOrPartition" not in str(error):
+                raise
+            raise sw.InvalidInputError(
+                f"Kafka at {self.kafka.servers} does not have all topics of {sorted(names)}. Nothing was read. Correct "
+                "kafka.topics, or create them."
+            ) from error
+        return {name: described[name] for name in sorted(names)}
+
+    def reach(self, spark: SparkSession) -> dict[Partition, Range]:
+        """The offsets that the topics have now: the first that is there, and the next that will be."""
+        where = self.topics(spark)
+        with self._admin(spark) as admin:
+            jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+            spec = jvm.org.apache.kafka.clients.admin.OffsetSpec
+            asked = [jvm.org.apache.kafka.common.TopicPartition(one.topic, one.number) for one in where]
+
+            def offsets_of(which: Any) -> Any:
+                return self._kafka.asked(
+                    lambda: admin.listOffsets(dict.fromkeys(asked, which)).all().get(), "its offsets"
+                )
+
+            found = [offsets_of(spec.earliest()), offsets_of(spec.latest())]
+            return {
+                one: Range(*(int(offsets[place].offset()) for offsets in found))
+                for one, place in zip(where, asked, strict=True)
+            }
+
+    @property
+    def _kafka(self) -> KafkaAdmin:
+        return KafkaAdmin(self.kafka.servers, self.kafka.spark_options())
+
+    def _admin(self, spark: SparkSession) -> AbstractContextManager[Any]:
+        return self._kafka.client(spark)
+
+    def told(self, spark: SparkSession, number: int, checkpoint: str) -> Told:
+        """What Spark noted of a micro-batch before it began, and the ids of its topics."""
+        ids = self.ids(spark)
+        ends = _offsets(spark, checkpoint, number)
+        starts = _offsets(spark, checkpoint, number - 1) if number else None
+        return Told(ids, ends, starts)
+
+
+@dataclass(frozen=True)
+class Told:
+    """The offsets at the start and the end of a micro-batch; None where Spark's notes cannot be read, or there are none."""
+
+    ids: Mapping[str, str]
+    ends: Mapping[str, Mapping[str, int]] | None
+    starts: Mapping[str, Mapping[str, int]] | None
+
+    @property
+    def joined(self) -> bool:
+        """Whether the batch follows one before it."""
+        return self.ends is not None and self.starts is not None
+
+    @property
+    def known(self) -> Ranges | None:
+        """The offsets that the batch covers; None where only its records tell where it starts."""
+        if self.ends is None or self.starts is None:
+            return None
+        has = all(
+            number in self.starts.get(topic, {}) for topic, part in self.ends.items() for number in part
+        )
+        return self.ranges({}) if has else None
+
+    def ranges(self, read: Ranges) -> Ranges:
+        """The offsets that the batch covers.
+
+        Args:
+            read: those from its first record to its last.
+        """
+        if self.ends is None:
+            return read
+        ranges: dict[Partition, Range] = {}
+        for topic, partitions in self.ends.items():
+            for partition, end in partitions.items():
+                where = Partition(topic, int(partition), self.ids.get(topic, ""))
+                start = (self.starts or {}).get(topic, {}).get(partition)
+                if start is None and where in read:
+                    start = read[where].start
+                if start is not None and start < end:
+                    ranges[where] = Range(start, end)
+        return ranges
+
+
+def _items(listed: Any) -> list[Any]:
+    """The items of a list or an array of Java.  Its iterator ends by an exception, which costs py4j some twenty round trips."""
+    return [listed[place] for place in range(len(listed))]
+
+
+def _id_of(topic: Any) -> str:
+    return str(topic.topicId().toString())
+
+
+def _offsets(spark: SparkSession, checkpoint: str, number: int) -> dict[str, dict[str, int]] | None:
+    """The offsets at the end of a batch, as Spark notes them before it begins; None where they cannot be told."""
+    path = f"{checkpoint.rstrip('/')}/offsets/{number}"
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
+    place = jvm.org.apache.hadoop.fs.Path(path)
+    files = place.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # noqa: SLF001
+    if not files.exists(place):
+        return None
+    stream = files.open(place)
+    try:
+        text = str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+    try:
+        found = json.loads(text.strip().splitlines()[-1])
+    except ValueError:
+        return None
+    fits = isinstance(found, dict) and all(
+        isinstance(one, dict) and all(isinstance(at, int) for at in one.values()) for one in found.values()
+    )
+    return found if fits else None

@@ -1,0 +1,1 @@
+"""Lands the changes of a batch in the tables of a job."""

@@ -1,0 +1,228 @@
+"""Puts a block of changes under its table's names, keys and order: what ``safewrite.cdc.landing.rows`` does change by change.
+
+Both have to agree.  Changes in doubt are given back, and made to rows one by one: those that move a row to another key, and
+those that may be dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.cdc.config.column_rules import ColumnRules
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.connect.columns import INSTANT, Doubts, UnsuitedError, one_by_one, times
+from safewrite.cdc.connect.misfits import text_of
+from safewrite.cdc.connect.values import UNITS_US, as_time, digits_pattern, json_of
+from safewrite.cdc.envelopes.column_batch import KEY, OP, POSITION, Block
+from safewrite.cdc.envelopes.debezium import AFTER, BEFORE
+
+Columns = Mapping[str, Any]
+_LONG = digits_pattern(16)
+"""Numbers of 16 digits; those of fewer are the shortest ones of the binary numbers next to them."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Changes as columns of their table, by its names: the rows, their keys, and what orders them."""
+
+    block: Block
+    columns: Columns
+    types: Mapping[str, pa.DataType]
+    """Those that schemas or the configuration name."""
+
+    @property
+    def operations(self) -> Any:
+        """What each change does: ``u`` or ``d``."""
+        return pc.if_else(pc.equal(self.block.data.column(OP), "d"), "d", "u")
+
+
+def placed(rules: ColumnRules, block: Block, keys: Sequence[str]) -> tuple[Placed | None, Block | None]:
+    """The changes of a block that can be placed at once, and the others."""
+    doubts = Doubts(len(block))
+    try:
+        columns, types = _columns(rules, block, keys, doubts)
+    except (UnsuitedError, ArithmeticError, ValueError, TypeError, pa.ArrowException):
+        return None, block
+    mask = doubts.mask()
+    sure, others = block, None
+    if mask.any():
+        sure, others, kept = block.where(~mask), block.where(mask), pa.array(~mask)
+        columns = {name: one.filter(kept) for name, one in columns.items()}
+    if not len(sure) or (block.is_inferred and _asks_how_values_were_written(columns, rules.schema)):
+        return None, block
+    if block.is_inferred:
+        columns = {
+            name: _texts(one) if pa.types.is_nested(one.type) else one for name, one in columns.items()
+        }
+    return Placed(sure, columns, types), others
+
+
+def _columns(
+    rules: ColumnRules, block: Block, keys: Sequence[str], doubts: Doubts
+) -> tuple[Columns, Mapping[str, pa.DataType]]:
+    table = rules.table
+    after = _named(rules, block, AFTER, block.types, doubts)
+    before = _named(rules, block, BEFORE, block.types, doubts)
+    told = _named(rules, block, KEY, block.keys, doubts)
+    types = (
+        _declared(table, (after, before, told))
+        if block.is_inferred
+        else {name: one.type for name, one in after.items()}
+    )
+    if block.is_inferred and _has_binary_decimals(table, block):
+        doubts.where(pc.match_substring_regex(block.values(), _LONG))
+    deletes = pc.equal(block.data.column(OP), "d")
+    found = dict(after)
+    for name in keys:
+        found[name] = _key(
+            name, pc.if_else(deletes, before[name], after[name]) if name in after else None, told
+        )
+        doubts.where(pc.is_null(found[name]))
+    _doubt_moves(before, found, keys, deletes, doubts)
+    untold = set(keys) - set(told) if block.keys else set()
+    if untold:  # the row before has to tell the key that the row had
+        doubts.where(deletes)
+    if untold - {table.shard_column}:
+        doubts.unless(pc.equal(block.data.column(OP), "c"))
+    if table.precombine_key:
+        doubts.where(deletes)  # what orders them is looked for (``safewrite.cdc.landing.ranking``)
+    for name in table.precombine_key or ():
+        if name not in after:
+            raise UnsuitedError(f"nothing of {name} is known")
+        if name not in keys:
+            found[name] = pc.if_else(deletes, before[name], after[name])
+        doubts.where(pc.is_null(found[name], nan_is_null=True))
+    length = len(block)
+    found[EPOCH] = pa.chunked_array([pa.array([table.epoch] * length, pa.int64())])
+    found[SEQUENCE] = block.data.column(POSITION)
+    return found, types
+
+
+def _declared(table: Table, given: Sequence[Columns]) -> Mapping[str, pa.DataType]:
+    """The types of columns that the configuration declares, of those that have a value."""
+    names = {table.name_mapping.get(name, name) for name in (*table.timestamp_fields, *table.decimal_fields)}
+    return {
+        name: one.type
+        for columns in given
+        for name, one in columns.items()
+        if name in names and one.null_count < len(one)
+    }
+
+
+def _has_binary_decimals(table: Table, block: Block) -> bool:
+    """Whether a column that is declared a decimal was read as binary numbers, which those of many digits are not."""
+    return any(
+        pa.types.is_floating(column.type) and column.name.partition(".")[2] in table.decimal_fields
+        for column in block.data.schema
+    )
+
+
+def _asks_how_values_were_written(columns: Columns, schema: pa.Schema | None) -> bool:
+    """Whether numbers that were read as binary ones are for a column of another type, or decide a new one's and are whole.
+
+    And whether lists, which become texts, are for a column that takes lists.
+    """
+    known = {} if schema is None else {field.name: field.type for field in schema}
+    if any(name in known and pa.types.is_nested(known[name]) for name in columns):
+        return True
+    return any(
+        name in known or pc.all(pc.equal(values, pc.floor(values))).as_py()
+        for name, values in columns.items()
+        if pa.types.is_floating(values.type) and known.get(name) != values.type
+    )
+
+
+def _key(name: str, of_row: Any, told: Columns) -> Any:
+    """A column of the key: of the row, else of the record's key."""
+    if of_row is None or pa.types.is_nested(of_row.type):
+        raise UnsuitedError(f"the key column {name!r} is none of the rows, or nested")
+    if name in told and of_row.null_count and told[name].type == of_row.type:
+        return pc.coalesce(of_row, told[name])
+    return of_row
+
+
+def _doubt_moves(before: Columns, found: Columns, keys: Sequence[str], deletes: Any, doubts: Doubts) -> None:
+    """Doubt updates that took their row from another key."""
+    olds = [before[name] for name in keys]
+    if all(one.null_count == len(one) for one in olds):
+        return
+    whole, moved = pc.invert(deletes), None
+    for name, old in zip(keys, olds, strict=True):
+        whole = pc.and_(whole, pc.is_valid(old))
+        differs = pc.not_equal(old, found[name])
+        moved = differs if moved is None else pc.or_kleene(moved, differs)
+    doubts.where(pc.and_kleene(whole, moved))
+
+
+# --- names, and columns that are declared ---------------------------------------------------------------
+def _named(
+    rules: ColumnRules, block: Block, of: str, names: Sequence[str] | Mapping[str, Any], doubts: Doubts
+) -> dict[str, Any]:
+    """The columns of rows, or of keys, under the table's names, its times and decimals read."""
+    table = rules.table
+    found: dict[str, Any] = {}
+    for name in names:
+        if name in table.leave_out:
+            continue
+        values = block.column(of, name)
+        assert values is not None
+        to = table.name_mapping.get(name, name)
+        if to in found or to in {EPOCH, SEQUENCE}:
+            raise UnsuitedError(f"two columns of the name {to!r}, or one that the job keeps")
+        found[to] = (
+            _as_texts(values, block) if rules.is_text(name) else _read(rules, block, name, values, doubts)
+        )
+    if table.shard_column is None or not table.writes_shard:
+        return found
+    if table.shard_column in found:
+        raise UnsuitedError("a column in which the job writes the source's name")
+    source = pa.repeat(pa.scalar(str(block.source)), len(block))
+    return {table.shard_column: pa.chunked_array([source]), **found}
+
+
+def _as_texts(values: Any, block: Block) -> Any:
+    """A column as texts.
+
+    Raises:
+        UnsuitedError: binary numbers of records without a schema, which are texts as they were written.
+    """
+    if pa.types.is_string(values.type):
+        return values
+    if block.is_inferred and not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
+        raise UnsuitedError("values that are texts as they were written")
+    return pa.chunked_array(
+        [pa.array([None if one is None else text_of(one) for one in values.to_pylist()], pa.string())]
+    )
+
+
+def _read(rules: ColumnRules, block: Block, name: str, values: Any, doubts: Doubts) -> Any:
+    table = rules.table
+    form = table.timestamp_fields.get(name)
+    if form is not None:
+        return _times(values, form, doubts)
+    if name in table.decimal_fields:
+        kind, has_schema = pa.decimal128(*table.decimal_fields[name]), not block.is_inferred
+        return one_by_one(
+            values, kind, lambda value: rules.decimal(name, value, has_schema=has_schema), doubts
+        )
+    return values
+
+
+def _texts(lists: Any) -> Any:
+    """Lists as texts of JSON."""
+    return pa.chunked_array(
+        [pa.array([None if one is None else json_of(one) for one in lists.to_pylist()], pa.string())]
+    )
+
+
+def _times(values: Any, form: str, doubts: Doubts) -> Any:
+    if pa.types.is_timestamp(values.type):  # a time without a zone is taken for UTC
+        return values.cast(INSTANT)
+    if form in UNITS_US and pa.types.is_int64(values.type):
+        return times(UNITS_US[form], INSTANT)(values, doubts)
+    return one_by_one(values, INSTANT, lambda value: as_time(value, form), doubts)

@@ -1,0 +1,49 @@
+"""Refuses a table that is not what the job left: another one under its name, or changes of an epoch that is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import safewrite as sw
+from safewrite.cdc.config.table_config import Table
+
+LAST_EPOCH = "epoch"
+"""The position of a table that says which epoch its last changes were of, if it is not the first."""
+
+
+def knows_job(positions: Mapping[str, int], job: str) -> bool:
+    """Whether a table has positions of a job."""
+    return any(name.startswith(f"{job}/") for name in positions)
+
+
+def refuse_made_anew(job: str, table: Table, positions: Mapping[str, int], *, landed: int) -> None:
+    """A table that had rows of the job and has no positions of it is another one, without those rows."""
+    if landed and not knows_job(positions, job):
+        raise sw.ConflictError(
+            f"The job {job!r} landed rows in {table.name}, and the table there has no positions of it: it was "
+            "dropped, or dropped and made anew, and rows from before are not in it. Nothing of the batch was committed. "
+            f"Restore it; or declare that it begins now with `safewrite cdc restart --config FILE --table {table.name}`, and "
+            "have the source send its rows again (a snapshot).",
+            kind=sw.Kind.TABLE_REPLACED,
+        )
+
+
+def refuse_set_back(job: str, table: Table, positions: Mapping[str, int]) -> None:
+    """Changes of an epoch before would be older than all that the table has of later ones."""
+    last = positions.get(f"{job}/{LAST_EPOCH}", 0)
+    if table.epoch < last:
+        raise sw.InvalidInputError(
+            f"The configuration says epoch {table.epoch} of {table.name}, and the job landed changes of epoch {last} there: new ones "
+            "would be older than all of those, and the table would pass over them. Nothing of the batch was committed. Was the "
+            f"configuration set back, or does another version of it run elsewhere? Set epoch to {last}, or higher if the source "
+            "counts anew."
+        )
+
+
+def refuse_other_key(table: Table, recorded: tuple[str, ...] | None) -> None:
+    """Rows that the table has go by the key that it was created with."""
+    if recorded is not None and table.key and recorded != table.key:
+        raise sw.InvalidInputError(
+            f"The table {table.name} was created with the key {list(recorded)}, and the configuration says {list(table.key)}. Nothing "
+            "of the batch was committed. Correct primary_key, or land in a table of another name."
+        )

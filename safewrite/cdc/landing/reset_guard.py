@@ -1,0 +1,105 @@
+"""Refuses changes that are late, though by the source's clock they are newer than all that their table has.
+
+A source that was set back (restored, failed over to a replica that counts for itself) looks so.  ``all_late`` of
+``apply_changes`` sees it only in a batch of which every change is late; one new key in the batch, and it is silent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import safewrite as sw
+from safewrite.cdc.config.table_config import SEQUENCE, Table
+from safewrite.cdc.landing.rows import Row, Rows
+from safewrite.cdc.records.change import Op
+
+_CHANGES = ("applied", "late", "duplicate", "superseded")
+Check = Callable[[Any, Mapping[str, int]], None]
+
+
+def check_of(
+    table: Table,
+    made: Rows,
+    known_ms: int | None,
+    each: Callable[[], Rows] | None = None,
+    *,
+    is_again: bool = False,
+) -> Check | None:
+    """What ``apply_changes`` is to ask of its counts; None where nothing tells.
+
+    Args:
+        each: makes rows of all changes one by one, where ``made`` has placed ones; it is asked if a change is late.
+        known_ms: the newest time of the source that the table has; None before it has one.
+        is_again: whether no change is newer by that clock: then all of them may be late, for they were sent again.
+    """
+    if table.all_late == "count":
+        return None
+    has_truncate = any(row.op is Op.TRUNCATE for row in made.rows)  # what it makes late is in the same batch
+    tells = known_ms is not None and not has_truncate and table.sequence == "source"
+
+    def check(rows: Any, counts: Mapping[str, int]) -> None:
+        if not counts["late"]:
+            return
+        if not is_again and counts["late"] == sum(counts.get(name, 0) for name in _CHANGES):
+            raise _refused(table, counts["late"], is_whole=True)
+        if not tells:
+            return
+        assert known_ms is not None
+        whole = made if each is None else each()
+        excused = _excused(whole, known_ms)
+        written = set(rows[SEQUENCE].to_pylist())
+        lost = [row for row in _last(whole) if row.op is Op.UPSERT and id(row) not in excused]
+        count = sum(row.values[SEQUENCE] not in written for row in lost)
+        count = max(count, counts["late"] - len(excused))  # of deletes nothing is written
+        if count > 0:
+            raise _refused(table, count)
+
+    return check
+
+
+def _last(made: Rows) -> Iterable[Row]:
+    """The row of each key that is the last of the batch."""
+    last: dict[tuple[Any, ...], Row] = {}
+    for row in made.rows:
+        key = tuple(row.values.get(name) for name in made.keys)
+        if key not in last or last[key].values[SEQUENCE] < row.values[SEQUENCE]:
+            last[key] = row
+    return last.values()
+
+
+def _excused(made: Rows, known_ms: int) -> set[int]:
+    """Rows that may be late: those that were sent again, rows that were read, and those of a changed key."""
+    of_change = Counter(id(row.change) for row in made.rows)
+    return {
+        id(row)
+        for row in made.rows
+        if row.change.is_read
+        or row.change.source_time_ms is None
+        or row.change.source_time_ms <= known_ms
+        or of_change[id(row.change)] > 1
+    }
+
+
+def _refused(table: Table, count: int, *, is_whole: bool = False) -> sw.InvalidInputError:
+    what = (
+        f"All {count} changes of {table.name} in this batch are older than what the table has of their rows"
+        if is_whole
+        else f"{count} changes of {table.name} are older by the source's positions than what the table has of their rows, and newer by "
+        "the source's clock than all that it has"
+    )
+    cure = (
+        "If only late records came (a topic was read again from its beginning, say), set all_late to count."
+        if is_whole
+        else "If only the source's clock was wrong, set all_late to count."
+    )
+    order = (
+        "Raise epoch of the table"
+        if table.sequence == "source"
+        else f"Correct the columns that order them ({', '.join(table.precombine_key or ())}), or raise epoch of the table"
+    )
+    return sw.InvalidInputError(
+        f"{what}: the source was set back (restored, failed over, another connector with a new log), and these changes would be "
+        f"lost in silence. Nothing of the batch was committed to this table. {order}, and start the job again. {cure}"
+    )

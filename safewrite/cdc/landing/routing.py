@@ -1,0 +1,132 @@
+"""Decides which table a change goes to, by the source table that its envelope names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from safewrite.cdc.config.job import Config
+from safewrite.cdc.config.table_config import Table, TableFormat, TableOptions
+from safewrite.cdc.envelopes.decoding import Decoded
+from safewrite.cdc.landing.table_changes import Given
+from safewrite.cdc.records.change import DeadLetter, SourceTable, UndecodableError
+
+_NAME = re.compile(r"[^\s./\\]{1,200}")
+_NAME_BYTES_MAX = 255
+
+
+class Router:
+    """Finds the table of a source: the most exact ``source`` of the configuration, else what becomes of unknown ones."""
+
+    def __init__(self, config: Config) -> None:
+        self._named = {table.source or table.table: table for table in config.tables}
+        self._taken = {table.name: source for source, table in self._named.items()}
+        self._create = config.unknown_tables == "create"
+        self._database = config.unknown_database
+        self._defaults = config.defaults or TableOptions()
+        self._found: dict[SourceTable, Table] = {}
+
+    def route(self, decoded: Decoded) -> tuple[dict[str, tuple[Table, Given]], list[DeadLetter]]:
+        """Changes by the name of their table, and those that no table takes."""
+        shares: dict[str, tuple[Table, Given]] = {}
+        dead: list[DeadLetter] = []
+        for block in decoded.blocks:
+            try:
+                table = self.table_of(block.source)
+            except UndecodableError as error:
+                records = block.records.take(block.places())
+                dead += [DeadLetter(record, str(error)) for record in records]
+            else:
+                shares.setdefault(table.name, (table, Given()))[1].blocks.append(block)
+        for change in decoded.changes:
+            try:
+                table = self.table_of(change.source)
+            except UndecodableError as error:
+                dead.append(DeadLetter(change.record, str(error)))
+            else:
+                shares.setdefault(table.name, (table, Given()))[1].changes.append(change)
+        return shares, dead
+
+    def table_of(self, source: SourceTable) -> Table:
+        """The table of a source.
+
+        Raises:
+            UndecodableError: the configuration has none, and none may be created.
+        """
+        if source not in self._found:
+            self._found[source] = self._named_table(source) or self._created(source)
+        return self._found[source]
+
+    def of_tombstone(
+        self, names: Sequence[str], has_landed: Callable[[str], bool]
+    ) -> tuple[Table, SourceTable] | None:
+        """The table and the source, without its database, of a tombstone; None where nothing tells them.
+
+        Args:
+            names: of the topic that its table has or would have (``prefix.schema.table``), the surest first.
+            has_landed: whether the job has landed rows in the table of a name.
+        """
+        for name in names:
+            *_, schema, table = ("", *name.split("."))
+            found = self._of_parts(schema, table) if schema else None
+            if found is not None and (found.name in self._taken or has_landed(found.name)):
+                return found, SourceTable("", schema, table)
+        return None
+
+    def _of_parts(self, schema: str, table: str) -> Table | None:
+        source = SourceTable("", schema, table)
+        named = [one for known, one in self._named.items() if known.split(".")[-2:] == [schema, table]]
+        if named:
+            return named[0] if len(named) == 1 else None
+        try:
+            return self._named_table(source) or self._created(source)
+        except UndecodableError:
+            return None
+
+    def _named_table(self, source: SourceTable) -> Table | None:
+        # MySQL has no schemas and DMS names no databases: what is empty is not part of the name.
+        last_two = ".".join(part for part in (source.schema or source.database, source.table) if part)
+        for name in (str(source), last_two, source.table):
+            if name in self._named:
+                return self._named[name]
+        return None
+
+    def created(self, name: str) -> Table:
+        """A table that nobody named, as the job makes them."""
+        database, _, table = name.partition(".")
+        return Table(database=database, table=table, **self._defaults.model_dump(exclude_unset=True))
+
+    def _created(self, source: SourceTable) -> Table:
+        if not self._create or self._database is None:
+            raise UndecodableError(f"no table of the configuration takes rows of {source}")
+        name = "_".join(part for part in (source.schema or source.database, source.table) if part)
+        fault = _fault_of(name, self._defaults.format)
+        if fault is not None:
+            raise UndecodableError(f"no table can be created for {source}: {fault}; name one in tables")
+        table = Table(
+            database=self._database,
+            table=name,
+            source=str(source),
+            **self._defaults.model_dump(exclude_unset=True),
+        )
+        if table.name in self._taken:
+            raise UndecodableError(
+                f"the table {table.name} would take rows of {source} and, by the configuration, of {self._taken[table.name]}; name one in "
+                "tables"
+            )
+        return table
+
+
+def _fault_of(name: str, form: TableFormat) -> str | None:
+    """Why a table of a source cannot have a name; None where nothing is known against it."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return f"{name!r} is half of a character, and no text"
+    if not _NAME.fullmatch(name):
+        return f"{name!r} is no name"
+    if size > _NAME_BYTES_MAX:
+        return f"{name!r} has {size} bytes, and a folder's name at most {_NAME_BYTES_MAX}"
+    if form == "iceberg" and set(name) & set("#?"):
+        return f"PyIceberg reads '#' and '?' in {name!r} as the end of a path"
+    return None

@@ -1,0 +1,344 @@
+"""Makes rows of changes: keys, names, values that a source left out; what has no place becomes a dead letter.
+
+Nothing here knows the types of the table's columns yet; ``safewrite.cdc.landing.frames`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.cdc.config.column_rules import ColumnRules
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE
+from safewrite.cdc.connect.misfits import Misfit
+from safewrite.cdc.connect.values import is_nan, is_told
+from safewrite.cdc.landing.project_columns import Placed
+from safewrite.cdc.records.change import UNAVAILABLE, Change, DeadLetter, Op, UndecodableError
+
+
+@dataclass(slots=True)
+class Row:
+    """One row of a frame of changes; a change of a key makes two.
+
+    ``lacks`` names the columns whose values the source left out.  ``other`` is the key of the other half of a change of
+    a key that came as a delete and an insert.
+    """
+
+    op: Op
+    values: dict[str, Any]
+    change: Change
+    lacks: tuple[str, ...] = ()
+    other: tuple[Any, ...] | None = None
+
+
+@dataclass
+class Rows:
+    """Rows in the order of their source, and what they say of columns.
+
+    ``types`` are those that schemas name, merged over all of them; ``split`` counts rows beyond one for a change.
+    """
+
+    keys: tuple[str, ...] = ()
+    rows: list[Row] = field(default_factory=list)
+    types: dict[str, list[pa.DataType]] = field(default_factory=dict)
+    dead: list[DeadLetter] = field(default_factory=list)
+    split: int = 0
+    placed: list[Placed] = field(default_factory=list)
+    """Changes that were read and placed by columns; none of them is in ``rows``."""
+
+    def learn(self, types: Mapping[str, pa.DataType]) -> None:
+        """Remember what a schema says of columns, by the table's names."""
+        for name, kind in types.items():
+            found = self.types.setdefault(name, [])
+            if kind not in found:
+                found.append(kind)
+
+
+def rows_of(
+    rules: ColumnRules,
+    changes: Sequence[Change],
+    keys: tuple[str, ...] | None,
+    *,
+    carry: bool = True,
+    placed: Sequence[Placed] = (),
+) -> Rows:
+    """The rows of a table's changes.
+
+    Args:
+        keys: the key columns that the table has been using; None for a new one.
+        carry: whether the table puts in values that the source left out; else only what the batch has is put in, and
+            a row that lacks one is a dead letter.
+        placed: changes that were placed by columns already.
+    """
+    table = rules.table
+    made = Rows(keys=keys or table.key, placed=list(placed))
+    maker = _Maker(rules, made, carry)
+    seen: set[int] = set()
+    for block in placed:
+        made.learn(block.types)
+    for change in changes:
+        if id(change.types) not in seen:
+            seen.add(id(change.types))
+            maker.learn(change.types)
+        try:
+            made.rows += maker.rows(change)
+        except UndecodableError as error:
+            made.dead.append(DeadLetter(change.record, str(error), table.name))
+        except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+            made.dead.append(DeadLetter(change.record, f"{type(error).__name__}: {error}", table.name))
+    if not made.keys and made.rows:
+        why = "the key of the table is not known yet, so it cannot be truncated; name its primary_key in the configuration"
+        made.dead += [DeadLetter(row.change.record, why, table.name) for row in made.rows]
+        made.rows = []
+    return made
+
+
+class _Maker:
+    def __init__(self, rules: ColumnRules, made: Rows, carry: bool) -> None:
+        table = rules.table
+        self._rules, self._table = rules, table
+        self._made = made
+        self._carry = carry
+        self._plain = not (
+            table.leave_out
+            or table.name_mapping
+            or table.timestamp_fields
+            or table.decimal_fields
+            or table.has_misfits
+            or table.writes_shard
+        )
+        self._shard = table.shard_column if table.writes_shard else None
+        self._source, self._is_nameless = "", False
+        self._left_out = frozenset(table.leave_out)
+        self._types: Mapping[str, pa.DataType] = {}
+        """The types of the change's columns, as its schema names them."""
+        self._known: dict[tuple[Any, ...], tuple[str, Mapping[str, Any]]] = {}
+        """The last row of a key in this batch, to take values from that the source left out."""
+
+    def learn(self, types: Mapping[str, pa.DataType]) -> None:
+        """Remember what a schema says of the columns."""
+        for name, kind in types.items():
+            if name not in self._left_out:
+                self._has(name, self._rules.declared(name) or kind)
+
+    def _has(self, name: str, kind: pa.DataType) -> None:
+        self._made.learn({self._table.name_mapping.get(name, name): kind})
+
+    def rows(self, change: Change) -> list[Row]:
+        """One row, or two where the key changed: the old one goes."""
+        if change.unordered is not None and self._table.sequence == "source":
+            raise UndecodableError(change.unordered)
+        order = {EPOCH: self._table.epoch, SEQUENCE: change.position}
+        if change.op is Op.TRUNCATE:
+            if self._table.sequence == "precombine":
+                raise UndecodableError("a truncate has no columns that order it (precombine_key)")
+            if self._table.shard_column is not None:
+                raise UndecodableError(
+                    f"a truncate of {change.source} would take the rows of all sources of the table; delete those of this one by hand"
+                )
+            self._known.clear()
+            return [Row(Op.TRUNCATE, order, change)]
+        self._types, self._source = change.types, str(change.source)
+        self._is_nameless = change.is_tombstone and not change.source.database
+        self._learn_key(change)
+        before, after = self._named(change.before, is_whole=False), self._named(change.after)
+        self._refuse_untold(change, before)
+        key = self._key(change, before, after)
+        at = tuple(key.values())
+        if change.op is Op.DELETE:
+            self._known.pop(at, None)
+            values = order | self._ordering_of_delete(before or {}) | key
+            return [Row(Op.DELETE, values, change, other=self._other_key(change))]
+        whole = {**(after or {}), **key}
+        lacks = tuple(name for name, value in whole.items() if value is UNAVAILABLE) if self._carry else ()
+        if lacks:
+            whole |= dict.fromkeys(lacks)
+        elif not self._carry:
+            whole = self._filled(change, at, whole)
+        row = Row(Op.UPSERT, order | whole, change, lacks, self._other_key(change))
+        self._ordering(whole)
+        old = self._old_key(before, key)
+        if old is None:
+            return [row]
+        self._made.split += 1
+        return [Row(Op.DELETE, order | self._ordering(whole) | old, change), row]
+
+    def _named(self, row: Mapping[str, Any] | None, *, is_whole: bool = True) -> dict[str, Any] | None:
+        """A row under the table's names, its times and decimals read.
+
+        Args:
+            is_whole: whether all of its values are needed; else those that do not fit stay misfits.
+
+        Raises:
+            UndecodableError: a value that is needed does not fit, and on_misfit does not say what becomes of it.
+        """
+        if row is None:
+            return None
+        if (
+            self._plain
+            and EPOCH not in row
+            and SEQUENCE not in row
+            and (not is_whole or Misfit not in set(map(type, row.values())))
+        ):
+            return dict(row)
+        table, found = self._table, {}
+        for name, value in row.items():
+            if name in self._left_out:
+                continue
+            if value is not None and value is not UNAVAILABLE:
+                try:
+                    value = self._read(name, value)  # noqa: PLW2901
+                except UndecodableError as error:
+                    if is_whole:
+                        raise
+                    value = Misfit(value, str(error), None)  # noqa: PLW2901
+            found[table.name_mapping.get(name, name)] = value
+        if taken := {EPOCH, SEQUENCE} & set(found):
+            raise UndecodableError(
+                f"the source has columns that the job keeps ({', '.join(sorted(taken))}); map their names"
+            )
+        if len(found) < sum(name not in self._left_out for name in row):
+            raise UndecodableError("two columns of the source get one name (name_mapping)")
+        if self._shard is None:
+            return found
+        if self._is_nameless:
+            raise UndecodableError(
+                "a tombstone whose delete did not come does not tell which source of the table it is of"
+            )
+        if self._shard in found:
+            raise UndecodableError(
+                f"the source has a column {self._shard!r}, in which the job writes the source's name (shard_column); name another, or "
+                "make the source's column part of primary_key"
+            )
+        return {self._shard: self._source, **found}
+
+    def _read(self, name: str, value: Any) -> Any:
+        declared = self._rules.declared(name)
+        if declared is not None:
+            self._has(name, declared)
+        is_key = self._table.name_mapping.get(name, name) in self._made.keys
+        return self._rules.read(name, value, is_key=is_key, has_schema=name in self._types)
+
+    # --- keys and order ---------------------------------------------------------------------------
+    def _learn_key(self, change: Change) -> None:
+        """The key of a table that has none yet is that of the first record."""
+        if self._made.keys:
+            return
+        given = self._named(change.keys, is_whole=False)
+        if not given:
+            why = "leave_out has all of the record's key" if change.keys else "the record has no key"
+            raise UndecodableError(
+                change.no_key or f"{why}, and the table no primary_key in the configuration"
+            )
+        self._made.keys = tuple(given)
+
+    def _key(self, change: Change, before: Any, after: Any) -> dict[str, Any]:
+        given: dict[str, Any] | None = None
+        # The row's own values count where the record's key is another: of the rows of a changed key, for one.
+        row = (after if change.op is Op.UPSERT else before) or {}
+        found = {}
+        for name in self._made.keys:
+            value = row.get(name)
+            if value is None or value is UNAVAILABLE or isinstance(value, Misfit):
+                given = given or self._named(change.keys, is_whole=False) or {}
+                value = given.get(name, value)
+            if isinstance(value, Misfit):
+                raise value.refused()
+            if value is None or value is UNAVAILABLE:
+                why = f" ({change.no_key})" if change.no_key else ""
+                raise UndecodableError(f"the key column {name!r} has no value{why}")
+            if isinstance(value, list | dict):
+                raise UndecodableError(
+                    f"the key column {name!r} is nested, and such values are not equal in all engines alike"
+                )
+            found[name] = value
+        return found
+
+    def _refuse_untold(self, change: Change, before: Mapping[str, Any] | None) -> None:
+        """Refuse a change that may have another key of the table than it tells: the record's key is not the table's."""
+        if not change.keys or change.is_tombstone or not (change.is_update or change.op is Op.DELETE):
+            return
+        told = self._named(change.keys, is_whole=False) or {}
+        row = before or {}
+        # A source's rows stay in its shard.
+        known = {self._table.shard_column, *told} if change.is_update else told
+        untold = [name for name in self._made.keys if name not in known]
+        missing = [name for name in untold if row.get(name) is None or row[name] is UNAVAILABLE]
+        if (
+            untold
+            and not missing
+            and not any(is_told(value) for name, value in row.items() if name not in told)
+        ):
+            missing = untold
+        if missing:
+            raise UndecodableError(
+                f"the record's key has no {', '.join(missing)}, which is primary_key of the table, and the event does not tell what it was "
+                "before: the row of another key would stay. Have the source tell rows whole (REPLICA IDENTITY FULL of PostgreSQL, "
+                "binlog_row_image FULL of MySQL), or key the records by it (message.key.columns of Debezium)"
+            )
+
+    def _old_key(self, before: Mapping[str, Any] | None, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The key that an update took from its row, by the row before it."""
+        if before is None:
+            return None
+        old = {name: before.get(name) for name in key}
+        for value in old.values():
+            if isinstance(value, Misfit):
+                raise value.refused()
+        if old == dict(key) or any(value is None or value is UNAVAILABLE for value in old.values()):
+            return None
+        self._known.pop(tuple(old.values()), None)
+        return old
+
+    def _other_key(self, change: Change) -> tuple[Any, ...] | None:
+        """The key of the other half of a change of a key, where its header has all of it."""
+        moved = self._named(change.moved, is_whole=False)
+        if not moved or self._table.sequence != "source":
+            return None
+        key = tuple(moved.get(name) for name in self._made.keys)
+        # A nested value is none that a key may have; the record's own key says so.
+        return None if any(value is None or isinstance(value, list | dict | Misfit) for value in key) else key
+
+    def _ordering_of_delete(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The same of a row that was deleted; None where the source did not tell them (``safewrite.cdc.landing.ranking``)."""
+        try:
+            return self._ordering(row)
+        except UndecodableError:
+            return dict.fromkeys(self._table.precombine_key or ())
+
+    def _ordering(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the columns that order changes, besides the position."""
+        found = {name: row.get(name) for name in self._table.precombine_key or ()}
+        for value in found.values():
+            if isinstance(value, Misfit):
+                raise value.refused()
+        missing = [
+            name for name, value in found.items() if value is None or value is UNAVAILABLE or is_nan(value)
+        ]
+        if missing:
+            raise UndecodableError(
+                f"{', '.join(missing)} order the changes (precombine_key) and have no value"
+            )
+        return found
+
+    # --- values that the source left out ----------------------------------------------------------
+    def _filled(self, change: Change, at: tuple[Any, ...], row: dict[str, Any]) -> dict[str, Any]:
+        """The row with unchanged values put in from the change before it, where that is in the batch."""
+        out = [name for name, value in row.items() if value is UNAVAILABLE]
+        last = self._known.get(at)
+        if last is not None and change.position < last[0]:
+            # A newer change of the key is in the batch: this one is not written, whatever its values.
+            return {name: None if value is UNAVAILABLE else value for name, value in row.items()}
+        if out and last is not None and self._table.sequence == "source":
+            row = row | {name: last[1].get(name, UNAVAILABLE) for name in out}
+        self._known[at] = (change.position, row)
+        missing = [name for name, value in row.items() if value is UNAVAILABLE]
+        if missing:
+            raise UndecodableError(
+                f"the source left out {', '.join(missing)} because they did not change, and neither the table nor this "
+                "batch has them; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
+            )
+        return row

@@ -1,0 +1,115 @@
+"""Orders the first changes of a PostgreSQL stream behind the rows of the snapshot before them.
+
+A transaction that was under way when the snapshot was taken changed its rows at lower LSNs, commits after it and is not in
+it.  From the second transaction on each event tells a commit that it came after; the first knows none.  So a table keeps,
+in the commit of its rows, the position of the snapshot whose rows it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.envelopes.column_batch import BEGINNING, POSITION, Block
+from safewrite.cdc.envelopes.source_positions import BEGINNINGS
+from safewrite.cdc.records.batch import Partition, Ranges
+from safewrite.cdc.records.change import Beginning, Change, SourceTable
+
+_DIGITS = 20
+"""The first part of a position of PostgreSQL: an LSN."""
+
+
+@dataclass
+class Snapshots:
+    """Where the snapshots that a table has rows of were taken, by partition of its topics."""
+
+    known: Mapping[str, int]
+    """All positions of the table."""
+    names: Mapping[tuple[str, int], str]
+    """What the table calls these."""
+    found: dict[str, int] = field(default_factory=dict)
+    by_source: bool = False
+    """Whether each source has its own: several of them, with a log each, may be in one partition."""
+
+    @classmethod
+    def of(cls, ranges: Ranges, job: str, table: Table, positions: Mapping[str, int]) -> Snapshots:
+        """Those of the partitions of a batch; an epoch of the source has its own."""
+        names = {(where.topic, where.number): _name(where, job, table.epoch) for where in ranges}
+        return cls(positions, names, by_source=table.shard_column is not None)
+
+    def _named(self, topic: str, number: int, source: SourceTable) -> str:
+        name = self.names[topic, number]
+        return f"{name}/{quote(str(source), safe='', errors='surrogatepass')}" if self.by_source else name
+
+    def ordered(self, changes: Sequence[Change]) -> list[Change]:
+        """The changes, in the order of their records, with the positions that they have behind these snapshots."""
+        return [change if change.beginning is None else self._ordered(change) for change in changes]
+
+    def _ordered(self, change: Change) -> Change:
+        name = self._named(change.record.topic, change.record.partition, change.source)
+        taken_at = self.found.get(name, self.known.get(name, 0))
+        at = int(change.position[:_DIGITS])
+        if change.beginning is Beginning.SNAPSHOT_ROW:
+            self.found[name] = max(taken_at, at)
+        elif at < taken_at:
+            position = f"{taken_at:0{_DIGITS}d}{change.position[_DIGITS:]}"
+            return replace(change, position=position, told=change.position)
+        return change
+
+    def ordered_blocks(self, blocks: Sequence[Block], changes: Sequence[Change]) -> list[Block] | None:
+        """The same of blocks; None where it takes their order among these changes, and among each other.
+
+        ``ordered`` of the changes may come after it.
+        """
+        kinds = {change.beginning for change in changes if change.beginning is not None}
+        names = {number: kind for kind, number in BEGINNINGS.items()}
+        for block in blocks:
+            kinds |= {
+                names[one] for one in pc.unique(block.data.column(BEGINNING)).to_pylist() if one is not None
+            }
+        if len(kinds) > 1:
+            return None
+        if not kinds:
+            return list(blocks)
+        return [self._ordered_block(block, of_rows=Beginning.SNAPSHOT_ROW in kinds) for block in blocks]
+
+    def _ordered_block(self, block: Block, *, of_rows: bool) -> Block:
+        positions, chosen = block.data.column(POSITION), block.data.column(BEGINNING).is_valid()
+        if not pc.any(chosen).as_py():
+            return block
+        at = pc.utf8_slice_codeunits(positions, 0, _DIGITS).cast("int64").to_numpy()
+        chosen = chosen.to_numpy()
+        places = block.places()
+        taken_at = np.zeros(len(block), "int64")
+        for (topic, number), inside in block.records.partitions().items():
+            here = np.isin(places, inside) & chosen
+            if here.any():
+                name = self._named(topic, number, block.source)
+                known = self.found.get(name, self.known.get(name, 0))
+                if of_rows:
+                    self.found[name] = max(known, int(at[here].max()))
+                else:
+                    taken_at[here] = known
+        behind = pa.array(at < taken_at)
+        if of_rows or not pc.any(behind).as_py():
+            return block
+        first = pc.utf8_lpad(pa.array(taken_at).cast("string"), _DIGITS, "0")
+        moved = pc.binary_join_element_wise(
+            first, pc.utf8_slice_codeunits(positions.combine_chunks(), _DIGITS), ""
+        )
+        return block.with_column(POSITION, pc.if_else(behind, moved, positions))
+
+    def moves(self) -> dict[str, tuple[int | None, int]]:
+        """How a commit of these changes moves the table's positions."""
+        moved = {name: (self.known.get(name), at) for name, at in self.found.items()}
+        return {name: (before, at) for name, (before, at) in moved.items() if before is None or before < at}
+
+
+def _name(where: Partition, job: str, epoch: int) -> str:
+    return f"{where.name(job)}/snapshot-{epoch}"

@@ -1,0 +1,179 @@
+"""Finds values that a source left out where ``apply_changes`` does not look: under the key that a row had before.
+
+PostgreSQL leaves a large value out of an update that did not touch it (TOAST), also where the update changed the key.
+Debezium makes a delete of the old key and an insert of the new one of it, and the insert lacks the value.  The row with
+the old key has it: in the batch, or in the table.  What one partition has of a key is complete up to the change that is
+looked at; so a value counts only once the delete of the old key is in the batch too.
+
+A batch may end between the two halves.  Then the delete takes the whole row to its new key, as of a moment before the
+insert; else the value would be gone when the insert comes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
+from safewrite.cdc.landing.rows import Row, Rows
+from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op
+
+Key = tuple[Any, ...]
+Read = Callable[[Sequence[Key]], Sequence[Mapping[str, Any]]]
+"""The rows of a table that have one of these keys."""
+
+
+class LeftOut:
+    """Looks values up for the rows of one table's share of a batch.
+
+    Args:
+        columns: of the table and of the batch.
+        read: the table's rows, as they are before the batch.
+    """
+
+    def __init__(self, table: Table, made: Rows, columns: Iterable[str], read: Read) -> None:
+        self._epoch = table.epoch
+        self._made = made
+        self._columns = [name for name in columns if name not in {EPOCH, SEQUENCE, *made.keys}]
+        self._read = read
+        self._stored: dict[Key, Mapping[str, Any] | None] = {}
+        self._truncates = sorted(_position(row) for row in made.rows if row.op is Op.TRUNCATE)
+        self._of_key: dict[Key, list[tuple[str, Row]]] = {}
+        for row in made.rows:
+            if row.op is not Op.TRUNCATE:
+                self._of_key.setdefault(self._key(row), []).append((_position(row), row))
+        for found in self._of_key.values():
+            found.sort(key=lambda one: one[0])
+
+    # --- keys that changed ------------------------------------------------------------------------
+    def follow_keys(self, *, again: bool = False) -> None:
+        """Fill inserts of changed keys, and take rows to their new key whose insert is in a later batch.
+
+        Args:
+            again: the batch has landed already, and only what it became is wanted.
+        """
+        moved = [row for row in self._made.rows if row.other is not None]
+        halves = {(_core(row), self._key(row), row.op) for row in moved}
+        inserts = [
+            row
+            for row in moved
+            if row.op is Op.UPSERT and row.lacks and (_core(row), row.other, Op.DELETE) in halves
+        ]
+        cut = [
+            row for row in moved if row.op is Op.DELETE and (_core(row), row.other, Op.UPSERT) not in halves
+        ]
+        if again:
+            self._look_up([row.other for row in cut if row.other is not None])
+            self._made.rows += [self._row(row, {}) for row in cut if self._was_taken(row)]
+            return
+        self._look_up([row.other for row in inserts if row.other is not None])
+        self._look_up([self._key(row) for row in cut])
+        for row in sorted([*inserts, *cut], key=_position):
+            if row.op is Op.UPSERT:
+                self._fill(row)
+            elif (values := self._all_values(row)) is not None:
+                taken = self._row(row, values)
+                self._made.rows.append(taken)
+                of_key = self._of_key.setdefault(self._key(taken), [])
+                of_key.append((_position(taken), taken))
+                of_key.sort(key=lambda one: one[0])
+
+    def _fill(self, row: Row) -> None:
+        assert row.other is not None
+        lacks = []
+        for name in row.lacks:
+            value = self._value(row.other, name, _moment(row))
+            if value is UNAVAILABLE:
+                lacks.append(name)
+            else:
+                row.values[name] = value
+        row.lacks = tuple(lacks)
+
+    def _all_values(self, row: Row) -> dict[str, Any] | None:
+        """All values that the row of a deletion had; None if one of them is not known."""
+        values = {name: self._value(self._key(row), name, _moment(row)) for name in self._columns}
+        return None if any(value is UNAVAILABLE for value in values.values()) else values
+
+    def _row(self, row: Row, values: dict[str, Any]) -> Row:
+        """The row of a deletion under its new key; every change of that key is newer."""
+        assert row.other is not None
+        order = {EPOCH: self._epoch, SEQUENCE: _bound(row)}
+        keys = dict(zip(self._made.keys, row.other, strict=True))
+        return Row(Op.UPSERT, order | values | keys, row.change)
+
+    def _was_taken(self, row: Row) -> bool:
+        stored = None if row.other is None else self._stored.get(row.other)
+        return stored is not None and stored[SEQUENCE] == _bound(row)
+
+    # --- values that nobody has -------------------------------------------------------------------
+    def unknown(self) -> list[DeadLetter]:
+        """The changes that lack a value which nobody knows, and after which no other change of their key comes."""
+        lacking = [key for key, rows in self._of_key.items() if any(row.lacks for _, row in rows)]
+        self._look_up(lacking)
+        dead = []
+        for key in lacking:
+            for position, row in reversed(self._of_key[key]):
+                missing = [name for name in row.lacks if self._value(key, name, position) is UNAVAILABLE]
+                if not missing or self._is_truncated(position):
+                    break
+                why = (
+                    f"the source left out {', '.join(missing)} because they did not change, and neither the table nor this "
+                    "batch has them; have the source send the row whole (a snapshot of it, or REPLICA IDENTITY FULL)"
+                )
+                dead.append(DeadLetter(row.change.record, why))
+        return dead
+
+    # --- looking ----------------------------------------------------------------------------------
+    def _value(self, key: Key, name: str, before: str) -> Any:
+        """The value of a column of a row right before a position; ``UNAVAILABLE`` where it is not known."""
+        rows = self._of_key.get(key, [])
+        for position, row in reversed(rows[: bisect_left(rows, before, key=lambda one: one[0])]):
+            if self._is_truncated(position, before) or row.op is Op.DELETE:
+                return UNAVAILABLE
+            if name not in row.lacks:
+                return row.values.get(name)
+            if row.other is not None:  # the past of a key ends where a row gets it
+                taken = self._stored.get(key)
+                return UNAVAILABLE if taken is None or taken[SEQUENCE] != _bound(row) else taken.get(name)
+        stored = self._stored.get(key)
+        if stored is None or self._is_truncated("", before):
+            return UNAVAILABLE
+        if (stored[EPOCH] or 0, stored[SEQUENCE] or "") >= (self._epoch, before):
+            return UNAVAILABLE
+        return stored.get(name)
+
+    def _is_truncated(self, after: str, before: str | None = None) -> bool:
+        """Whether the table is emptied after a position, and before another."""
+        place = bisect_left(self._truncates, after)
+        return place < len(self._truncates) and (before is None or self._truncates[place] < before)
+
+    def _look_up(self, keys: Sequence[Key]) -> None:
+        wanted = [key for key in dict.fromkeys(keys) if key not in self._stored]
+        if not wanted:
+            return
+        self._stored |= dict.fromkeys(wanted)
+        for row in self._read(wanted):
+            self._stored[tuple(row[name] for name in self._made.keys)] = row
+
+    def _key(self, row: Row) -> Key:
+        return tuple(row.values.get(name) for name in self._made.keys)
+
+
+def _position(row: Row) -> str:
+    return str(row.values[SEQUENCE])
+
+
+def _core(row: Row) -> str:
+    """The position without Kafka's offset, as the source told it: both halves of a changed key have it."""
+    return (row.change.told or row.change.position).rpartition("-")[0]
+
+
+def _bound(row: Row) -> str:
+    """A position before both halves, wherever each of them counts."""
+    return f"{_core(row)}-"
+
+
+def _moment(row: Row) -> str:
+    """A position right before a row, and after all that came before it."""
+    return f"{row.change.position.rpartition('-')[0]}-"

@@ -1,0 +1,76 @@
+"""Gives a table the columns that the rows of a batch bring; what it cannot have makes dead letters of the rows that need it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table, partition_columns
+from safewrite.cdc.landing.frames import Frame, frame_of
+from safewrite.cdc.landing.rows import Rows
+from safewrite.cdc.ledger.target_tables import Lake
+
+_REFUSALS = (sw.InvalidInputError, sw.WouldAlterError)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A frame, its table with the columns of the frame, and the columns that the table cannot have, and why."""
+
+    frame: Frame
+    found: sw.Table | None
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def fitted(lake: Lake, table: Table, made: Rows, found: sw.Table | None) -> Fitted:
+    """The frame of rows, once the table has the columns that they bring.
+
+    Raises:
+        InvalidInputError: the table is to be partitioned by a column whose type nothing tells yet.
+    """
+    frame = frame_of(table, made, found)
+    if not frame.data.num_rows or (found is not None and not frame.added):
+        return Fitted(frame, found)
+    if found is None:
+        _refuse_unknown_partitions(table, frame.added)
+    try:
+        return Fitted(frame, _with_columns(lake, table, made.keys, found, frame.added))
+    except _REFUSALS:  # one of the columns is at fault, so each is tried alone
+        refused: dict[str, str] = {}
+        if found is None:
+            found = _with_columns(lake, table, made.keys, None, _first_columns(made.keys, table, frame.added))
+        for one in frame.added:
+            try:
+                if found.schema.get_field_index(one.name) < 0:
+                    found = _with_columns(lake, table, made.keys, found, [one])
+            except _REFUSALS as error:
+                refused[one.name] = str(error)
+        return Fitted(frame_of(table, made, found, refused), found, refused)
+
+
+def _with_columns(
+    lake: Lake, table: Table, keys: Sequence[str], found: sw.Table | None, fields: Sequence[pa.Field]
+) -> sw.Table:
+    if found is None:
+        return lake.create(table, keys, fields)
+    return lake.widen(table, found, fields) if fields else found
+
+
+def _first_columns(keys: Sequence[str], table: Table, fields: Sequence[pa.Field]) -> list[pa.Field]:
+    """The columns without which there is no table."""
+    needed = {*keys, EPOCH, SEQUENCE, *(table.precombine_key or ()), *partition_columns(table.partition_by)}
+    return [one for one in fields if one.name in needed]
+
+
+def _refuse_unknown_partitions(table: Table, fields: Sequence[pa.Field]) -> None:
+    known = {one.name for one in fields}
+    unknown = [name for name in partition_columns(table.partition_by) if name.partition(".")[0] not in known]
+    if unknown:
+        raise sw.InvalidInputError(
+            f"The table {table.name} is to be made with partition_by {table.partition_by}, and nothing tells the type of "
+            f"{', '.join(unknown)} yet: no row of this batch has a value there, and no schema names it. Nothing of the batch was "
+            "committed. Declare its type in column_types, timestamp_fields or decimal_fields; or correct partition_by."
+        )

@@ -1,0 +1,132 @@
+"""Adds a job's ledger up again: every record that came in landed, or is a dead letter, and no offset was passed over."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.cdc.ledger.ledger import Line
+
+COLUMNS = tuple(one.name for one in fields(Line))
+
+
+@dataclass(frozen=True)
+class Account:
+    """One table's sum over all batches; of no table: records that name none."""
+
+    table: str | None
+    totals: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the ledger adds up to; ``faults`` is empty where all is accounted for.  ``notes`` tell what is no fault."""
+
+    accounts: tuple[Account, ...]
+    faults: tuple[str, ...]
+    batches: int
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        accounts = [{"table": one.table, **one.totals} for one in self.accounts]
+        return {
+            "batches": self.batches,
+            "tables": accounts,
+            "faults": list(self.faults),
+            "notes": list(self.notes),
+        }
+
+
+def verify(job: str, ledger: pa.Table, letters: pa.Table | None = None) -> Verdict:
+    """Add up the lines of a job.
+
+    Args:
+        ledger, letters: the rows of the job's two tables, by any reader.
+    """
+    lines = [
+        Line(**{name: row.get(name) for name in COLUMNS}) for row in ledger.to_pylist() if row["job"] == job
+    ]
+    faults = [
+        f"batch {line.batch}, {line.table or 'no table'}: {line.records} records came in, and what became of them adds up to "
+        f"{line.earlier + line.ignored + line.dead + line.changes - line.split}"
+        for line in lines
+        if not line.adds_up
+    ]
+    faults += _gaps(lines)
+    missing, note = _letters(job, lines, letters)
+    faults += missing
+    tables = sorted({line.table for line in lines}, key=lambda name: (name is not None, name or ""))
+    accounts = tuple(_account(name, [line for line in lines if line.table == name]) for name in tables)
+    return Verdict(accounts, tuple(faults), len({(line.batch, line.offsets) for line in lines}), note)
+
+
+def _letters(job: str, lines: Sequence[Line], letters: pa.Table | None) -> tuple[list[str], tuple[str, ...]]:
+    """Dead letters that the ledger tells of and that are not kept: faults, but for those that were deleted by age.
+
+    Whoever deletes old letters takes all of the oldest batches; what gets lost by another way are newer ones.
+    """
+    told: dict[str, int] = {}
+    for line in sorted(lines, key=lambda one: one.closed_ms or 0):
+        told[line.offsets] = told.get(line.offsets, 0) + line.dead
+    names = ["topic", "topic_id", "partition", "offset"]
+    rows = (
+        []
+        if letters is None
+        else letters.filter(pc.equal(letters.column("job"), job)).select(names).to_pylist()
+    )
+    places: dict[tuple[str, str, int], list[int]] = {}
+    for row in rows:
+        places.setdefault((row["topic"], row["topic_id"] or "", row["partition"]), []).append(row["offset"])
+    for found in places.values():
+        found.sort()
+
+    def kept(offsets: str) -> int:
+        return sum(
+            bisect_left(here, end) - bisect_left(here, start)
+            for topic, number, topic_id, start, end in json.loads(offsets or "[]")
+            if (here := places.get((topic, topic_id or "", number))) is not None
+        )
+
+    batches = [(dead, min(dead, kept(offsets))) for offsets, dead in told.items() if dead]
+    gone = 0
+    for dead, found_here in batches if letters is not None else []:
+        if found_here:
+            break
+        gone += dead
+    lost = sum(dead - found_here for dead, found_here in batches) - gone
+    every = sum(dead for dead, _ in batches)
+    faults = [f"{every} records are told as dead letters, and {every - gone - lost} are kept"] if lost else []
+    note = f"{gone} of {every} dead letters are not kept any more: those of the oldest batches, as where they were deleted by age"
+    return faults, (note,) if gone and not lost else ()
+
+
+def _account(table: str | None, lines: Sequence[Line]) -> Account:
+    skipped = {
+        "job", "batch", "table", "version", "source_time_ms", "begins_at", "offsets", "commit_ms", "closed_ms",
+    }  # fmt: skip
+    names = [name for name in COLUMNS if name not in skipped]
+    return Account(table, {name: sum(getattr(line, name) for line in lines) for name in names})
+
+
+def _gaps(lines: Sequence[Line]) -> list[str]:
+    """Offsets that no batch covers, or two do."""
+    ranges: dict[tuple[str, int, str], set[tuple[int, int]]] = {}
+    for offsets in {line.offsets for line in lines}:
+        for topic, number, topic_id, start, end in json.loads(offsets or "[]"):
+            ranges.setdefault((topic, number, topic_id), set()).add((start, end))
+    found = []
+    for (topic, number, _), covered in sorted(ranges.items()):
+        ordered = sorted(covered)
+        for (_, end), (start, _) in itertools.pairwise(ordered):
+            if start != end:
+                what = "in no batch" if start > end else "in two batches"
+                found.append(f"{topic}/{number}: offsets {min(start, end)} to {max(start, end)} are {what}")
+    return found

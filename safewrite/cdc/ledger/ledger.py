@@ -1,0 +1,238 @@
+"""Keeps the books of a job: what came in, what became of it, and how far it got; and its dead letters."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.config.job import Config
+from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.ledger.target_tables import Lake
+from safewrite.cdc.records.batch import Batch, Partition, Ranges, moves
+from safewrite.cdc.records.change import DeadLetter
+
+log = logging.getLogger("safewrite")
+
+COUNTED = (
+    "applied", "inserted", "updated", "deleted", "tombstoned", "truncated", "late", "duplicate", "superseded",
+)  # fmt: skip
+LETTERS_KEY = ("job", "topic", "topic_id", "partition", "offset")
+
+
+@dataclass
+class Line:
+    """One line of the ledger: a table's share of a batch; of no table: records that name none.
+
+    ``records`` = ``earlier`` + ``ignored`` + ``dead`` + ``changes`` - ``split``, and ``changes`` is the sum of
+    ``applied``, ``late``, ``duplicate`` and ``superseded``.  ``earlier`` landed in a batch before, by the table's
+    positions; ``split`` are changes beyond one for a record.
+    """
+
+    job: str
+    batch: int
+    table: str | None
+    records: int = 0
+    earlier: int = 0
+    ignored: int = 0
+    dead: int = 0
+    split: int = 0
+    changes: int = 0
+    applied: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    tombstoned: int = 0
+    truncated: int = 0
+    late: int = 0
+    duplicate: int = 0
+    superseded: int = 0
+    version: int | None = None
+    source_time_ms: int | None = None
+    begins_at: str | None = None
+    """Offsets at which a table began that the job had not landed before."""
+    offsets: str = ""
+    """The offsets of the batch: ``[[topic, partition, topic id, start, end], ...]``."""
+    commit_ms: int | None = None
+    """How long the table's commit took; None where it was not this attempt's."""
+    closed_ms: int | None = None
+    """When the batch was closed, by the clock of the driver, in milliseconds since 1970; no decision rests on it."""
+
+    def count(self, told: Mapping[str, int]) -> None:
+        """Take over the counts of a receipt."""
+        for name in COUNTED:
+            setattr(self, name, int(told.get(name, 0)))
+        self.changes = self.applied + self.late + self.duplicate + self.superseded
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether every record is accounted for."""
+        landed = self.changes - self.split
+        return self.records == self.earlier + self.ignored + self.dead + landed
+
+
+LEDGER_SCHEMA = pa.schema(
+    [
+        pa.field(
+            one.name, pa.string() if one.name in {"job", "table", "begins_at", "offsets"} else pa.int64()
+        )
+        for one in fields(Line)
+    ]
+)
+LETTERS_SCHEMA = pa.schema(
+    {
+        "job": pa.string(), "topic": pa.string(), "topic_id": pa.string(), "partition": pa.int64(), "offset": pa.int64(),
+        "table": pa.string(), "reason": pa.string(), "key": pa.binary(), "value": pa.binary(), "headers": pa.string(),
+        "timestamp_ms": pa.int64(), "seen_ns": pa.int64(),
+    }
+)  # fmt: skip
+
+
+@dataclass
+class Books:
+    """The ledger and the dead letters of a job."""
+
+    config: Config
+    lake: Lake
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def ledger(self) -> Table:
+        return self._own("ledger")
+
+    @property
+    def letters(self) -> Table:
+        return self._own("dead_letters")
+
+    def _own(self, what: str) -> Table:
+        of = self.config.job_tables
+        return Table(database=of.database, table=f"{self.config.job}_{what}", format=of.format)
+
+    def positions(self) -> dict[str, int]:
+        """How far the job got; none before its first batch."""
+        return self.lake.position(self.ledger)[1]
+
+    def mark(self, table: str) -> str:
+        """The position that says that a table was landed before: 1, or 0 after ``restart``."""
+        return f"{self.config.job}//{table}"
+
+    def ended(self, ranges: Ranges, positions: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """The deletes that partitions ended with in the batch before: their tombstones may come now."""
+        return {(where.topic, where.number): positions.get(self._ending(where), 0) for where in ranges}
+
+    def _ending(self, where: Partition) -> str:
+        return f"{where.name(self.config.job)}/delete"
+
+    def write_letters(self, letters: Iterable[DeadLetter], ranges: Ranges) -> int:
+        """Keep dead letters, each record once, however often its batch comes.
+
+        They are upserts by the place of the record, so that a replay whose letters are others (the configuration was
+        changed between) neither loses one nor doubles one.
+        """
+        by_place = {(one.topic, one.number): one.topic_id for one in ranges}
+        rows: dict[tuple[str, int, int], dict[str, object]] = {}
+        seen_ns = time.time_ns()
+        for letter in letters:
+            record = letter.record
+            place = (record.topic, record.partition, record.offset)
+            if place in rows:
+                continue
+            rows[place] = {
+                "job": self.config.job, "topic": record.topic, "topic_id": by_place.get(place[:2], ""),
+                "partition": record.partition, "offset": record.offset, "table": letter.table,
+                "reason": _storable(letter.reason), "key": record.key, "value": record.value,
+                "headers": _headers(record.headers), "timestamp_ms": record.timestamp_ms, "seen_ns": seen_ns,
+            }  # fmt: skip
+        if not rows:
+            return 0
+        with self._lock:  # tables that commit beside each other may each have letters
+            table, known = self.lake.position(self.letters)
+            if table is None:
+                table = self.lake.create(self.letters, LETTERS_KEY, list(LETTERS_SCHEMA))
+            table.apply_changes(
+                pa.Table.from_pylist(list(rows.values()), LETTERS_SCHEMA), keys=LETTERS_KEY, sequence_by=["seen_ns"],
+                all_late="count", positions=moves(ranges, self.config.job, known),
+            )  # fmt: skip
+        return len(rows)
+
+    def write(
+        self,
+        batch: Batch,
+        lines: Sequence[Line],
+        positions: Mapping[str, int],
+        endings: Mapping[tuple[str, int], int],
+    ) -> None:
+        """Close a batch: its lines, and how far the job got and which deletes partitions end with, in one commit.
+
+        Raises:
+            ConflictError: another job of the name closed a batch meanwhile.
+            InternalError: a record is not accounted for.
+        """
+        for line in lines:
+            if not line.adds_up:
+                raise sw.InternalError(
+                    f"The records of {line.table or 'no table'} in batch {line.batch} of {line.job!r} do not add up: {line}. Its "
+                    "tables are committed, the batch is not closed. Please report this with the line above."
+                )
+        moved = moves(batch.ranges, self.config.job, positions)
+        for where in batch.ranges:
+            name, digest = self._ending(where), endings.get((where.topic, where.number))
+            if digest is not None and digest != positions.get(name, 0):
+                moved[name] = (positions.get(name), digest)
+        for line in lines:
+            if line.table is not None and line.changes:
+                mark = self.mark(line.table)
+                if positions.get(mark, 0) == 0:
+                    moved[mark] = (positions.get(mark), 1)
+        table = self.lake.seen(self.ledger) or self.lake.find(self.ledger)
+        if table is None:
+            table = self.lake.create(self.ledger, ("job", "batch"), list(LEDGER_SCHEMA))
+        elif new := [one for one in LEDGER_SCHEMA if table.schema.get_field_index(one.name) < 0]:
+            table = self.lake.widen(self.ledger, table, new)  # a ledger of an earlier version
+        closed_ms = time.time_ns() // 1_000_000
+        for line in lines:
+            line.closed_ms = closed_ms
+        table.append(pa.Table.from_pylist([asdict(line) for line in lines], LEDGER_SCHEMA), positions=moved)
+
+    def restart(self, table: str) -> None:
+        """Declare that a table that was dropped, or made anew, begins with what comes now.
+
+        Raises:
+            InvalidInputError: the job never landed rows in a table of that name.
+        """
+        found, known = self.lake.position(self.ledger)
+        landed = known.get(self.mark(table), 0)
+        if found is None or not landed:
+            raise sw.InvalidInputError(
+                f"The job {self.config.job!r} has landed no rows in {table}, so there is nothing to begin again. Nothing was "
+                "written. Name a table as database.table."
+            )
+        found.append(found.schema.empty_table(), positions={self.mark(table): (landed, 0)})
+        log.warning("table %s of job %s begins again", table, self.config.job)
+
+
+def listed(ranges: Ranges) -> str:
+    """Offsets as a line of the ledger has them."""
+    return json.dumps(
+        [[where.topic, where.number, where.topic_id, *given] for where, given in sorted(ranges.items())]
+    )
+
+
+def _headers(headers: Sequence[tuple[str, bytes | None]]) -> str | None:
+    """Headers as JSON, their values in base64, for they may be any bytes."""
+    if not headers:
+        return None
+    coded = [[name, None if value is None else base64.b64encode(value).decode()] for name, value in headers]
+    return _storable(json.dumps(coded, ensure_ascii=True))
+
+
+def _storable(text: str) -> str:
+    """A text without lone surrogates, which no file keeps."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,58 @@
+"""Tells what became of each batch and how far the stream is: lines in the log, and events for metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import safewrite as sw
+from safewrite.cdc.ledger.ledger import Line
+from safewrite.metrics import Listener
+
+log = logging.getLogger("safewrite")
+
+
+def tell_batch(lines: Sequence[Line], on_event: Listener | None) -> None:
+    """Tell of a batch whose ledger is written: a line and an event for each table that it has records of.
+
+    Records that name no table are told under the name of the job.
+    """
+    for line in lines:
+        if not line.records:
+            continue
+        numbers = _numbers(line)
+        text = (
+            f"{line.records} records, {line.applied} applied, {line.late} late, {line.duplicate} duplicate, "
+            f"{line.superseded} superseded, {line.dead} dead, {line.ignored} ignored"
+        )
+        extra = {"table": line.table or line.job, "kind": "table_batch", **numbers}
+        log.info("batch %s of %s: %s: %s", line.batch, line.job, line.table or "no table", text, extra=extra)
+        if on_event is not None:
+            on_event(sw.Event("table_batch", line.table or line.job, f"batch {line.batch}: {text}", numbers))
+
+
+def tell_stream(job: str, text: str, numbers: Mapping[str, Any], on_event: Listener | None) -> None:
+    """Tell how far the stream of a job is, or that it ended by an error."""
+    level = logging.ERROR if numbers.get("failed") else logging.INFO
+    log.log(level, "stream of %s: %s", job, text, extra={"table": job, "kind": "stream", **numbers})
+    if on_event is not None:
+        on_event(sw.Event("stream", job, text, numbers))
+
+
+def _numbers(line: Line) -> dict[str, Any]:
+    """What a line of the ledger says in numbers; what does not apply to it is left out."""
+    found: dict[str, Any] = {
+        name: getattr(line, name)
+        for name in ("records", "earlier", "ignored", "applied", "late", "duplicate", "superseded", "tombstoned", "dead")
+    }  # fmt: skip
+    if line.table is None:
+        return {"batch": line.batch} | {name: found[name] for name in ("records", "ignored", "dead")}
+    found |= {"batch": line.batch, "version": line.version}
+    if line.commit_ms is not None:
+        found["commit_s"] = line.commit_ms / 1000
+    if line.source_time_ms is not None:
+        found["valid_through_s"] = line.source_time_ms / 1000
+        if line.closed_ms is not None:
+            found["lag_s"] = max(0, line.closed_ms - line.source_time_ms) / 1000
+    return found

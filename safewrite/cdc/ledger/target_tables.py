@@ -1,0 +1,145 @@
+"""Opens, creates and widens the tables of a job; each once in a process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.cdc.config.job import Config
+from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table, TableFormat
+from safewrite.metrics import OnEvent
+
+log = logging.getLogger("safewrite")
+
+KEYS = "cdc.keys"
+"""The property of a table that the job created: its key columns, as JSON."""
+OURS = {EPOCH: pa.int64(), SEQUENCE: pa.string()}
+"""Columns that the job adds to a table, by which its changes are ordered."""
+
+
+class Lake:
+    """The tables of a job by name."""
+
+    def __init__(self, config: Config, *, on_event: OnEvent | None = None) -> None:
+        self._config = config
+        self._on_event = on_event
+        self._open: dict[str, sw.Table] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Settings of the store, for other readers."""
+        return self._config.options()
+
+    def find(self, table: Table) -> sw.Table | None:
+        """A table as it is now; None if there is none."""
+        known = self.seen(table)
+        if known is not None:
+            try:
+                return known.refresh()
+            except sw.SafewriteError as error:
+                self._forget(table, error)
+        return self._opened(table)
+
+    def position(self, table: Table) -> tuple[sw.Table | None, dict[str, int]]:
+        """A table as it is now, and how far each source was taken into it; both of one look at it."""
+        known = self.seen(table)
+        if known is not None:
+            try:
+                return known, known.positions()
+            except sw.SafewriteError as error:
+                self._forget(table, error)
+        found = self._opened(table)
+        return found, {} if found is None else found.positions()
+
+    def seen(self, table: Table) -> sw.Table | None:
+        """A table as it was seen last; None if none was seen.  A commit to it refuses a table that was made anew since."""
+        with self._lock:
+            return self._open.get(table.name)
+
+    def _forget(self, table: Table, error: sw.SafewriteError) -> None:
+        """Forget a table that was dropped, or dropped and made anew; another error is raised."""
+        if not isinstance(error, sw.TableNotFoundError) and error.kind is not sw.Kind.TABLE_REPLACED:
+            raise error
+        with self._lock:
+            self._open.pop(table.name, None)
+
+    def _opened(self, table: Table) -> sw.Table | None:
+        try:
+            found = sw.open(self._address(table), **self._settings(table.format))
+        except sw.TableNotFoundError:
+            return None
+        return self._keep(table, found)
+
+    def create(self, table: Table, keys: Sequence[str], fields: Sequence[pa.Field]) -> sw.Table:
+        """A new table; one that another job made meanwhile is taken as it is."""
+        properties = {KEYS: json.dumps(list(keys))}
+        if table.format_version is not None:
+            properties["format-version"] = str(table.format_version)
+        if table.write_mode == "merge-on-read":
+            properties["write.merge.mode"] = table.write_mode
+        try:
+            made = sw.create(
+                self._address(table), schema_of(keys, fields), partition_by=list(table.partition_by),
+                properties=properties, create_namespace=table.format == "iceberg" and self._config.create_namespace,
+                **self._settings(table.format),
+            )  # fmt: skip
+        except sw.ConflictError as error:
+            if error.kind is not sw.Kind.TABLE_EXISTS:
+                raise
+            made = sw.open(self._address(table), **self._settings(table.format))
+        log.info("table %s was created with the columns %s", table.name, ", ".join(made.schema.names))
+        return self._keep(table, made)
+
+    def widen(self, table: Table, found: sw.Table, fields: Sequence[pa.Field]) -> sw.Table:
+        """The table with new columns: an append of no rows, for ``apply_changes`` itself adds none.
+
+        A crash after it leaves columns that are NULL in every row, and the replay finds them there.  The columns that the
+        table has are named too: it refuses a frame that lacks one that is NOT NULL.
+        """
+        found.append(pa.schema([*found.schema, *fields]).empty_table(), schema_mode="merge")
+        log.info("table %s has new columns: %s", table.name, ", ".join(field.name for field in fields))
+        return found.refresh()
+
+    def _keep(self, table: Table, found: sw.Table) -> sw.Table:
+        with self._lock:
+            return self._open.setdefault(table.name, found)
+
+    def _address(self, table: Table) -> str:
+        if table.format == "iceberg":
+            return table.name
+        return f"{str(self._config.warehouse).rstrip('/')}/{table.database}/{table.table}"
+
+    def _settings(self, form: TableFormat) -> dict[str, Any]:
+        config = self._config
+        given: Mapping[str, Any] = {
+            "catalog": config.catalog_settings() if form == "iceberg" else None,
+            "lock_table": config.lock_table,
+            "arbiter": config.arbiter if form == "delta" else None,
+            "storage_options": config.options() or None,
+            "on_event": self._on_event,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def keys_of(found: sw.Table | None) -> tuple[str, ...] | None:
+    """The key columns that the job chose when it created a table; None if it did not."""
+    recorded = "" if found is None else found.properties.get(KEYS, "")
+    return tuple(json.loads(recorded)) if recorded else None
+
+
+def schema_of(keys: Sequence[str], added: Sequence[pa.Field]) -> pa.Schema:
+    """The schema of a new table: its key first, our columns last, NULL allowed everywhere.
+
+    A source may drop a column or let it be NULL at any time; keys and sequences are checked as they are written.
+    """
+    by_name = {field.name: field for field in added}
+    first = [by_name[name] for name in keys if name in by_name]
+    last = [by_name[name] for name in OURS if name in by_name]
+    return pa.schema([*first, *(field for field in added if field not in first and field not in last), *last])

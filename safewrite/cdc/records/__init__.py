@@ -1,0 +1,1 @@
+"""Defines what all rooms of a job hand on: records, batches of them, and changes."""
