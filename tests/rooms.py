@@ -25,7 +25,9 @@ class House:
     def circles(self) -> set[frozenset[str]]:
         """Sets of rooms that import each other, directly or by others."""
         reached = {room: self._reached(room) for room in self.rooms}
-        around = {room: frozenset(one for one in reached[room] if room in reached[one]) for room in self.rooms}
+        around = {
+            room: frozenset(one for one in reached[room] if room in reached[one]) for room in self.rooms
+        }
         return {circle for circle in around.values() if circle}
 
     @property
