@@ -398,7 +398,7 @@ MUTANTS = (
     Mutant(
         "volatile-where",
         "the refusal of a condition on a volatile column",
-        "volatile.py",
+        "arguments/volatile.py",
         (("    both = sorted(set(volatile) & set(columns))\n", "    both = []\n"),),
         pytest("test_volatile.py::test_what_cannot_be_left_out_is_refused_before_anything_is_uploaded"),
         "test_what_cannot_be_left_out_is_refused_before_anything_is_uploaded",
@@ -406,7 +406,7 @@ MUTANTS = (
     Mutant(
         "volatile-told",
         "the look at what the first write left out",
-        "mismatch.py",
+        "table/mismatch.py",
         (("    if first != list(volatile):\n", "    if False:\n"),),
         pytest("test_volatile.py::test_a_repeat_that_leaves_out_other_columns_is_told_so"),
         "test_a_repeat_that_leaves_out_other_columns_is_told_so",

@@ -65,7 +65,7 @@ GROUP_MUTANTS = (
     Mutant(
         "G3",
         "the answer in place of a member at fault",
-        "group_loop.py",
+        "table/group_loop.py",
         (
             (
                 (
@@ -84,7 +84,7 @@ GROUP_MUTANTS = (
     Mutant(
         "G4",
         "the receipt of the member itself",
-        "group_loop.py",
+        "table/group_loop.py",
         (
             (
                 "member.answer = known.receipt(self.uri, member.write,",
@@ -97,7 +97,7 @@ GROUP_MUTANTS = (
     Mutant(
         "G5",
         "the name of a member that is left in an error of all",
-        "operation.py",
+        "table/operation.py",
         (("        return self.plan.write.each[0]\n", "        return self.plan.write\n"),),
         OWN,
         "test_what_concerns_all_names_a_member_that_decides_it",
@@ -126,7 +126,7 @@ GROUP_MUTANTS = (
     Mutant(
         "G7",
         "that a key counts once in a call",
-        "group.py",
+        "table/group.py",
         (("            if earlier is not member:\n", "            if False:\n"),),
         OWN,
         "test_a_key_that_comes_twice_counts_once",
