@@ -107,9 +107,13 @@ class WouldAlterError(NotCommittedError, ValueError):
 
 
 class InvalidInputError(NotCommittedError, ValueError):
-    """Arguments, keys or data that cannot be written, or cannot be replayed."""
+    """Arguments, keys or data that cannot be written, or cannot be replayed.
+
+    ``unordered`` are the keys and sequences of which a batch of changes has unequal rows, or other rows than the table.
+    """
 
     default_kind = Kind.INVALID_INPUT
+    unordered: tuple[dict[str, Any], ...] = ()
 
 
 class ReplayMismatchError(NotCommittedError):

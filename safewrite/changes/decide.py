@@ -308,7 +308,10 @@ class _Decider:
         both_upserts = follows & (self.op[changes] == Op.UPSERT) & (self.op[before] == Op.UPSERT)
         tied |= both_upserts & ~alike
         if tied.any():
-            raise self._refused(_at(changes[tied], len(self.kind)), "has unequal changes with one sequence")
+            which = _at(changes[tied], len(self.kind))
+            error = self._refused(which, "has unequal changes with one sequence")
+            error.unordered = tuple(self.entries.select(self.names).filter(pa.array(which)).to_pylist())
+            raise error
         self.status[place[np.flatnonzero(alike) - 1]] = Status.DUPLICATE
 
     def _pairs(self, which: Flags, left: Numbers, right: Numbers) -> Flags:

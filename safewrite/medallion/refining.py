@@ -281,12 +281,14 @@ def write(
     except InvalidInputError as error:
         if "full_refresh=" not in error.message and "sequence_by=" not in error.message:
             raise
-        raise InvalidInputError(
+        told = InvalidInputError(
             f"{error.message} In this job keys and sequence are fields of the configuration, and "
             f"`{job.places.command('reset', job.name)}` rebuilds silver from bronze.",
             kind=error.kind,
             key=error.key,
-        ) from error
+        )
+        told.unordered = error.unordered
+        raise told from error
     counts = {what: count for what, count in (receipt.changes or {}).items() if what != "applied"}
     if sum(counts.values()) != changes.num_rows:
         raise InternalError(

@@ -28,8 +28,11 @@ from safewrite.medallion.records import BadRecord
 from safewrite.medallion.refining import RESET, ROWS_MAX, Refined, is_under_way, write
 from safewrite.medallion.silver_changes import DELETE
 from safewrite.medallion.survey import ABSENT, Digest, Survey, Surveyor
+from safewrite.medallion.unordered import tag_of, tied_with_silver, unordered
 
 SECOND_US = 1_000_000
+_AT = "$at"
+_OWN = frozenset(("_op", ABSENT, _AT))
 
 
 class LateRowsError(BronzeGapError):
@@ -186,21 +189,38 @@ def named(job: TableJob, row: Mapping[str, Any]) -> str:
     return short_key(", ".join(f"{name}={row[name]!r}" for name in parts))
 
 
-def _good(
-    job: TableJob, changes: pa.Table, bad: Mapping[str, npt.NDArray[np.bool_]], done: Refined, *, counts: bool
-) -> pa.Table:
-    """Commit bad rows to quarantine; the others go on.  Not ``counts``: shares of rows that came before are not judged."""
+def _good(job: TableJob, rows: pa.Table, done: Refined, *, counts: bool) -> pa.Table:
+    """Commit rows of bronze to quarantine that are no changes, or that nothing orders; the others go on.
+
+    Not ``counts``: shares of rows that came before are not judged.
+    """
+    changes, bad = changes_of(job, rows)
+    if ABSENT in rows.column_names:
+        is_gone = pc.equal(changes["_op"], "D")
+        changes = changes.append_column(ABSENT, pc.and_(rows[ABSENT], is_gone))
     quality = job.config.quality
     if not counts:
         quality = quality.model_copy(update={"quarantined_share_max": 1.0, "null_share_max": {}})
     found = faults(changes, quality, job.name, where=lambda row: named(job, _row(changes, row)), unfit=bad)
-    if not found:
-        return changes
+    changes = changes.append_column(_AT, _micros(rows[job.sync.time]))
+    good = _put_aside(job, changes, found, done, by_content=False) if found else changes
+    ties = unordered(job, good, good[_AT].combine_chunks())
+    good = _put_aside(job, good, ties, done, by_content=True) if ties else good
+    return good.drop_columns([_AT])
+
+
+def _put_aside(
+    job: TableJob, changes: pa.Table, found: Mapping[int, str], done: Refined, *, by_content: bool
+) -> pa.Table:
+    """Commit rows to quarantine, under names that tell rows of one key and sequence apart if that is wanted; give the others."""
     where: dict[str, list[BadRecord]] = {}
     for number, reason in found.items():
         row = _row(changes, number)
-        told = ", ".join(f"{name}={value!r}" for name, value in row.items() if name not in ("_op", ABSENT))
-        where.setdefault(named(job, row), []).append(BadRecord(0, reason, told))
+        told = ", ".join(f"{name}={value!r}" for name, value in row.items() if name not in _OWN)
+        tag = named(job, row)
+        if by_content:
+            tag = tag_of(tag, row, job.silver_schema.names, is_delete=row["_op"] == "D")
+        where.setdefault(tag, []).append(BadRecord(0, reason, told))
     uri = job.config.bronze
     # The same row under other columns, as when one was added since, is another record of quarantine.
     batches = [
@@ -234,16 +254,7 @@ def _late(job: TableJob, surveyor: Surveyor, floor: int, done: Refined) -> _Late
     silver = job.places.foreign(job.config.silver, job.config.format)
     silver.look()
     rows = surveyor.unaccounted(silver, floor, _columns(job))
-    absent = (
-        pc.and_(rows[ABSENT], pc.is_in(rows[job.sync.op], pa.array(job.sync.delete_values)))
-        if job.sync.op
-        else None
-    )
-    changes, bad = changes_of(job, rows)
-    changes = changes if absent is None else changes.append_column(ABSENT, absent)
-    good = _good(job, changes, bad, done, counts=False)
-    if absent is None:
-        return _Late(good, good.slice(good.num_rows))
+    good = _good(job, rows, done, counts=False)
     flags, good = good[ABSENT], good.drop_columns([ABSENT])
     return _Late(good.filter(pc.invert(flags)), good.filter(flags))
 
@@ -260,8 +271,7 @@ def _pieces(job: TableJob, floor: int | None, done: Refined) -> Iterator[pa.Tabl
     for rows in _grouped(job.foreign, reader):
         wanted = rows if floor is None else rows.filter(_not_before(rows[how.time], floor))
         for start in range(0, wanted.num_rows, ROWS_MAX):
-            changes, bad = changes_of(job, wanted.slice(start, ROWS_MAX))
-            yield _good(job, changes, bad, done, counts=True)
+            yield _good(job, wanted.slice(start, ROWS_MAX), done, counts=True)
 
 
 def _grouped(bronze: Foreign, reader: pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -279,9 +289,12 @@ def _grouped(bronze: Foreign, reader: pa.RecordBatchReader) -> Iterator[pa.Table
 
 
 def _not_before(times: pa.ChunkedArray, floor: int) -> pa.ChunkedArray:
+    return pc.fill_null(pc.greater_equal(_micros(times), floor), False)
+
+
+def _micros(times: pa.ChunkedArray) -> pa.ChunkedArray:
     zone = getattr(times.type, "tz", None)
-    at = times.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
-    return pc.fill_null(pc.greater_equal(at, floor), False)
+    return times.cast(pa.timestamp("us", zone), safe=False).cast(pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,17 +325,23 @@ def _take(job: TableJob, pieces: Iterator[pa.Table], step: _Step, *, must: bool 
         moved = moves if following is None else {}
         if (resets or 0) % 2 if following is None else anew and not (resets or 0) % 2:
             moved, resets = {**moved, RESET: (resets, (resets or 0) + 1)}, (resets or 0) + 1
-        rows = changes.drop_columns(["_op"]).append_column(DELETE, pc.equal(changes["_op"], "D"))
-        write(
-            job,
-            rows,
-            step.done,
-            key=short_key(f"{batch}/{number}"),
-            moves=moved or None,
-            anew=anew,
-            is_needed=None if must else _takes_effect,
-        )
+        key = f"{batch}/{number}"
+        with_moves: dict[str, Any] = {"moves": moved or None, "anew": anew}
+        with_moves["is_needed"] = None if must else _takes_effect
+        try:
+            _write(job, changes, step.done, key, with_moves)
+        except InvalidInputError as error:
+            ties = tied_with_silver(job, changes, error.unordered)
+            if not ties:
+                raise
+            changes = _put_aside(job, changes, ties, step.done, by_content=True)
+            _write(job, changes, step.done, f"{key}/{len(ties)} aside", with_moves)
         changes, number = following, number + 1
+
+
+def _write(job: TableJob, changes: pa.Table, done: Refined, key: str, how: Mapping[str, Any]) -> None:
+    rows = changes.drop_columns(["_op"]).append_column(DELETE, pc.equal(changes["_op"], "D"))
+    write(job, rows, done, key=short_key(key), **how)
 
 
 def _takes_effect(counts: Mapping[str, int]) -> bool:
