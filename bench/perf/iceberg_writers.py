@@ -51,7 +51,8 @@ def preload(arm: str) -> None:
     import pyiceberg.io.pyarrow  # noqa: F401
 
     if arm != PYICEBERG:
-        import boto3.session  # noqa: F401
+        import botocore.auth
+        import botocore.httpsession  # noqa: F401
 
         import safewrite.iceberg.table  # noqa: F401
 

@@ -43,7 +43,8 @@ def preload(arm: str) -> None:
     if arm == DELTALAKE:
         import deltalake  # noqa: F401
     else:
-        import boto3.session  # noqa: F401
+        import botocore.auth
+        import botocore.httpsession  # noqa: F401
 
         import safewrite  # noqa: F401
 

@@ -67,6 +67,7 @@ def doctor(
             answer, findings = examine(target, deep=deep, probe_store=probe_store)
             looked = _looked_at(target, deep=deep, probe_store=probe_store)
             heads = [f"{answer['table']}  version {answer['version']}  arbiter {answer['arbiter']}"]
+            heads += [f"{service} is asked by {client}" for service, client in answer["clients"].items()]
         elif deep or probe_store:
             raise InvalidInputError(
                 "--deep and --probe are for a table, and none was named. Nothing was written."
@@ -91,6 +92,7 @@ def _examine_delta(target: Target, *, deep: bool, probe_store: bool) -> tuple[di
     findings = doctors.examine(found, storage_options=target.options, deep=deep, probe=probe_store)
     answer = {
         "table": found.address.uri, "version": found.head, "arbiter": found.arbiter, "lock_table": found.lock_table,
+        "clients": _clients(target, s3=found.s3 is not None, dynamodb=found.dynamodb is not None),
     }  # fmt: skip
     return answer, findings
 
@@ -105,8 +107,16 @@ def _examine_iceberg(
     answer = {
         "table": connection.table_name, "version": found.version, "arbiter": "catalog", "catalog": connection.kind,
         "lock_table": connection.lock_table,
+        "clients": _clients(target, s3=False, dynamodb=connection.lock_table is not None),
     }  # fmt: skip
     return answer, found.findings
+
+
+def _clients(target: Target, **asked: bool) -> dict[str, str]:
+    """Which client this process uses for the services that are asked."""
+    from safewrite.stores.clients import described
+
+    return {service: described(service, None, target.options) for service, used in asked.items() if used}
 
 
 def _looked_at(target: Target, *, deep: bool, probe_store: bool) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Outcome, Unknown
@@ -88,3 +88,14 @@ def classify_error(error: Exception, *, write: bool) -> Outcome:
     if status == 403 and not write:
         return Unknown(detail, advice, asks_max)
     return Failed(detail, advice)
+
+
+def scanned(client: Any, **request: Any) -> Iterator[dict[str, Any]]:
+    """The pages of a scan of a DynamoDB table.  Raises botocore errors."""
+    while True:
+        call_limit.check()
+        page = client.scan(**request)
+        yield page
+        if not page.get("LastEvaluatedKey"):
+            return
+        request["ExclusiveStartKey"] = page["LastEvaluatedKey"]

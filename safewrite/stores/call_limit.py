@@ -17,6 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
+CONNECT_S = 3.0
+"""How long a store may take to accept a connection."""
 REQUEST_S = 15.0
 """How long a store may be silent within one request, and how far one request may go past the time of its call."""
 REQUEST_S_MAX = 300.0
@@ -201,11 +203,15 @@ def _bounded(pool: Any) -> Any:
 
 def bound_client(client: Any) -> Any:
     """Let the requests of a botocore client end; returns the client."""
-    session = getattr(getattr(client, "_endpoint", None), "http_session", None)
-    classes = getattr(session, "_pool_classes_by_scheme", None)
+    bound_sender(getattr(getattr(client, "_endpoint", None), "http_session", None))
+    return client
+
+
+def bound_sender(sender: Any) -> None:
+    """Let the requests end that botocore's ``URLLib3Session`` sends."""
+    classes = getattr(sender, "_pool_classes_by_scheme", None)
     if isinstance(classes, dict):  # a dict that all managers of the session share
         classes.update({scheme: _bounded(pool) for scheme, pool in classes.items() if not _is_bounded(pool)})
-    return client
 
 
 def bound_session(session: Any) -> Any:

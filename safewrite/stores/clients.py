@@ -6,12 +6,13 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from safewrite.errors import StorageError
 from safewrite.stores.advice import cause_of, note_answer
-from safewrite.stores.call_limit import REQUEST_S, bound_client
+from safewrite.stores.call_limit import CONNECT_S, REQUEST_S, bound_client
+from safewrite.stores.reach import Reach, configured_endpoint, find
 from safewrite.text.masking import note, note_credentials
 from safewrite.text.rendering import said
 
@@ -32,23 +33,54 @@ def client(
     options: Mapping[str, str] | None = None,
     connections: int = CONNECTIONS,
 ) -> Any:
-    """A boto3 client that sends each request once: the protocol repeats (A3, C3).
+    """A client that sends each request once: the protocol repeats (A3, C3).
 
-    ``options`` are deltalake's keys (``AWS_ENDPOINT_URL``, ``AWS_REGION``, ...), upper or lower case.
+    S3 and DynamoDB are asked by signed requests of our own where :mod:`safewrite.stores.reach` knows all that they follow, and
+    else by boto3's client.  ``options`` are deltalake's keys (``AWS_ENDPOINT_URL``, ``AWS_REGION``, ...), upper or lower case.
     """
-    from botocore.config import Config
-
     note(options)
     given = {key.upper(): value for key, value in (options or {}).items()}
-    specific = f"AWS_ENDPOINT_URL_{service.upper()}"
-    endpoint = given.get(specific) or given.get("AWS_ENDPOINT_URL")
-    own_store = endpoint or os.environ.get(specific) or os.environ.get("AWS_ENDPOINT_URL")
+    reach = _reach(service, session, given)
+    if isinstance(reach, str):
+        return _boto3_client(service, session, given, connections)
+    from safewrite.stores.signed import SignedDynamoDB, SignedS3
+
+    note_credentials(reach.keys)
+    if service == "dynamodb":
+        return SignedDynamoDB(reach, connections)
+    return SignedS3(reach, connections, partial(_boto3_client, service, session, given, connections))
+
+
+def _reach(service: str, session: boto3.Session | None, given: Mapping[str, str]) -> Reach | str:
+    """Where requests go, or why boto3's client sends them."""
+    if service not in ("s3", "dynamodb"):
+        return f"the service {service}"
+    if session is not None:
+        return "boto3_session="
+    return find(service, given.get("AWS_PROFILE"), given)
+
+
+def described(service: str, session: boto3.Session | None, options: Mapping[str, str] | None) -> str:
+    """Which client this process uses for a service, and why; for ``doctor``."""
+    reach = _reach(service, session, {key.upper(): value for key, value in (options or {}).items()})
+    return f"boto3 ({reach})" if isinstance(reach, str) else "signed requests"
+
+
+def _boto3_client(
+    service: str, session: boto3.Session | None, given: Mapping[str, str], connections: int
+) -> Any:
+    from botocore.config import Config
+
+    endpoint = next(
+        (given[key] for key in (f"AWS_ENDPOINT_URL_{service.upper()}", "AWS_ENDPOINT_URL") if given.get(key)),
+        None,
+    )
     region = given.get("AWS_REGION") or given.get("AWS_DEFAULT_REGION")
     if session is None:
         region = region or os.environ.get("AWS_REGION")  # which deltalake reads and boto3 does not
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=3,
+        connect_timeout=CONNECT_S,
         read_timeout=REQUEST_S,
         max_pool_connections=connections,
         tcp_keepalive=True,
@@ -56,7 +88,7 @@ def client(
         response_checksum_validation="when_required",
         # DynamoDB checks it all again, and of 100 ledger entries it is half of the client's work.
         parameter_validation=service != "dynamodb",
-        s3={"addressing_style": "path"} if own_store else None,
+        s3={"addressing_style": "path"} if configured_endpoint(service, given) else None,
     )
     maker: Any = session or _session(given.get("AWS_PROFILE"))
     made = maker.client(
@@ -150,6 +182,8 @@ def shared_client(service: str, session: boto3.Session | None, options: Mapping[
 
 def _has_none(made: Any) -> bool:
     """Whether a client found no credentials; it is not kept, for they may be set before the next call."""
+    if isinstance(reach := getattr(made, "reach", None), Reach):
+        return reach.keys is None
     signer = getattr(made, "_request_signer", None)
     return signer is not None and getattr(signer, "_credentials", signer) is None
 

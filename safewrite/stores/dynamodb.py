@@ -16,7 +16,7 @@ from typing import Any
 from safewrite.protocol.effects import Busy, Exists, Failed, Missing, Ok, Outcome
 from safewrite.protocol.values import Entry, LedgerRecord, Queue
 from safewrite.stores import call_limit
-from safewrite.stores.aws import classify_error
+from safewrite.stores.aws import classify_error, scanned
 
 Item = dict[str, Any]
 
@@ -191,7 +191,8 @@ class DynamoDBLedger:
 
         Each key has a hash key of its own, so the whole lock table is read, at most ``pages_max`` pages of it.
         """
-        pages = self.client.get_paginator("scan").paginate(
+        pages = scanned(
+            self.client,
             TableName=self.table_name,
             FilterExpression="begins_with(tablePath, :ours)",
             ExpressionAttributeValues={":ours": {"S": self._prefix}},

@@ -77,10 +77,14 @@ def check_name(name: str) -> None:
 
 def describe(client: Any, name: str) -> dict[str, Any] | None:
     """DynamoDB's description of the table; None if there is none.  Raises botocore errors, and as :func:`check_name`."""
+    from botocore.exceptions import ClientError
+
     check_name(name)
     try:
         described: dict[str, Any] = client.describe_table(TableName=name)["Table"]
-    except client.exceptions.ResourceNotFoundException:
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceNotFoundException":
+            raise
         return None
     return described
 
@@ -298,9 +302,9 @@ def _read_identity(client: Any, name: str, without: str) -> str:
                 )
                 item = client.get_item(TableName=name, Key=IDENTITY, ConsistentRead=True)["Item"]
             return f"{client.meta.region_name}/{name}/{item['unique']['S']}"
-        except client.exceptions.ConditionalCheckFailedException:
-            continue
         except (ClientError, BotoCoreError, KeyError) as error:
+            if "ConditionalCheckFailed" in str(error):  # put there by another meanwhile
+                continue
             cause = cause_of(error)
             asks_max = 5 if cause is None or cause.asks_max is None else cause.asks_max
             if attempt + 1 >= asks_max or "ResourceNotFound" in str(error):

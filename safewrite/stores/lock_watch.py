@@ -19,6 +19,7 @@ from safewrite.arguments.options import parse_address
 from safewrite.errors import InvalidInputError, StorageError
 from safewrite.protocol.values import Entry
 from safewrite.stores.advice import cause_of
+from safewrite.stores.aws import scanned
 from safewrite.stores.dynamodb import (
     ICEBERG,
     QUEUE,
@@ -175,7 +176,8 @@ class Watcher:
 
     def _scanned(self) -> tuple[list[dict[str, Any]], bool]:
         """What is open in the whole lock table, and whether it was read to its end."""
-        pages = self.dynamodb.get_paginator("scan").paginate(
+        pages = scanned(
+            self.dynamodb,
             TableName=self.lock_table,
             ConsistentRead=True,
             FilterExpression=_UNFINISHED,
@@ -269,8 +271,11 @@ def _is_gone(error: Exception) -> bool:
 def _age_s(answer: dict[str, Any]) -> float | None:
     """The age of an object by its server's clock alone; whole seconds."""
     with suppress(KeyError, TypeError, ValueError):
-        now = email.utils.parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-        return max(0.0, float((now - answer["LastModified"]).total_seconds()))
+        headers = answer["ResponseMetadata"]["HTTPHeaders"]
+        now, written = (
+            email.utils.parsedate_to_datetime(headers[name]) for name in ("date", "last-modified")
+        )
+        return max(0.0, (now - written).total_seconds())
     return None
 
 

@@ -60,7 +60,7 @@ def main() -> None:
     """Import what the frames need, then work in a child that may be killed."""
     config = common.read_config()
     importlib.import_module(MODULES[config["frame"]])
-    importlib.import_module("boto3.session")
+    importlib.import_module("botocore.httpsession")
     for module in common.ICEBERG_MODULES[config["catalog"]["type"]] if "catalog" in config else ():
         importlib.import_module(module)
     change_common.log_of(config)  # each child has it then

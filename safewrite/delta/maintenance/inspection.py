@@ -27,7 +27,7 @@ from safewrite.protocol.fetch import fetch, fetch_one
 from safewrite.protocol.values import Entry, Listed
 from safewrite.stores.abc import ObjectStore
 from safewrite.stores.advice import cause_of
-from safewrite.stores.aws import ServerClock
+from safewrite.stores.aws import ServerClock, scanned
 from safewrite.stores.clients import shared_client
 from safewrite.stores.ledger import ObjectLedger
 from safewrite.stores.local import LocalObjects, SqliteLedger
@@ -346,7 +346,8 @@ def _head_now(found: Inspection) -> int:
 
 def _find_spellings(found: Inspection, ours: str) -> None:
     """Other spellings of our path among the keys of the lock table (A15)."""
-    pages = found.dynamodb.get_paginator("scan").paginate(
+    pages = scanned(
+        found.dynamodb,
         TableName=found.lock_table,
         ProjectionExpression="tablePath",
         FilterExpression="contains(tablePath, :bucket) AND NOT begins_with(tablePath, :own)",

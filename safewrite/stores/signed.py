@@ -1,0 +1,337 @@
+"""Sends signed requests to S3 and DynamoDB: botocore's signer, connections and errors, without its service models.
+
+The methods are those of boto3's clients, as far as the stores ask them.  Each request goes out once (A3, C3), and what fails
+raises the exception that botocore's client would raise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from safewrite.stores.advice import note_answer
+from safewrite.stores.call_limit import CONNECT_S, REQUEST_S, bound_sender
+from safewrite.stores.reach import Reach, is_usual
+from safewrite.version import __version__
+
+if TYPE_CHECKING:
+    from botocore.auth import SigV4Auth
+    from botocore.awsrequest import AWSResponse
+
+_SOCKET_OPTIONS = [
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+]
+_AGENT = f"safewrite/{__version__}"
+_EXPECT_BYTES = 2**16
+"""Above this a body is sent once the store has agreed to it, so that a refusal is heard and not cut off; below it, that costs a trip."""
+_OPERATIONS = frozenset({
+    "create_table", "delete_item", "describe_continuous_backups", "describe_table", "describe_time_to_live", "get_item", "put_item",
+    "query", "scan", "transact_get_items", "transact_write_items", "update_continuous_backups", "update_item", "update_time_to_live",
+})  # fmt: skip
+_MOVED = frozenset({"PermanentRedirect", "IllegalLocationConstraintException"})
+
+
+class _Request(NamedTuple):
+    """One request, before it is signed."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes = b""
+    in_parts: bool = False
+    """Whether the body of the answer is read by who asked."""
+
+
+class _Signed:
+    """One service's requests; a subclass says how they look."""
+
+    def __init__(self, reach: Reach, connections: int) -> None:
+        from botocore.httpsession import URLLib3Session
+        from botocore.utils import get_environ_proxies
+
+        self.reach = reach
+        self.meta = SimpleNamespace(region_name=reach.region, endpoint_url=reach.endpoint)
+        maker: Any = URLLib3Session
+        self.sender = maker(
+            timeout=(CONNECT_S, REQUEST_S),
+            proxies=get_environ_proxies(reach.endpoint),
+            verify=reach.verify,
+            max_pool_connections=connections,
+            socket_options=_SOCKET_OPTIONS,
+        )
+        bound_sender(self.sender)
+
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        self.sender.close()
+
+    def _sent(self, asked: _Request, signer: Callable[..., SigV4Auth], region: str) -> AWSResponse:
+        """The answer to one request."""
+        from botocore.awsrequest import AWSRequest
+
+        headers = asked.headers | {"User-Agent": _AGENT}
+        if trace := os.environ.get(
+            "_X_AMZN_TRACE_ID"
+        ):  # by which Lambda finds functions that start themselves
+            headers["X-Amzn-Trace-Id"] = quote(trace, safe="-=;:+&[]{}\"',")
+        request: Any = AWSRequest(
+            asked.method, asked.url, headers=headers, data=asked.body, stream_output=asked.in_parts
+        )
+        # Over https a body with its MD5 is not hashed again for the signature, as botocore has it for uploads.
+        request.context["has_streaming_input"] = asked.method == "PUT"
+        keys = self.reach.keys
+        signer(keys.get_frozen_credentials() if keys else None, self.reach.service, region).add_auth(request)
+        answer: AWSResponse = self.sender.send(request.prepare())
+        note_answer(answer)
+        return answer
+
+
+class SignedDynamoDB(_Signed):
+    """Any operation of DynamoDB's, called as boto3's client calls it: ``put_item(TableName=...)``."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _OPERATIONS:
+            raise AttributeError(name)
+        operation = "".join(part.capitalize() for part in name.split("_"))
+
+        def call(**given: Any) -> Any:
+            return self._call(operation, given)
+
+        return call
+
+    def _call(self, operation: str, given: Mapping[str, Any]) -> Any:
+        from botocore.auth import SigV4Auth
+
+        headers = {
+            "X-Amz-Target": f"DynamoDB_20120810.{operation}",
+            "Content-Type": "application/x-amz-json-1.0",
+        }
+        if (
+            operation == "TransactWriteItems"
+        ):  # so that whoever sends the request again on its way does nothing again
+            given = {**given, "ClientRequestToken": str(uuid.uuid4())}
+        asked = _Request("POST", f"{self.reach.endpoint}/", headers, json.dumps(given).encode())
+        answer = self._sent(asked, SigV4Auth, self.reach.region)
+        if answer.status_code >= 300:
+            raise _refused(answer, operation, "json")
+        return _json_of(answer)
+
+
+class SignedS3(_Signed):
+    """The requests for objects; what else is asked, and buckets of other kinds, are a matter of boto3's client."""
+
+    def __init__(self, reach: Reach, connections: int, other: Callable[[], Any]) -> None:
+        super().__init__(reach, connections)
+        self._other = cache(other)
+        self._regions: dict[str, str] = {}
+        """Regions of buckets that were not in ours."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._other(), name)
+
+    def put_object(self, **given: Any) -> dict[str, Any]:
+        """As boto3's, for a body in memory."""
+        if not is_usual(given["Bucket"]):
+            return dict(self._other().put_object(**given))
+        headers = {"Content-MD5": given["ContentMD5"]}
+        if len(given["Body"]) > _EXPECT_BYTES:
+            headers["Expect"] = "100-continue"
+        if "IfNoneMatch" in given:
+            headers["If-None-Match"] = given["IfNoneMatch"]
+        answer = self._asked(
+            "PutObject", given["Bucket"], _Request("PUT", _quoted(given["Key"]), headers, given["Body"])
+        )
+        _refuse_error_in(answer, "PutObject")
+        found = answer.headers
+        return _told(
+            answer, ETag=found.get("ETag"), ServerSideEncryption=found.get("x-amz-server-side-encryption")
+        )
+
+    def get_object(self, **given: Any) -> dict[str, Any]:
+        """As boto3's."""
+        if not is_usual(given["Bucket"]):
+            return dict(self._other().get_object(**given))
+        from botocore.response import StreamingBody
+
+        body: Any = StreamingBody
+
+        headers = {"Range": given["Range"]} if "Range" in given else {}
+        answer = self._asked(
+            "GetObject", given["Bucket"], _Request("GET", _quoted(given["Key"]), headers, in_parts=True)
+        )
+        found = answer.headers
+        return _told(
+            answer,
+            ETag=found.get("ETag"),
+            ServerSideEncryption=found.get("x-amz-server-side-encryption"),
+            ContentRange=found.get("Content-Range"),
+            Body=body(answer.raw, found.get("content-length")),
+        )
+
+    def delete_object(self, **given: Any) -> dict[str, Any]:
+        """As boto3's."""
+        if not is_usual(given["Bucket"]):
+            return dict(self._other().delete_object(**given))
+        answer = self._asked("DeleteObject", given["Bucket"], _Request("DELETE", _quoted(given["Key"]), {}))
+        _refuse_error_in(answer, "DeleteObject")
+        return _told(answer)
+
+    def list_objects_v2(self, **given: Any) -> dict[str, Any]:
+        """As boto3's, with what the stores read of a listing."""
+        if not is_usual(given["Bucket"]):
+            return dict(self._other().list_objects_v2(**given))
+        names = {
+            "Prefix": "prefix", "StartAfter": "start-after", "MaxKeys": "max-keys", "ContinuationToken": "continuation-token"
+        }  # fmt: skip
+        query = {names[name]: value for name, value in given.items() if name != "Bucket"}
+        spelled = urlencode(
+            {"list-type": "2"} | query | {"encoding-type": "url"}, quote_via=quote, safe="-._~"
+        )
+        from botocore.parsers import ResponseParserError
+
+        slash = "" if self.reach.in_path(given["Bucket"]) else "/"
+        answer = self._asked("ListObjectsV2", given["Bucket"], _Request("GET", f"{slash}?{spelled}", {}))
+        root = _refuse_error_in(answer, "ListObjectsV2")
+        if root is None:
+            raise ResponseParserError("the answer to ListObjectsV2 is empty")
+        return _told(answer, **_listing(root))
+
+    def _asked(self, operation: str, bucket: str, asked: _Request) -> AWSResponse:
+        """The answer to a request, whose address is given without the bucket's.
+
+        A bucket of another region is asked there, once: the request has done nothing here.
+        """
+        from botocore.auth import S3SigV4Auth
+
+        region, moved = self._regions.get(bucket, self.reach.region), False
+        while True:
+            url = self.reach.url_of(bucket, region) + asked.url
+            answer = self._sent(asked._replace(url=url), S3SigV4Auth, region)
+            if answer.status_code < 300:
+                return answer
+            error = _refused(answer, operation, "rest-xml")
+            elsewhere = None if moved else self._region_told(error, bucket, region)
+            if elsewhere is None:
+                raise error
+            region, moved = elsewhere, True
+            self._regions[bucket] = region
+
+    def _region_told(self, error: Any, bucket: str, region: str) -> str | None:
+        """The bucket's region, where an answer says that it is another one."""
+        from botocore.auth import S3SigV4Auth
+        from botocore.exceptions import InvalidRegionError
+        from botocore.utils import validate_region_name
+
+        told, about = error.response["Error"], error.response["ResponseMetadata"]
+        is_moved = about["HTTPStatusCode"] in (301, 302, 307) or told.get("Code") in _MOVED
+        if not is_moved and not (told.get("Code") == "AuthorizationHeaderMalformed" and "Region" in told):
+            return None
+        found = about["HTTPHeaders"].get("x-amz-bucket-region") or told.get("Region")
+        if found is None:
+            head = _Request("HEAD", self.reach.url_of(bucket, region), {})
+            answer = self._sent(head, S3SigV4Auth, region)
+            found = answer.headers.get("x-amz-bucket-region")
+        try:
+            validate_region_name(found)
+        except InvalidRegionError:
+            return None
+        return None if found is None else str(found)
+
+
+def _quoted(key: str) -> str:
+    return "/" + quote(key, safe="/-._~")
+
+
+def _told(answer: Any, **found: Any) -> dict[str, Any]:
+    """What a client of boto3's returns: what was found in the answer, and the answer's headers."""
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    about = {"HTTPStatusCode": answer.status_code, "HTTPHeaders": headers}
+    return {name: value for name, value in found.items() if value is not None} | {"ResponseMetadata": about}
+
+
+def _json_of(answer: Any) -> Any:
+    """The JSON object of an answer; one that was cut short is none."""
+    from botocore.exceptions import IncompleteReadError
+    from botocore.parsers import ResponseParserError
+
+    content, length = answer.content, answer.headers.get("content-length")
+    if length is not None and int(length) != len(content):
+        raise IncompleteReadError(actual_bytes=len(content), expected_bytes=int(length))
+    if length == "0":
+        return {}
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise ResponseParserError(f"the answer is no JSON: {content[:200]!r}") from error
+    if not isinstance(found, dict):
+        raise ResponseParserError(f"the answer is no JSON object: {content[:200]!r}")
+    return found
+
+
+def _refused(answer: Any, operation: str, protocol: str, *, status: int | None = None) -> Exception:
+    """The exception for an answer that is a refusal, as botocore's own parser reads it."""
+    from botocore.exceptions import ClientError
+    from botocore.parsers import create_parser
+
+    response = {
+        "headers": answer.headers,
+        "status_code": status or answer.status_code,
+        "body": answer.content,
+    }
+    parser: Any = create_parser(protocol)
+    parsed = parser.parse(response, None)
+    if parsed["Error"]["Code"] == "TransactionCanceledException":
+        parsed["CancellationReasons"] = json.loads(answer.content).get("CancellationReasons", [])
+    return ClientError(parsed, operation)
+
+
+def _refuse_error_in(answer: Any, operation: str) -> Any:
+    """The XML of an answer, None where it has none; S3 may say 200, and tell of an error, or break off, in the body."""
+    if not answer.content:
+        return None
+    from xml.etree import ElementTree
+
+    try:
+        root = ElementTree.fromstring(answer.content)
+    except ElementTree.ParseError:
+        root = None
+    if root is None or root.tag == "Error":
+        raise _refused(answer, operation, "rest-xml", status=500)
+    return root
+
+
+def _listing(root: Any) -> dict[str, Any]:
+    from urllib.parse import unquote_plus
+
+    def text(node: Any, name: str) -> str:
+        found = next((part.text for part in node if part.tag.rpartition("}")[2] == name), None)
+        return found or ""
+
+    plain = unquote_plus if text(root, "EncodingType") == "url" else str
+    contents = [
+        {
+            "Key": plain(text(one, "Key")),
+            "Size": int(text(one, "Size")),
+            "LastModified": datetime.fromisoformat(text(one, "LastModified")),
+            "ETag": text(one, "ETag"),
+        }
+        for one in root
+        if one.tag.rpartition("}")[2] == "Contents"
+    ]
+    token = text(root, "NextContinuationToken")
+    return {
+        "Contents": contents,
+        "IsTruncated": text(root, "IsTruncated").lower() == "true",
+        **({"NextContinuationToken": token} if token else {}),
+    }
