@@ -73,7 +73,7 @@ def outcomes(
             landing.decoder.decode_each(batch.records) if each else landing.decoder.decode(batch.records)
         )
         routed, nowhere = landing._router.route(decoded)
-        found = Outcome(by_columns=sum(len(block) for block in decoded.blocks))
+        found = Outcome(by_columns=decoded.by_columns)
         found.ignored = len(decoded.ignored) + decoded.tombstones + len(decoded.unmet)
         found.dead = reasons([*decoded.dead, *nowhere])
         for name, (config, given) in routed.items():
@@ -85,8 +85,7 @@ def outcomes(
                 ranges=batch.ranges,
                 positions=positions or {},
             )
-            if not landing._place(share, None):
-                landing._make_each(share, None)
+            landing._make(share, None, each=each)
             note(found, frame_of(config, share.made, _found(schema)), share)
         made.append(found)
     return made[0], made[1]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from safewrite.cdc.connect.misfits import Misfit
-from safewrite.cdc.envelopes.decoding import Decoded, Decoder, Format
+from safewrite.cdc.envelopes.decoding import Decoded, Decoder
 from safewrite.cdc.records.change import Record
 
 CUSTOMER: list[dict[str, Any]] = [
@@ -153,7 +153,7 @@ def _told(given: Record, event: Any, key: Any, columns: Mapping[str, set[str]]) 
     return replace(given, key=record({"schema": named, "payload": key}).value, value=made)
 
 
-def decoded(*records: Record, form: Format = "debezium-json", **settings: Any) -> Decoded:
+def decoded(*records: Record, form: str = "debezium-json", **settings: Any) -> Decoded:
     return Decoder(form, **settings).decode_each(records)
 
 
@@ -162,7 +162,7 @@ def one_value(type_: Mapping[str, Any], value: Any) -> Any:
     found = decoded(record(with_schema(event("c", {"v": value}), [{**type_, "field": "v"}])))
     if found.dead:
         return found.dead[0].reason
-    (change,) = found.changes
+    (change,) = found.rows
     assert change.after is not None
     value = change.after["v"]
     return value.why if isinstance(value, Misfit) else (value, str(change.types["v"]))

@@ -151,13 +151,13 @@ def test_all_schemas_of_a_batch_are_asked_for_once_each(schemas: Schemas) -> Non
     ]
     found = decoded(*records, form="debezium-avro", schema_of=schemas.registry())
     assert not found.dead
-    assert [one.schema_version for one in found.changes] == ["registry:2", "registry:3", "registry:2"]
-    assert found.changes[0].after == {
+    assert [one.schema_version for one in found.rows] == ["registry:2", "registry:3", "registry:2"]
+    assert found.rows[0].after == {
         "id": 1, "name": "Ada", "paid": Decimal("1.50"), "born": date(1970, 1, 11),
         "seen": datetime(1970, 1, 1, 0, 0, 1, 500000),  # noqa: DTZ001 - a time without zone on purpose
     }  # fmt: skip
-    assert str(found.changes[0].types["paid"]) == "decimal128(10, 2)"
-    assert [one.keys for one in found.changes] == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert str(found.rows[0].types["paid"]) == "decimal128(10, 2)"
+    assert [one.keys for one in found.rows] == [{"id": 1}, {"id": 2}, {"id": 3}]
     assert sorted(schemas.asked) == ["/schemas/ids/1", "/schemas/ids/2", "/schemas/ids/3"]
 
 
@@ -182,7 +182,7 @@ def test_bytes_that_are_not_of_the_schema_are_dead_letters(schemas: Schemas) -> 
     assert "does not know schema 77" in reasons[5]
     assert "do not fit schema 4" in reasons[6]
     assert "PROTOBUF" in reasons[8]
-    assert [one.record.offset for one in found.changes] == [9]
+    assert [one.record.offset for one in found.rows] == [9]
 
 
 @pytest.mark.parametrize(

@@ -419,10 +419,10 @@ def test_what_was_cut_off_by_executors_is_known_also_to_a_decoder_that_forgot_it
     decoder = Decoder("debezium-json")
     decoder.fewest = 3
     found = decoder.decode(Records(cut, [prefix]))
-    assert [len(block) for block in found.blocks] == [3]
-    assert not Decoder("debezium-json").decode(Records(cut, [prefix])).blocks, (
+    assert [len(block) for block in found.columns] == [3]
+    assert not Decoder("debezium-json").decode(Records(cut, [prefix])).columns, (
         "so few are read faster one by one"
     )
     strange = decoder.decode(Records(cut, [b'{"schema":[],"payload":']))
-    assert (len(strange.blocks), len(strange.dead)) == (0, 3)
+    assert (len(strange.columns), len(strange.dead)) == (0, 3)
     assert strange.dead[0].record.value == b'{"schema":[],"payload":' + whole[0][len(prefix) :]

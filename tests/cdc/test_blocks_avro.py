@@ -206,7 +206,7 @@ def test_a_registry_that_is_away_fails_the_batch() -> None:
     decoder = Decoder("debezium-avro", schema_of=known)
     with pytest.raises(sw.StorageError, match="away"):
         decoder.decode(Records.of([good, away]))
-    assert len(decoder.decode(Records.of([good])).changes) == 1
+    assert len(decoder.decode(Records.of([good])).rows) == 1
 
 
 def test_an_id_that_nobody_knows_is_asked_for_once_in_a_batch_and_again_in_the_next() -> None:

@@ -183,7 +183,7 @@ def test_a_column_that_gets_another_type_is_followed(make: Make) -> None:
     read = []
     for start, value in ((0, "1"), (100, '"x"'), (200, '"y"'), (300, '"z"')):
         found = decoder.decode(Records.of(inserts(make, [value] * 100, start)))
-        read.append(sum(len(block) for block in found.blocks))
+        read.append(sum(len(block) for block in found.columns))
     assert (read[0], read[3]) == (100, 100)
 
 
@@ -280,10 +280,10 @@ def test_a_key_that_lacks_a_field_is_read_by_itself() -> None:
     keys = [row, row, row, row, {"id": 1}, row]
     records = [debezium("insert", row, at, key=key) for at, key in enumerate(keys)]
     read = decoder.decode(Records.of(records[:3]))
-    assert [block.places().tolist() for block in read.blocks] == [[0, 1, 2]]
+    assert [block.places().tolist() for block in read.columns] == [[0, 1, 2]]
     read = decoder.decode(Records.of(records[3:]))
-    assert [block.places().tolist() for block in read.blocks] == [[0, 2]]
-    assert [change.keys for change in read.changes] == [{"id": 1}]
+    assert [block.places().tolist() for block in read.columns] == [[0, 2]]
+    assert [change.keys for change in read.rows] == [{"id": 1}]
 
 
 def test_records_with_their_schema_and_without_are_of_one_batch() -> None:

@@ -23,7 +23,7 @@ def test_rows_that_come_or_change_are_upserts(op: str, schema: bool) -> None:
     payload = event(op, {"id": 1, "name": "Zoë"}, {"id": 1, "name": "Zoe"} if op == "u" else None)
     key = {"schema": struct(CUSTOMER[:1], "pg.Key"), "payload": {"id": 1}} if schema else {"id": 1}
     found = decoded(record(with_schema(payload) if schema else payload, key, offset=7))
-    (change,) = found.changes
+    (change,) = found.rows
     assert (change.op, change.keys, change.after) == (Op.UPSERT, {"id": 1}, {"id": 1, "name": "Zoë"})
     assert (str(change.source), change.source_time_ms) == ("inventory.public.customers", 1714000000000)
     assert {name: str(kind) for name, kind in change.types.items()} == (
@@ -34,19 +34,19 @@ def test_rows_that_come_or_change_are_upserts(op: str, schema: bool) -> None:
 
 def test_a_delete_needs_its_key_only_and_the_tombstone_after_it_is_no_delete() -> None:
     found = decoded(record(event("d"), {"id": 1}), record(None, {"id": 1}, offset=1))
-    assert [(change.op, change.keys) for change in found.changes] == [(Op.DELETE, {"id": 1})]
+    assert [(change.op, change.keys) for change in found.rows] == [(Op.DELETE, {"id": 1})]
     assert [ignored.kind for ignored in found.ignored] == ["tombstone"]
     assert not found.dead
 
 
 def test_a_delete_without_a_key_is_known_by_the_row_before() -> None:
-    (change,) = decoded(record(event("d", None, {"id": 1, "name": "Ada"}))).changes
+    (change,) = decoded(record(event("d", None, {"id": 1, "name": "Ada"}))).rows
     assert change.before == {"id": 1, "name": "Ada"}
     assert "names no row" in decoded(record(event("d"))).dead[0].reason
 
 
 def test_a_truncate_has_no_key() -> None:
-    (change,) = decoded(record(event("t", None), {"id": None})).changes
+    (change,) = decoded(record(event("t", None), {"id": None})).rows
     assert (change.op, change.keys) == (Op.TRUNCATE, None)
 
 
@@ -59,7 +59,7 @@ def test_the_two_events_of_a_changed_key_name_each_other() -> None:
         ),
         record(event("c", {"id": 2}), {"id": 2}, offset=2, headers={"__debezium.oldkey": {"id": 1}}),
     )
-    assert [(change.op, change.keys, change.moved) for change in found.changes] == [
+    assert [(change.op, change.keys, change.moved) for change in found.rows] == [
         (Op.DELETE, {"id": 1}, {"id": 2}),
         (Op.UPSERT, {"id": 2}, {"id": 1}),
     ]
@@ -88,7 +88,7 @@ def test_what_cannot_be_read_is_a_dead_letter_and_holds_nothing_up() -> None:
     found = decoded(*records, record(event("c", {"id": 1}), {"id": 1}, offset=99))
     assert [letter.record.offset for letter in found.dead] == list(range(len(poison)))
     assert all(letter.reason for letter in found.dead)
-    assert [change.record.offset for change in found.changes] == [99]
+    assert [change.record.offset for change in found.rows] == [99]
 
 
 def numbers(value: int, size: int = 4) -> str:
@@ -193,14 +193,14 @@ CODED = [base64.b64encode(bytes([one])).decode() for one in RAW]
 )  # fmt: skip
 def test_what_the_source_left_out_is_told_from_null_by_kind(value: Any) -> None:
     """I12, T3-B8: text, bytes, maps, maps as JSON; arrays of texts, bytes, numbers and decimals; of UUIDs by Java's UUID."""
-    (change,) = decoded(record(event("u", {"id": 1, "v": value, "n": None}), {"id": 1})).changes
+    (change,) = decoded(record(event("u", {"id": 1, "v": value, "n": None}), {"id": 1})).rows
     assert change.after == {"id": 1, "v": UNAVAILABLE, "n": None}
 
 
 def test_the_placeholder_is_the_one_that_is_configured() -> None:
     given = event("u", {"id": 1, "a": "<same>", "b": TEXT, "c": []})
     for configured in ("<same>", "hex:" + b"<same>".hex()):
-        (change,) = decoded(record(given), placeholder=configured).changes
+        (change,) = decoded(record(given), placeholder=configured).rows
         assert change.after == {"id": 1, "a": UNAVAILABLE, "b": TEXT, "c": []}
 
 
@@ -212,7 +212,7 @@ def test_java_names_a_uuid_by_its_bytes() -> None:
 def test_an_event_without_a_position_says_why() -> None:
     """A table may be ordered by columns of its rows instead, so the decoder does not decide."""
     for source in (postgres(None), {"connector": "db2", "table": "t"}):
-        (change,) = decoded(record(event("c", {"id": 1}, source=source), {"id": 1})).changes
+        (change,) = decoded(record(event("c", {"id": 1}, source=source), {"id": 1})).rows
         assert change.unordered
 
 
@@ -230,10 +230,10 @@ def test_a_schema_that_was_read_before_is_read_by_its_bytes() -> None:
         coded(event("c", {"id": 4, "name": "again"})), known[:-1] + b',"more":1}', known[:-1], known + b"}", twice,
     ]  # fmt: skip
     found = decoded(*(record(value, {"id": 1}, offset=place) for place, value in enumerate(given)))
-    rows = {change.record.offset: change.after for change in found.changes}
+    rows = {change.record.offset: change.after for change in found.rows}
     assert rows == {
         0: {"id": 1, "name": "Zoë"}, 1: {"id": 2, "name": None}, 2: {"id": 3, "name": "", "n": 7}, 3: {"id": 4, "name": "again"},
         7: {"id": 5, "name": "x"},
     }  # fmt: skip
-    assert [str(one.types.get("n")) for one in found.changes[:4]] == ["None", "None", "int64", "None"]
+    assert [str(one.types.get("n")) for one in found.rows[:4]] == ["None", "None", "int64", "None"]
     assert [letter.record.offset for letter in found.dead] == [4, 5, 6]

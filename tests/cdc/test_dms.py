@@ -32,39 +32,37 @@ def test_rows_and_control_records_of_one_topic_are_told_apart() -> None:
         form="dms-json",
     )
     assert [ignored.kind for ignored in found.ignored] == ["control"]
-    assert [change.op for change in found.changes] == [Op.UPSERT, Op.UPSERT, Op.UPSERT, Op.DELETE]
-    assert [str(change.source) for change in found.changes] == ["public.customers"] * 4
-    positions = [change.position for change in found.changes]
+    assert [change.op for change in found.rows] == [Op.UPSERT, Op.UPSERT, Op.UPSERT, Op.DELETE]
+    assert [str(change.source) for change in found.rows] == ["public.customers"] * 4
+    positions = [change.position for change in found.rows]
     assert positions == sorted(positions), "a full load comes before everything"
-    assert found.changes[3].before == {"id": 42, "name": "Jim"}
-    assert found.changes[1].source_time_ms == 1722214697974
+    assert found.rows[3].before == {"id": 42, "name": "Jim"}
+    assert found.rows[1].source_time_ms == 1722214697974
     assert not found.dead
 
 
 def test_a_changed_key_is_known_by_the_before_image() -> None:
     """It has the columns that changed, and no others."""
-    (change,) = decoded(
-        record(dms("update", {"id": 45, "name": "Jane"}, {"id": 46})), form="dms-json"
-    ).changes
+    (change,) = decoded(record(dms("update", {"id": 45, "name": "Jane"}, {"id": 46})), form="dms-json").rows
     assert (change.before, change.after) == ({"id": 46, "name": "Jane"}, {"id": 45, "name": "Jane"})
     (change,) = decoded(
         record({**dms("update", {"id": 45}), "old": {"id": 46}}), form="dms-json", before_image="old"
-    ).changes
+    ).rows
     assert change.before == {"id": 46}
 
 
 def test_changes_without_transaction_details_are_dead_letters() -> None:
     without = dms("update", {"id": 1}, number=None)
     found = decoded(record(without), record(dms("load", {"id": 1}), offset=1), form="dms-json")
-    assert "IncludeTransactionDetails" in str(found.changes[0].unordered)
+    assert "IncludeTransactionDetails" in str(found.rows[0].unordered)
     table = Table(database="d", table="customers", primary_key=["id"])
-    rows = rows_of(ColumnRules(table, None, "string"), found.changes, None)
+    rows = rows_of(ColumnRules(table, None, "string"), found.rows, None)
     assert [letter.record.offset for letter in rows.dead] == [0]
     assert [row.values["id"] for row in rows.rows] == [1]
     by_column = Table(
         database="d", table="customers", primary_key=["id"], sequence="precombine", precombine_key=["at"]
     )
-    dated = decoded(record(dms("update", {"id": 1, "at": 5}, number=None)), form="dms-json").changes
+    dated = decoded(record(dms("update", {"id": 1, "at": 5}, number=None)), form="dms-json").rows
     assert [
         row.values["at"] for row in rows_of(ColumnRules(by_column, None, "string"), dated, None).rows
     ] == [5]
@@ -81,4 +79,4 @@ def test_what_is_no_record_of_dms_is_a_dead_letter() -> None:
     poison = [b"\x00", [], {}, {"metadata": []}, {"metadata": {"record-type": "data", "operation": "merge"}}, dms("insert", None), dms("insert", {"id": 1}, [1]), dms("insert", {"id": 1}, **{"table-name": None})]  # fmt: skip
     found = decoded(*(record(value, offset=offset) for offset, value in enumerate(poison)), form="dms-json")
     assert len(found.dead) == len(poison)
-    assert not found.changes
+    assert not found.rows

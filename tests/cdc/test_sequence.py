@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from safewrite.cdc.envelopes.source_position import LOWEST, of_debezium, of_dms, with_offset
+from safewrite.cdc.envelopes.debezium.positions import of_debezium
+from safewrite.cdc.envelopes.dms.metadata import of_dms
+from safewrite.cdc.envelopes.position import LOWEST, with_offset
 from safewrite.cdc.records.change import UndecodableError
 
 RISING: dict[str, list[tuple[dict[str, Any], dict[str, Any] | None]]] = {

@@ -96,10 +96,13 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
     *(
         (f"cdc/{name}.py", EVENTS)
         for name in (
-            "envelopes/source_position",
+            "envelopes/position",
+            "envelopes/debezium/positions",
+            "envelopes/debezium/rows",
+            "envelopes/dms/metadata",
             "landing/snapshot_boundary",
-            "envelopes/debezium",
-            "envelopes/dms",
+            "envelopes/debezium/events",
+            "envelopes/dms/events",
             "connect/avro",
             "connect/logical_types",
             "connect/values",
@@ -111,15 +114,17 @@ PARTS: tuple[tuple[str, tuple[Killer, ...]], ...] = (
             (quick("cdc/test_blocks.py", "cdc/test_blocks_avro.py", "cdc/test_blocks_bare.py"), *EVENTS),
         )
         for name in (
-            "envelopes/column_batch",
+            "envelopes/by_columns",
+            "envelopes/event_fields",
             "connect/columns",
             "connect/converters",
             "connect/inference",
-            "envelopes/dms_events",
-            "envelopes/debezium_events",
-            "envelopes/source_positions",
+            "envelopes/dms/event_columns",
+            "envelopes/debezium/event_columns",
+            "envelopes/debezium/position_columns",
             "landing/project_columns",
             "landing/table_changes",
+            "records/change_set",
             "records/records",
             "records/prefixes",
         )

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
@@ -15,7 +15,7 @@ import safewrite as sw
 from safewrite.cdc.config.column_rules import DecimalMode
 from safewrite.cdc.config.table_config import Name, Strict, Table, TableFormat, TableOptions
 from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
-from safewrite.cdc.envelopes.decoding import Format
+from safewrite.cdc.envelopes.registry import KINDS
 from safewrite.errors import without_secrets
 
 _OURS = frozenset(
@@ -25,6 +25,17 @@ _OURS = frozenset(
         "kafka.group.id", "groupidprefix",
     }
 )  # fmt: skip
+if TYPE_CHECKING:
+    Envelope = str
+else:
+    Envelope = Literal[tuple(KINDS)]
+_OF_ENVELOPES = {
+    "registry": "",
+    "unavailable_value_placeholder": "is Debezium's, and ",
+    "decimal_handling_mode": "is of records without schemas, and ",
+    "before_image_field": "is AWS DMS's, and ",
+}
+"""The fields that mean something for some envelopes only, and what they are."""
 _MSK_IAM = {
     "kafka.security.protocol": "SASL_SSL",
     "kafka.sasl.mechanism": "AWS_MSK_IAM",
@@ -159,7 +170,7 @@ class Config(Strict):
         Name, Field(description="names the job in its tables; two jobs of one name fence each other")
     ]
     kafka: Kafka
-    envelope: Annotated[Format, Field(description="what the records are")]
+    envelope: Annotated[Envelope, Field(description="what the records are")]
     registry: RegistrySettings | None = None
     unavailable_value_placeholder: Annotated[
         str | None, Field(min_length=1, description=f"Debezium's; default {UNAVAILABLE_TEXT}")
@@ -212,6 +223,11 @@ class Config(Strict):
     defaults: Annotated[TableOptions | None, Field(description="of tables that are created unasked")] = None
     tables: list[Table] = Field(default_factory=list)
 
+    @property
+    def decimals(self) -> DecimalMode | None:
+        """How texts of decimals are written that come without a schema; None where nobody says so."""
+        return KINDS[self.envelope].decimals or self.decimal_handling_mode
+
     def options(self) -> dict[str, str]:
         """``storage_options`` with what the environment has.
 
@@ -239,24 +255,21 @@ class Config(Strict):
         return self
 
     def _contradictions(self) -> list[tuple[bool, str]]:
-        avro, dms = self.envelope == "debezium-avro", self.envelope == "dms-json"
+        name, kind = self.envelope, KINDS[self.envelope]
         create = self.unknown_tables == "create"
         formats = {table.format for table in self.tables} | {self.job_tables.format}
         formats |= {(self.defaults or TableOptions()).format} if create else set()
         return [
-            (avro and self.registry is None, "registry is needed for envelope debezium-avro"),
-            (not avro and self.registry is not None, f"registry does nothing for envelope {self.envelope}"),
             (
-                dms and self.unavailable_value_placeholder is not None,
-                "unavailable_value_placeholder is Debezium's, and does nothing for envelope dms-json",
+                "registry" in kind.options and self.registry is None,
+                f"registry is needed for envelope {name}",
             ),
-            (
-                self.envelope != "debezium-json" and self.decimal_handling_mode is not None,
-                f"decimal_handling_mode is of records without schemas, and does nothing for envelope {self.envelope}",
-            ),
-            (
-                not dms and self.before_image_field is not None,
-                f"before_image_field is AWS DMS's, and does nothing for envelope {self.envelope}",
+            *(
+                (
+                    option not in kind.options and getattr(self, option) is not None,
+                    f"{option} {what}does nothing for envelope {name}",
+                )
+                for option, what in _OF_ENVELOPES.items()
             ),
             (not self.tables and not create, "tables is empty, so every row would be a dead letter"),
             (
@@ -268,12 +281,12 @@ class Config(Strict):
                 "unknown_database goes with unknown_tables create: it says where they are created",
             ),
             (
-                dms and create,
-                "unknown_tables create needs the key of each record, which AWS DMS does not send as columns; name the tables",
+                create and not kind.has_keys,
+                f"unknown_tables create needs the key of each record as columns; envelope {name} has none: name the tables",
             ),
             (
-                dms and any(table.primary_key is None for table in self.tables),
-                "tables need a primary_key for envelope dms-json, whose records have no key of columns",
+                not kind.has_keys and any(table.primary_key is None for table in self.tables),
+                f"tables need a primary_key for envelope {name}, whose records have no key of columns",
             ),
             ("delta" in formats and self.warehouse is None, "warehouse is needed for tables of format delta"),
             (

@@ -88,7 +88,8 @@ class Avro:
         if data is None:
             return None
         known = self.schema(data)
-        return Part(known.payload(data), known.connect, f"registry:{known.number}")
+        own_name = known.parsed.get("name") if isinstance(known.parsed, dict) else None
+        return Part(known.payload(data), known.connect, f"registry:{known.number}", own_name)
 
     def schema(self, data: bytes) -> Known:
         """The schema that bytes in the wire format name.

@@ -5,16 +5,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from safewrite.cdc.connect.avro import HEADER, Avro, Known
+from safewrite.cdc.connect.avro import HEADER, Avro, Known, SchemaOf
 from safewrite.cdc.connect.columns import IN_AVRO, IN_JSON, Carried, UnsuitedError, flags
 from safewrite.cdc.connect.inference import Inference, Kinds, Tables, of_key
+from safewrite.cdc.connect.json import Part, Parts
 from safewrite.cdc.records.change import UndecodableError
 from safewrite.cdc.records.prefixes import WITH_SCHEMA, Prefix, Prefixes
 from safewrite.cdc.records.records import Records
@@ -51,12 +52,29 @@ Grouped = tuple[Sequence[Group], Any]
 """Groups, and the number of that of each record; -1 where none is known."""
 
 
-class Form(Protocol):
+Of = Literal["key", "value"]
+
+
+class Converter(Protocol):
     """How keys and values are written."""
 
     carried: Carried
+    """How values of Connect's plain types come."""
+    prefixes: tuple[Prefixes, Prefixes]
+    """What was met before payloads of keys and of values."""
 
-    def groups(self, records: Records, name: str, fewest: int) -> Grouped:
+    def begin(self) -> None:
+        """A batch begins."""
+
+    def part(self, data: bytes | None, of: Of) -> Part | None:
+        """A decoded key or value; None where there is none.
+
+        Raises:
+            UndecodableError: the bytes cannot be read.
+            StorageError: the schema registry is away.
+        """
+
+    def groups(self, records: Records, name: Of, fewest: int) -> Grouped:
         """The schemas of ``key`` or ``value``.
 
         Args:
@@ -96,7 +114,7 @@ def objects_of(payloads: Any, schema: pa.Schema) -> pa.StructArray:
     return table.to_struct_array().combine_chunks()
 
 
-class Json:
+class JsonConverter:
     """Connect's JSON converter, with schemas and without.
 
     Args:
@@ -106,18 +124,24 @@ class Json:
 
     carried = IN_JSON
 
-    def __init__(
-        self, keys: Prefixes, values: Prefixes, kinds: Callable[[Kinds], Kinds], pattern: str
-    ) -> None:
+    def __init__(self, kinds: Callable[[Kinds], Kinds], pattern: str) -> None:
+        self.prefixes = Prefixes(), Prefixes()
+        self._known = dict(zip(("key", "value"), self.prefixes, strict=True))
+        self._parts = {name: Parts(known) for name, known in self._known.items()}
         tables = Tables(pattern)
-        self._known = {"key": keys, "value": values}
         self._inference = {
             "key": Inference(of_key, tables, is_whole=True),
             "value": Inference(kinds, tables, is_whole=False),
         }
 
-    def groups(self, records: Records, name: str, fewest: int) -> Grouped:
-        return with_inferred(self._inference[name], records, name, fewest, self._with_schema(records, name))
+    def begin(self) -> None:
+        """Prefixes and schemas that were met are kept."""
+
+    def part(self, data: bytes | None, of: Of) -> Part | None:
+        return self._parts[of].part(data)
+
+    def groups(self, records: Records, name: Of, fewest: int) -> Grouped:
+        return _with_inferred(self._inference[name], records, name, fewest, self._with_schema(records, name))
 
     def _with_schema(self, records: Records, name: str) -> tuple[list[Group], Any]:
         """The groups of records that have their schema around them."""
@@ -144,6 +168,15 @@ class Json:
         return objects_of(payloads, schema)
 
 
+class BareConverter(JsonConverter):
+    """JSON that has no schemas, and keys that say less than the rows."""
+
+    def groups(self, records: Records, name: Of, fewest: int) -> Grouped:
+        if name == "key":
+            return [], np.zeros(len(records), "int64")  # as if there were none
+        return _with_inferred(self._inference[name], records, name, fewest, ([], np.full(len(records), -1)))
+
+
 @dataclass(frozen=True, slots=True)
 class _OfPrefix:
     """What has one prefix, and how much of it is before the payloads."""
@@ -167,7 +200,7 @@ class _OfPrefix:
         return found, np.logical_and.reduce([one.to_numpy(zero_copy_only=False) for one in ends])
 
 
-def with_inferred(
+def _with_inferred(
     inference: Inference, records: Records, name: str, fewest: int, known: tuple[list[Group], Any]
 ) -> Grouped:
     """The groups that are known, and those of records without a schema."""
@@ -209,15 +242,26 @@ def _prefixes_of(values: Any, known: Prefixes) -> Iterator[Prefix]:
 
 
 # --- Avro -----------------------------------------------------------------------------------------------
-class OfRegistry:
-    """Avro by a schema registry."""
+class AvroConverter:
+    """Avro by a schema registry.
+
+    Args:
+        schema_of: the registry; None where none is configured.
+    """
 
     carried = IN_AVRO
 
-    def __init__(self, avro: Avro) -> None:
-        self._avro = avro
+    def __init__(self, schema_of: SchemaOf | None) -> None:
+        self.prefixes = Prefixes(), Prefixes()
+        self._avro = Avro(schema_of or _no_registry)
 
-    def groups(self, records: Records, name: str, fewest: int) -> Grouped:
+    def begin(self) -> None:
+        self._avro.begin()
+
+    def part(self, data: bytes | None, of: Of) -> Part | None:
+        return self._avro.part(data)
+
+    def groups(self, records: Records, name: Of, fewest: int) -> Grouped:
         """The schemas of ids.
 
         Raises:
@@ -267,3 +311,7 @@ class _OfId:
                 found.append(None)
                 fit[place] = False
         return found, fit
+
+
+def _no_registry(number: int) -> str:
+    raise UndecodableError("no schema registry is configured")

@@ -19,9 +19,22 @@ class Part:
     payload: Any
     schema: Mapping[str, Any] | None = None
     version: str | None = None
+    own_name: str | None = None
+    """The name of a schema of Avro, where it has none of Connect's."""
+
+    @property
+    def name(self) -> str | None:
+        """The name of the schema."""
+        name = None if self.schema is None else self.schema.get("name")
+        return name if isinstance(name, str) else self.own_name
 
 
 def json_of(data: bytes | None) -> Any:
+    """What bytes of JSON hold; None where there are none.
+
+    Raises:
+        UndecodableError: they are not JSON.
+    """
     if data is None:
         return None
     try:

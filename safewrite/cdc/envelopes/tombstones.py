@@ -8,38 +8,19 @@ tombstone names its table by the topic, the schema of its key, or a field of it,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import flags
-from safewrite.cdc.envelopes.column_batch import OP, Block
-from safewrite.cdc.records.change import Change, Op, Record
+from safewrite.cdc.records.change_set import Place
 from safewrite.cdc.records.records import Records
 
-Place = tuple[str, int]
 TABLE_FIELD = "__dbz__physicalTableIdentifier"
 """The field of a key by which routing of many tables into one topic tells them apart: the name of the table's own topic."""
 _OF_KEY = (".Key", "-key")
-
-
-@dataclass(frozen=True, slots=True)
-class Tombstone:
-    """A tombstone whose delete did not come.
-
-    ``names`` are those of the topic that the table has or would have, the surest first; ``is_after`` tells whether the
-    batch has another record of the key before it.
-    """
-
-    record: Record
-    keys: Mapping[str, Any] | None
-    names: tuple[str, ...]
-    is_after: bool
-    fault: str | None = None
-    """Why its key cannot be read."""
 
 
 def unmet(records: Records, deletes: Any, ended: Mapping[Place, int]) -> Iterator[tuple[int, bool]]:
@@ -49,7 +30,7 @@ def unmet(records: Records, deletes: Any, ended: Mapping[Place, int]) -> Iterato
         deletes: which records tell of a delete.
         ended: the deletes that partitions ended with in the batch before, as ``endings`` tells them.
     """
-    empty = flags(records.data.column("value").is_null()) if len(records) else np.zeros(0, bool)
+    empty = flags(records.data.column("value").is_null()) & ~deletes if len(records) else np.zeros(0, bool)
     if not empty.any():
         return
     ids = _partition_of_each(records)
@@ -84,22 +65,6 @@ def _digest(key: bytes | None) -> int:
     return int.from_bytes(hashlib.sha256(key or b"").digest()[:8], "big") >> 1 | 1
 
 
-def deletes_of(records: Records, blocks: Iterable[Block], changes: Iterable[Change]) -> Any:
-    """Which records tell of a delete."""
-    found = np.zeros(len(records), bool)
-    for block in blocks:
-        found[block.places()[pc.equal(block.data.column(OP), "d").to_numpy()]] = True
-    told = {
-        (one.record.topic, one.record.partition, one.record.offset) for one in changes if one.op is Op.DELETE
-    }
-    if told:
-        offsets = records.offsets()
-        for (topic, number), at in records.partitions().items():
-            of_part = [offset for where, part, offset in told if (where, part) == (topic, number)]
-            found[at[np.isin(offsets[at], of_part)]] = True
-    return found
-
-
 def _partition_of_each(records: Records) -> Any:
     ids = np.zeros(len(records), "int64")
     for number, at in enumerate(records.partitions().values()):
@@ -117,12 +82,11 @@ def _same_key(records: Records) -> Any:
     return found
 
 
-def names_of(topic: str, payload: Any, schema: Mapping[str, Any] | None) -> tuple[str, ...]:
+def names_of(topic: str, payload: Any, name: str | None) -> tuple[str, ...]:
     """What a tombstone's table may be called, by its key and its topic, the surest first."""
     found = []
     if isinstance(payload, dict) and isinstance(payload.get(TABLE_FIELD), str):
         found.append(payload[TABLE_FIELD])
-    name = None if schema is None else schema.get("name")
-    if isinstance(name, str):
+    if name is not None:
         found += [name.removesuffix(end) for end in _OF_KEY if name.endswith(end)]
     return (*found, topic)

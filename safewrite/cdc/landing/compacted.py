@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safewrite.cdc.config.table_config import Table
-from safewrite.cdc.envelopes.source_position import LOWEST, with_offset
-from safewrite.cdc.envelopes.tombstones import Tombstone
+from safewrite.cdc.envelopes.envelope import Tombstone
+from safewrite.cdc.envelopes.position import LOWEST, with_offset
 from safewrite.cdc.landing.routing import Router
-from safewrite.cdc.landing.table_changes import Given
 from safewrite.cdc.ledger.ledger import Books
 from safewrite.cdc.ledger.reading import rows_with
 from safewrite.cdc.ledger.target_tables import Lake, keys_of
 from safewrite.cdc.records.change import Change, DeadLetter, Op, SourceTable
+from safewrite.cdc.records.change_set import ChangeSet
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Deletions:
     tables: Sequence[Table]
 
     def give(
-        self, unmet: Sequence[Tombstone], routed: dict[str, tuple[Table, Given]], done: Mapping[str, int]
+        self, unmet: Sequence[Tombstone], routed: dict[str, tuple[Table, ChangeSet]], done: Mapping[str, int]
     ) -> Compacted:
         """Add tombstones to the changes of their tables."""
         found, nameless = Compacted(), list[Tombstone]()
@@ -49,7 +49,7 @@ class Deletions:
                 nameless.append(one)
                 continue
             table, source = told
-            routed.setdefault(table.name, (table, Given()))[1].changes.append(_change(one, source))
+            routed.setdefault(table.name, (table, ChangeSet()))[1].rows.append(_change(one, source))
         if nameless:
             self._tell(nameless, found, done)
         return found

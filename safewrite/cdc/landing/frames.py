@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import safewrite as sw
 from safewrite.cdc.config.table_config import Table, partition_columns
 from safewrite.cdc.connect.values import array_of, merged, type_of
-from safewrite.cdc.landing.project_columns import Placed
+from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.landing.rows import Row, Rows
 from safewrite.cdc.landing.rules import Rules
 from safewrite.cdc.ledger.target_tables import OURS
@@ -54,7 +54,7 @@ def frame_of(
     clashes = {**_of_keys(made.keys, types), **_clashes(types, schema), **(refused or {})}
     fit = _Fit(types, clashes, Rules.of(table, found), _nulled(table, types, made.keys))
     parts = [_of_rows(table, made.rows, fit)]
-    parts += [_of_placed(table, one, fit) for one in made.placed]
+    parts += [_of_columns(table, one, fit) for one in made.projected]
     known = set() if schema is None else set(schema.names)
     added = tuple(
         pa.field(name, kind) for name, kind in types.items() if name not in clashes and name not in known
@@ -120,14 +120,14 @@ def _of_rows(table: Table, rows: Sequence[Row], fit: _Fit) -> _Part:
     return _Part(data, dead.values(), len(living))
 
 
-def _of_placed(table: Table, placed: Placed, fit: _Fit) -> _Part:
-    """Changes that were placed by columns."""
-    length = len(placed.block)
+def _of_columns(table: Table, part: Projected, fit: _Fit) -> _Part:
+    """Changes that were projected as columns."""
+    length = len(part.batch)
     dead: dict[int, str] = {}
     arrays: dict[str, Any] = {}
-    written = pc.equal(placed.operations, "u").to_numpy()
+    written = pc.equal(part.operations, "u").to_numpy()
     for name, kind in fit.types.items():
-        values, misfits = placed.columns.get(name), dict[int, str]()
+        values, misfits = part.columns.get(name), dict[int, str]()
         if name not in fit.clashes:
             arrays[name], misfits = (
                 (pa.nulls(length, kind), misfits) if values is None else _fitted(values, kind)
@@ -138,15 +138,15 @@ def _of_placed(table: Table, placed: Placed, fit: _Fit) -> _Part:
             misfits = dict.fromkeys(np.flatnonzero(values.is_valid()).tolist(), fit.clashes[name])
         for place, why in misfits.items():
             dead.setdefault(place, _reason(name, why, fit.clashes))
-    arrays[OP] = placed.operations
+    arrays[OP] = part.operations
     arrays[LACKS] = pa.array([[]] * length, _NAMES)
     data = pa.table(arrays)
     if dead:
         kept = np.ones(length, bool)
         kept[list(dead)] = False
         data = data.filter(pa.array(kept))
-    places = placed.block.places()
-    letters = [DeadLetter(placed.block.records[int(places[at])], why, table.name) for at, why in dead.items()]
+    places = part.batch.places()
+    letters = [DeadLetter(part.batch.records[int(places[at])], why, table.name) for at, why in dead.items()]
     return _Part(data, letters, length - len(dead))
 
 
@@ -188,7 +188,7 @@ def _types(table: Table, made: Rows, schema: pa.Schema | None) -> dict[str, pa.D
     names = dict.fromkeys(() if schema is None else schema.names)
     names |= dict.fromkeys(made.types)
     names |= dict.fromkeys(name for row in made.rows for name in row.values)
-    names |= dict.fromkeys(name for one in made.placed if one.block.is_inferred for name in one.columns)
+    names |= dict.fromkeys(name for one in made.projected if one.batch.is_inferred for name in one.columns)
     declared = table.declared
     if schema is None:
         names |= dict.fromkeys(name for name in partition_columns(table.partition_by) if name in declared)
@@ -219,9 +219,9 @@ def _of_schemas(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
 def _of_values(made: Rows, name: str) -> pa.DataType | None:
     """A type that holds all values; where there is none, that which holds most of them."""
     counted: Counter[pa.DataType] = Counter()
-    for placed in made.placed:
-        column = placed.columns.get(name)
-        if column is not None and placed.block.is_inferred and column.null_count < len(column):
+    for part in made.projected:
+        column = part.columns.get(name)
+        if column is not None and part.batch.is_inferred and column.null_count < len(column):
             counted[column.type] += len(column) - column.null_count
     for row in made.rows:
         kind = type_of(row.values.get(name))

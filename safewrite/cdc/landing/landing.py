@@ -17,14 +17,11 @@ from dataclasses import replace
 import safewrite as sw
 from safewrite.cdc.config.job import Config, from_environment
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
-from safewrite.cdc.connect.placeholder import UNAVAILABLE_TEXT
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.cdc.envelopes.dms import BEFORE_IMAGE
 from safewrite.cdc.landing.compacted import Deletions
 from safewrite.cdc.landing.frames import LACKS, OP, Frame, frame_of
 from safewrite.cdc.landing.origin import Origin
-from safewrite.cdc.landing.project_columns import placed
 from safewrite.cdc.landing.ranking import needs_rank, rank
 from safewrite.cdc.landing.refusals import (
     LAST_EPOCH,
@@ -38,7 +35,7 @@ from safewrite.cdc.landing.routing import Router
 from safewrite.cdc.landing.rows import Rows, rows_of
 from safewrite.cdc.landing.snapshot_boundary import Snapshots
 from safewrite.cdc.landing.table_batch import Share
-from safewrite.cdc.landing.table_changes import Given
+from safewrite.cdc.landing.table_changes import Keys, TableChanges
 from safewrite.cdc.landing.unavailable_values import LeftOut
 from safewrite.cdc.landing.widening import fitted
 from safewrite.cdc.ledger.ledger import Books, Line, listed
@@ -47,6 +44,7 @@ from safewrite.cdc.ledger.reporting import tell_batch
 from safewrite.cdc.ledger.target_tables import Lake, keys_of
 from safewrite.cdc.records.batch import Batch, Ranges, key_of, moves, remaining
 from safewrite.cdc.records.change import DeadLetter
+from safewrite.cdc.records.change_set import ChangeSet
 from safewrite.metrics import OnEvent, listener
 
 log = logging.getLogger("safewrite")
@@ -71,8 +69,8 @@ class Landing:
         self.decoder = Decoder(
             config.envelope,
             schema_of=_registry(config),
-            placeholder=config.unavailable_value_placeholder or UNAVAILABLE_TEXT,
-            before_image=config.before_image_field or BEFORE_IMAGE,
+            placeholder=config.unavailable_value_placeholder,
+            before_image=config.before_image_field,
         )
 
     def land(self, given: Batch) -> list[Line]:
@@ -87,10 +85,8 @@ class Landing:
         if not batch.ranges:
             return []
         decoded = self.decoder.decode(batch.records, self.books.ended(batch.ranges, done))
-        by_columns = sum(len(block) for block in decoded.blocks)
-        log.debug(
-            "batch %s: %s of %s records were read by columns", batch.number, by_columns, len(batch.records)
-        )
+        found, whole = decoded.by_columns, len(batch.records)
+        log.debug("batch %s: %s of %s records were read by columns", batch.number, found, whole)
         routed, unrouted = self._router.route(decoded)
         compacted = self._deletions.give(decoded.unmet, routed, done)
         shares = self._shares(routed.values(), batch, done)
@@ -107,14 +103,14 @@ class Landing:
         return lines
 
     def _shares(
-        self, routed: Iterable[tuple[Table, Given]], batch: Batch, done: dict[str, int]
+        self, routed: Iterable[tuple[Table, ChangeSet]], batch: Batch, done: dict[str, int]
     ) -> list[Share]:
         """The shares of all tables, so many at a time: each asks the store or the catalog what its table is now."""
         with ThreadPoolExecutor(self.config.parallel_tables, "safewrite-cdc") as pool:
             return list(pool.map(lambda given: self._share(given[0], given[1], batch, done), routed))
 
     # --- one table ----------------------------------------------------------------------------------
-    def _share(self, table: Table, given: Given, batch: Batch, done: dict[str, int]) -> Share:
+    def _share(self, table: Table, given: ChangeSet, batch: Batch, done: dict[str, int]) -> Share:
         """A table's rows, as far as they are new to it and fit it."""
         try:
             found, positions = self.lake.position(table)
@@ -144,8 +140,7 @@ class Landing:
                 return self._with_dead(share, share.strange)
         recorded = keys_of(found)
         refuse_other_key(table, recorded)
-        if counts is not None or not self._place(share, recorded):
-            self._make_each(share, recorded)
+        self._make(share, recorded, each=counts is not None)
         if counts is None:
             self._rank(share)
         made = share.made
@@ -185,12 +180,12 @@ class Landing:
             )
         return share
 
-    def _line(self, table: Table, given: Given, batch: Batch) -> Line:
+    def _line(self, table: Table, given: ChangeSet, batch: Batch) -> Line:
         line = Line(self.config.job, batch.number, table.name, offsets=listed(batch.ranges))
         line.records, line.source_time_ms = given.records, given.newest_ms
         return line
 
-    def _without_table(self, share: Share, given: Given, error: sw.InvalidInputError) -> Share:
+    def _without_table(self, share: Share, given: ChangeSet, error: sw.InvalidInputError) -> Share:
         """The share of a table that cannot be made: dead letters if nobody named the table, for the others go on.
 
         Raises:
@@ -201,34 +196,15 @@ class Landing:
         share.line.ignored = 0
         return self._with_dead(share, [*share.strange, *given.letters(str(error), share.table.name)])
 
-    def _place(self, share: Share, recorded: tuple[str, ...] | None) -> bool:
-        """Make rows of a share by columns, as far as they can be; False where it takes all of its changes one by one."""
-        table, given = share.table, share.given
-        keys = recorded or table.key or given.keys(table)
-        snapshots = self._snapshots(share)
-        blocks = snapshots.ordered_blocks(given.blocks, given.changes)
-        if not given.blocks or not keys or blocks is None:
-            return False
-        rules = share.rules(self.config)
-        parts = [placed(rules, block, keys) for block in blocks]
-        others = Given(given.changes, [rest for _, rest in parts if rest is not None]).each(self.decoder)
-        if others.dead or others.ignored:
-            return False
-        changes = snapshots.ordered(others.changes)
-        made = rows_of(rules, changes, keys, placed=[one for one, _ in parts if one is not None])
-        if any(row.other is not None for row in made.rows):
-            return False
-        share.made, share.changes, share.snapshots = made, changes, snapshots
-        return True
+    def _make(self, share: Share, keys: Keys, *, each: bool) -> None:
+        """Make rows of a share; ``each`` makes all of them one by one, and counts what says nothing of a row."""
+        changes = self._changes(share)
+        made = (changes.made_each if each else changes.made)(self._snapshots(share), keys)
+        share.made, share.changes, share.snapshots = made.rows, made.changes, made.snapshots
+        share.ignored = share.line.ignored = made.ignored
 
-    def _make_each(self, share: Share, keys: tuple[str, ...] | None) -> None:
-        """Make rows of all changes of a share one by one."""
-        read = share.given.each(self.decoder)
-        share.snapshots = self._snapshots(share)
-        share.changes = share.snapshots.ordered(read.changes)
-        share.made = rows_of(share.rules(self.config), share.changes, keys)
-        share.made.dead += [replace(letter, table=share.table.name) for letter in read.dead]
-        share.ignored = share.line.ignored = len(read.ignored)
+    def _changes(self, share: Share) -> TableChanges:
+        return TableChanges(share.given, share.rules(self.config), self.decoder)
 
     def _rank(self, share: Share) -> None:
         """Give deletes their place; those that have nothing to delete are ignored."""
@@ -316,8 +292,8 @@ class Landing:
 
     def _applied_without_unknown(self, share: Share, found: sw.Table, ranges: Ranges) -> sw.Receipt | None:
         """The receipt of a share without the rows that lack a value which nobody has; None if none is left."""
-        if share.made.placed:
-            self._make_each(share, share.made.keys)
+        if share.made.projected:
+            self._make(share, share.made.keys, each=True)
             self._rank(share)
         table, made = share.table, share.made
         if table.sequence == "source":
@@ -374,16 +350,10 @@ class Landing:
         )
 
     def _each(self, share: Share) -> Callable[[], Rows] | None:
-        """What makes rows of all changes of a share one by one, if some were placed by columns."""
-        if not share.made.placed:
+        """What makes rows of all changes of a share one by one, if some were projected as columns."""
+        if not share.made.projected:
             return None
-
-        def each() -> Rows:
-            whole = replace(share, made=Rows(), line=replace(share.line))
-            self._make_each(whole, share.made.keys)
-            return whole.made
-
-        return each
+        return lambda: self._changes(share).made_each(self._snapshots(share), share.made.keys).rows
 
 
 def _raised(positions: Mapping[str, int], name: str, to: int) -> dict[str, tuple[int | None, int]]:

@@ -8,15 +8,14 @@ the topic, for a tombstone names no database.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote, unquote
 
 from safewrite.cdc.config.table_config import Table
-from safewrite.cdc.landing.table_changes import Given
-from safewrite.cdc.records.change import Change, DeadLetter, SourceTable
+from safewrite.cdc.records.change import DeadLetter, SourceTable
+from safewrite.cdc.records.change_set import ChangeSet
 
 _PREFIX, _TOPIC = "cdc.source/", "cdc.topic/"
 """What the names of these positions begin with; no job has a point in its name."""
@@ -34,7 +33,7 @@ class Origin:
     """The topics that its rows are recorded to come from."""
 
     @classmethod
-    def of(cls, table: Table, positions: Mapping[str, int], given: Given) -> Self:
+    def of(cls, table: Table, positions: Mapping[str, int], given: ChangeSet) -> Self:
         """The source of a table: the recorded one; before there is one, that of most records of its first batch.
 
         A new epoch may have another source, for one that was restored may have another name.
@@ -45,35 +44,27 @@ class Origin:
         recorded = recorded_source(positions)
         if recorded is not None and recorded[0] >= table.epoch:
             return cls(table, recorded[1], True, topics)
-        counts = Counter[SourceTable]()
-        for one in given.changes:
-            if not one.is_tombstone:
-                counts[one.source] += 1
-        for block in given.blocks:
-            counts[block.source] += len(block)
+        counts = given.counts()
         if recorded is not None and recorded[1] in counts:
             return cls(table, recorded[1], False, topics)
         most = max(counts, key=lambda one: (counts[one], str(one)), default=None)
         return cls(table, most, False, topics)
 
-    def split(self, given: Given) -> tuple[Given, list[DeadLetter]]:
+    def split(self, given: ChangeSet) -> tuple[ChangeSet, list[DeadLetter]]:
         """The changes of the source, and dead letters of the others."""
         if self.source is None:
             return given, []
-        others: dict[SourceTable, Given] = {}
-        own = Given()
-        for one in given.changes:
-            found = own if _is_of(one, self.source) else others.setdefault(one.source, Given())
-            found.changes.append(one)
-        for block in given.blocks:
-            found = own if block.source == self.source else others.setdefault(block.source, Given())
-            found.blocks.append(block)
+        own = self.source
+        parts = given.grouped(lambda source, is_tombstone: None if _is(own, source, is_tombstone) else source)
+        if set(parts) == {None}:
+            return given, []
         letters = [
             letter
-            for source, changes in others.items()
-            for letter in changes.letters(self._reason(source), self.table.name)
+            for source, part in parts.items()
+            if source is not None
+            for letter in part.letters(self._reason(source), self.table.name)
         ]
-        return (own, letters) if others else (given, [])
+        return parts.get(None, ChangeSet()), letters
 
     def _reason(self, source: SourceTable) -> str:
         return (
@@ -82,7 +73,7 @@ class Origin:
             "table is to hold both; raise epoch if the source has another name now"
         )
 
-    def moves(self, given: Given) -> dict[str, tuple[int | None, int]]:
+    def moves(self, given: ChangeSet) -> dict[str, tuple[int | None, int]]:
         """How the first commit of a source's rows records it, and that of a topic's rows the topic."""
         topics = {f"{_TOPIC}{quote(one, safe='')}": (None, 1) for one in sorted(given.topics - self.topics)}
         if self.source is None or self.is_recorded:
@@ -91,12 +82,11 @@ class Origin:
         return {**topics, of_epoch: (None, 1), f"{of_epoch}/{_coded(self.source)}": (None, 1)}
 
 
-def _is_of(change: Change, source: SourceTable) -> bool:
-    """Whether a change is of a source.  A tombstone may name no database."""
-    told = change.source
-    if not change.is_tombstone or told.database:
-        return told == source
-    return (told.schema, told.table) == (source.schema or source.database, source.table)
+def _is(own: SourceTable, told: SourceTable, is_tombstone: bool) -> bool:
+    """Whether changes are of the table's own source.  A tombstone may name no database."""
+    if not is_tombstone or told.database:
+        return told == own
+    return (told.schema, told.table) == (own.schema or own.database, own.table)
 
 
 def recorded_source(positions: Mapping[str, int]) -> tuple[int, SourceTable] | None:

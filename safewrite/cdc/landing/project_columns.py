@@ -1,4 +1,4 @@
-"""Puts a block of changes under its table's names, keys and order: what ``safewrite.cdc.landing.rows`` does change by change.
+"""Puts a column batch under its table's names, keys and order: what ``safewrite.cdc.landing.rows`` does change by change.
 
 Both have to agree.  Changes in doubt are given back, and made to rows one by one: those that move a row to another key, and
 those that may be dead letters.
@@ -18,8 +18,7 @@ from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
 from safewrite.cdc.connect.columns import INSTANT, Doubts, UnsuitedError, one_by_one, times
 from safewrite.cdc.connect.misfits import text_of
 from safewrite.cdc.connect.values import UNITS_US, as_time, digits_pattern, json_of
-from safewrite.cdc.envelopes.column_batch import KEY, OP, POSITION, Block
-from safewrite.cdc.envelopes.debezium import AFTER, BEFORE
+from safewrite.cdc.records.change_set import AFTER, BEFORE, KEY, OP, POSITION, ColumnBatch
 
 Columns = Mapping[str, Any]
 _LONG = digits_pattern(16)
@@ -27,10 +26,10 @@ _LONG = digits_pattern(16)
 
 
 @dataclass(frozen=True)
-class Placed:
+class Projected:
     """Changes as columns of their table, by its names: the rows, their keys, and what orders them."""
 
-    block: Block
+    batch: ColumnBatch
     columns: Columns
     types: Mapping[str, pa.DataType]
     """Those that schemas or the configuration name."""
@@ -38,45 +37,47 @@ class Placed:
     @property
     def operations(self) -> Any:
         """What each change does: ``u`` or ``d``."""
-        return pc.if_else(pc.equal(self.block.data.column(OP), "d"), "d", "u")
+        return pc.if_else(pc.equal(self.batch.data.column(OP), "d"), "d", "u")
 
 
-def placed(rules: ColumnRules, block: Block, keys: Sequence[str]) -> tuple[Placed | None, Block | None]:
-    """The changes of a block that can be placed at once, and the others."""
-    doubts = Doubts(len(block))
+def projected(
+    rules: ColumnRules, batch: ColumnBatch, keys: Sequence[str]
+) -> tuple[Projected | None, ColumnBatch | None]:
+    """The changes of a batch that can be projected at once, and the others."""
+    doubts = Doubts(len(batch))
     try:
-        columns, types = _columns(rules, block, keys, doubts)
+        columns, types = _columns(rules, batch, keys, doubts)
     except (UnsuitedError, ArithmeticError, ValueError, TypeError, pa.ArrowException):
-        return None, block
+        return None, batch
     mask = doubts.mask()
-    sure, others = block, None
+    sure, others = batch, None
     if mask.any():
-        sure, others, kept = block.where(~mask), block.where(mask), pa.array(~mask)
+        sure, others, kept = batch.where(~mask), batch.where(mask), pa.array(~mask)
         columns = {name: one.filter(kept) for name, one in columns.items()}
-    if not len(sure) or (block.is_inferred and _asks_how_values_were_written(columns, rules.schema)):
-        return None, block
-    if block.is_inferred:
+    if not len(sure) or (batch.is_inferred and _asks_how_values_were_written(columns, rules.schema)):
+        return None, batch
+    if batch.is_inferred:
         columns = {
             name: _texts(one) if pa.types.is_nested(one.type) else one for name, one in columns.items()
         }
-    return Placed(sure, columns, types), others
+    return Projected(sure, columns, types), others
 
 
 def _columns(
-    rules: ColumnRules, block: Block, keys: Sequence[str], doubts: Doubts
+    rules: ColumnRules, batch: ColumnBatch, keys: Sequence[str], doubts: Doubts
 ) -> tuple[Columns, Mapping[str, pa.DataType]]:
     table = rules.table
-    after = _named(rules, block, AFTER, block.types, doubts)
-    before = _named(rules, block, BEFORE, block.types, doubts)
-    told = _named(rules, block, KEY, block.keys, doubts)
+    after = _named(rules, batch, AFTER, batch.types, doubts)
+    before = _named(rules, batch, BEFORE, batch.types, doubts)
+    told = _named(rules, batch, KEY, batch.keys, doubts)
     types = (
         _declared(table, (after, before, told))
-        if block.is_inferred
+        if batch.is_inferred
         else {name: one.type for name, one in after.items()}
     )
-    if block.is_inferred and _has_binary_decimals(table, block):
-        doubts.where(pc.match_substring_regex(block.values(), _LONG))
-    deletes = pc.equal(block.data.column(OP), "d")
+    if batch.is_inferred and _has_binary_decimals(table, batch):
+        doubts.where(pc.match_substring_regex(batch.values(), _LONG))
+    deletes = pc.equal(batch.data.column(OP), "d")
     found = dict(after)
     for name in keys:
         found[name] = _key(
@@ -84,11 +85,11 @@ def _columns(
         )
         doubts.where(pc.is_null(found[name]))
     _doubt_moves(before, found, keys, deletes, doubts)
-    untold = set(keys) - set(told) if block.keys else set()
+    untold = set(keys) - set(told) if batch.keys else set()
     if untold:  # the row before has to tell the key that the row had
         doubts.where(deletes)
     if untold - {table.shard_column}:
-        doubts.unless(pc.equal(block.data.column(OP), "c"))
+        doubts.unless(pc.equal(batch.data.column(OP), "c"))
     if table.precombine_key:
         doubts.where(deletes)  # what orders them is looked for (``safewrite.cdc.landing.ranking``)
     for name in table.precombine_key or ():
@@ -97,9 +98,9 @@ def _columns(
         if name not in keys:
             found[name] = pc.if_else(deletes, before[name], after[name])
         doubts.where(pc.is_null(found[name], nan_is_null=True))
-    length = len(block)
+    length = len(batch)
     found[EPOCH] = pa.chunked_array([pa.array([table.epoch] * length, pa.int64())])
-    found[SEQUENCE] = block.data.column(POSITION)
+    found[SEQUENCE] = batch.data.column(POSITION)
     return found, types
 
 
@@ -114,11 +115,11 @@ def _declared(table: Table, given: Sequence[Columns]) -> Mapping[str, pa.DataTyp
     }
 
 
-def _has_binary_decimals(table: Table, block: Block) -> bool:
+def _has_binary_decimals(table: Table, batch: ColumnBatch) -> bool:
     """Whether a column that is declared a decimal was read as binary numbers, which those of many digits are not."""
     return any(
         pa.types.is_floating(column.type) and column.name.partition(".")[2] in table.decimal_fields
-        for column in block.data.schema
+        for column in batch.data.schema
     )
 
 
@@ -161,7 +162,7 @@ def _doubt_moves(before: Columns, found: Columns, keys: Sequence[str], deletes: 
 
 # --- names, and columns that are declared ---------------------------------------------------------------
 def _named(
-    rules: ColumnRules, block: Block, of: str, names: Sequence[str] | Mapping[str, Any], doubts: Doubts
+    rules: ColumnRules, batch: ColumnBatch, of: str, names: Sequence[str] | Mapping[str, Any], doubts: Doubts
 ) -> dict[str, Any]:
     """The columns of rows, or of keys, under the table's names, its times and decimals read."""
     table = rules.table
@@ -169,23 +170,23 @@ def _named(
     for name in names:
         if name in table.leave_out:
             continue
-        values = block.column(of, name)
+        values = batch.column(of, name)
         assert values is not None
         to = table.name_mapping.get(name, name)
         if to in found or to in {EPOCH, SEQUENCE}:
             raise UnsuitedError(f"two columns of the name {to!r}, or one that the job keeps")
         found[to] = (
-            _as_texts(values, block) if rules.is_text(name) else _read(rules, block, name, values, doubts)
+            _as_texts(values, batch) if rules.is_text(name) else _read(rules, batch, name, values, doubts)
         )
     if table.shard_column is None or not table.writes_shard:
         return found
     if table.shard_column in found:
         raise UnsuitedError("a column in which the job writes the source's name")
-    source = pa.repeat(pa.scalar(str(block.source)), len(block))
+    source = pa.repeat(pa.scalar(str(batch.source)), len(batch))
     return {table.shard_column: pa.chunked_array([source]), **found}
 
 
-def _as_texts(values: Any, block: Block) -> Any:
+def _as_texts(values: Any, batch: ColumnBatch) -> Any:
     """A column as texts.
 
     Raises:
@@ -193,20 +194,20 @@ def _as_texts(values: Any, block: Block) -> Any:
     """
     if pa.types.is_string(values.type):
         return values
-    if block.is_inferred and not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
+    if batch.is_inferred and not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
         raise UnsuitedError("values that are texts as they were written")
     return pa.chunked_array(
         [pa.array([None if one is None else text_of(one) for one in values.to_pylist()], pa.string())]
     )
 
 
-def _read(rules: ColumnRules, block: Block, name: str, values: Any, doubts: Doubts) -> Any:
+def _read(rules: ColumnRules, batch: ColumnBatch, name: str, values: Any, doubts: Doubts) -> Any:
     table = rules.table
     form = table.timestamp_fields.get(name)
     if form is not None:
         return _times(values, form, doubts)
     if name in table.decimal_fields:
-        kind, has_schema = pa.decimal128(*table.decimal_fields[name]), not block.is_inferred
+        kind, has_schema = pa.decimal128(*table.decimal_fields[name]), not batch.is_inferred
         return one_by_one(
             values, kind, lambda value: rules.decimal(name, value, has_schema=has_schema), doubts
         )

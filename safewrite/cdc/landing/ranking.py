@@ -17,7 +17,7 @@ import pyarrow as pa
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
 from safewrite.cdc.connect.misfits import Misfit
 from safewrite.cdc.connect.values import array_of, is_nan
-from safewrite.cdc.envelopes.source_position import OFFSET_WIDTH
+from safewrite.cdc.envelopes.position import OFFSET_WIDTH
 from safewrite.cdc.landing.rows import Row, Rows
 from safewrite.cdc.records.change import UNAVAILABLE, DeadLetter, Op, Record, UndecodableError
 
@@ -153,13 +153,13 @@ class _Ranking:
             if row.op is not Op.TRUNCATE and not row.change.is_tombstone:
                 yield from self._rival(row.op, row.values, row.change.record)
         needed = (*self._made.keys, *self._order, EPOCH, SEQUENCE)
-        for placed in self._made.placed:
-            columns = [placed.columns[name].to_pylist() for name in needed]
-            operations, places = placed.operations.to_pylist(), placed.block.places()
+        for part in self._made.projected:
+            columns = [part.columns[name].to_pylist() for name in needed]
+            operations, places = part.operations.to_pylist(), part.batch.places()
             for at, values in enumerate(zip(*columns, strict=True)):
                 named = dict(zip(needed, values, strict=True))
                 if self._key(named) in wanted:
-                    record = placed.block.records[int(places[at])]
+                    record = part.batch.records[int(places[at])]
                     yield from self._rival(Op(operations[at]), named, record)
 
     def _of_table(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Key, _Rival]]:

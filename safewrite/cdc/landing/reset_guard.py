@@ -30,7 +30,7 @@ def check_of(
     """What ``apply_changes`` is to ask of its counts; None where nothing tells.
 
     Args:
-        each: makes rows of all changes one by one, where ``made`` has placed ones; it is asked if a change is late.
+        each: makes rows of all changes one by one, where ``made`` has projected ones; it is asked if a change is late.
         known_ms: the newest time of the source that the table has; None before it has one.
         is_again: whether no change is newer by that clock: then all of them may be late, for they were sent again.
     """

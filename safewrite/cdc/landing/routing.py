@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 from safewrite.cdc.config.job import Config
 from safewrite.cdc.config.table_config import Table, TableFormat, TableOptions
-from safewrite.cdc.envelopes.decoding import Decoded
-from safewrite.cdc.landing.table_changes import Given
 from safewrite.cdc.records.change import DeadLetter, SourceTable, UndecodableError
+from safewrite.cdc.records.change_set import ChangeSet
 
 _NAME = re.compile(r"[^\s./\\]{1,200}")
 _NAME_BYTES_MAX = 255
@@ -25,27 +24,27 @@ class Router:
         self._database = config.unknown_database
         self._defaults = config.defaults or TableOptions()
         self._found: dict[SourceTable, Table] = {}
+        self._tables: dict[str, Table] = {}
 
-    def route(self, decoded: Decoded) -> tuple[dict[str, tuple[Table, Given]], list[DeadLetter]]:
+    def route(self, changes: ChangeSet) -> tuple[dict[str, tuple[Table, ChangeSet]], list[DeadLetter]]:
         """Changes by the name of their table, and those that no table takes."""
-        shares: dict[str, tuple[Table, Given]] = {}
+        routed: dict[str, tuple[Table, ChangeSet]] = {}
         dead: list[DeadLetter] = []
-        for block in decoded.blocks:
-            try:
-                table = self.table_of(block.source)
-            except UndecodableError as error:
-                records = block.records.take(block.places())
-                dead += [DeadLetter(record, str(error)) for record in records]
+        for (name, fault), part in changes.grouped(self._told).items():
+            if name is None:
+                dead += part.letters(fault)
             else:
-                shares.setdefault(table.name, (table, Given()))[1].blocks.append(block)
-        for change in decoded.changes:
-            try:
-                table = self.table_of(change.source)
-            except UndecodableError as error:
-                dead.append(DeadLetter(change.record, str(error)))
-            else:
-                shares.setdefault(table.name, (table, Given()))[1].changes.append(change)
-        return shares, dead
+                routed[name] = self._tables[name], part
+        return routed, dead
+
+    def _told(self, source: SourceTable, _: bool) -> tuple[str | None, str]:
+        """The name of a source's table, or why it has none."""
+        try:
+            table = self.table_of(source)
+        except UndecodableError as error:
+            return None, str(error)
+        self._tables[table.name] = table
+        return table.name, ""
 
     def table_of(self, source: SourceTable) -> Table:
         """The table of a source.

@@ -15,7 +15,7 @@ from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE
 from safewrite.cdc.connect.misfits import Misfit
 from safewrite.cdc.connect.values import is_nan, is_told
-from safewrite.cdc.landing.project_columns import Placed
+from safewrite.cdc.landing.project_columns import Projected
 from safewrite.cdc.records.change import UNAVAILABLE, Change, DeadLetter, Op, UndecodableError
 
 
@@ -46,8 +46,8 @@ class Rows:
     types: dict[str, list[pa.DataType]] = field(default_factory=dict)
     dead: list[DeadLetter] = field(default_factory=list)
     split: int = 0
-    placed: list[Placed] = field(default_factory=list)
-    """Changes that were read and placed by columns; none of them is in ``rows``."""
+    projected: list[Projected] = field(default_factory=list)
+    """Changes that were read and projected as columns; none of them is in ``rows``."""
 
     def learn(self, types: Mapping[str, pa.DataType]) -> None:
         """Remember what a schema says of columns, by the table's names."""
@@ -63,7 +63,7 @@ def rows_of(
     keys: tuple[str, ...] | None,
     *,
     carry: bool = True,
-    placed: Sequence[Placed] = (),
+    projected: Sequence[Projected] = (),
 ) -> Rows:
     """The rows of a table's changes.
 
@@ -71,14 +71,14 @@ def rows_of(
         keys: the key columns that the table has been using; None for a new one.
         carry: whether the table puts in values that the source left out; else only what the batch has is put in, and
             a row that lacks one is a dead letter.
-        placed: changes that were placed by columns already.
+        projected: changes that were projected as columns already.
     """
     table = rules.table
-    made = Rows(keys=keys or table.key, placed=list(placed))
+    made = Rows(keys=keys or table.key, projected=list(projected))
     maker = _Maker(rules, made, carry)
     seen: set[int] = set()
-    for block in placed:
-        made.learn(block.types)
+    for part in projected:
+        made.learn(part.types)
     for change in changes:
         if id(change.types) not in seen:
             seen.add(id(change.types))

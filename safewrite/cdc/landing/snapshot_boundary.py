@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.cdc.config.table_config import Table
-from safewrite.cdc.envelopes.column_batch import BEGINNING, POSITION, Block
-from safewrite.cdc.envelopes.source_positions import BEGINNINGS
 from safewrite.cdc.records.batch import Partition, Ranges
 from safewrite.cdc.records.change import Beginning, Change, SourceTable
+from safewrite.cdc.records.change_set import BEGINNING, POSITION, ChangeSet, ColumnBatch
 
 _DIGITS = 20
 """The first part of a position of PostgreSQL: an LSN."""
@@ -62,35 +61,31 @@ class Snapshots:
             return replace(change, position=position, told=change.position)
         return change
 
-    def ordered_blocks(self, blocks: Sequence[Block], changes: Sequence[Change]) -> list[Block] | None:
-        """The same of blocks; None where it takes their order among these changes, and among each other.
+    def ordered_columns(self, changes: ChangeSet) -> list[ColumnBatch] | None:
+        """The same of column batches; None where it takes the order of all changes among each other.
 
-        ``ordered`` of the changes may come after it.
+        ``ordered`` of the changes that were read one by one may come after it.
         """
-        kinds = {change.beginning for change in changes if change.beginning is not None}
-        names = {number: kind for kind, number in BEGINNINGS.items()}
-        for block in blocks:
-            kinds |= {
-                names[one] for one in pc.unique(block.data.column(BEGINNING)).to_pylist() if one is not None
-            }
+        kinds = changes.beginnings
         if len(kinds) > 1:
             return None
         if not kinds:
-            return list(blocks)
-        return [self._ordered_block(block, of_rows=Beginning.SNAPSHOT_ROW in kinds) for block in blocks]
+            return list(changes.columns)
+        of_rows = Beginning.SNAPSHOT_ROW in kinds
+        return [self._ordered_batch(batch, of_rows=of_rows) for batch in changes.columns]
 
-    def _ordered_block(self, block: Block, *, of_rows: bool) -> Block:
-        positions, chosen = block.data.column(POSITION), block.data.column(BEGINNING).is_valid()
+    def _ordered_batch(self, batch: ColumnBatch, *, of_rows: bool) -> ColumnBatch:
+        positions, chosen = batch.data.column(POSITION), batch.data.column(BEGINNING).is_valid()
         if not pc.any(chosen).as_py():
-            return block
+            return batch
         at = pc.utf8_slice_codeunits(positions, 0, _DIGITS).cast("int64").to_numpy()
         chosen = chosen.to_numpy()
-        places = block.places()
-        taken_at = np.zeros(len(block), "int64")
-        for (topic, number), inside in block.records.partitions().items():
+        places = batch.places()
+        taken_at = np.zeros(len(batch), "int64")
+        for (topic, number), inside in batch.records.partitions().items():
             here = np.isin(places, inside) & chosen
             if here.any():
-                name = self._named(topic, number, block.source)
+                name = self._named(topic, number, batch.source)
                 known = self.found.get(name, self.known.get(name, 0))
                 if of_rows:
                     self.found[name] = max(known, int(at[here].max()))
@@ -98,12 +93,12 @@ class Snapshots:
                     taken_at[here] = known
         behind = pa.array(at < taken_at)
         if of_rows or not pc.any(behind).as_py():
-            return block
+            return batch
         first = pc.utf8_lpad(pa.array(taken_at).cast("string"), _DIGITS, "0")
         moved = pc.binary_join_element_wise(
             first, pc.utf8_slice_codeunits(positions.combine_chunks(), _DIGITS), ""
         )
-        return block.with_column(POSITION, pc.if_else(behind, moved, positions))
+        return batch.with_column(POSITION, pc.if_else(behind, moved, positions))
 
     def moves(self) -> dict[str, tuple[int | None, int]]:
         """How a commit of these changes moves the table's positions."""

@@ -13,10 +13,10 @@ from safewrite.cdc.landing.frames import Frame
 from safewrite.cdc.landing.origin import Origin
 from safewrite.cdc.landing.rows import Rows
 from safewrite.cdc.landing.snapshot_boundary import Snapshots
-from safewrite.cdc.landing.table_changes import Given
 from safewrite.cdc.ledger.ledger import Line
 from safewrite.cdc.records.batch import Ranges
 from safewrite.cdc.records.change import Change, DeadLetter
+from safewrite.cdc.records.change_set import ChangeSet
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Share:
     positions: dict[str, int] = field(default_factory=dict)
     ranges: Ranges = field(default_factory=dict)
     """The offsets of its batch."""
-    given: Given = field(default_factory=Given)
+    given: ChangeSet = field(default_factory=ChangeSet)
     snapshots: Snapshots | None = None
     dead: list[DeadLetter] = field(default_factory=list)
     strange: list[DeadLetter] = field(default_factory=list)
@@ -46,5 +46,4 @@ class Share:
     def rules(self, config: Config) -> ColumnRules:
         """How values of the table's source columns are read; the table may not be made yet."""
         schema = None if self.found is None else self.found.schema
-        of_dms = config.envelope == "dms-json"  # which has no base64
-        return ColumnRules(self.table, schema, "string" if of_dms else config.decimal_handling_mode)
+        return ColumnRules(self.table, schema, config.decimals)

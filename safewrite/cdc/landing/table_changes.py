@@ -1,86 +1,79 @@
-"""Holds the changes that a batch has of one table: those that were read by columns, and those that were read one by one."""
+"""Makes rows of the changes of one table: as columns where both ways are sure to make the same, else one by one.
+
+This module alone chooses between the two ways; ``project_columns`` and ``rows`` are the ways.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import pyarrow.compute as pc
-
+from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import Table
-from safewrite.cdc.envelopes.column_batch import TIME, Block
-from safewrite.cdc.envelopes.decoding import Decoded, Decoder
-from safewrite.cdc.records.change import Change, DeadLetter
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.landing.project_columns import projected
+from safewrite.cdc.landing.rows import Rows, rows_of
+from safewrite.cdc.landing.snapshot_boundary import Snapshots
+from safewrite.cdc.records.change import Change
+from safewrite.cdc.records.change_set import ChangeSet
 
-Place = tuple[str, int]
-
-
-@dataclass
-class Given:
-    """Changes of one table.  A record has one in a block, or all of its changes in the list."""
-
-    changes: list[Change] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-
-    @property
-    def records(self) -> int:
-        """How many records they come from."""
-        return len({id(one.record) for one in self.changes}) + sum(len(block) for block in self.blocks)
-
-    @property
-    def newest_ms(self) -> int | None:
-        """The latest time of a change by the source's clock."""
-        times = [one.source_time_ms for one in self.changes]
-        times += [pc.max(block.data.column(TIME)).as_py() for block in self.blocks]
-        return max((at for at in times if at is not None), default=None)
-
-    @property
-    def topics(self) -> set[str]:
-        """The topics that events of the table came in."""
-        found = {one.record.topic for one in self.changes if not one.is_tombstone}
-        return found.union(*(block.topics() for block in self.blocks))
-
-    def keys(self, table: Table) -> tuple[str, ...]:
-        """The key of a table that has none yet, as the records' keys name it; none where they have to be read in their order."""
-        named = {block.keys for block in self.blocks}
-        if len(named) != 1 or self.changes:
-            return ()
-        first = (table.shard_column,) if table.shard_column is not None and table.writes_shard else ()
-        names = (table.name_mapping.get(name, name) for name in named.pop() if name not in table.leave_out)
-        return (*first, *names)
-
-    def since(self, starts: Mapping[Place, int]) -> Given:
-        """The changes from these offsets on, by topic and partition."""
-        changes = [
-            one for one in self.changes if one.record.offset >= starts[one.record.topic, one.record.partition]
-        ]
-        blocks = []
-        for block in self.blocks:
-            kept = block.records.is_since(starts)[block.places()]
-            if kept.any():
-                blocks.append(block.where(kept))
-        return Given(changes, blocks)
-
-    def letters(self, reason: str, table: str) -> list[DeadLetter]:
-        """All records as dead letters, for a reason that is that of their table."""
-        records = {id(one.record): one.record for one in self.changes}
-        found = list(records.values())
-        for block in self.blocks:
-            found += block.records.take(block.places())
-        return [DeadLetter(record, reason, table) for record in found]
-
-    def each(self, decoder: Decoder) -> Decoded:
-        """The same, read one by one, in the order of their records."""
-        found = Decoded(list(self.changes))
-        for block in self.blocks:
-            read = decoder.decode_each(block.records.take(block.places()))
-            found.changes += read.changes
-            found.dead += read.dead
-            found.ignored += read.ignored
-        found.changes.sort(key=_place)
-        return found
+Keys = tuple[str, ...] | None
 
 
-def _place(change: Change) -> tuple[str, int, int]:
-    record = change.record
-    return record.topic, record.partition, record.offset
+@dataclass(frozen=True)
+class Made:
+    """The rows of a table's changes.
+
+    ``changes`` are those that were made to rows one by one, and ``ignored`` counts records that say nothing of a row.
+    """
+
+    rows: Rows
+    changes: Sequence[Change]
+    snapshots: Snapshots
+    ignored: int = 0
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """The changes of one table, and what reads them."""
+
+    changes: ChangeSet
+    rules: ColumnRules
+    decoder: Decoder
+
+    def made(self, snapshots: Snapshots, keys: Keys) -> Made:
+        """The rows of the changes, as columns as far as they can be."""
+        return self._as_columns(snapshots, keys) or self.made_each(snapshots, keys)
+
+    def _as_columns(self, snapshots: Snapshots, keys: Keys) -> Made | None:
+        """The rows as columns, and one by one those in doubt; None where all changes have to be made one by one."""
+        table, changes = self.rules.table, self.changes
+        keys = keys or table.key or _named(changes.keys, table)
+        columns = snapshots.ordered_columns(changes)
+        if not changes.columns or not keys or columns is None:
+            return None
+        parts = [projected(self.rules, batch, keys) for batch in columns]
+        others = self.decoder.each(ChangeSet(changes.rows, [rest for _, rest in parts if rest is not None]))
+        if others.dead or others.ignored:
+            return None
+        ordered = snapshots.ordered(others.rows)
+        made = rows_of(self.rules, ordered, keys, projected=[one for one, _ in parts if one is not None])
+        if any(row.other is not None for row in made.rows):
+            return None
+        return Made(made, ordered, snapshots)
+
+    def made_each(self, snapshots: Snapshots, keys: Keys) -> Made:
+        """The rows of all changes, made one by one."""
+        read = self.decoder.each(self.changes)
+        ordered = snapshots.ordered(read.rows)
+        made = rows_of(self.rules, ordered, keys)
+        made.dead += [replace(letter, table=self.rules.table.name) for letter in read.dead]
+        return Made(made, ordered, snapshots, len(read.ignored))
+
+
+def _named(keys: Sequence[str], table: Table) -> tuple[str, ...]:
+    """The key of a table that has none yet, as the records' keys name it."""
+    if not keys:
+        return ()
+    first = (table.shard_column,) if table.shard_column is not None and table.writes_shard else ()
+    return (*first, *(table.name_mapping.get(name, name) for name in keys if name not in table.leave_out))

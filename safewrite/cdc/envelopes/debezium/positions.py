@@ -1,14 +1,9 @@
-"""Makes a source's position comparable: a text of fixed width that orders changes of one key byte by byte.
-
-The parts of a position are padded numbers, the most significant first.  Kafka's offset comes last, as the
-tie-breaker between changes that the source does not tell apart; it means something within one partition only, and
-that is where all changes of a key are.
+"""Reads the position of an event of Debezium from its ``source`` block.
 
 A transaction counts where it commits, not where it changes a row: one that was under way when a snapshot was taken changed
 its rows before the snapshot and is not in it.
 
-Sources of the rules: the ``source`` blocks in Debezium's documentation of each connector; AWS DMS,
-"IncludeTransactionDetails" of the Kafka endpoint settings.
+Source of the rules: the ``source`` blocks in Debezium's documentation of each connector.
 """
 
 from __future__ import annotations
@@ -18,29 +13,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from safewrite.cdc.envelopes.position import padded
 from safewrite.cdc.records.change import Beginning, UndecodableError
-
-OFFSET_WIDTH = 20
-LOWEST = ""
-"""The position of a row of a full load that has none: it comes before every change."""
-
-_DMS_POSTGRES = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})(?:\..*)?")
-_DMS_MYSQL = re.compile(r"[^:]*\.([0-9]+):([0-9]+)(?::.*)?")
-_DMS_SQL_SERVER = re.compile(r"([0-9A-Fa-f]{8}):([0-9A-Fa-f]{8}):([0-9A-Fa-f]{4})(?::.*)?")
-_DMS_NUMBER = re.compile(r"[0-9]{1,20}")
-
-
-def with_offset(core: str, offset: int) -> str:
-    """A position with Kafka's offset behind it.  ``LOWEST`` stays below all others."""
-    return f"{core}-{offset:0{OFFSET_WIDTH}d}"  # "-" sorts before all digits
-
-
-def or_none(read: Callable[..., str], *given: Any) -> tuple[str, str | None]:
-    """A position and None, or ``LOWEST`` and why there is none: a table may be ordered by columns of its rows."""
-    try:
-        return read(*given), None
-    except UndecodableError as error:
-        return LOWEST, str(error)
 
 
 def of_debezium(source: Mapping[str, Any], transaction: Mapping[str, Any] | None) -> str:
@@ -60,37 +34,13 @@ def of_debezium(source: Mapping[str, Any], transaction: Mapping[str, Any] | None
     return read(source, transaction or {})
 
 
-def of_dms(metadata: Mapping[str, Any]) -> str:
-    """The position in the metadata of an AWS DMS record.
-
-    Raises:
-        UndecodableError: there is none, or one of a form that is not known.
-    """
-    position, number = metadata.get("stream-position"), metadata.get("transaction-record-id")
-    if not isinstance(position, str) or not position or number is None:
-        raise UndecodableError(
-            "the record has no stream-position and transaction-record-id, and transaction ids are not unique; set "
-            "IncludeTransactionDetails of the DMS endpoint, or order the table by columns of its rows: precombine_key"
-        )
-    within = _padded(number, 20, "transaction-record-id")
-    if match := _DMS_POSTGRES.fullmatch(position):
-        return f"{match[1].upper():0>8}{match[2].upper():0>8}.{within}"
-    if match := _DMS_SQL_SERVER.fullmatch(position):
-        return f"{match[1].upper()}{match[2].upper()}{match[3].upper()}.{within}"
-    if match := _DMS_MYSQL.fullmatch(position):
-        return f"{_padded(match[1], 10, 'binlog file')}{_padded(match[2], 20, 'binlog position')}.{within}"
-    if _DMS_NUMBER.fullmatch(position):
-        return f"{position:0>20}.{within}"
-    raise UndecodableError(f"the stream-position {position!r} has a form that is not known here")
-
-
 def _postgresql(source: Mapping[str, Any], transaction: Mapping[str, Any]) -> str:
     # Events come in the order of commits, and each tells the commit before its own transaction's: no row of a snapshot that
     # came earlier lies behind that.  Within one row the LSN orders, for its changes wait for each other.
-    lsn = _padded(source.get("lsn"), 20, "lsn")
+    lsn = padded(source.get("lsn"), 20, "lsn")
     committed = max(lsn, _last_commit(source) or "")
     rank = _SNAPSHOT_ROW if is_of_snapshot(source) else _CHANGE
-    return committed + rank + lsn + _padded(transaction.get("total_order") or 0, 10, "total_order")
+    return committed + rank + lsn + padded(transaction.get("total_order") or 0, 10, "total_order")
 
 
 _SNAPSHOT_ROW, _CHANGE = "0", "1"
@@ -104,7 +54,7 @@ def _last_commit(source: Mapping[str, Any]) -> str | None:
         raise UndecodableError(
             f"the event's sequence {source.get('sequence')!r} is none of PostgreSQL's"
         ) from error
-    return None if committed is None else _padded(committed, 20, "sequence")
+    return None if committed is None else padded(committed, 20, "sequence")
 
 
 def is_of_snapshot(source: Mapping[str, Any]) -> bool:
@@ -129,7 +79,7 @@ def _mysql(source: Mapping[str, Any], _: Mapping[str, Any]) -> str:
         (source.get("pos"), 20, "pos"),
         (source.get("row") or 0, 10, "row"),
     )
-    return "".join(_padded(*part) for part in parts)
+    return "".join(padded(*part) for part in parts)
 
 
 def _sql_server(source: Mapping[str, Any], _: Mapping[str, Any]) -> str:
@@ -137,7 +87,7 @@ def _sql_server(source: Mapping[str, Any], _: Mapping[str, Any]) -> str:
     commit = _sql_server_lsn(source.get("commit_lsn"), "commit_lsn")
     change = source.get("change_lsn")
     within = "0" * 20 if change is None else _sql_server_lsn(change, "change_lsn")
-    return commit + within + _padded(source.get("event_serial_no") or 0, 10, "event_serial_no")
+    return commit + within + padded(source.get("event_serial_no") or 0, 10, "event_serial_no")
 
 
 def _sql_server_lsn(value: Any, name: str) -> str:
@@ -153,10 +103,10 @@ def _sql_server_lsn(value: Any, name: str) -> str:
 
 def _oracle(source: Mapping[str, Any], _: Mapping[str, Any]) -> str:
     # A snapshot at SCN s holds what was committed up to s, so s counts as its commit.
-    scn = _padded(source.get("scn"), 20, "scn")
+    scn = padded(source.get("scn"), 20, "scn")
     commit = source.get("commit_scn")
     committed = (
-        scn if commit is None else max(_padded(one, 20, "commit_scn") for one in str(commit).split(","))
+        scn if commit is None else max(padded(one, 20, "commit_scn") for one in str(commit).split(","))
     )
     redo = [part.strip() for part in str(source.get("rs_id") or "").removeprefix("0x").split(".")]
     redo = [part.removeprefix("0x") for part in redo]
@@ -168,7 +118,7 @@ def _oracle(source: Mapping[str, Any], _: Mapping[str, Any]) -> str:
         block = ""
     if len(block) != 36:
         raise UndecodableError(f"rs_id {source.get('rs_id')!r} is none of Oracle's")
-    return committed + scn + block + _padded(source.get("ssn") or 0, 10, "ssn")
+    return committed + scn + block + padded(source.get("ssn") or 0, 10, "ssn")
 
 
 _CONNECTORS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]] = {
@@ -178,14 +128,3 @@ _CONNECTORS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], str]]
     "sqlserver": _sql_server,
     "oracle": _oracle,
 }
-
-
-def _padded(value: Any, width: int, name: str) -> str:
-    """A whole number with zeros in front."""
-    try:
-        number = int(value) if type(value) in {int, str} else -1
-    except (TypeError, ValueError):
-        number = -1
-    if number < 0 or len(str(number)) > width:
-        raise UndecodableError(f"the event has no {name} that orders it, but {value!r}")
-    return f"{number:0{width}d}"

@@ -5,36 +5,42 @@ Sources: "Using Apache Kafka as a target for AWS DMS": message format, IncludeTr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
-from safewrite.cdc.envelopes.source_position import LOWEST, of_dms, or_none, with_offset
+from safewrite.cdc.connect.converters import BareConverter, Converter
+from safewrite.cdc.connect.json import json_of
+from safewrite.cdc.envelopes.dms.event_columns import TABLES, DmsReader, kinds_of_dms
+from safewrite.cdc.envelopes.dms.metadata import DATA, METADATA, milliseconds, of_dms
+from safewrite.cdc.envelopes.event_fields import NoKeys
+from safewrite.cdc.envelopes.position import LOWEST, or_none, with_offset
 from safewrite.cdc.records.change import Change, Ignored, Op, Record, SourceTable, UndecodableError
 
 BEFORE_IMAGE = "before-image"
 """The default of ``BeforeImageSettings.FieldName``."""
-DATA, METADATA = "data", "metadata"
-"""The fields of a record that have its row and what is said of it."""
 _OPS = {"load": Op.UPSERT, "insert": Op.UPSERT, "update": Op.UPSERT, "delete": Op.DELETE}
 _FOLLOWED = frozenset({"create-table", "add-column", "change-columns", "drop-column", "column-type-change"})
 """Control records of what the rows themselves show."""
 
 
-class Dms:
-    """Makes changes of records."""
+class Dms(NoKeys):
+    """Records of AWS DMS."""
 
     def __init__(self, *, before_image: str = BEFORE_IMAGE) -> None:
         self._before_image = before_image
+        self.converter: Converter = BareConverter(lambda kinds: kinds_of_dms(kinds, before_image), TABLES)
 
-    def changes(self, record: Record, value: Any) -> Sequence[Change] | Ignored:
+    def reader(self, schema: Mapping[str, Any]) -> DmsReader:
+        return DmsReader.of(schema, self.converter, self._before_image)
+
+    def changes(self, record: Record) -> Sequence[Change] | Ignored:
         """What a record says.
 
         Raises:
-            UndecodableError: no record of DMS, one without a position that orders it, or a control record of what a
-                table cannot follow.
+            UndecodableError: no record of DMS, or a control record of what a table cannot follow.
         """
+        value = json_of(record.value)
         if value is None:
             return Ignored(record, "tombstone")
         metadata = value.get(METADATA) if isinstance(value, dict) else None
@@ -81,12 +87,3 @@ def _control(record: Record, operation: str) -> Ignored:
     raise UndecodableError(
         f"the source's table went through {operation!r}, which no table here follows: decide what becomes of its rows"
     )
-
-
-def milliseconds(text: Any) -> int | None:
-    """A time of the metadata, in milliseconds since 1970; None for what is no time."""
-    try:
-        found = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,13 +1,13 @@
-"""Reads records of one schema all at once, as columns: what ``safewrite.cdc.envelopes.debezium`` and ``dms`` do record by record.
+"""Reads records of one schema all at once, as columns: what ``Envelope.changes`` reads one by one.
 
-Only what both are sure to read alike is taken here: rows that were inserted, updated, deleted or read, under a schema that
-they have or that was inferred.  All others are given back, and read one by one: truncates, values that were left out, keys that changed, and
-whatever may be a dead letter.
+Only records that both readings decode identically are read here: rows that were inserted, updated, deleted or read, under a
+schema that they have or that was inferred.  The rest are read one by one: truncates, values that were left out, keys that
+changed, and whatever may be a dead letter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -17,15 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.cdc.connect.columns import Doubts, UnsuitedError, flags
-from safewrite.cdc.connect.converters import UNSUITED, Form, Group
-from safewrite.cdc.envelopes.debezium import AFTER, BEFORE, NEW_KEY, OLD_KEY
-from safewrite.cdc.envelopes.debezium_events import KeyReader, Reader
-from safewrite.cdc.records.change import SourceTable
+from safewrite.cdc.connect.converters import UNSUITED, Group
+from safewrite.cdc.envelopes.envelope import Envelope, EventReader, KeyReader
+from safewrite.cdc.records.change_set import (
+    AFTER,
+    BEFORE,
+    BEGINNING,
+    KEY,
+    OP,
+    PLACE,
+    POSITION,
+    TIME,
+    ColumnBatch,
+)
 from safewrite.cdc.records.records import Records
 
-OP, POSITION, TIME, BEGINNING, PLACE = "op", "position", "time", "beginning", "place"
-"""Columns of a block beside those of its rows; ``place`` is that of the record."""
-KEY = "key"
 _PIECE, _PIECE_BYTES = 16_384, 64 << 20
 """Records, and about so many bytes of them, that are read at once; their columns stay in the processor's caches."""
 FEWEST = 80
@@ -36,62 +42,14 @@ _FAILURES_MAX = 24
 _EXACT = float(2**53)
 """Whole numbers below it are binary numbers of 64 bits, too."""
 _READERS_MAX = 1000
-_MOVED = pa.array([NEW_KEY, OLD_KEY])
 _R = TypeVar("_R")
-
-
-@dataclass(frozen=True)
-class Block:
-    """Changes of one source table as columns, in the order of their records.
-
-    ``data`` has, beside the columns named above, ``after.NAME`` and ``before.NAME`` for each column of the rows, and
-    ``key.NAME`` for each of the record's key.  ``types`` are those of the rows' columns, ``keys`` the names of the key's.
-    """
-
-    source: SourceTable
-    records: Records
-    data: pa.Table
-    types: Mapping[str, pa.DataType]
-    keys: tuple[str, ...]
-    is_inferred: bool = False
-    """Whether the types are those of the values, and no schema's."""
-
-    def __len__(self) -> int:
-        return int(self.data.num_rows)
-
-    def column(self, of: str, name: str) -> pa.ChunkedArray | None:
-        """A column of the rows after or before the change, or of the key; None if there is none of the name."""
-        whole = f"{of}.{name}"
-        return self.data.column(whole) if whole in self.data.schema.names else None
-
-    def places(self) -> Any:
-        """The places of the records."""
-        return self.data.column(PLACE).to_numpy()
-
-    def topics(self) -> list[str]:
-        """The topics of the records."""
-        of_records = self.records.data.column("topic").take(self.data.column(PLACE))
-        return [str(one) for one in pc.unique(of_records).to_pylist()]
-
-    def values(self) -> pa.ChunkedArray:
-        """The values of the records, as their bytes are."""
-        return self.records.data.column("value").take(self.data.column(PLACE))
-
-    def where(self, mask: Any) -> Block:
-        """The changes at which a mask of NumPy is true."""
-        return replace(self, data=self.data.filter(pa.array(mask))) if not mask.all() else self
-
-    def with_column(self, name: str, values: pa.ChunkedArray) -> Block:
-        """The block with another column of this name."""
-        at = self.data.schema.get_field_index(name)
-        return replace(self, data=self.data.set_column(at, name, values))
 
 
 @dataclass
 class Read:
-    """What was read of records: blocks, how many are tombstones, and the places of those that are read one by one."""
+    """What was read of records: column batches, how many are tombstones, and the places of those that are read one by one."""
 
-    blocks: list[Block] = field(default_factory=list)
+    batches: list[ColumnBatch] = field(default_factory=list)
     tombstones: int = 0
     others: list[Any] = field(default_factory=list)
 
@@ -100,12 +58,12 @@ class Read:
         return np.sort(np.concatenate(self.others)) if self.others else np.zeros(0, "int64")
 
 
-class Blocks:
+class ByColumns:
     """Reads the records of batches; it remembers schemas, and is not for several threads at once."""
 
-    def __init__(self, form: Form, reader_of: Callable[[Mapping[str, Any]], Reader]) -> None:
-        self._form, self._reader_of = form, reader_of
-        self._readers: dict[Hashable, Reader | None] = {}
+    def __init__(self, envelope: Envelope) -> None:
+        self._envelope, self._converter = envelope, envelope.converter
+        self._readers: dict[Hashable, EventReader | None] = {}
         self._key_readers: dict[Hashable, KeyReader | None] = {}
 
     def read(self, records: Records, fewest: int) -> Read:
@@ -118,30 +76,31 @@ class Blocks:
         if not len(records):
             return found
         batch = _Batch(records)
-        empty = flags(records.data.column("value").is_null())
+        has_value = flags(records.data.column("value").is_valid())
+        empty = ~has_value & ~batch.has_header(self._envelope.delete_headers)
         found.tombstones = int(empty.sum())
-        plain = ~_is_moved(batch) & ~empty
+        plain = has_value & ~batch.has_header(self._envelope.row_headers)
         left = ~empty
-        blocks: dict[Any, list[Block]] = {}
+        batches: dict[Any, list[ColumnBatch]] = {}
         for schemas, chosen in self._schemas(records, plain, fewest):
             if len(chosen) < fewest:
                 continue
             left[chosen] = False
             for piece in batch.pieces(chosen):
-                for block in self._tried(batch, schemas, piece, found):
-                    blocks.setdefault(
-                        (block.source, block.data.schema, block.keys, block.is_inferred), []
-                    ).append(block)
+                for one in self._tried(batch, schemas, piece, found):
+                    batches.setdefault((one.source, one.data.schema, one.keys, one.is_inferred), []).append(
+                        one
+                    )
         found.others.append(np.flatnonzero(left))
-        for alike in blocks.values():
-            found.blocks.append(replace(alike[0], data=pa.concat_tables(one.data for one in alike)))
+        for alike in batches.values():
+            found.batches.append(replace(alike[0], data=pa.concat_tables(one.data for one in alike)))
         return found
 
     # --- which records have one schema ------------------------------------------------------------------
     def _schemas(self, records: Records, plain: Any, fewest: int) -> Iterator[tuple[_Schemas, Any]]:
         """The schemas of values and keys, and the places of the records that have both."""
-        values, of_value = self._form.groups(records, "value", fewest)
-        keys, of_key = self._form.groups(records, "key", fewest)
+        values, of_value = self._converter.groups(records, "value", fewest)
+        keys, of_key = self._converter.groups(records, "key", fewest)
         of_key[flags(records.data.column("key").is_null())] = len(keys)
         both = np.where(plain & (of_value >= 0) & (of_key >= 0), of_value * (len(keys) + 1) + of_key, -1)
         order = np.argsort(both, kind="stable")
@@ -151,13 +110,13 @@ class Blocks:
             yield _Schemas(values[value], keys[key] if key < len(keys) else None), order[first:end]
 
     # --- what they say ----------------------------------------------------------------------------------
-    def _tried(self, batch: _Batch, schemas: _Schemas, chosen: Any, found: Read) -> Iterator[Block]:
-        """The blocks of records of one schema; of those that hold up others the halves are tried."""
+    def _tried(self, batch: _Batch, schemas: _Schemas, chosen: Any, found: Read) -> Iterator[ColumnBatch]:
+        """The column batches of records of one schema; of those that hold up others the halves are tried."""
         waiting, failures = [chosen], 0
         while waiting:
             chosen = waiting.pop()
             try:
-                blocks, others = self._blocks(batch, schemas, chosen)
+                batches, others = self._batches(batch, schemas, chosen)
             except UNSUITED:
                 failures += 1
                 if len(chosen) <= _SMALLEST or failures > _FAILURES_MAX or not self._is_suited(schemas):
@@ -167,14 +126,14 @@ class Blocks:
                     waiting += [chosen[middle:], chosen[:middle]]
             else:
                 found.others.append(others)
-                yield from blocks
+                yield from batches
 
     def _is_suited(self, schemas: _Schemas) -> bool:
         key = schemas.key
         return self._reader(schemas.value) is not None and (key is None or self._key_reader(key) is not None)
 
-    def _blocks(self, batch: _Batch, schemas: _Schemas, chosen: Any) -> tuple[list[Block], Any]:
-        """The blocks of records of one schema, and the places of those that are to be read one by one."""
+    def _batches(self, batch: _Batch, schemas: _Schemas, chosen: Any) -> tuple[list[ColumnBatch], Any]:
+        """The column batches of records of one schema, and the places of those that are to be read one by one."""
         reader, key_of = self._reader(schemas.value), None
         if schemas.key is not None:
             key_of = self._key_reader(schemas.key)
@@ -183,8 +142,8 @@ class Blocks:
         rows = batch.rows(chosen)
         payloads, key_payloads, fit = schemas.payloads(rows)
         if not fit.all():
-            blocks, others = self._blocks(batch, schemas, chosen[fit]) if fit.any() else ([], chosen[:0])
-            return blocks, np.concatenate([others, chosen[~fit]])
+            batches, others = self._batches(batch, schemas, chosen[fit]) if fit.any() else ([], chosen[:0])
+            return batches, np.concatenate([others, chosen[~fit]])
         doubts = Doubts(len(chosen))
         events = reader.read(payloads, doubts)
         key = {} if key_of is None else key_of.read(key_payloads, doubts)
@@ -195,26 +154,28 @@ class Blocks:
         columns = {f"{KEY}.{name}": values for name, values in key.items()}
         columns |= {f"{BEFORE}.{name}": values for name, values in events.before.items()}
         columns |= {f"{AFTER}.{name}": values for name, values in events.after.items()}
-        sequences = events.sequences(rows.column("offset"), doubts)
+        positions = events.positions(rows.column("offset"), doubts)
         columns |= {
-            OP: events.operations(doubts, has_key=bool(key)), POSITION: sequences.positions, TIME: events.times(),
-            BEGINNING: sequences.beginnings, PLACE: pa.array(chosen),
+            OP: events.operations(doubts, has_key=bool(key)), POSITION: positions.positions, TIME: events.times(),
+            BEGINNING: positions.beginnings, PLACE: pa.array(chosen),
         }  # fmt: skip
         data, types, names = pa.table(columns), reader.types, tuple(key)
         tables = list(events.tables(doubts))
         sure = ~doubts.mask()
-        blocks = [
-            Block(table, batch.records, data, types, names, schemas.value.is_inferred).where(of_table & sure)
+        batches = [
+            ColumnBatch(table, batch.records, data, types, names, schemas.value.is_inferred).where(
+                of_table & sure
+            )
             for of_table, table in tables
             if (of_table & sure).any()
         ]
-        return blocks, chosen[~sure]
+        return batches, chosen[~sure]
 
-    def _reader(self, group: Group) -> Reader | None:
-        return _once(self._readers, group.name, lambda: self._reader_of(group.schema))
+    def _reader(self, group: Group) -> EventReader | None:
+        return _once(self._readers, group.name, lambda: self._envelope.reader(group.schema))
 
     def _key_reader(self, group: Group) -> KeyReader | None:
-        return _once(self._key_readers, group.name, lambda: KeyReader.of(group.schema, self._form))
+        return _once(self._key_readers, group.name, lambda: self._envelope.key_reader(group.schema))
 
 
 def _once(known: dict[Hashable, _R | None], name: Hashable, make: Callable[[], _R]) -> _R | None:
@@ -255,10 +216,19 @@ class _Batch:
                 taken.append(part.take(pa.array(places[first:last] - at)))
         return taken[0] if len(taken) == 1 else pa.Table.from_batches(taken).combine_chunks().to_batches()[0]
 
-    def headers(self) -> Iterator[tuple[int, Any]]:
-        """Headers of records, and the place of the first of them."""
+    def has_header(self, names: Sequence[str]) -> Any:
+        """Which records have a header of one of these names, as booleans of NumPy."""
+        found = np.zeros(len(self.records), bool)
+        if not names:
+            return found
+        wanted = pa.array(names)
         for start, part in zip(self._starts.tolist(), self._parts, strict=False):
-            yield start, part.column("headers")
+            headers = part.column("headers")
+            named = headers.flatten()
+            if len(named):
+                told = pc.is_in(pc.struct_field(named, "key"), wanted)
+                found[start + pc.list_parent_indices(headers).filter(told).to_numpy()] = True
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,14 +258,3 @@ def _doubt_large(columns: Iterable[pa.Array], doubts: Doubts) -> None:
     for column in columns:
         if pa.types.is_floating(column.type):
             doubts.where(pc.greater_equal(pc.abs(column), _EXACT))
-
-
-def _is_moved(batch: _Batch) -> Any:
-    """Which records have a header that tells of a changed key."""
-    found = np.zeros(len(batch.records), bool)
-    for start, headers in batch.headers():
-        named = headers.flatten()
-        if len(named):
-            told = pc.is_in(pc.struct_field(named, "key"), _MOVED)
-            found[start + pc.list_parent_indices(headers).filter(told).to_numpy()] = True
-    return found

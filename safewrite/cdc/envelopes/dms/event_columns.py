@@ -1,30 +1,25 @@
-"""Reads records of AWS DMS as columns: what ``safewrite.cdc.envelopes.dms`` does record by record."""
+"""Reads records of AWS DMS as columns: what ``events`` does record by record."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.columns import IN_JSON, Doubts, RowReader, UnsuitedError, fields_of
-from safewrite.cdc.connect.converters import Grouped, objects_of, with_inferred
-from safewrite.cdc.connect.inference import Inference, Kinds, Tables, rows_of
-from safewrite.cdc.envelopes.debezium_events import tables_of
-from safewrite.cdc.envelopes.dms import DATA, METADATA, milliseconds
-from safewrite.cdc.envelopes.source_position import LOWEST, of_dms, or_none
-from safewrite.cdc.envelopes.source_positions import Fields, Sequences, fields, text_of, with_offsets
+from safewrite.cdc.connect.columns import Doubts, RowReader, UnsuitedError, fields_of
+from safewrite.cdc.connect.converters import Converter
+from safewrite.cdc.connect.inference import Kinds, rows_of
+from safewrite.cdc.envelopes.dms.metadata import DATA, METADATA, milliseconds, of_dms
+from safewrite.cdc.envelopes.envelope import Positions
+from safewrite.cdc.envelopes.event_fields import Fields, fields, tables_of, text_of, with_offsets
+from safewrite.cdc.envelopes.position import LOWEST, or_none
 from safewrite.cdc.records.change import SourceTable
-from safewrite.cdc.records.records import Records
-
-if TYPE_CHECKING:
-    from safewrite.cdc.connect.converters import Form
 
 _OPS = pa.array(["load", "insert", "update", "delete"])
-_TABLES = r'"table-name":\s*"(?P<table>[^"\\]*)"'
+TABLES = r'"table-name":\s*"(?P<table>[^"\\]*)"'
 _POSITION, _NUMBER = "stream-position", "transaction-record-id"
 
 
@@ -32,13 +27,13 @@ _POSITION, _NUMBER = "stream-position", "transaction-record-id"
 class DmsReader:
     """How records of one schema are read."""
 
-    form: Form
+    converter: Converter
     given: pa.Schema
     rows: RowReader
     before_image: str
 
     @classmethod
-    def of(cls, schema: Mapping[str, Any], form: Form, before_image: str) -> Self:
+    def of(cls, schema: Mapping[str, Any], converter: Converter, before_image: str) -> Self:
         """The reader of records that have this schema.
 
         Raises:
@@ -47,15 +42,15 @@ class DmsReader:
         found = {str(one.get("field")): one for one in schema["fields"]}
         if METADATA not in found:
             raise UnsuitedError("no record of DMS")
-        rows = RowReader.of(found[DATA], form.carried)
-        return cls(form, pa.schema(fields_of(schema, form.carried)), rows, before_image)
+        rows = RowReader.of(found[DATA], converter.carried)
+        return cls(converter, pa.schema(fields_of(schema, converter.carried)), rows, before_image)
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
         return self.rows.types
 
     def read(self, payloads: Any, doubts: Doubts) -> DmsEvents:
-        found = fields(self.form.parsed(payloads, self.given))
+        found = fields(self.converter.parsed(payloads, self.given))
         data, image = self.rows.read(found[DATA], doubts), self.rows.read(found[self.before_image], doubts)
         said = DmsEvents(fields(found[METADATA]), {}, {}, len(payloads))
         deletes, has_image = said.is_of("delete"), pc.is_valid(found[self.before_image])
@@ -93,7 +88,7 @@ class DmsEvents:
         told = (self._text("commit-timestamp").to_pylist(), self._text("timestamp").to_pylist())
         return pa.array([milliseconds(own or other) for own, other in zip(*told, strict=True)], pa.int64())
 
-    def sequences(self, offsets: pa.Array, doubts: Doubts) -> Sequences:
+    def positions(self, offsets: pa.Array, doubts: Doubts) -> Positions:
         given = (self.metadata.get(name, pa.nulls(self.length)).to_pylist() for name in (_POSITION, _NUMBER))
         told = [
             (LOWEST, None) if is_load else or_none(of_dms, {_POSITION: position, _NUMBER: number})
@@ -101,7 +96,7 @@ class DmsEvents:
         ]
         doubts.at(place for place, (_, unordered) in enumerate(told) if unordered is not None)
         core = pa.array([position for position, _ in told], pa.string())
-        return Sequences(with_offsets(core, offsets), pa.nulls(self.length, pa.int8()))
+        return Positions(with_offsets(core, offsets), pa.nulls(self.length, pa.int8()))
 
     def tables(self, doubts: Doubts) -> Iterator[tuple[Any, SourceTable]]:
         names = (self._text("schema-name"), self._text("table-name"))
@@ -119,22 +114,3 @@ def kinds_of_dms(kinds: Kinds, before_image: str) -> Kinds:
     """
     rows = rows_of(kinds, (DATA, before_image))
     return {**kinds, DATA: rows, before_image: rows}
-
-
-class DmsJson:
-    """AWS DMS in JSON, which has no schemas, and keys that say less than the rows."""
-
-    carried = IN_JSON
-
-    def __init__(self, before_image: str) -> None:
-        self._inference = Inference(
-            lambda kinds: kinds_of_dms(kinds, before_image), Tables(_TABLES), is_whole=False
-        )
-
-    def groups(self, records: Records, name: str, fewest: int) -> Grouped:
-        if name == "key":
-            return [], np.zeros(len(records), "int64")  # as if there were none
-        return with_inferred(self._inference, records, name, fewest, ([], np.full(len(records), -1)))
-
-    def parsed(self, payloads: Any, schema: pa.Schema) -> pa.StructArray:
-        return objects_of(payloads, schema)

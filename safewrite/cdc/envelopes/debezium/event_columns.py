@@ -1,0 +1,138 @@
+"""Reads the payloads of Debezium's events of one schema as columns: what ``events`` does event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.cdc.connect.columns import Doubts, RowReader, UnsuitedError, fields_of
+from safewrite.cdc.connect.converters import Converter
+from safewrite.cdc.connect.inference import Kinds, rows_of
+from safewrite.cdc.connect.placeholder import Placeholder
+from safewrite.cdc.envelopes.debezium.position_columns import positions_of
+from safewrite.cdc.envelopes.debezium.rows import ROUTED, YEAR_9999_MS
+from safewrite.cdc.envelopes.envelope import Positions
+from safewrite.cdc.envelopes.event_fields import Fields, fields, number_of, tables_of, text_of
+from safewrite.cdc.records.change import SourceTable
+from safewrite.cdc.records.change_set import AFTER, BEFORE
+
+_OPS = pa.array(["c", "u", "r", "d"])
+TABLES = r'"source":\{[^{}]*"table":"(?P<table>[^"\\]*)"'
+"""Where an event in JSON names its table."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """How keys of one schema are read."""
+
+    converter: Converter
+    given: pa.Schema
+    row: RowReader
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any], converter: Converter) -> Self:
+        """The reader of a key's schema."""
+        return cls(
+            converter,
+            pa.schema(fields_of(schema, converter.carried)),
+            RowReader.of(schema, converter.carried),
+        )
+
+    def read(self, payloads: Any, doubts: Doubts) -> dict[str, pa.Array]:
+        """The columns of keys."""
+        found = self.row.read(self.converter.parsed(payloads, self.given), doubts)
+        return {name: column for name, column in found.items() if not name.startswith(ROUTED)}
+
+
+@dataclass(frozen=True, slots=True)
+class DebeziumReader:
+    """How events of one schema are read."""
+
+    converter: Converter
+    given: pa.Schema
+    rows: RowReader
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any], converter: Converter, placeholder: Placeholder) -> Self:
+        """The reader of an envelope's schema.
+
+        Raises:
+            UnsuitedError: its events cannot be read by columns.
+        """
+        found = {str(one.get("field")): one for one in schema["fields"]}
+        row, before, carried = found[AFTER], found[BEFORE], converter.carried
+        rows = RowReader.of(row, carried, placeholder)
+        if (
+            fields_of(before, carried) != fields_of(row, carried)
+            or RowReader.of(before, carried).types != rows.types
+        ):
+            raise UnsuitedError("rows before and after a change have other schemas")
+        given = pa.schema(fields_of(schema, carried))
+        if not {"source", "op"} <= set(given.names):
+            raise UnsuitedError("no envelope of Debezium")
+        return cls(converter, given, rows)
+
+    @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        return self.rows.types
+
+    def read(self, payloads: Any, doubts: Doubts) -> Events:
+        found = fields(self.converter.parsed(payloads, self.given))
+        rows = {name: self.rows.read(found[name], doubts) for name in (BEFORE, AFTER)}
+        return Events(found, rows[BEFORE], rows[AFTER])
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events of one schema: what they say of the change, and the columns of their rows."""
+
+    said: Fields
+    before: Mapping[str, pa.Array]
+    after: Mapping[str, pa.Array]
+
+    def operations(self, doubts: Doubts, *, has_key: bool) -> pa.Array:
+        op = self.said["op"]
+        deletes = pc.fill_null(pc.equal(op, "d"), False)
+        doubts.unless(pc.is_in(op, _OPS))
+        # A delete with a row after it, or an upsert without one.
+        doubts.where(pc.equal(deletes, pc.is_valid(self.said[AFTER])))
+        if not has_key:
+            doubts.where(pc.and_(deletes, pc.is_null(self.said[BEFORE])))
+        return pc.if_else(deletes, "d", pc.if_else(pc.equal(op, "u"), "u", "c"))
+
+    def times(self) -> pa.Array:
+        own = number_of(fields(self.said["source"]), "ts_ms", len(self.said["op"]))
+        told = number_of(self.said, "ts_ms", len(self.said["op"]))
+        return pc.coalesce(_clock(own), _clock(told))
+
+    def positions(self, offsets: pa.Array, doubts: Doubts) -> Positions:
+        connectors = pc.unique(self._source("connector")).to_pylist()
+        if len(connectors) != 1:
+            raise UnsuitedError("events of several connectors")
+        said = self.said
+        return positions_of(str(connectors[0]), said["source"], said.get("transaction"), offsets, doubts)
+
+    def tables(self, doubts: Doubts) -> Iterator[tuple[Any, SourceTable]]:
+        return tables_of(self._source("db"), self._source("schema"), self._source("table"), doubts)
+
+    def _source(self, name: str) -> pa.Array:
+        return text_of(fields(self.said["source"]), name, len(self.said["op"]))
+
+
+def _clock(times: pa.Array) -> pa.Array:
+    is_time = pc.and_(pc.greater_equal(times, 0), pc.less(times, YEAR_9999_MS))
+    return pc.if_else(is_time, times, None)
+
+
+def kinds_of_event(kinds: Kinds) -> Kinds:
+    """The kinds of an event of Debezium, whose rows before and after a change have the same columns.
+
+    Raises:
+        UnsuitedError: it is none.
+    """
+    rows = rows_of(kinds, (AFTER, BEFORE))
+    return {**kinds, BEFORE: rows, AFTER: rows}

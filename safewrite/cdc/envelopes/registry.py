@@ -1,0 +1,13 @@
+"""Lists the envelopes that a configuration may name: one line for the folder of each source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from safewrite.cdc.envelopes import debezium, dms
+from safewrite.cdc.envelopes.envelope import Kind
+
+KINDS: Mapping[str, Kind] = {
+    **debezium.KINDS,
+    **dms.KINDS,
+}
