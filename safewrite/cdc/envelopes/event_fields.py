@@ -15,6 +15,7 @@ from safewrite.cdc.envelopes.position import OFFSET_WIDTH
 from safewrite.cdc.records.change import Record, SourceTable
 
 _TABLES_MAX = 16
+_YEAR_9999_MS = 253_402_300_800_000
 Fields = Mapping[str, pa.Array]
 """The fields of a struct, each as a column."""
 
@@ -103,3 +104,14 @@ class NoKeys:
 
     def key_reader(self, schema: Mapping[str, Any]) -> KeyReader:
         raise UnsuitedError("no key of columns")
+
+
+def clock(times: pa.Array) -> pa.Array:
+    """Those that are times of a clock, as :func:`milliseconds`."""
+    is_time = pc.and_(pc.greater_equal(times, 0), pc.less(times, _YEAR_9999_MS))
+    return pc.if_else(is_time, times, None)
+
+
+def milliseconds(*values: Any) -> int | None:
+    """The first that is a time of a clock; it orders nothing, so another value is no fault."""
+    return next((value for value in values if type(value) is int and 0 <= value < _YEAR_9999_MS), None)

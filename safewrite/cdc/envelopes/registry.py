@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from safewrite.cdc.envelopes import debezium, dms
+from safewrite.cdc.envelopes import debezium, dms, maxwell, unwrapped
 from safewrite.cdc.envelopes.envelope import Kind
 
 KINDS: Mapping[str, Kind] = {
     **debezium.KINDS,
     **dms.KINDS,
+    **maxwell.KINDS,
+    **unwrapped.KINDS,
 }

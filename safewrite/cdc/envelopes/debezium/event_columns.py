@@ -14,9 +14,9 @@ from safewrite.cdc.connect.converters import Converter
 from safewrite.cdc.connect.inference import Kinds, rows_of
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.envelopes.debezium.position_columns import positions_of
-from safewrite.cdc.envelopes.debezium.rows import ROUTED, YEAR_9999_MS
+from safewrite.cdc.envelopes.debezium.rows import ROUTED
 from safewrite.cdc.envelopes.envelope import Positions
-from safewrite.cdc.envelopes.event_fields import Fields, fields, number_of, tables_of, text_of
+from safewrite.cdc.envelopes.event_fields import Fields, clock, fields, number_of, tables_of, text_of
 from safewrite.cdc.records.change import SourceTable
 from safewrite.cdc.records.change_set import AFTER, BEFORE
 
@@ -107,7 +107,7 @@ class Events:
     def times(self) -> pa.Array:
         own = number_of(fields(self.said["source"]), "ts_ms", len(self.said["op"]))
         told = number_of(self.said, "ts_ms", len(self.said["op"]))
-        return pc.coalesce(_clock(own), _clock(told))
+        return pc.coalesce(clock(own), clock(told))
 
     def positions(self, offsets: pa.Array, doubts: Doubts) -> Positions:
         connectors = pc.unique(self._source("connector")).to_pylist()
@@ -121,11 +121,6 @@ class Events:
 
     def _source(self, name: str) -> pa.Array:
         return text_of(fields(self.said["source"]), name, len(self.said["op"]))
-
-
-def _clock(times: pa.Array) -> pa.Array:
-    is_time = pc.and_(pc.greater_equal(times, 0), pc.less(times, YEAR_9999_MS))
-    return pc.if_else(is_time, times, None)
 
 
 def kinds_of_event(kinds: Kinds) -> Kinds:

@@ -17,8 +17,9 @@ from safewrite.cdc.connect.logical_types import UNREADABLE
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.envelopes.debezium.event_columns import DebeziumReader, KeyColumns
 from safewrite.cdc.envelopes.debezium.positions import beginning_of, is_of_snapshot, of_debezium
-from safewrite.cdc.envelopes.debezium.rows import NO_SHAPE, Rows, Shape, milliseconds
+from safewrite.cdc.envelopes.debezium.rows import NO_SHAPE, Rows, Shape
 from safewrite.cdc.envelopes.envelope import Tombstone
+from safewrite.cdc.envelopes.event_fields import milliseconds
 from safewrite.cdc.envelopes.position import or_none, with_offset
 from safewrite.cdc.envelopes.tombstones import names_of
 from safewrite.cdc.records.change import Change, Ignored, Op, Record, SourceTable, UndecodableError
@@ -60,7 +61,7 @@ class Debezium:
         if op is None or not isinstance(source, dict):
             raise UndecodableError(
                 f"the value has no op and source of Debezium's envelope (op {event.get('op')!r}); events that were unwrapped "
-                "(ExtractNewRecordState) have lost their position"
+                "(ExtractNewRecordState) are of envelope debezium-unwrapped-json or debezium-unwrapped-avro"
             )
         table = _table_of(source)
         position, unordered = or_none(of_debezium, source, event.get("transaction"))

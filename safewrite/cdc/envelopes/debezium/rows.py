@@ -19,7 +19,6 @@ from safewrite.cdc.records.change import UNAVAILABLE, AmbiguousError, Undecodabl
 
 ROUTED = "__dbz__"
 """What names begin with that routing of many tables into one topic adds to keys."""
-YEAR_9999_MS = 253_402_300_800_000
 _SAME_MAX = 1000
 _NUMBERS = frozenset({int, float, bool, Decimal})
 """Types of values that stand in for no other."""
@@ -139,8 +138,3 @@ def _misfit(name: str, value: Any, column: Column | None, error: Exception) -> M
     if column is None or pa.types.is_null(column.type):
         return Misfit(value, f"column {name!r}: {why}", text_of)
     return Misfit(value, f"column {name!r}: {why}", column.text_of, column.floor)
-
-
-def milliseconds(*values: Any) -> int | None:
-    """The first that is a time of a clock; it orders nothing, so another value is no fault."""
-    return next((value for value in values if type(value) is int and 0 <= value < YEAR_9999_MS), None)

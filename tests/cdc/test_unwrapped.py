@@ -1,0 +1,207 @@
+"""Events of Debezium after ``ExtractNewRecordState``: what is known of the change in columns, in headers, or nowhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safewrite.cdc.envelopes.decoding import Decoder
+from safewrite.cdc.records.change import Change, Op, Record
+from tests.cdc.both_ways import outcomes
+from tests.cdc.events import decoded, record, struct
+from tests.cdc.lakes import Job
+
+JSON = "debezium-unwrapped-json"
+ROW = {"id": 1, "name": "Ada"}
+KEY = {"id": 1}
+NULL_ROW = {"id": 1, "name": None}
+"""What a delete tells of the row before it, under PostgreSQL's default replica identity."""
+
+
+def told(op: str | None, lsn: int, **more: Any) -> dict[str, Any]:
+    """What ``op,db,schema,table,lsn,sequence,snapshot,source.ts_ms`` add of an event of PostgreSQL."""
+    return {
+        "__op": op, "__db": "inventory", "__schema": "public", "__table": "customers", "__lsn": lsn,
+        "__sequence": f'["{lsn}","{lsn}"]', "__snapshot": "false", "__source_ts_ms": 1714000000000, **more,
+    }  # fmt: skip
+
+
+def in_columns(op: str | None, lsn: int, row: Any, *, at: int, **more: Any) -> Record:
+    """As ``add.fields`` and ``delete.tombstone.handling.mode=rewrite`` make it."""
+    return record({**row, "__deleted": str(op == "d").lower(), **told(op, lsn, **more)}, KEY, offset=at)
+
+
+def simple(value: Any) -> bytes:
+    """What Connect's simple header converter, its default, writes."""
+    return (value if isinstance(value, str) else json.dumps(value)).encode()
+
+
+def in_json(value: Any) -> bytes:
+    """What its JSON converter writes with schemas."""
+    return json.dumps({"schema": {"type": "string"}, "payload": value}).encode()
+
+
+def in_headers(op: str, lsn: int, row: Any, *, at: int, coded: Any = simple) -> Record:
+    """As ``add.headers`` and ``delete.tombstone.handling.mode=tombstone`` make it."""
+    headers = {name: coded(value) for name, value in told(op, lsn).items()}
+    return record(None if op == "d" else row, KEY, offset=at, headers=headers, topic="topic")
+
+
+def changes(*records: Record) -> list[Change]:
+    found = decoded(*records, form=JSON)
+    assert not found.dead, found.dead
+    return found.rows
+
+
+MAKERS: Mapping[str, Any] = {
+    "columns": in_columns,
+    "headers": in_headers,
+    "headers of the JSON converter": partial(in_headers, coded=in_json),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_an_event_is_what_it_was_before_it_was_unwrapped(make: Any) -> None:
+    found = changes(
+        make("r", 5, ROW, at=0), make("c", 10, ROW, at=1), make("u", 20, {**ROW, "name": "Eve"}, at=2), make("d", 30, NULL_ROW, at=3)
+    )  # fmt: skip
+    assert [one.op for one in found] == [Op.UPSERT] * 3 + [Op.DELETE]
+    assert [one.is_update for one in found] == [False, False, True, False]
+    assert [one.after for one in found] == [ROW, ROW, {**ROW, "name": "Eve"}, None]
+    assert [str(one.source) for one in found] == ["inventory.public.customers"] * 4
+    assert [one.keys for one in found] == [KEY] * 4
+    assert [one.position for one in found] == sorted(one.position for one in found)
+    assert not any(one.unordered for one in found)
+    assert found[0].source_time_ms == 1714000000000
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_rows_land_and_late_ones_do_not(tmp_path: Path, make: Any, form: str) -> None:
+    job = Job(tmp_path, [{"table": "customers"}], form, {"envelope": JSON}, schemas=False)
+    job.land(make("c", 10, ROW, at=0), make("u", 20, {**ROW, "name": "Eve"}, at=1))
+    job.land(make("u", 15, {**ROW, "name": "late"}, at=2), number=1)
+    assert job.rows("customers") == {1: {"id": 1, "name": "Eve"}}
+    job.land(make("d", 30, NULL_ROW, at=3), number=2)
+    assert job.rows("customers") == {}
+    job.land(make("u", 25, {**ROW, "name": "later"}, at=4), number=3)
+    assert job.rows("customers") == {}, "the delete is newer"
+    assert not job.verdict().faults
+
+
+def test_a_tombstone_without_a_position_deletes_what_its_partition_has_before_it(tmp_path: Path) -> None:
+    """``delete.tombstone.handling.mode`` is ``tombstone``, its default, and no header tells the position."""
+    job = Job(tmp_path, [{"table": "customers"}], "delta", {"envelope": JSON}, schemas=False)
+    topic = "pg.public.customers"
+    given = in_columns("c", 10, ROW, at=0)
+    one = record(None, KEY, offset=1, topic=topic)
+    job.land(Record(topic, 0, 0, given.key, given.value), one)
+    assert job.rows("customers") == {}
+    again = in_columns("c", 20, ROW, at=2)
+    job.land(Record(topic, 0, 2, again.key, again.value), number=1)
+    assert job.rows("customers") == {1: ROW}
+
+
+def test_a_tombstone_after_a_delete_says_nothing_more() -> None:
+    """``rewrite-with-tombstone``."""
+    found = decoded(in_columns("d", 10, NULL_ROW, at=0), record(None, KEY, offset=1), form=JSON)
+    assert ([one.op for one in found.rows], [one.kind for one in found.ignored]) == (
+        [Op.DELETE],
+        ["tombstone"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "connector"),
+    [
+        ({"__file": "bin.000003", "__pos": 4, "__row": 0}, "mysql"),
+        ({"__source_commit_lsn": "00000027:00000758:0005", "__source_change_lsn": "00000027:00000758:0003"}, "sqlserver"),
+        ({"__scn": "2847", "__commit_scn": "2850"}, "oracle"),
+        ({"__lsn": 5, "__transaction_total_order": 2}, "postgresql"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_connector_is_told_or_known_by_its_position(source: dict[str, Any], connector: str) -> None:
+    named = {**ROW, "__op": "c", "__table": "t", **source}
+    (known,), (own,) = (changes(record({**named, **more}, KEY)) for more in ({}, {"__connector": connector}))
+    assert known.unordered is None
+    assert known.position == own.position
+
+
+def test_a_column_of_the_source_that_begins_alike_is_a_column(tmp_path: Path) -> None:
+    job = Job(tmp_path, [{"table": "customers"}], "delta", {"envelope": JSON}, schemas=False)
+    job.land(in_columns("c", 10, {**ROW, "__mine": 7}, at=0))
+    assert job.rows("customers") == {1: {**ROW, "__mine": 7}}
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (ROW, "set add.fields or add.headers"),
+        ({**ROW, "__op": "c", "__lsn": 5}, "names no table"),
+        ([1], "the value is no row but list"),
+        ({**ROW, **told("x", 5)}, "op 'x'"),
+    ],
+    ids=["nothing told", "no table", "no row", "no operation"],
+)
+def test_what_cannot_be_understood_says_what_to_set(value: Any, why: str) -> None:
+    found = decoded(record(value, KEY), form=JSON)
+    assert why in found.dead[0].reason
+
+
+def test_a_row_without_a_position_needs_columns_that_order_it() -> None:
+    found = decoded(record({**ROW, "__op": "c", "__table": "customers"}, KEY), form=JSON)
+    assert "precombine_key" in str(found.rows[0].unordered)
+
+
+# --- by columns and one by one --------------------------------------------------------------------------
+FIELDS: list[dict[str, Any]] = [
+    {"type": "int32", "field": "id"},
+    {"type": "string", "optional": True, "field": "name"},
+]
+ADDED: list[dict[str, Any]] = [
+    {"type": "int64" if name in {"__lsn", "__source_ts_ms"} else "string", "optional": True, "field": name}
+    for name in ("__deleted", *told("c", 1))
+]
+
+
+def with_schema(given: Record) -> Record:
+    schema = struct([*FIELDS, *ADDED], "pg.public.customers.Value")
+    key = {"schema": struct(FIELDS[:1], "pg.public.customers.Key"), "payload": KEY}
+    return record({"schema": schema, "payload": json.loads(given.value or b"")}, key, offset=given.offset)
+
+
+def equal(records: Sequence[Record], **table: Any) -> Any:
+    by_columns, each = outcomes(records, decoder=partial(Decoder, JSON), **{"source": "customers", **table})
+    assert by_columns.told() == each.told()
+    return by_columns
+
+
+@pytest.mark.parametrize("coded", [lambda one: one, with_schema], ids=["bare", "with its schema"])
+def test_rows_are_read_by_columns_as_they_are_one_by_one(coded: Any) -> None:
+    sequences = ['["5","5"]', '[null,"9"]', "x", None]
+    records = [
+        coded(in_columns(op, 10 + at, ROW if op != "d" else NULL_ROW, at=at, __sequence=sequences[at % 4], **more))
+        for at, (op, more) in enumerate(
+            (op, more)
+            for op in ("c", "u", "d", "r", "t", "x", None)
+            for more in ({}, {"__lsn": None}, {"__table": None}, {"__snapshot": None}, {"__source_ts_ms": None})
+        )
+    ]  # fmt: skip
+    found = equal(records)
+    assert found.by_columns > 8
+    equal(records, primary_key=["id"])
+    equal(records, primary_key=["name"])
+    for one in records:
+        equal([one])
+
+
+def test_rows_whose_headers_tell_of_the_change_are_read_one_by_one() -> None:
+    records = [in_headers(op, at, ROW, at=at) for at, op in enumerate("ccudr")]
+    found = equal(records)
+    assert (found.by_columns, len(found.rows)) == (0, 5)
