@@ -12,6 +12,7 @@ import pytest
 
 from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.records.change import Change, Op, Record
+from safewrite.cdc.records.records import Records
 from tests.cdc.both_ways import outcomes
 from tests.cdc.events import decoded, record, struct
 from tests.cdc.lakes import Job
@@ -114,6 +115,17 @@ def test_a_tombstone_after_a_delete_says_nothing_more() -> None:
         [Op.DELETE],
         ["tombstone"],
     )
+
+
+def test_a_delete_that_its_headers_tell_of_is_no_tombstone() -> None:
+    records = [
+        in_headers("c", 5, ROW, at=0),
+        in_headers("d", 10, None, at=1),
+        record(None, {"id": 2}, offset=2),
+    ]
+    found = Decoder(JSON).decode(Records.of(records))
+    assert ([one.op for one in found.rows], found.tombstones) == ([Op.UPSERT, Op.DELETE], 0)
+    assert [one.record.offset for one in found.unmet] == [2]
 
 
 @pytest.mark.parametrize(

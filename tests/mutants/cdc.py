@@ -8,6 +8,7 @@ BLOCKS, AVRO, BARE = (alone(f"cdc/test_blocks{form}.py") for form in ("", "_avro
 SOURCES, COMPACTED, IDENTITY = (
     alone(f"cdc/test_{name}.py") for name in ("sources", "compacted", "replica_identity")
 )
+MAXWELL, UNWRAPPED = (alone(f"cdc/test_{name}.py") for name in ("maxwell", "unwrapped"))
 READ, COLUMNS, PLACING, FORMS = (
     "cdc/envelopes/by_columns.py",
     "cdc/connect/columns.py",
@@ -323,5 +324,37 @@ CDC_MUTANTS = (
         (('        doubts.unless(pc.equal(batch.data.column(OP), "c"))\n', "        pass\n"),),
         IDENTITY,
         "test_changes_that_do_not_tell_the_key_before_are_refused",
+    ),
+    Mutant(
+        "cdc-maxwell-commit",
+        "the place of the last record of a transaction",
+        "cdc/envelopes/maxwell/events.py",
+        (('COMMIT_LAST if event.get("commit") is True else ', ""),),
+        MAXWELL,
+        "test_positions_rise_within_a_transaction_and_over_files",
+    ),
+    Mutant(
+        "cdc-maxwell-bootstrap",
+        "the place of a bootstrap's rows before every change",
+        "cdc/envelopes/maxwell/events.py",
+        (("(LOWEST, None) if is_read else ", ""),),
+        MAXWELL,
+        "test_changes_land_and_a_bootstrap_never_beats_one[delta]",
+    ),
+    Mutant(
+        "cdc-unwrapped-headers",
+        "the reading of tombstones whose headers tell of a delete",
+        "cdc/envelopes/unwrapped/events.py",
+        (("            if not set(added) & set(self.delete_headers):\n", "            if True:\n"),),
+        UNWRAPPED,
+        "test_an_event_is_what_it_was_before_it_was_unwrapped",
+    ),
+    Mutant(
+        "cdc-unwrapped-met",
+        "the difference between a delete that has no value and a tombstone",
+        "cdc/envelopes/tombstones.py",
+        ((" & ~deletes if", " if"),),
+        UNWRAPPED,
+        "test_a_delete_that_its_headers_tell_of_is_no_tombstone",
     ),
 )
