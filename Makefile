@@ -84,6 +84,10 @@ docs: .envs/docs/.installed ## The docs site in out/site; a link that leads nowh
 	@NO_MKDOCS_2_WARNING=1 .envs/docs/bin/mkdocs build --quiet --strict --site-dir out/site
 	@echo out/site/index.html
 
+.PHONY: config-docs
+config-docs: install ## What the schema says of each field of a job, into the pages of configuration; look at the difference
+	@$(PY) -m tests.config_pages
+
 .PHONY: imports
 imports: install ## import-linter: which package may import which
 	.venv/bin/lint-imports --no-cache  # the cache misjudges imports of modules that appeared later

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.config_pages import fields, schemas, written
 from tests.test_repository import tracked_files
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +33,7 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     for target, heading in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
         path = page.parent / target if target else page
         headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE) if path.is_file() else []
-        marks = {re.sub(r"[^a-z0-9 -]", "", one.lower()).replace(" ", "-") for one in headings}
+        marks = {re.sub(r"[^a-z0-9_ -]", "", one.lower()).replace(" ", "-") for one in headings}
         if not path.exists() or (heading and heading not in marks):
             wrong.append(f"{target}#{heading}")
     assert wrong == []
@@ -90,12 +93,53 @@ def test_every_page_has_its_place_in_the_site() -> None:
     """`make docs` says so too, in an environment of its own."""
     config = (ROOT / "mkdocs.yml").read_text()
     placed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", config, re.MULTILINE)
-    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    docs = ROOT / "docs"
+    pages = {str(page.relative_to(docs)) for page in docs.rglob("*.md")}
     decisions = {page for page in pages if page.startswith("decisions/0")}
-    assert sorted(placed) == sorted(pages - decisions)
+    evidence = {page for page in pages if page.startswith("evidence/")} - {"evidence/index.md"}
+    assert sorted(placed) == sorted(pages - decisions - evidence)
     # T3-D9: they were forty-four lines in the left column of every page.
-    index = (ROOT / "docs" / "decisions.md").read_text()
-    assert set(re.findall(r"\]\((decisions/\S+\.md)\)", index)) == decisions
+    assert set(re.findall(r"\]\((decisions/\S+\.md)\)", (docs / "decisions.md").read_text())) == decisions
+    named = re.findall(r"\]\(([\w/-]+\.md)\)", (docs / "evidence" / "index.md").read_text())
+    assert {f"evidence/{name}" for name in named} == evidence
+
+
+@pytest.mark.parametrize("page", schemas(), ids=lambda page: page.parent.name)
+def test_every_field_of_a_configuration_has_its_heading(page: Path) -> None:
+    """`make config-docs` writes what the schema says; text below a heading is by hand, and goes with its field."""
+    schema, text = schemas()[page], page.read_text()
+    assert text == written(text, schema), "make config-docs, and look at the difference"
+    headings = re.findall(r"^### `(.+)`$", text, re.MULTILINE)
+    wanted = [name for section in fields(schema).values() for name in section]
+    assert headings == wanted, "text by hand below a field that is gone"
+    assert len(headings) == len(set(headings)) > 40
+    bare = [
+        name
+        for name in wanted
+        if re.search(rf"^### `{re.escape(name)}`\n\n\*[^*]+\*\n\n#", text, re.MULTILINE)
+    ]
+    assert bare == [], "fields of which nothing is said but their type"
+
+
+def test_every_page_is_served_as_markdown(tmp_path: Path) -> None:
+    """The hook of mkdocs, without mkdocs, which has an environment of its own."""
+    hooks = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
+    files = [
+        SimpleNamespace(src_uri=name, abs_src_path=str(ROOT / "docs" / name))
+        for name in ("cdc/index.md", "promise.md", "decisions/0001-record-decisions.md")
+    ]
+    nav = SimpleNamespace(pages=[SimpleNamespace(file=one) for one in files[:2]])
+    hooks["on_nav"](nav, files=SimpleNamespace(documentation_pages=lambda: files))
+    hooks["on_post_build"]({"site_dir": str(tmp_path), "site_name": "a name", "site_description": "words"})
+    for one in files:
+        assert (tmp_path / one.src_uri).read_text() == Path(one.abs_src_path).read_text()
+    listed = (tmp_path / "llms.txt").read_text()
+    assert listed.startswith(
+        "# a name\n\n> words\n\n## Pages\n\n- [Change data of Kafka in many tables](cdc/index.md): `safewrite.cdc`"
+    )
+    assert listed.index("## Optional") < listed.index("decisions/0001") < len(listed)
+    page = SimpleNamespace(file=files[0])
+    assert 'type="text/markdown" href="index.md"></head>' in hooks["on_post_page"]("<head></head>", page=page)
 
 
 def test_t3_d9_the_site_fetches_nothing_and_searches_from_a_disk() -> None:

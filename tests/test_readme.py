@@ -30,7 +30,7 @@ def test_the_first_example_runs_and_the_repeat_writes_nothing(
 
 ROOT = README.parent
 TEXTS = sorted([
-    README, *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md"), *(ROOT / "examples").rglob("Dockerfile"),
+    README, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"), *(ROOT / "examples").rglob("Dockerfile"),
     *(ROOT / "examples").rglob("*.yaml"), *(ROOT / "safewrite").rglob("*.py"), *(ROOT / "bench").rglob("*.py"),
 ])  # fmt: skip
 

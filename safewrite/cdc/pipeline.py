@@ -38,7 +38,7 @@ class Pipeline:
             metrics of them.  What it raises is logged.
 
     Every table's rows and the offsets that they come from are one commit.  A batch that failed, a lost checkpoint, a
-    killed driver and a second job of the same name lose and double nothing; docs/cdc.md says what each of them meets.
+    killed driver and a second job of the same name lose and double nothing; docs/cdc/failures.md says what each of them meets.
     Records are in the driver's memory while they land: a batch that is larger than ``parts`` lands part by part.
 
     Raises:

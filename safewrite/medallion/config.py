@@ -303,7 +303,7 @@ def load(source: str | Path | Mapping[str, Any]) -> Config:
         told = "; ".join(f"{_field(one['loc'])}: {_message(one)}" for one in error.errors())
         raise InvalidInputError(
             f"The configuration cannot be used. {told}. Nothing was written. Correct the fields that are named; "
-            "docs/medallion.md lists all of them."
+            "docs/medallion/configuration.md lists all of them."
         ) from error
 
 

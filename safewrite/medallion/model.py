@@ -11,7 +11,14 @@ from pydantic import ConfigDict, Field
 from safewrite.errors import InvalidInputError
 
 Text = Annotated[str, Field(min_length=1)]
-STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+STRICT = ConfigDict(
+    extra="forbid",
+    frozen=True,
+    strict=True,
+    allow_inf_nan=False,
+    hide_input_in_errors=True,
+    use_attribute_docstrings=True,
+)
 """The ``model_config`` of every part."""
 
 

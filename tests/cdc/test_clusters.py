@@ -14,7 +14,7 @@ import pytest
 from botocore.validate import ParamValidator
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "cdc-clusters.md").read_text()
+PAGE = (ROOT / "docs" / "cdc" / "clusters.md").read_text()
 BLOCK = re.compile(r"^<!-- ([^\n]+) -->\n```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHOWN = {name: json.loads(text) for name, text in BLOCK.findall(PAGE)}
 CALLS = [name for name in SHOWN if " " in name]
