@@ -12,9 +12,10 @@ import pyarrow as pa
 from safewrite.arguments import options
 from safewrite.arguments.reading import reading
 from safewrite.boundary.public import public
+from safewrite.delta.format import TARGET_FILE_SIZE, DeltaFormat
 from safewrite.delta.log import properties as delta_properties
 from safewrite.delta.opening import connect_as_recorded
-from safewrite.delta.table import TARGET_FILE_SIZE, DeltaTable
+from safewrite.delta.table import DeltaTable
 from safewrite.delta.write import creation
 from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.protocol.ask import Limits
@@ -174,12 +175,13 @@ def open(  # noqa: A001 - as users of deltalake and the built-in know it
             )  # fmt: skip
     table = _opened(uri, given)
     if given.create:
+        made = table._format  # noqa: SLF001 - of the same package
         kept = partial(
-            new_table.warn_of_kept, table, schema=given.schema, partition_by=given.partition_by, sort_by=given.sort_by,
+            new_table.warn_of_kept, made, schema=given.schema, partition_by=given.partition_by, sort_by=given.sort_by,
             properties=given.properties, location=given.location,
         )  # fmt: skip
-        table.unlike = None if kept() else kept
-        if table.unlike is not None and given.schema is not None and not new_table.make(table, given.schema):
+        made.unlike = None if kept() else kept
+        if made.unlike is not None and given.schema is not None and not new_table.make(made, given.schema):
             return _opened(uri, given)  # another writer was faster: its table is there now
     return table
 
@@ -256,7 +258,7 @@ def create(
         checkpoints=checkpoints,
         on_event=on_event,
     )
-    table._create(schema)  # noqa: SLF001 - the other half of the constructor
+    table._format.create(schema)  # noqa: SLF001 - of the same package
     return table
 
 
@@ -326,16 +328,15 @@ def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
         limits=given.limits,
         listener=given.on_event,
     )
-    table = DeltaTable(
+    found = DeltaFormat(
         connection,
         limits=given.limits,
         target_file_size=given.target_file_size or TARGET_FILE_SIZE,
         checkpoints=given.checkpoints,
         first=creation.Plan(partition_by, given.properties) if given.create else None,
     )
-    table._open(strict=given.strict)  # noqa: SLF001 - the other half of the constructor
-    table.reopen = given.reopen(table.uri)
-    return table
+    found.open(strict=given.strict)
+    return DeltaTable(found, reopen=given.reopen(found.uri))
 
 
 def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
@@ -345,7 +346,8 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
         )
     try:
         from safewrite.iceberg.connect import connect as connect_iceberg
-        from safewrite.iceberg.connect import is_in_memory
+        from safewrite.iceberg.connect import is_in_memory, portable
+        from safewrite.iceberg.format import IcebergFormat
         from safewrite.iceberg.table import IcebergTable
         from safewrite.iceberg.write import creation as iceberg_creation
     except ModuleNotFoundError as error:
@@ -359,7 +361,7 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
         given.location,
         given.create_namespace,
     )
-    table = IcebergTable(
+    found = IcebergFormat(
         connect_iceberg(
             identifier,
             given.catalog,
@@ -373,28 +375,13 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
         target_file_size=given.target_file_size,
         first=first if given.create else None,
     )
-    table._open(strict=given.strict)  # noqa: SLF001 - the other half of the constructor
-    if not is_in_memory(table.connection.catalog):
-        table.reopen = given.reopen(identifier, catalog=_portable(given.catalog))
-    return table
+    found.open(strict=given.strict)
+    if is_in_memory(found.connection.catalog):
+        return IcebergTable(found)
+    return IcebergTable(found, reopen=given.reopen(identifier, catalog=portable(given.catalog)))
 
 
 def _texts_or_spec(name: str, value: Any) -> Any:
     """A list of texts, or PyIceberg's own object; raises InvalidInputError for anything else."""
     with reading(f"{name}="):
         return value if hasattr(value, "fields") else options.texts(name, value)
-
-
-def _portable(catalog: Any) -> Any:
-    """A catalog as a name or as properties, which can be sent to another process."""
-    from pyiceberg.catalog import Catalog
-
-    from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
-
-    catalog = catalog.inner if isinstance(catalog, SafeCatalog) else catalog
-    if not isinstance(catalog, Catalog):
-        return catalog
-    known = {"name": catalog.name, **catalog.properties}
-    if "type" not in known and "py-catalog-impl" not in known:
-        known["py-catalog-impl"] = f"{type(catalog).__module__}.{type(catalog).__qualname__}"
-    return known

@@ -95,7 +95,7 @@ def test_members_of_a_dropped_table_are_written_to_the_new_one_and_remembered_th
     assert told(table.append_many(members)) == ["committed"] * 2
     record = run(keys.recall(members[0][0], Limits()), table.world)
     assert record is not None
-    assert (record.table_id, record.version) == (table._state.table_id, 0)
+    assert (record.table_id, record.version) == (table._format._state.table_id, 0)
     assert told(here.open().append_many(members)) == ["already_committed"] * 2
 
 

@@ -287,11 +287,11 @@ def test_old_metadata_that_lies_elsewhere_is_not_deleted(
     folder = Path(f"{place.root}/w/db/t/metadata")
     kept = len(list(folder.glob("*.metadata.json")))
     assert kept == 2, "old files of the table's own go"
-    catalog = table.connection.catalog
+    catalog = table._format.connection.catalog
     now = catalog.load_table("db.t")
     entry = Made(metadata_file=f"file://{place.secret}/data.parquet")
     old = Made(location=now.location, metadata=Made(metadata_log=[entry], location=now.location()), io=now.io)
-    connection: Connection = table.connection
+    connection: Connection = table._format.connection
     before, after = Made(table=old), Made(table=now, properties=now.properties)
     import safewrite.iceberg.connect as module
 

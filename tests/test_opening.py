@@ -128,7 +128,7 @@ def test_claims_are_sealed_once_a_writer_was_met_that_knows_no_lock_table(
     table.append(ROWS)
     assert [entry.complete for entry in claims.seen][-1]
     again = sw.open(uri, lock_table=dynamodb_table, storage_options=options)
-    assert all(entry.settled for entry in again.connection.world.locks.entries())
+    assert all(entry.settled for entry in again._format.connection.world.locks.entries())
 
 
 def test_a_sealed_claim_that_its_writer_left_is_finished_by_the_next(
@@ -137,7 +137,7 @@ def test_a_sealed_claim_that_its_writer_left_is_finished_by_the_next(
     uri = f"s3://{bucket}/t"
     table = sw.open(uri, create=True, lock_table=dynamodb_table, storage_options=options)
     table.append(ROWS)
-    table._mixed = True
+    table._format._mixed = True
 
     class Left(BaseException):
         pass
@@ -175,4 +175,4 @@ def test_an_entry_left_open_after_its_copy_is_closed_by_who_opens_next(
         ExpressionAttributeValues={":false": {"S": "false"}},
     )
     again = sw.open(uri, lock_table=dynamodb_table, storage_options=options)
-    assert again.connection.world.locks.entries()[0].settled
+    assert again._format.connection.world.locks.entries()[0].settled

@@ -58,7 +58,7 @@ def test_a_table_is_opened_again_as_it_was_opened(table: sw.Table, monkeypatch: 
     again = pickle.loads(pickle.dumps(table.reopen))()
     assert again.uri == table.uri
     assert again.limits == table.limits
-    assert again._planner.first == table._planner.first
+    assert again._format.planner.first == table._format.planner.first
 
 
 def test_a_table_whose_session_cannot_travel_has_no_sink(tmp_path: Path) -> None:

@@ -266,7 +266,7 @@ def test_less_is_said_where_the_history_tells_nothing(place: Place, monkeypatch:
     def gone(version: int) -> Any:
         raise OSError("cut")
 
-    monkeypatch.setattr(table, "_recorded", gone)
+    monkeypatch.setattr(table._format, "recorded", gone)
     error = mismatch(lambda: table.append(rows(2), key="b"))
     assert "with other rows" in str(error)
     assert error.columns == ()
@@ -282,8 +282,8 @@ def test_few_versions_are_read_to_explain_many_mismatches(
     for n in range(3):
         table.append(rows(n), key=f"k{n}")
     read: list[int] = []
-    recorded = table._recorded
-    monkeypatch.setattr(table, "_recorded", lambda version: read.append(version) or recorded(version))
+    recorded = table._format.recorded
+    monkeypatch.setattr(table._format, "recorded", lambda version: read.append(version) or recorded(version))
     answers = table.append_many([(f"{kind}{n}", rows(n)) for kind in "mk" for n in range(3)])
     assert told(answers) == ["replay_mismatch"] * 6
     assert len(read) == 2
@@ -345,7 +345,7 @@ def test_a_rival_learns_from_the_lock_entry_no_digests(place: Place) -> None:
 
     table = place.open()
     table.append(rows(1))
-    planner, state = table._planner, table._state
+    planner, state = table._format.planner, table._format._state
     candidate, _ = planner.plan(rows(2), Operation("append"), Identity("a"), state)
     assert candidate.write.columns
     summary = candidate.summary(1)

@@ -172,6 +172,7 @@ def resolve(
 
 
 def _resolve_delta(target: Target, key: str) -> tuple[str, Receipt | None]:
+    from safewrite.delta.format import DeltaFormat
     from safewrite.delta.log.snapshot import load
     from safewrite.delta.opening import not_there
     from safewrite.delta.table import DeltaTable
@@ -179,14 +180,15 @@ def _resolve_delta(target: Target, key: str) -> tuple[str, Receipt | None]:
     connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
     if run(load(), connection.world) is None:
         raise not_there(connection.address.uri)
-    return connection.address.uri, DeltaTable(connection).resolve(key)
+    return connection.address.uri, DeltaTable(DeltaFormat(connection)).resolve(key)
 
 
 def _resolve_iceberg(target: Target, key: str) -> tuple[str, Receipt | None]:
     connection = target.look()
+    from safewrite.iceberg.format import IcebergFormat
     from safewrite.iceberg.table import IcebergTable
 
-    return connection.table_name, IcebergTable(connection).refresh().resolve(key)
+    return connection.table_name, IcebergTable(IcebergFormat(connection)).refresh().resolve(key)
 
 
 # --- repair -------------------------------------------------------------------------------------------
@@ -335,6 +337,7 @@ def checkpoint(screen: Screen, target: Target) -> None:
 
     Writers make them by themselves, but not where their callers have no time for it: then this does.
     """
+    from safewrite.delta.format import DeltaFormat
     from safewrite.delta.opening import not_there
     from safewrite.delta.table import DeltaTable
 
@@ -345,7 +348,7 @@ def checkpoint(screen: Screen, target: Target) -> None:
                 "Give the address of a Delta table, without --catalog."
             )
         connection = connect_to(target.table, target.lock_table, target.arbiter, target.options)
-        table = DeltaTable(connection).refresh()
+        table = DeltaTable(DeltaFormat(connection)).refresh()
         if table.version < 0:
             raise not_there(connection.address.uri)
         made = table.checkpoint()

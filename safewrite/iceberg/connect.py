@@ -192,6 +192,22 @@ def _prepare_clients(catalog: Any) -> None:
     bound_session(getattr(catalog, "_session", None))
 
 
+def portable(catalog: Any) -> Any:
+    """A catalog as a name or as properties, which can be sent to another process."""
+    from pyiceberg.catalog import Catalog
+
+    from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
+
+    if isinstance(catalog, SafeCatalog):
+        catalog = catalog.inner
+    if not isinstance(catalog, Catalog):
+        return catalog
+    known = {"name": catalog.name, **catalog.properties}
+    if "type" not in known and "py-catalog-impl" not in known:
+        known["py-catalog-impl"] = f"{type(catalog).__module__}.{type(catalog).__qualname__}"
+    return known
+
+
 def is_in_memory(catalog: Any) -> bool:
     """Whether a SQL catalog lives in SQLite's memory: every thread has its own, so no ledger can be there."""
     url = getattr(getattr(catalog, "engine", None), "url", None)

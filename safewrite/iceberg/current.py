@@ -11,7 +11,7 @@ from safewrite.iceberg.write.write import Resolved
 from safewrite.protocol.effects import Effect, Outcome
 from safewrite.protocol.iceberg.commit import load
 from safewrite.stores.world import Performer, monotonic_s, run
-from safewrite.table.write_loop import FRESH_S
+from safewrite.table.format import FRESH_S
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -1,8 +1,7 @@
-"""Reads the rows of data files for whoever follows a table: nested values as the files have them, unlike PyIceberg's."""
+"""Reads the rows of data files for callers that follow a table; nested values are as the files have them, unlike PyIceberg's."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,30 +20,11 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as PyIcebergTable
 
 
-class Reads(ABC):
-    """What a table can tell of its rows; PyIceberg plans which files these are in."""
-
-    @property
-    @abstractmethod
-    def iceberg(self) -> PyIcebergTable:
-        """PyIceberg's own table object."""
-
-    def read_files(
-        self, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None
-    ) -> Iterator[pa.Table]:
-        """The live rows of data files, file by file, of all columns or of some.
-
-        ``table.iceberg.scan(...).plan_files()`` gives the tasks; rows that its filter does not take come too.  PyIceberg (0.12.0)
-        itself reads a list or map of structs that is NULL as an empty one.
-
-        Raises:
-            InvalidInputError: ``tasks`` are none, or a column is not in the table.
-            DataFileError: a file is gone.
-            UnsupportedTableError: a file cannot be read.
-            StorageError: no answer.
-        """
-        table = self.iceberg
-        return _read(table, _tasks(tasks), _columns(columns, table))
+def read_files(
+    table: PyIcebergTable, tasks: Iterable[FileScanTask], columns: Sequence[str] | None
+) -> Iterator[pa.Table]:
+    """The live rows of data files, of all columns or of some; see ``IcebergTable.read_files``."""
+    return _read(table, _tasks(tasks), _columns(columns, table))
 
 
 def _tasks(given: object) -> list[FileScanTask]:

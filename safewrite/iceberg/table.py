@@ -2,392 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from safewrite.boundary.public import public
-from safewrite.errors import CommitUnknownError, TableNotFoundError, WouldAlterError
-from safewrite.iceberg import history, ledger_place
 from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
-from safewrite.iceberg.connect import Connection
-from safewrite.iceberg.current import CachedTable
-from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
-from safewrite.iceberg.metadata import table_of
-from safewrite.iceberg.opening import check_state, check_table
-from safewrite.iceberg.reads import Reads
-from safewrite.iceberg.write import creation, members
-from safewrite.iceberg.write.append import AppendPlan
-from safewrite.iceberg.write.many import Group, write_many
-from safewrite.iceberg.write.plans import Planner
-from safewrite.iceberg.write.positions import positions_of
-from safewrite.iceberg.write.resolve import check_doubt
-from safewrite.iceberg.write.summary import Write, carries
-from safewrite.iceberg.write.write import Done, WritePlan, write
-from safewrite.protocol.ask import Limits
-from safewrite.protocol.iceberg.failures import replaced
-from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.protocol.keys import Identity
-from safewrite.protocol.positions import lost, stand
-from safewrite.receipt import Receipt
-from safewrite.stores.world import monotonic_s
-from safewrite.table.history import CommittedWrite, HistoryEntry
-from safewrite.table.new_table import Layout
-from safewrite.table.operation import Operation
+from safewrite.iceberg.format import IcebergFormat
+from safewrite.iceberg.reads import read_files
 from safewrite.table.verbs import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.table import FileScanTask
     from pyiceberg.table import Table as PyIcebergTable
-    from pyspark import SparkContext
-
-    from safewrite.changes.reading import Changes
-    from safewrite.frames import Prepared
-    from safewrite.frames.fingerprint import Counted
-    from safewrite.frames.spark.batch import Origin
-    from safewrite.frames.spark.held import Held
-    from safewrite.iceberg.spark.write import CachedSparkTable
-    from safewrite.stores.world import Performer
-    from safewrite.table.group import Member
 
 
-class IcebergTable(Reads, Table[TableVersion, WritePlan, Done]):
-    """An Iceberg table that many writers share; its verbs are those of :class:`safewrite.Table`.
+class IcebergTable(Table):
+    """An Iceberg table that many writers share; its verbs are those of :class:`safewrite.Table`."""
 
-    An overwrite or delete decides what goes on the same snapshot that the new one follows (C9).
-    """
+    _format: IcebergFormat
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        limits: Limits | None = None,
-        target_file_size: int | None = None,
-        first: creation.Plan | None = None,
-        new_id: Callable[[], str] | None = None,
-    ) -> None:
-        super().__init__(limits)
-        self.connection = connection
-        self.catalog = SafeCatalog(connection.catalog, limits=self.limits)
-        self._cached = CachedTable(connection)
-        self._first = first
-        recorded = partial(ledger_place.properties, connection)
-        self._planner = Planner(self.limits, target_file_size, connection.branch, ledger_in=recorded)
-        if new_id is not None:
-            self._planner.new_id = new_id
-        self._strict = False
-        self._admitted: str | None = None  # where the metadata is that was checked last
-        self._in_spark: CachedSparkTable | None = None
-        self._doubts: dict[str, TableVersion | None] = {}  # the bases of attempts in doubt, by key
+    def __init__(self, table_format: IcebergFormat, *, reopen: Callable[[], Table] | None = None) -> None:
+        super().__init__(table_format, reopen=reopen)
 
-    def after_fork(self) -> None:
-        """Load the catalog again in a forked child, for it talks over its parent's connections.
-
-        Raises:
-            InvalidInputError: the catalog cannot be loaded again.
-        """
-        known, own_id = self._cached.head, self._cached.own_id
-        self.connection = self.connection.after_fork()
-        self.catalog = SafeCatalog(self.connection.catalog, limits=self.limits)
-        self._cached = CachedTable(self.connection)
-        self._cached.own_id = own_id
-        self._in_spark = None
-        if known is not None:
-            self._cached.look(self.limits)
-
-    # --- what it is -------------------------------------------------------------------------------
-    @property
-    def uri(self) -> str:
-        """The table's name in its catalog."""
-        return self.connection.table_name
+    def __repr__(self) -> str:
+        kind = self._format.connection.kind
+        return f"<safewrite.IcebergTable {self.uri} snapshot={self.version} catalog={kind}>"
 
     @property
-    def arbiter(self) -> str:
-        """Who decides which writer's commit comes next: always the catalog."""
-        return "catalog"
-
-    @property
-    def version(self) -> int:
-        """The newest snapshot id that this object has seen; -1 before there is one."""
-        head = self._cached.head
-        return -1 if head is None or head.current is None else head.current
-
-    @property
-    @public
-    def schema(self) -> pa.Schema:
-        """The table's schema in Arrow, as of the last look."""
-        return arrow_schema(self.iceberg.metadata.schema())
-
-    @property
-    @public
-    def partition_by(self) -> tuple[str, ...]:
-        """Partition fields as ``partition_by=`` spells them."""
-        from safewrite.iceberg.data.partitions import spelled
-
-        metadata = self.iceberg.metadata
-        return spelled(metadata.spec(), metadata.schema())
-
-    @property
-    @public
-    def properties(self) -> dict[str, str]:
-        """Table properties, as of the last look."""
-        return dict(self._cached.existing().properties)
+    def catalog(self) -> SafeCatalog:
+        """The table's catalog, whose commits are safe too."""
+        return self._format.catalog
 
     @property
     @public
     def iceberg(self) -> PyIcebergTable:
         """PyIceberg's own table object, as of the last look; its commits go through :attr:`catalog`."""
-        if self.turn.is_anothers():
-            self.after_fork()
-        table = table_of(self._cached.existing())
-        table.catalog = self.catalog
-        return table
+        self._own()
+        return self._format.table
 
-    @property
-    def world(self) -> Performer:
-        """The world that performs the effects of a write; tests replace it."""
-        return self._cached.world
+    def read_files(
+        self, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """The live rows of data files, file by file, of all columns or of some.
 
-    @world.setter
-    def world(self, world: Performer) -> None:
-        self._cached.world = world
+        ``table.iceberg.scan(...).plan_files()`` gives the tasks; rows that its filter does not take come too.  PyIceberg (0.12.0)
+        itself reads a list or map of structs that is NULL as an empty one.
 
-    def __repr__(self) -> str:
-        return f"<safewrite.IcebergTable {self.uri} snapshot={self.version} catalog={self.connection.kind}>"
-
-    def _layouts(self, given: Layout) -> tuple[Layout, Layout]:
-        from safewrite.iceberg.data import layout
-
-        metadata = self.iceberg.metadata
-        return layout.spelled(given, metadata.schema()), layout.of(metadata)
-
-    def _settings(self) -> dict[str, str]:
-        return {**self.properties, "format-version": str(self.iceberg.metadata.format_version)}
-
-    # --- opening ----------------------------------------------------------------------------------
-    def _open(self, *, strict: bool) -> None:
-        self._strict = strict
-        try:
-            head = self._cached.look(self.limits)
-        except TableNotFoundError:
-            if self._first is None:
-                raise TableNotFoundError(
-                    f"There is no Iceberg table {self.uri} in the catalog. Nothing was written. Create it with "
-                    "safewrite.create(), or open it with create=True to let the first append make it."
-                ) from None
-            return
-        check_table(self.connection, head, strict=strict)
-        self._admitted = head.location
-
-    def _create(self, schema: pa.Schema) -> None:
-        if self._cached.head is not None:
-            raise creation.exists(self.uri)
-        made = creation.draft(self.connection, schema, self._first or creation.Plan())
-        if not creation.create_table(self.connection, made, self.catalog):
-            raise creation.exists(self.uri)
-        self.unlike = None
-        self._open(strict=self._strict)
-
-    # --- the newest version -------------------------------------------------------------------------
-    def _refresh(self) -> TableVersion:
-        return self._admit(self._cached.look(self.limits))
-
-    def _look_again(self) -> None:
-        self._cached.look(self.limits)
-
-    def _admit(self, head: TableVersion) -> TableVersion:
-        """Check a table version before a write is planned on it: each passes the checks of ``safewrite.open``."""
-        if head.table_id != self._cached.own_id:
-            raise replaced(in_doubt=False)
-        if head.location != self._admitted:
-            check_state(self.connection, head, strict=self._strict)
-            self._admitted = head.location
-        return head
-
-    def _mark(self) -> object:
-        return None if self._cached.head is None else self._cached.head.location
-
-    def _is_there(self) -> bool:
-        """Whether a table that was not there when this object was made is there now."""
-        try:
-            self._cached.look(self.limits)
-        except TableNotFoundError:
-            return False
-        return True
-
-    # --- steps of a write -------------------------------------------------------------------------
-    def _planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> TableVersion:
-        if operation.positions and self._cached.head is not None:
-            head = self._fresh_head()
-            seen = stand(positions_of(head, operation.positions), operation.positions)
-            return head if seen else self._refresh()  # an older version may have positions of before
-        return self._fresh_head(*(() if operation.verb in {"delete", "apply_changes"} else (data, operation)))
-
-    def _fresh_head(self, *of: Any) -> TableVersion:
-        """The table version of a moment ago; a missing table is created for the data and verb ``of`` a write if it may be."""
-        if self._cached.head is not None:
-            return self._admit(self._cached.fresh(self.limits))
-        if self._first is not None and of:
-            made = self._planner.first(self.connection, self._first, *of)
-            if creation.create_table(self.connection, made, self.catalog):
-                self.unlike = None  # catalogs may spell a location or a property otherwise
-            self._open(strict=self._strict)
-        return self._cached.existing()
-
-    def _plan(
-        self, data: Any, operation: Operation, name: Identity, on: TableVersion | None
-    ) -> tuple[WritePlan, Callable[[], Any]]:
-        return self._planner.plan(data, operation, name, on or self._cached.existing())
-
-    def _commit(self, plan: WritePlan, operation: Operation, encode: Callable[[], Any]) -> Done:
-        steps = write(
-            plan,
-            encode,
-            plan.planned,
-            helpers=self.connection.helpers,
-            limits=self.limits,
-            queue_first=self._queue_first > 0,
-        )
-        try:
-            return self._cached.run(steps)
-        except CommitUnknownError:
-            self._doubts[plan.write.key] = plan.bound
-            raise
-
-    def _prepare_next(
-        self, data: Any, operation: Operation, on: TableVersion | None, earlier: Sequence[Prepared]
-    ) -> Prepared:
-        head = on or self._cached.existing()
-        return self._planner.prepare_next(data, head, operation, earlier)
-
-    def _plan_group(
-        self, members: Sequence[Member], operation: Operation, on: TableVersion | None
-    ) -> tuple[AppendPlan, Callable[..., Any]]:
-        head = on or self._cached.existing()
-        if operation.changes is not None:
-            return self._planner.group_of_changes(members, operation.changes, head)
-        return self._planner.group(members, head)
-
-    def _read_changes(
-        self, data: Any, operation: Operation, name: Identity, on: TableVersion | None
-    ) -> tuple[Changes, Write]:
-        head = on or self._cached.existing()
-        return self._planner.read_changes(data, self._declared(operation), head, name)
-
-    def _commit_group(self, plan: WritePlan, encode: Callable[..., Any]) -> Group:
-        assert isinstance(plan, AppendPlan)
-        steps = write_many(
-            plan,
-            encode,
-            plan.planned,
-            helpers=self.connection.helpers,
-            limits=self.limits,
-            queue_first=self._queue_first > 0,
-        )
-        try:
-            return self._cached.run(steps)
-        except CommitUnknownError:
-            self._doubts |= dict.fromkeys((write.key for write in plan.write.members), plan.bound)
-            raise
-
-    def _count(self, data: Any, operation: Operation, on: TableVersion | None) -> Prepared:
-        return self._planner.prepare(data, on or self._cached.existing(), "merge", operation.volatile)[0]
-
-    def _name(self, counted: Counted, on: TableVersion | None, name: Identity) -> Write:
-        return self._planner.name(counted, on or self._cached.existing(), name)
-
-    def _resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
-        if self._cached.head is None and not self._is_there():
-            return None
-        found, head = self._cached.resolve(key, self.limits)
-        if found is None:
-            check_doubt(self._doubts.get(key), head, key)
-            return None
-        return found.snapshot_id, found.entry(key)
-
-    def _recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
-        return self._cached.run(members.recorded(self._cached.look(self.limits), version, self.limits))
-
-    def _history(self, limit: int | None) -> list[HistoryEntry]:
-        return self._cached.run(history.history(self._cached.look(self.limits), limit, self.limits))
-
-    def _committed_writes(self, version: int) -> list[CommittedWrite] | None:
-        head = self._cached.look(self.limits)
-        return self._cached.run(history.committed_writes(head, version, self.limits))
-
-    def _positions(self) -> Mapping[str, int]:
-        found = positions_of(self._refresh())
-        for name, at in found.items():
-            if at is None:
-                raise lost(name)
-        return {name: at for name, at in found.items() if at is not None}
-
-    def _after(self, done: Done, started_s: float) -> None:
-        try:
-            before = self._cached.existing()
-            self._cached.see(done.head)
-            if done.contended:
-                self._cached.seen_s = None
-            if not done.already:
-                self.connection.drop_old_metadata(before, done.head)
-        except Exception:
-            self._cached.seen_s = None
-            raise
-
-    # --- Spark --------------------------------------------------------------------------------------
-    def _write_spark(self, held: Held, operation: Operation, name: Identity, started_s: float) -> Receipt:
-        from safewrite.frames.spark.stream import written
-        from safewrite.iceberg.spark import apply, write
-
-        frame = held.rows
-        new = self._cached.head is None and operation.changes is None
-        if new and held.computed is None:
-            with write.first(held, operation) as kept:
-                return self._write_spark(kept, operation, name, started_s)
-        known = self._in_spark = self._in_spark or write.CachedSparkTable(
-            self.connection.identifier, self.connection.catalog.name
-        )
-        head = self._fresh_head(*((write.empty_like(frame), operation) if new else ()))
-        write.check_session(frame.sparkSession, head)
-        there = known.find(
-            frame.sparkSession, head, named=operation.spark_catalog, now_s=monotonic_s(self.world)
-        )
-        if operation.schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
-            return self._write_spark(held, operation, name, started_s)
-
-        def by(origin: Origin | None) -> Receipt:
-            if operation.changes is not None:
-                spec = self._declared(operation)
-                settings = partial(self._planner.applying, spec=spec, head=head, name=name)
-                with apply.plan_of(held, there, head, spec, origin=origin, settings=settings) as plan:
-                    return done(plan, tuple)
-            try:
-                job = write.job(held, there, operation, origin=origin)
-            except WouldAlterError:
-                count = partial(write.counted, frame, there, origin, operation.volatile)
-                repeated = self._repeated(count, operation, name, head)
-                if repeated is None:
-                    raise
-                return repeated
-            with job.batch(head, name) as (batch, files):
-                return done(job.plan(batch, head, self._planner, name), files)
-
-        def done(plan: WritePlan, encode: Callable[[], Any]) -> Receipt:
-            plan.properties, plan.positions = operation.properties, operation.positions
-            return self._receipt(self._commit(plan, operation, encode), plan.write, started_s)
-
-        return written(held.frame, name.txn, head.table_id, by, seems_there=carries(head, name))
-
-    def _tell_spark(self, context: SparkContext) -> None:
-        from safewrite.iceberg.spark import caches
-
-        caches.read_anew(context, self._in_spark, self._cached.existing().table_id)
-
-    def _add_columns(self, new: pa.Schema) -> bool:
-        """Add columns in a commit of its own: Spark can only write files for columns that the table has."""
-        if not new.names:
-            return False
-        with self.iceberg.update_schema() as update:
-            update.union_by_name(iceberg_schema(new))
-        self._refresh()
-        return True
+        Raises:
+            InvalidInputError: ``tasks`` are none, or a column is not in the table.
+            DataFileError: a file is gone.
+            UnsupportedTableError: a file cannot be read.
+            StorageError: no answer.
+        """
+        return read_files(self.iceberg, tasks, columns)

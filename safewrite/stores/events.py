@@ -209,27 +209,27 @@ W = TypeVar("W", bound=Callable[..., Any])
 def told(write: W) -> W:
     """Let a table's listener know how each write ended.  A write that nobody listens to costs nothing more.
 
-    ``write`` is a method of a table, whose second argument is the operation; it returns a receipt, or an answer for
-    each member of a group.
+    ``write`` is a method of a table's writer, whose second argument is the operation; it returns a receipt, or an answer
+    for each member of a group.
     """
 
     @wraps(write)
-    def telling(table: Any, data: Any, operation: Any, *name: Any) -> Any:
-        world = getattr(table, "world", None)
+    def telling(writer: Any, data: Any, operation: Any, *name: Any) -> Any:
+        world = getattr(writer, "world", None)
         listens = getattr(world, "listener", None)
         if listens is None:
-            return write(table, data, operation, *name)
+            return write(writer, data, operation, *name)
         started_s = _now_s(world)
         try:
-            result = write(table, data, operation, *name)
+            result = write(writer, data, operation, *name)
         except Exception as error:
             with suppress(Exception):
-                listens(_failure(table.uri, operation.verb, error, _now_s(world) - started_s))
+                listens(_failure(writer.uri, operation.verb, error, _now_s(world) - started_s))
             raise
         with suppress(Exception):
             answers = result if isinstance(result, list) else [result]
             for fault in (one for one in answers if isinstance(one, SafewriteError)):
-                listens(_failure(table.uri, operation.verb, fault, _now_s(world) - started_s))
+                listens(_failure(writer.uri, operation.verb, fault, _now_s(world) - started_s))
             receipts = [one for one in answers if isinstance(one, Receipt)]
             if receipts:
                 listens(_ending(operation.verb, receipts))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from safewrite.errors import ConflictError, InvalidInputError, Kind, TableNotFoundError
 
 if TYPE_CHECKING:
-    from safewrite.table.verbs import Table
+    from safewrite.table.format import Format
 
 log = logging.getLogger("safewrite")
 
@@ -47,10 +47,10 @@ def declared(schema: Any) -> pa.Schema:
     return schema
 
 
-def make(table: Table, schema: pa.Schema) -> bool:
+def make(table: Format[Any, Any, Any], schema: pa.Schema) -> bool:
     """Make a table that was opened with ``create=True``, empty; False if another writer has made it meanwhile."""
     try:
-        table._create(schema)  # noqa: SLF001 - of the same package
+        table.create(schema)
     except ConflictError as error:
         if error.kind is not Kind.TABLE_EXISTS:
             raise
@@ -68,7 +68,7 @@ class Layout:
 
 
 def warn_of_kept(
-    table: Table,
+    table: Format[Any, Any, Any],
     *,
     schema: pa.Schema | None = None,
     partition_by: Any,
@@ -78,8 +78,7 @@ def warn_of_kept(
 ) -> bool:
     """Warn which settings of a new table have no effect, for the table exists and has others; False if it does not."""
     try:
-        own_properties = table._settings()  # noqa: SLF001 - of the same package
-        wanted, own = table._layouts(Layout(partition_by, sort_by, location or ""))  # noqa: SLF001
+        wanted, own, own_properties = table.made_as(Layout(partition_by, sort_by, location or ""))
     except TableNotFoundError:
         return False
     kept = [] if schema is None else [f"schema= ({one})" for one in _other_columns(schema, table.schema)]

@@ -2,71 +2,112 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from safewrite.arguments.options import GENERATED, Key, Txn, identity, patience
+from safewrite.arguments.options import GENERATED, Key, Txn, identity, known_key, patience
 from safewrite.arguments.properties import checked as check_properties
 from safewrite.arguments.reading import schema_mode as check_mode
 from safewrite.arguments.volatile import given as check_volatile
-from safewrite.boundary.public import verb
+from safewrite.boundary.public import Turn, public, verb
 from safewrite.errors import InvalidInputError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.positions import check as check_positions
 from safewrite.receipt import Receipt
-from safewrite.table.change_verbs import ChangeVerbs
+from safewrite.stores.world import Performer
+from safewrite.table.format import Format
 from safewrite.table.group import Answer, Group
-from safewrite.table.new_table import Layout
+from safewrite.table.history import CommittedWrite, HistoryEntry, checked_limit, checked_version, no_version
 from safewrite.table.operation import Operation
 from safewrite.table.sink import Sink, portable, reopened, sink
-from safewrite.table.write_loop import DoneT, PlanT, VersionT
+from safewrite.table.writer import Writer, resolved
 from safewrite.text.strings import is_text, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Table(ChangeVerbs[VersionT, PlanT, DoneT]):
+class Table:
     """A table that many writers share.  Make one with ``safewrite.open`` or ``safewrite.create``.
 
     Threads that share one take turns.  A forked or pickled one opens connections of its own.
     """
 
-    def __init__(self, limits: Limits | None) -> None:
-        super().__init__(limits)
-        self.reopen: Callable[[], Table] | None = None
+    def __init__(
+        self, table_format: Format[Any, Any, Any], *, reopen: Callable[[], Table] | None = None
+    ) -> None:
+        self._format = table_format
+        self._writer: Writer[Any, Any, Any] = Writer(table_format)
+        self.turn = Turn()
+        self.reopen = reopen
         """Opens the table again, in this process or another; None where that needs what does not travel."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reopened, (portable(self.reopen),)
 
+    def after_fork(self) -> None:
+        """Stop using the parent's connections and clocks in a forked child."""
+        self._format.after_fork()
+
     # --- what it is -------------------------------------------------------------------------------
     @property
-    @abstractmethod
+    def uri(self) -> str:
+        """The address of a Delta table, the name of an Iceberg table in its catalog."""
+        return self._format.uri
+
+    @property
     def arbiter(self) -> str:
         """Who decides which writer's commit comes next: ``dynamodb``, ``object-store``, ``local`` or ``catalog``."""
+        return self._format.arbiter
 
     @property
-    @abstractmethod
     def version(self) -> int:
         """The newest Delta version or Iceberg snapshot id that this object has seen; -1 before there is one."""
+        return self._format.version
 
     @property
-    @abstractmethod
+    @public
     def schema(self) -> pa.Schema:
         """The table's schema in Arrow, as of ``version``."""
+        return self._own().schema
 
     @property
-    @abstractmethod
+    @public
     def partition_by(self) -> tuple[str, ...]:
         """Partition columns, or Iceberg's partition fields as ``partition_by=`` spells them."""
+        return self._own().partition_by
 
     @property
-    @abstractmethod
+    @public
     def properties(self) -> dict[str, str]:
         """Table properties, as of ``version``."""
+        return self._own().properties
 
+    def _own(self) -> Format[Any, Any, Any]:
+        """What this process knows of the table, not what it was forked with."""
+        if self.turn.is_anothers():
+            self.after_fork()
+        return self._format
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of a write."""
+        return self._format.limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._format.limits = limits
+
+    @property
+    def world(self) -> Performer:
+        """The world that performs the effects of a write; tests replace it."""
+        return self._format.world
+
+    @world.setter
+    def world(self, world: Performer) -> None:
+        self._format.world = world
+
+    # --- looking ----------------------------------------------------------------------------------
     @verb
     def refresh(self) -> Self:
         """Read what is new in the table; returns itself.
@@ -76,8 +117,66 @@ class Table(ChangeVerbs[VersionT, PlanT, DoneT]):
             TableNotFoundError: the table was dropped.
             UnsupportedTableError, UnsafeConfigError: the table became one that ``safewrite.open`` refuses.
         """
-        self._refresh()
+        self._format.refresh()
         return self
+
+    @verb
+    def resolve(self, key: str) -> Receipt | None:
+        """Find out, without writing, whether a write landed: its receipt, or None if it did not.
+
+        Iceberg: the ledger (``lock_table=``, SQL catalogs) knows that an attempt ended in doubt.  Without one
+        only the object that made the attempt knows it, and another may answer None while a lost request is
+        still on its way.
+
+        Raises:
+            CommitUnknownError: it may still land; write again with the same key to decide.
+            StorageError: the store or the catalog gave no answer.
+        """
+        return resolved(self._format, known_key(key))
+
+    @verb
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """The commits of the table, newest first, as its log or its metadata records them.
+
+        Those of other engines are among them.  Those that were cleaned up or expired are not, nor Iceberg's snapshots
+        of other branches and those that were rolled back.
+
+        Args:
+            limit: so many commits at most; None for all that are there.
+
+        Raises:
+            TableNotFoundError: before there is a table.
+            StorageError: the store or the catalog gave no answer.
+        """
+        return self._format.history(checked_limit(limit))
+
+    @verb
+    def committed_writes(self, version: int) -> list[CommittedWrite]:
+        """Every write that one commit carries, also where an entry of :meth:`history` shows only the first few.
+
+        Args:
+            version: a Delta version or an Iceberg snapshot id, such as that of an entry or of a receipt.
+
+        Raises:
+            InvalidInputError: the table does not have that version, or no longer.
+            TableNotFoundError: before there is a table.
+            StorageError: the store gave no answer, or the list of the commit's writes is gone.
+        """
+        found = self._format.committed_writes(checked_version(version))
+        if found is None:
+            raise no_version(version, self.uri)
+        return found
+
+    @verb
+    def positions(self) -> dict[str, int]:
+        """How far each source was taken into the table: what ``positions=`` of commits moved, by name.
+
+        Raises:
+            TableNotFoundError: before there is a table.
+            ConflictError: kind POSITION_MOVED; the table was rolled back to where nothing tells a position any more.
+            StorageError: the store or the catalog gave no answer.
+        """
+        return dict(self._format.positions())
 
     # --- writing ----------------------------------------------------------------------------------
     @verb
@@ -125,13 +224,13 @@ class Table(ChangeVerbs[VersionT, PlanT, DoneT]):
         operation = Operation(
             "append",
             schema_mode=check_mode(schema_mode),
-            spark_catalog=self._in_session(spark_catalog),
+            spark_catalog=self._format.in_session(spark_catalog),
             properties=check_properties(properties),
             positions=check_positions(positions),
             timeout_s=patience(timeout_s),
             volatile=check_volatile(volatile),
         )
-        return self._write(data, operation, identity(key, txn))
+        return self._writer.write_one(data, operation, identity(key, txn))
 
     @verb
     def append_many(
@@ -178,7 +277,7 @@ class Table(ChangeVerbs[VersionT, PlanT, DoneT]):
             timeout_s=patience(timeout_s),
             volatile=check_volatile(volatile),
         )
-        return self._write_many(Group(members, groups), operation)
+        return self._writer.write_many(Group(members, groups), operation)
 
     @verb
     def overwrite(
@@ -219,12 +318,12 @@ class Table(ChangeVerbs[VersionT, PlanT, DoneT]):
             "overwrite",
             where,
             check_mode(schema_mode),
-            self._in_session(spark_catalog),
+            self._format.in_session(spark_catalog),
             check_properties(properties),
             patience(timeout_s),
             check_volatile(volatile),
         )
-        return self._write(data, operation, identity(key, txn))
+        return self._writer.write_one(data, operation, identity(key, txn))
 
     @verb
     def delete(
@@ -255,7 +354,133 @@ class Table(ChangeVerbs[VersionT, PlanT, DoneT]):
         operation = Operation(
             "delete", where, properties=check_properties(properties), timeout_s=patience(timeout_s)
         )
-        return self._write(None, operation, identity(key, txn))
+        return self._writer.write_one(None, operation, identity(key, txn))
+
+    @verb
+    def apply_changes(
+        self,
+        data: Any,
+        *,
+        keys: Sequence[str],
+        sequence_by: Sequence[str],
+        delete_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        columns: Sequence[str] | None = None,
+        unchanged: str | None = None,
+        full_refresh: bool = False,
+        all_late: Literal["error", "count"] = "error",
+        check: Callable[[Any, Mapping[str, int]], object] | None = None,
+        key: Key = GENERATED,
+        txn: Txn = GENERATED,
+        properties: Mapping[str, str] | None = None,
+        positions: Mapping[str, tuple[int | None, int]] | None = None,
+        timeout_s: float | None = None,
+        spark_catalog: str | None = None,
+    ) -> Receipt:
+        """Upsert and delete rows by key, in one commit: of all changes of a key, the last by its sequence stays.
+
+        Batches may come late, twice, or in any order: what is older than the row or deletion that is known is left out.
+
+        Args:
+            data: pandas, Arrow, polars or Spark frame, or a list of dicts; each row is a change, in the order of its source.
+            keys: columns that name a row; none may be NULL or a float.
+            sequence_by: columns that order the changes of a key, compared one after another; they are kept in the table.
+            delete_when: what makes a row a delete (``"op = 'd'"``, tuples, or the name of a boolean column); such a row
+                needs its key and sequence only.  Columns that only conditions name need not be in the table.
+            truncate_when: what makes a row a truncate: everything before its sequence goes; it needs no key.
+            columns: the columns of the data that go into the table, keys and sequence among them; others are left out.  None
+                takes all.  Columns of the table that an upsert lacks are refused as by :meth:`append`, whatever is named here.
+            unchanged: the name of a column of lists: for each upsert the columns whose values it does not bring, for its
+                source did not change them (PostgreSQL's TOAST).  They are carried on, which is not NULL.
+            full_refresh: the batch is all there is, as when a source was read anew: every row of the table and every deletion that
+                it remembers goes in the same commit, also those of others meanwhile; ``keys`` and ``sequence_by`` may be new.
+            all_late: ``"error"`` refuses a batch of which every change is late: a source that was set back looks so.
+            check: is called before each try of the commit with the rows that it would write (an Arrow table, or a Spark DataFrame
+                for one; after all changes of a key were decided) and its counts; what it raises stops the write.
+            key, txn, properties, positions, timeout_s, spark_catalog: as for :meth:`append`.
+
+        Returns:
+            A receipt whose ``changes`` counts what became of each; docs/apply-changes.md has the words.
+
+        Raises:
+            InvalidInputError: the batch is refused as docs/apply-changes.md says; the keys are named.
+            As :meth:`overwrite`, and TableNotFoundError before the table is made.
+        """
+        from safewrite.changes.spec import declared
+
+        operation = Operation(
+            "apply_changes",
+            spark_catalog=self._format.in_session(spark_catalog),
+            properties=check_properties(properties),
+            positions=check_positions(positions),
+            timeout_s=patience(timeout_s),
+            changes=declared(
+                keys,
+                sequence_by,
+                delete_when,
+                truncate_when,
+                all_late,
+                unchanged,
+                check,
+                columns,
+                full_refresh,
+            ),
+        )
+        return self._writer.write_one(data, operation, identity(key, txn))
+
+    @verb
+    def apply_changes_many(
+        self,
+        members: Iterable[tuple[Any, Any]],
+        *,
+        keys: Sequence[str],
+        sequence_by: Sequence[str],
+        delete_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        truncate_when: str | Sequence[tuple[str, str, Any]] | None = None,
+        columns: Sequence[str] | None = None,
+        unchanged: str | None = None,
+        all_late: Literal["error", "count"] = "error",
+        check: Callable[[Any, Mapping[str, int]], object] | None = None,
+        groups: Iterable[Hashable] | None = None,
+        properties: Mapping[str, str] | None = None,
+        positions: Mapping[str, tuple[int | None, int]] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Answer]:
+        """Apply the changes of many batches in one commit, each batch exactly once, whatever group it comes in.
+
+        It does what :meth:`apply_changes` for one member after another would do, in their order: each is decided on what those
+        before it leave.  A member that was committed before, alone or in another group, is left out; one that is refused
+        gets its error in its place and leaves no trace.  Which group a change came in decides nothing, its sequence does.
+
+        Args:
+            members: ``(key, changes)`` for each batch, as for :meth:`append_many`; no Spark DataFrame.
+            keys, sequence_by, delete_when, truncate_when, columns, unchanged: as for :meth:`apply_changes`, for all members.
+            all_late: of each member: one of which every change is late, also against members before it, is refused or counted.
+            check: is called for each member with the rows that it brings and its counts; what it raises refuses that member.
+            groups: as for :meth:`append_many`; what comes after a refused member in its group is left out too (kind HELD_BACK).
+            properties, positions, timeout_s: as for :meth:`append`, for the whole commit.  Positions move past refused members:
+                keep those.  Where no member is committed there is no commit, and positions stay where they are.
+
+        Returns:
+            For each member, in order, its receipt, or the error that concerns it alone: returned, not raised.  ``changes`` and
+            ``rows`` of a receipt are the member's own, though a later member may have replaced such a row before it was
+            written; ``files`` are of the whole commit, and ``removed_rows`` is None.
+
+        Raises:
+            As :meth:`append_many`, and TableNotFoundError before the table is made.
+        """
+        from safewrite.changes.spec import declared
+
+        operation = Operation(
+            "apply_changes",
+            properties=check_properties(properties),
+            positions=check_positions(positions),
+            timeout_s=patience(timeout_s),
+            changes=declared(
+                keys, sequence_by, delete_when, truncate_when, all_late, unchanged, check, columns
+            ),
+        )
+        return self._writer.write_many(Group(members, groups, verb="apply_changes_many"), operation)
 
     @verb
     def sink(
@@ -283,21 +508,12 @@ class Table(ChangeVerbs[VersionT, PlanT, DoneT]):
                 arguments of :meth:`apply_changes` that declare them.
         """
         given = {
-            "spark_catalog": self._in_session(spark_catalog),
+            "spark_catalog": self._format.in_session(spark_catalog),
             "volatile": check_volatile(volatile) or None,
         }
         extra = {name: value for name, value in given.items() if value is not None}
         extra |= _declared_changes(mode, changes, extra, schema_mode)
         return sink(self.reopen, mode, app_id, schema_mode, extra)
-
-    # --- what a format knows ------------------------------------------------------------------------
-    def _layouts(self, given: Layout) -> tuple[Layout, Layout]:
-        """The layout that was given for a new table, and that of this one, in the same spelling."""
-        return Layout(tuple(given.partition_by)), Layout(self.partition_by)
-
-    def _settings(self) -> dict[str, str]:
-        """What the table has of the ``properties=`` that it can be created with."""
-        return self.properties
 
 
 def _declared_changes(

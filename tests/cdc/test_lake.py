@@ -73,16 +73,16 @@ def test_a_known_table_and_its_positions_are_one_look(job: Job, monkeypatch: pyt
 def test_a_batch_asks_what_a_table_is_no_oftener_than_its_commit_needs(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("safewrite.delta.table", "safewrite.iceberg.current"):
+    for module in ("safewrite.delta.format", "safewrite.iceberg.current"):
         monkeypatch.setattr(f"{module}.FRESH_S", 600.0)  # however busy the machine is
     landing = job.landing()
     for number in range(3):
         landing.land(job.batch([first("a", number, lsn=number)], number))
     for table in landing.lake._open.values():  # as if the batch before were long ago
         if job.form == "delta":
-            table._known_s = None  # type: ignore[attr-defined]
+            table._format._known_s = None  # type: ignore[attr-defined]
         else:
-            table._cached.seen_s = None  # type: ignore[attr-defined]
+            table._format._cached.seen_s = None  # type: ignore[attr-defined]
     asked = looks(job, monkeypatch)
     landing.land(job.batch([first("a", 3, lsn=3)], 3))
     assert len(asked) == LOOKS[job.form]

@@ -31,7 +31,7 @@ def table(tmp_path: Path) -> Any:
 
 def body_of(table: Any, removes: list[int], added: list[int], **metrics: int) -> bytes:
     """A commit as Delta's library makes it; ``removes`` are files by their numbers of rows."""
-    live = run(load_files(table._state, limits=table.limits), table.world).adds
+    live = run(load_files(table._format._state, limits=table.limits), table.world).adds
     paths = {json.loads(add["stats"])["numRecords"]: add["path"] for add in live.values()}
     told = {name: str(number) for name, number in metrics.items()}
     info = {"readVersion": table.version, "operation": "WRITE", "operationMetrics": told}
@@ -45,7 +45,7 @@ def body_of(table: Any, removes: list[int], added: list[int], **metrics: int) ->
 def account(table: Any, body: bytes, *, whole: bool) -> None:
     write = Write("k", "v1:1:0", 1, 1)
     made = SparkTransaction(
-        commit_id="c", write=write, timestamp_ms=0, limits=table.limits, state=table._state, exact=whole, mode="Overwrite"
+        commit_id="c", write=write, timestamp_ms=0, limits=table.limits, state=table._format._state, exact=whole, mode="Overwrite"
     )  # fmt: skip
     run(made.account(body), table.world)
 

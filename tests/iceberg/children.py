@@ -127,7 +127,7 @@ def _outcome(table: IcebergTable, number: int) -> str:
 
 def set_scene(table: IcebergTable) -> None:
     """Let the table object believe that it knows the newest state: the clock must not decide how often it looks."""
-    table._cached.seen_s = float("inf")
+    table._format._cached.seen_s = float("inf")
 
 
 def _calm(place: Place) -> None:

@@ -35,7 +35,7 @@ def rows(*ids: int) -> pa.Table:
 def test_a_writer_goes_on_after_rivals_have_expired_the_snapshot_it_knew(lake: Warehouse) -> None:
     late, rival = opened(lake), opened(lake)
     late.append(rows(1))
-    late._cached.seen_s = float("inf")  # it is not to look again before it tries
+    late._format._cached.seen_s = float("inf")  # it is not to look again before it tries
     rival.append(rows(2))
     rival.append(rows(3))
     rival.refresh().iceberg.maintenance.expire_snapshots().older_than(dt.datetime.now(dt.UTC)).commit()

@@ -275,12 +275,14 @@ def test_what_open_refuses_is_refused_by_an_object_that_was_opened_before(
     """Also within the second for which a look at the table serves."""
     other = SqlCatalog(catalog.name, **catalog.properties)
     table = sw.create("db.t", rows().schema, catalog=catalog)
-    table.connection = table.connection.__class__(**{**vars(table.connection), "bare": True})  # type: ignore[attr-defined]
+    table._format.connection = table._format.connection.__class__(
+        **{**vars(table._format.connection), "bare": True}
+    )  # type: ignore[attr-defined]
     table.append(rows(1))
     with other.load_table("db.t").transaction() as transaction:
         LATER[change](transaction)
     other.engine.dispose()
-    table._cached.seen_s = None  # type: ignore[union-attr]
+    table._format._cached.seen_s = None  # type: ignore[union-attr]
     for call in (lambda: table.append(rows(2)), table.refresh, lambda: table.delete("id = 1")):
         with pytest.raises(sw.NotCommittedError, match=r"encrypted|keeps snapshots"):
             call()

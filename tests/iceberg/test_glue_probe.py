@@ -131,7 +131,7 @@ def test_t3_d12_an_address_of_aws_is_known_in_every_spelling(address: str, is_aw
 @on_glue
 def test_t3_d12_a_right_that_is_missing_is_named(place: Place) -> None:
     """It was "This often passes: open the table again"."""
-    head = place.create(1)._cached.existing()  # type: ignore[attr-defined]
+    head = place.create(1)._format._cached.existing()  # type: ignore[attr-defined]
     catalog = SimpleNamespace(name="lab", glue=Limited(place.catalog().glue, denied=CALLS))  # type: ignore[attr-defined]
     with pytest.raises(sw.StorageError, match="may not do this") as caught:
         opening._glue_compares(catalog, head)

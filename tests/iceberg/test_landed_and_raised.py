@@ -109,9 +109,11 @@ def test_a_commit_is_acknowledged_whatever_its_tidying_up_meets(
     with monkeypatch.context() as broken:
         broken.setattr(catalog, "_delete_old_metadata", fail)
         assert table.append([{"id": 2}], key="2").outcome == "committed"
-    known, see = table.version, table._cached.see
+    known, see = table.version, table._format._cached.see
     with monkeypatch.context() as broken:
-        broken.setattr(table._cached, "see", lambda head: see(head) if head.current == known else fail())
+        broken.setattr(
+            table._format._cached, "see", lambda head: see(head) if head.current == known else fail()
+        )
         assert table.append([{"id": 3}], key="3").outcome == "committed"
     assert table.append([{"id": 4}], key="4").outcome == "committed"
     assert ids(catalog, "t") == Counter(range(5))

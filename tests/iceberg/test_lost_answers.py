@@ -144,7 +144,7 @@ def test_ledgers_and_queues_whose_answer_is_lost_change_nothing(
     # DynamoDB's ledger puts whole items; that of SQL updates its rows.
     for step in (Step.PUT_LEDGER, Step.LEASE, *((Step.UPDATE_LEDGER,) if lab.kind == "sql" else ())):
         proxy.plan(Rule(kind=kind, steps=(step,), every=2))
-        table._queue_first = 100
+        table._writer.queue_first = 100
         ids += append_until(table, proxy, faults, first=len(ids) + 1)
     proxy.clear()
     check_each(place, ids)

@@ -259,7 +259,7 @@ def test_what_is_known_of_a_dropped_table_is_not_believed_of_the_next(catalog: S
 
 def test_entries_are_kept_for_the_snapshot_that_was_planned_and_up_to_a_limit(catalog: SqlCatalog) -> None:
     table = opened(catalog)
-    known = table._planner.known = KnownManifests(files_max=2)
+    known = table._format.planner.known = KnownManifests(files_max=2)
     for number in range(6):
         table.apply_changes(rows(number, seq=number), **KEYS)
         assert sum(len(one.entries) for one in known) <= 2

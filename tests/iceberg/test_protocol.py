@@ -61,7 +61,7 @@ def table(catalog: SqlCatalog) -> IcebergTable:
     made = sw.open("db.orders", catalog=catalog, create=True)
     assert isinstance(made, IcebergTable)
     made.append(rows(0), key="first")
-    made.limits = made._planner.limits = LIMITS
+    made.limits = made._format.planner.limits = LIMITS
     made.world.sleep = lambda _: None  # type: ignore[attr-defined]
     return made
 
@@ -244,7 +244,7 @@ def test_a_late_commit_is_refused_by_a_table_that_was_made_again_under_its_name(
     catalog.create_table("db.orders", rows().schema)
     table = sw.open("db.orders", catalog=catalog)
     assert isinstance(table, IcebergTable)
-    table.limits = table._planner.limits = LIMITS
+    table.limits = table._format.planner.limits = LIMITS
     inner = table.world
     late = Late(inner)
     table.world = late
@@ -439,7 +439,7 @@ def test_a_late_commit_is_refused_even_on_a_table_that_was_rolled_back_to_its_ba
 def test_the_turn_in_the_queue_ends_with_a_commit_whose_answer_was_lost(
     table: IcebergTable, catalog: SqlCatalog
 ) -> None:
-    table._queue_first = 1
+    table._writer.queue_first = 1
     recorder = Recorder(Answers(table.world, "swap.commit"))
     table.world = recorder
     assert table.append(rows(1), key="event").outcome.value == "committed"

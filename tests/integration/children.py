@@ -68,9 +68,9 @@ def set_scene(
 ) -> None:
     """Let the table object believe that writers queue, that it knows the newest state, or be outrun."""
     if fresh is not None:
-        table._is_fresh = lambda: fresh  # type: ignore[method-assign]
+        table._format._is_fresh = lambda: fresh  # type: ignore[method-assign]
     if queued:
-        table._queue_first = 5
+        table._writer.queue_first = 5
     if rival is not None:
         place.open().append(rows(rival), key="rival")
 

@@ -114,7 +114,7 @@ def test_a_writer_stopped_past_its_lease_at_any_step_is_once(
         )
         with nursery.paused(task):
             waiting = place.open()
-            waiting._queue_first = 5
+            waiting._writer.queue_first = 5
             waiting.append(rows(other), key=f"event-{other}")
             if number % 2:
                 place.open().append(rows(mine), key=f"event-{mine}")

@@ -76,7 +76,7 @@ def test_a_lock_table_that_ignores_conditions_is_refused_and_left_clean(
 ) -> None:
     """A14, M1: as floci did with legacy conditions."""
     table = guarded.open(create=True)
-    client = table.connection.world.locks.client.here()  # type: ignore[union-attr]
+    client = table._format.connection.world.locks.client.here()  # type: ignore[union-attr]
     honest = client.put_item
 
     def unconditional(**request: Any) -> Any:

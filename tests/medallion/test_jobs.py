@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import safewrite as sw
 from safewrite.cli.app import app
-from safewrite.delta.table import DeltaTable
+from safewrite.delta.format import DeltaFormat
 from safewrite.medallion import Pipeline, verify
 
 
@@ -100,7 +100,7 @@ def test_a_crash_between_quarantine_and_bronze_with_nothing_remembered_loses_no_
         raise CrashError
 
     with monkeypatch.context() as patch:
-        patch.setattr("safewrite.delta.table.DeltaTable._commit_group", crash_on_bronze(crash))
+        patch.setattr("safewrite.delta.format.DeltaFormat.commit_group", crash_on_bronze(crash))
         with pytest.raises(CrashError):
             job.run()
     assert (len(job.rows("aside")), job.rows("bronze/orders")) == (1, [])
@@ -113,10 +113,10 @@ def test_a_crash_between_quarantine_and_bronze_with_nothing_remembered_loses_no_
 
 def crash_on_bronze(crash: Any) -> Any:
     """The commit of a group of writes, which is the last thing that a process does where it is bronze's."""
-    own = DeltaTable._commit_group
+    own = DeltaFormat.commit_group
 
-    def commit(table: Any, plan: Any, encode: Any) -> Any:
-        return crash() if "bronze" in table.uri else own(table, plan, encode)
+    def commit(table: Any, *of: Any, **how: Any) -> Any:
+        return crash() if "bronze" in table.uri else own(table, *of, **how)
 
     return commit
 

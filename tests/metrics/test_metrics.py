@@ -303,7 +303,7 @@ def test_a_writer_that_waits_for_its_turn_is_measured_on_a_real_queue(
     DynamoDBQueue(
         here.dynamodb, here.lock_table, f"s3a://{here.bucket}/{PREFIX}"
     ).take()  # a writer that died
-    table._queue_first = 1
+    table._writer.queue_first = 1
     table.append(rows(1), key="event-1")
     turn, commit = lines(capsys)
     assert (turn["kind"], commit["kind"], turn["Table"]) == ("turn", "commit", table.uri)

@@ -278,7 +278,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "stale-refusal",
         "the newest table before changes are refused",
-        "table/write_loop.py",
+        "table/writer.py",
         (("if turn > 1 or Kind.CONFLICT not in kinds or not", "if True or not"),),
         OUTSIDE,
         "test_changes_are_not_refused_for_rows_that_went_a_moment_ago",
@@ -286,7 +286,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "stale-file",
         "another plan where a file of the version of a moment ago is gone",
-        "table/write_loop.py",
+        "table/writer.py",
         (("UnsupportedTableError, DataFileError):", "UnsupportedTableError):"),),
         OUTSIDE,
         "test_a_file_that_went_a_moment_ago_is_not_asked_for",

@@ -65,7 +65,7 @@ GROUP_MUTANTS = (
     Mutant(
         "G3",
         "the answer in place of a member at fault",
-        "table/group_loop.py",
+        "table/writer.py",
         (
             (
                 (
@@ -84,7 +84,7 @@ GROUP_MUTANTS = (
     Mutant(
         "G4",
         "the receipt of the member itself",
-        "table/group_loop.py",
+        "table/writer.py",
         (
             (
                 "member.answer = known.receipt(self.uri, member.write,",

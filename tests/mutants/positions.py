@@ -42,7 +42,7 @@ POSITION_MUTANTS = (
     Mutant(
         "positions-stale-delta",
         "the look at a table whose positions are elsewhere than they were a moment ago",
-        "delta/table.py",
+        "delta/format.py",
         ((" or not stand(positions_of(self._state), operation.positions)", ""),),
         POSITIONS,
         "test_a_position_that_another_moved_since_this_table_was_looked_at_is_followed",
@@ -50,8 +50,8 @@ POSITION_MUTANTS = (
     Mutant(
         "positions-stale-iceberg",
         "the same on Iceberg",
-        "iceberg/table.py",
-        (("return head if seen else self._refresh()", "return head"),),
+        "iceberg/format.py",
+        (("return head if seen else self.refresh()", "return head"),),
         POSITIONS,
         "test_a_position_that_another_moved_since_this_table_was_looked_at_is_followed",
     ),

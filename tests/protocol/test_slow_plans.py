@@ -19,7 +19,7 @@ from safewrite.protocol.iceberg.turn import Turn
 from safewrite.protocol.values import Queue
 from safewrite.stores.memory import MemoryLedger, MemoryObjects, MemoryQueue
 from safewrite.stores.world import World
-from safewrite.table.write_loop import QUEUE_MEMORY
+from safewrite.table.writer import QUEUE_MEMORY
 from tests.protocol.scripts import script
 
 Steps = Generator[Effect, Outcome, Any]

@@ -44,8 +44,8 @@ class End:
         if isinstance(table, IcebergTable):
             return lambda txn: table.append(self.frame(*ids), txn=txn)
         with self.spark.careless(), computed(self.frame(*ids)) as batch:
-            name = table._planner.name
-            table._planner.name = lambda _, *named: name(batch, *named)  # type: ignore[method-assign]
+            name = table._format.planner.name
+            table._format.planner.name = lambda _, *named: name(batch, *named)  # type: ignore[method-assign]
         return lambda txn: table.append(rows(*ids), txn=txn)
 
     def ids(self) -> Counter[int]:

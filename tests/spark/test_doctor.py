@@ -153,7 +153,7 @@ Lakes = Callable[[CatalogKind], Lake]
 
 
 def named(table: IcebergTable) -> list[str]:
-    codes = (one.code for one in iceberg_doctor.examine(table.connection, deep=True).findings)
+    codes = (one.code for one in iceberg_doctor.examine(table._format.connection, deep=True).findings)
     return sorted(code for code in codes if code not in ("other_writers", "retention_unset"))
 
 

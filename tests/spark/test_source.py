@@ -333,12 +333,12 @@ def test_a_batch_that_another_driver_commits_meanwhile_is_found_by_its_offsets(
     def batches(frame: Any, epoch: int) -> None:
         known = offsets.batch_of(frame, epoch)
         assert known is not None
-        name = rival._planner.name
+        name = rival._format.planner.name
 
         def named(prepared: Any, *rest: Any) -> Any:
             return name(Offered(known.origin.fingerprint(prepared.rows), prepared.rows), *rest)
 
-        rival._planner.name = named  # type: ignore[method-assign,assignment]
+        rival._format.planner.name = named  # type: ignore[method-assign,assignment]
         act = lambda: receipts.append(rival.append(rows(1, 2, 3), txn=("orders", 0)))  # noqa: E731
         healthy = hook.world
         hook.world = At(healthy, "commit.put_entry", "before", act)

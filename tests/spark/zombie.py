@@ -83,7 +83,7 @@ def _stop_inside(spark: Spark, task: Task, inside: Any) -> None:
     else:
         spark.reach(task.place.uri.split("/")[2], task.place.storage_options["AWS_ENDPOINT_URL"])
         commits = hook_of(attach(spark.session)).commits
-        commits.know(table.connection)
+        commits.know(table._format.connection)
         hook = commits.table(table.uri)
         hook.world = At(hook.world, task.step, "before", inside)
     task.sink._live.table = table

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from safewrite.arguments.options import Address
 from safewrite.delta import opening
 from safewrite.delta.connect import Connection
+from safewrite.delta.format import DeltaFormat
 from safewrite.delta.table import DeltaTable
 from safewrite.delta.write import creation
 from safewrite.errors import (
@@ -151,9 +152,10 @@ class Lake:
                 endpoint="memory",
             )
             plan = creation.Plan(("day",), PROPERTIES)
-            table = DeltaTable(connection, limits=LIMITS, first=plan, new_id=self._new_id)
-            table.world = nemesis
-            table._open(strict=False)
+            known = DeltaFormat(connection, limits=LIMITS, first=plan, new_id=self._new_id)
+            known.world = nemesis
+            known.open(strict=False)
+            table = DeltaTable(known)
             self.handles[call.writer] = table
         table.world = nemesis
         return table

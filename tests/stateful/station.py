@@ -19,6 +19,7 @@ import safewrite as sw
 from safewrite.arguments.options import Address
 from safewrite.delta import opening
 from safewrite.delta.connect import Connection
+from safewrite.delta.format import DeltaFormat
 from safewrite.delta.table import DeltaTable
 from safewrite.delta.write import creation, members
 from safewrite.iceberg.write import members as iceberg_members
@@ -202,11 +203,11 @@ class Station:
                 "locks-1" if locked else None,
                 endpoint="memory",
             )
-            table = DeltaTable(connection, limits=LIMITS, first=creation.Plan(), new_id=self._new_id)
-            table._open(strict=False)
-            if table.version < 0:
-                table._create(pa.schema({"id": pa.int64()}))
-            return table, world
+            known = DeltaFormat(connection, limits=LIMITS, first=creation.Plan(), new_id=self._new_id)
+            known.open(strict=False)
+            if known.version < 0:
+                known.create(pa.schema({"id": pa.int64()}))
+            return DeltaTable(known), world
 
         make()
 

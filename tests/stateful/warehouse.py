@@ -207,8 +207,8 @@ class Warehouse:
         known = self.handles[writer]
         if known is None:
             known = cast("IcebergTable", sw.open("db.t", catalog=self.catalog))
-            known.limits = known._planner.limits = LIMITS
-            known._planner.new_id = lambda: str(uuid.UUID(int=next(self._names)))
+            known.limits = known._format.planner.limits = LIMITS
+            known._format.planner.new_id = lambda: str(uuid.UUID(int=next(self._names)))
             world = cast("World", known.world)
             world.sleep = lambda _: None
             world.monotonic = lambda: float(next(self._clock_s)) / 2

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.delta.table import DeltaTable
+from safewrite.delta.format import DeltaFormat
 from safewrite.frames.columns import ExtensionColumn
 from safewrite.testing import crosscheck
 from safewrite.testing.crosscheck import Column, DisagreementError, Program, Step, Where
@@ -135,14 +135,14 @@ def always(*_: Any, **__: Any) -> Generator[Any, Any, bool]:
 
 
 def _recreated_table(patch: Patch) -> None:
-    patch.setattr("safewrite.delta.table.check_same", lambda *_: None)
+    patch.setattr("safewrite.delta.format.check_same", lambda *_: None)
     patch.setattr("safewrite.delta.log.snapshot._is_same_log", always)
     patch.setattr("safewrite.protocol.delta.catch_up._prove", nothing)
     patch.setattr("safewrite.protocol.delta.commit.prove", nothing)
 
 
 def _unchecked_refresh(patch: Patch) -> None:
-    patch.setattr("safewrite.delta.table.check_table", lambda _: None)
+    patch.setattr("safewrite.delta.format.check_table", lambda _: None)
 
 
 def _categories(patch: Patch) -> None:
@@ -174,15 +174,15 @@ def _after_the_commit(patch: Patch) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise ValueError("dictionary update sequence element #0")
 
-    known = DeltaTable._after
+    known = DeltaFormat.after
 
-    def after(table: DeltaTable, *rest: Any) -> None:
+    def after(table: DeltaFormat, *rest: Any) -> None:
         known(table, *rest)
         if table.version > 1 and table.version % 2 == 0:
             fail()
 
-    patch.setattr(DeltaTable, "_after", after)
-    patch.setattr("safewrite.table.write_loop.after_ack", unguarded)
+    patch.setattr(DeltaFormat, "after", after)
+    patch.setattr("safewrite.table.writer.after_ack", unguarded)
 
 
 class unguarded:  # noqa: N801 - stands for a function
@@ -210,9 +210,9 @@ def _void_partition(patch: Patch) -> None:
 
 
 def _resolve_without_looking(patch: Patch) -> None:
-    from safewrite.iceberg.table import IcebergTable
+    from safewrite.iceberg.format import IcebergFormat
 
-    patch.setattr(IcebergTable, "_is_there", lambda _: False)
+    patch.setattr(IcebergFormat, "_is_there", lambda _: False)
 
 
 def _dropped_tables_answer(patch: Patch) -> None:
@@ -384,7 +384,7 @@ def test_a_refusal_of_rows_as_good_as_any_is_a_fault(monkeypatch: Patch) -> None
     def refuse(*_: Any, **__: Any) -> None:
         raise sw.StorageError("no")
 
-    monkeypatch.setattr("safewrite.delta.table.DeltaTable._receipt", refuse)
+    monkeypatch.setattr("safewrite.table.writer.Writer._receipt", refuse)
     program = Program(
         "delta", "safewrite", (Column("id", "int64"),), (Step("safewrite", "append", ({"id": 1},)),)
     )

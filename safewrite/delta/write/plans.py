@@ -61,14 +61,13 @@ class Planner:
                 raise InternalError("A delete needs a table. Nothing was written. Please report it.")
             return self.delete(operation.where, state, name), tuple
         if operation.verb == "apply_changes":
-            if state is None or operation.changes is None:
-                raise InternalError("Changes need a table and keys. Nothing was written. Please report it.")
-            changing = self.apply_changes(data, operation.changes, state, name)
+            spec, state = _changing(operation, state)
+            changing = self.apply_changes(data, spec, state, name)
             changing.encode = lambda rows, name: self.encode(rows, changing, name)
             return changing, lambda: self.encode(changing.upserts(), changing)
         prepared = self.prepare(data, state, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
-            candidate = self.append(prepared, self.name(prepared, state, name), state)
+            candidate = self.append(prepared, self.name(prepared, name, state), state)
         else:
             candidate = self.overwrite(prepared, operation.where, state, name)
         return candidate, partial(self.encode, prepared, candidate)
@@ -105,8 +104,8 @@ class Planner:
     def prepare_next(
         self,
         data: Any,
-        state: Snapshot | None,
         operation: Operation,
+        state: Snapshot | None,
         earlier: Sequence[Prepared],
     ) -> Prepared:
         """As :meth:`prepare`, for a member of a group whose earlier ones may bring new columns.
@@ -122,10 +121,16 @@ class Planner:
         )
         return replace(self.fitting(found), added=(*last.added, *found.added))
 
+    def count(self, data: Any, operation: Operation, state: Snapshot | None) -> Prepared:
+        """The rows under the table's schema, which may have more columns than they."""
+        return self.prepare(data, state, "merge", operation.volatile)
+
     def group(
-        self, members: Sequence[Member], state: Snapshot | None
+        self, members: Sequence[Member], operation: Operation, state: Snapshot | None
     ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile]]]:
-        """One transaction that adds the rows of all members; its encoder takes those whose files it is to make."""
+        """One transaction of all members; its encoder takes those whose files it is to make."""
+        if operation.verb == "apply_changes":
+            return self._group_of_changes(members, *_changing(operation, state))
         parts = {member.write.key: member.prepared for member in members if member.write and member.prepared}
         schema = list(parts.values())[-1].schema
         writes = [member.write for member in members if isinstance(member.write, Write)]
@@ -139,7 +144,7 @@ class Planner:
 
         return candidate, encode
 
-    def name(self, prepared: Counted, state: Snapshot | None, name: Identity) -> Write:
+    def name(self, prepared: Counted, name: Identity, state: Snapshot | None) -> Write:
         """Name the write by the caller's key or batch, or by a generated key.
 
         Raises:
@@ -177,7 +182,7 @@ class Planner:
 
         predicate = EVERYTHING if where is None else parse(where, prepared.schema)
         check_rows(prepared, predicate)
-        write = named(self.name(prepared, state, name), predicate)
+        write = named(self.name(prepared, name, state), predicate)
         if state is None:
             return self.append(prepared, write, None)
         return OverwriteTransaction(
@@ -195,7 +200,7 @@ class Planner:
 
         predicate = parse(where, state.schema)
         nothing = self.prepare(state.schema.empty_table(), state)
-        write = named(self.name(nothing, state, name), predicate, "delete")
+        write = named(self.name(nothing, name, state), predicate, "delete")
         return DeleteTransaction(
             **self._common(nothing, write, state),
             predicate=predicate,
@@ -216,12 +221,12 @@ class Planner:
         """
         from safewrite.delta.write.apply import ApplyTransaction
 
-        changes = self.read_changes(data, spec, state)
+        changes = self._changes(data, spec, state)
         return ApplyTransaction(
             **self.applying(changes.fingerprint, spec, state, name), changes=changes, spec=spec
         )
 
-    def read_changes(self, data: Any, spec: Spec, state: Snapshot) -> Changes:
+    def _changes(self, data: Any, spec: Spec, state: Snapshot) -> Changes:
         """Check changes; as ``safewrite.changes.reading.read``."""
         from safewrite.changes.reading import read
 
@@ -259,17 +264,21 @@ class Planner:
             "memory_number": uuid.UUID(self.new_id()).int >> 65,
         }
 
-    def named_changes(self, changes: Changes, state: Snapshot, name: Identity) -> Write:
-        """A write of changes.
+    def read_changes(
+        self, data: Any, operation: Operation, name: Identity, state: Snapshot | None
+    ) -> tuple[Changes, Write]:
+        """The changes of a member of a group, and their write.
 
         Raises:
             UnsafeConfigError: the table forgets batches sooner than they may be replayed (E4).
         """
+        spec, state = _changing(operation, state)
+        changes = self._changes(data, spec, state)
         features.check_retention(state, horizon_s=LEDGER_TTL_S, txn=name.txn is not None)
         key, fingerprint = name.key_for(self.new_id, state.version), changes.fingerprint
-        return Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn, changes={})
+        return changes, Write(key, str(fingerprint), fingerprint.int63, 0, txn=name.txn, changes={})
 
-    def group_of_changes(
+    def _group_of_changes(
         self, members: Sequence[Member], spec: Spec, state: Snapshot
     ) -> tuple[Transaction, Callable[[Sequence[Write]], Iterable[DataFile]]]:
         """One transaction that applies the changes of all members."""
@@ -322,3 +331,10 @@ class Planner:
             "recording_arbiter": changes.recording_arbiter,
             "engine_version": __version__,
         }
+
+
+def _changing(operation: Operation, state: Snapshot | None) -> tuple[Spec, Snapshot]:
+    """What changes need: what the caller declares of them, and a table."""
+    if state is None or operation.changes is None:
+        raise InternalError("Changes need a table and keys. Nothing was written. Please report it.")
+    return operation.changes, state

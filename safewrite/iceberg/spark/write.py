@@ -68,7 +68,7 @@ class Job:
 
     def plan(self, batch: Batch, head: TableVersion, drafts: Planner, name: Identity) -> WritePlan:
         """The plan that commits the batch, with the files that Spark writes."""
-        named = drafts.name(batch, head, name)
+        named = drafts.name(batch, name, head)
         plan: WritePlan
         if self.predicate is None:
             plan = drafts.append(named, head)

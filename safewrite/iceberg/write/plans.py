@@ -67,7 +67,7 @@ class Planner:
             return self.apply_changes(data, operation.changes, name, head), tuple
         prepared, evolution = self.prepare(data, head, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
-            plan = self.append(self.name(prepared, head, name), head, evolution)
+            plan = self.append(self.name(prepared, name, head), head, evolution)
         else:
             plan = self._overwrite(prepared, evolution, operation.where, name, head)
         return plan, partial(self.encode, prepared, plan)
@@ -95,7 +95,7 @@ class Planner:
 
         prepared, evolution = self.prepare(data, head, operation.schema_mode, operation.volatile)
         if operation.verb == "append":
-            plan = self.append(self.name(prepared, head, Identity()), head, evolution)
+            plan = self.append(self.name(prepared, Identity(), head), head, evolution)
         else:
             plan = self._overwrite(prepared, evolution, operation.where, Identity(), head)
         plan.positions = operation.positions
@@ -109,7 +109,7 @@ class Planner:
 
         nothing, _ = self.prepare(arrow_schema(table_of(head).metadata.schema()).empty_table(), head)
         predicate = parse(where, nothing.schema)
-        write = named_replace(self.name(nothing, head, name), predicate, "delete")
+        write = named_replace(self.name(nothing, name, head), predicate, "delete")
         return self.replace(write, head, predicate, deletes=True)
 
     def apply_changes(self, data: Any, spec: Spec, name: Identity, head: TableVersion) -> ApplyPlan:
@@ -135,17 +135,19 @@ class Planner:
         return {**self._common(write, head, None), "target_file_size": self._target(head)}
 
     def read_changes(
-        self, data: Any, spec: Spec, head: TableVersion, name: Identity
+        self, data: Any, operation: Operation, name: Identity, head: TableVersion
     ) -> tuple[Changes, Write]:
         """The changes of a member of a group, and their write."""
         from safewrite.changes.reading import read
 
+        assert operation.changes is not None
+        spec = operation.changes
         check_names(spec, head)
         changes = read(data, spec, arrow_schema(table_of(head).metadata.schema()))
         key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
         return changes, Write(key, str(changes.fingerprint), 0, txn=name.txn, changes={})
 
-    def group_of_changes(
+    def _group_of_changes(
         self, members: Sequence[Member], spec: Spec, head: TableVersion
     ) -> tuple[AppendPlan, Callable[[Sequence[Write]], Iterable[StagedFile]]]:
         """One plan that applies the changes of all members."""
@@ -171,14 +173,14 @@ class Planner:
 
         predicate = EVERYTHING if where is None else parse(where, prepared.schema)
         check_rows(prepared, predicate)
-        write = named_replace(self.name(prepared, head, name), predicate)
+        write = named_replace(self.name(prepared, name, head), predicate)
         return self.replace(write, head, predicate, evolution)
 
     def prepare_next(
         self,
         data: Any,
-        head: TableVersion,
         operation: Operation,
+        head: TableVersion,
         earlier: Sequence[Prepared],
     ) -> Prepared:
         """As :meth:`prepare`, for a member of a group whose earlier ones may bring new columns.
@@ -198,10 +200,20 @@ class Planner:
             target = arrow_schema(evolution.schema if evolution else table_of(head).metadata.schema())
         return replace(prepare(data, target, schema_mode=mode, volatile=volatile), added=added)
 
+    def fitting(self, prepared: Prepared) -> Prepared:
+        """The rows: each partition has room, whatever its values are."""
+        return prepared
+
+    def count(self, data: Any, operation: Operation, head: TableVersion) -> Prepared:
+        """The rows under the table's schema, which may have more columns than they."""
+        return self.prepare(data, head, "merge", operation.volatile)[0]
+
     def group(
-        self, members: Sequence[Member], head: TableVersion
+        self, members: Sequence[Member], operation: Operation, head: TableVersion
     ) -> tuple[AppendPlan, Callable[[Sequence[Write]], Iterable[StagedFile]]]:
-        """One plan that adds the rows of all members; its encoder takes those whose files it is to make."""
+        """One plan of all members; its encoder takes those whose files it is to make."""
+        if operation.changes is not None:
+            return self._group_of_changes(members, operation.changes, head)
         parts = {member.write.key: member.prepared for member in members if member.write and member.prepared}
         last = list(parts.values())[-1]
         writes = [member.write for member in members if isinstance(member.write, Write)]
@@ -230,7 +242,7 @@ class Planner:
             target = arrow_schema(evolution.schema)
         return prepare(data, target, schema_mode="merge", volatile=volatile), evolution
 
-    def name(self, counted: Counted, head: TableVersion, name: Identity) -> Write:
+    def name(self, counted: Counted, name: Identity, head: TableVersion) -> Write:
         """Name the write by the caller's key or batch, or by a generated key."""
         key = name.key_for(self.new_id, EMPTY if head.current is None else head.current)
         return Write(

@@ -1,0 +1,368 @@
+"""Answers for a Delta table what the verbs and the loop around a write ask of a format."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from safewrite.delta import history
+from safewrite.delta.arbiter import PROPERTY_ARBITER, check_arbiter
+from safewrite.delta.connect import Connection
+from safewrite.delta.log.snapshot import Snapshot, load
+from safewrite.delta.opening import already_there, check_same, check_table, not_there, open_state, remember
+from safewrite.delta.write import creation
+from safewrite.delta.write.conflicts import positions_of
+from safewrite.delta.write.many import Group, write_many
+from safewrite.delta.write.plans import Planner
+from safewrite.delta.write.resolve import recorded, resolve
+from safewrite.delta.write.transaction import Transaction, Write
+from safewrite.delta.write.write import Done, write
+from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.delta.candidate import Arbiter
+from safewrite.protocol.effects import Effect, Outcome
+from safewrite.protocol.keys import Identity
+from safewrite.protocol.positions import stand
+from safewrite.receipt import Receipt
+from safewrite.stores.world import Performer, monotonic_s, run
+from safewrite.table.format import FRESH_S
+from safewrite.table.history import CommittedWrite, HistoryEntry
+from safewrite.table.new_table import Layout
+from safewrite.table.operation import Operation
+from safewrite.table.writer import repeated
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import SparkContext
+
+    from safewrite.delta.log.segment import Checkpoint
+    from safewrite.delta.spark.write import Place
+    from safewrite.frames.spark.batch import Origin
+    from safewrite.frames.spark.held import Held
+
+T = TypeVar("T")
+log = logging.getLogger("safewrite")
+
+TARGET_FILE_SIZE = 128 * 2**20
+
+
+class DeltaFormat:
+    """One Delta table, as this process knows it."""
+
+    replanned = frozenset({Kind.TABLE_REPLACED})
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        limits: Limits | None = None,
+        target_file_size: int = TARGET_FILE_SIZE,
+        checkpoints: bool = True,
+        first: creation.Plan | None = None,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
+        self.connection = connection
+        self.world: Performer = connection.world
+        self.limits = limits or Limits()
+        self.checkpoints = checkpoints
+        self.unlike: Callable[[], object] | None = None
+        self.planner = Planner(connection, self.limits, target_file_size, first)
+        if new_id is not None:
+            self.planner.new_id = new_id
+        self._state: Snapshot | None = None
+        self._known_s: float | None = None
+        self._mixed = False
+
+    def after_fork(self) -> None:
+        """Distrust, in a forked child, what the parent saw a moment ago."""
+        self._known_s = None
+
+    # --- what it is -------------------------------------------------------------------------------
+    @property
+    def uri(self) -> str:
+        """The table's address."""
+        return self.connection.address.uri
+
+    @property
+    def arbiter(self) -> str:
+        """Who decides which writer gets a version: ``dynamodb``, ``object-store`` or ``local``."""
+        return self.connection.arbiter_name
+
+    @property
+    def version(self) -> int:
+        """The newest version that this object has seen; -1 before the table exists."""
+        return self._state.version if self._state is not None else -1
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's schema in Arrow, as of ``version``."""
+        return self._existing().schema
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Names of the partition columns."""
+        return self._existing().partition_by
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Table properties, as of ``version``."""
+        return dict(self._existing().properties)
+
+    def made_as(self, given: Layout) -> tuple[Layout, Layout, Mapping[str, str]]:
+        """The layout that was given for a new table and that of this one; its properties."""
+        return Layout(tuple(given.partition_by)), Layout(self.partition_by), self.properties
+
+    # --- opening ----------------------------------------------------------------------------------
+    def open(self, *, strict: bool) -> None:
+        """Load the table and refuse what would not be safe."""
+        opened = open_state(self.connection, self.world, self.limits, strict=strict)
+        self._state = opened.state
+        self._known_s = monotonic_s(self.world) if opened.settled else None
+        self._mixed = opened.mixed
+        if self._state is None and self.planner.first is None:
+            raise not_there(self.uri)
+
+    def create(self, schema: pa.Schema) -> None:
+        """Create the table, empty."""
+        if self._state is not None:
+            raise already_there(self.uri)
+        try:
+            self._commit_nothing(schema)
+        except ConflictError as error:
+            raise already_there(self.uri) from error
+        self.refresh()
+
+    def _commit_nothing(self, schema: pa.Schema) -> None:
+        """Commit a version without rows, which creates the table or records its arbiter."""
+        prepared = self.planner.prepare(schema.empty_table(), self._state)
+        named = self.planner.name(prepared, Identity(), self._state)
+        candidate = self.planner.append(prepared, named, self._state)
+        self._run(write(candidate, lambda: (), arbiter=self._arbiter(), limits=self.limits))
+
+    # --- the newest version -------------------------------------------------------------------------
+    def refresh(self, *, afresh: bool = False) -> Snapshot | None:
+        """Load the newest version; ``afresh``: without use of what was known."""
+        before = self.mark()
+        self._see(self._run(load(None if afresh else self._state, limits=self.limits)))
+        if not afresh and before is not None and self.mark() == before:
+            self._known_s = monotonic_s(self.world)  # nobody else writes, as far as this tells
+        return self._state
+
+    def _see(self, state: Snapshot | None) -> None:
+        """Take a newer snapshot: every one enters here, whoever read it.
+
+        Raises:
+            ConflictError, TableNotFoundError: it is not a snapshot of the table that was opened.
+            UnsupportedTableError, UnsafeConfigError: as for ``safewrite.open``; the known snapshot stays.
+        """
+        check_same(self.uri, self._state, state)
+        if state is not None:
+            check_arbiter(self.connection, state.properties)
+            check_table(state)
+        self._state = state
+
+    def mark(self) -> object:
+        """The table and its version that are known; None before there is a table."""
+        return None if self._state is None else (self._state.table_id, self._state.version)
+
+    def _existing(self) -> Snapshot:
+        if self._state is None:
+            raise not_yet(f"Delta table at {self.uri}")
+        return self._state
+
+    # --- steps of a write -------------------------------------------------------------------------
+    def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> Snapshot | None:
+        """The version that a write is planned on; None where the write creates the table."""
+        if operation.verb == "append" and not operation.positions:
+            return self._state
+        if not (self._is_fresh() and self._serves(operation, alone=alone)):
+            self.refresh()
+        return self._existing() if operation.verb in {"delete", "apply_changes"} else self._state
+
+    def commit(
+        self, plan: Transaction, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
+    ) -> Done:
+        """Upload and commit a transaction."""
+        how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
+        if operation.verb in {"append", "apply_changes"}:
+            return self._run(write(plan, encode, fresh=self._is_fresh(), **how))
+        from safewrite.delta.write.overwrite import overwrite
+
+        return self._run(overwrite(plan, encode, **how))
+
+    def commit_group(self, plan: Transaction, encode: Callable[..., Any], *, queue_first: bool) -> Group:
+        """Upload and commit a transaction of many members."""
+        how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
+        return self._run(write_many(plan, encode, fresh=self._is_fresh(), **how))
+
+    def after(self, done: Done, elapsed_s: float) -> None:
+        """Keep what the commit showed of the table, and make a checkpoint where one is due."""
+        self._mixed |= done.mixed
+        self._known_s = monotonic_s(self.world) if not done.contended else None
+        if done.state is not None and done.state.version >= self.version:
+            self._see(done.state)
+            if not done.already:
+                remember(self.connection, done.state)
+        elif self._state is None or not done.already:
+            self.refresh()
+        if self.checkpoints and not done.already:
+            from safewrite.delta.log.checkpoint import maintain
+
+            left_s = self.limits.timeout_s - elapsed_s
+            self._checkpoint(maintain(self._state, done.version, left_s, limits=self.limits))
+
+    def checkpoint(self) -> bool:
+        """Make a checkpoint of the newest version, unless there is one; True if it was made."""
+        from safewrite.delta.log.checkpoint import write_checkpoint
+
+        self.refresh()
+        return self._checkpoint(write_checkpoint(self._existing(), limits=self.limits))
+
+    # --- lookups ----------------------------------------------------------------------------------
+    def resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
+        """The version that holds a write, and the log's entry of it; None if it did not land."""
+        newest = self._run(load(self._state, limits=self.limits))
+        check_same(self.uri, self._state, newest)
+        if newest is not None:
+            check_arbiter(self.connection, newest.properties)
+        table_id = newest.table_id if newest is not None else None
+        found = self._run(resolve(key, table_id, arbiter=self._arbiter(), limits=self.limits))
+        return None if found is None else (found[0], {**found[1], "key": key})
+
+    def recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
+        """The writes that a version carries, as the log describes them."""
+        return self._run(recorded(version, limits=self.limits))
+
+    def history(self, limit: int | None) -> list[HistoryEntry]:
+        """The newest commits that are still there."""
+        self.refresh()
+        return self._run(history.history(self._existing(), limit, self.limits))
+
+    def committed_writes(self, version: int) -> list[CommittedWrite] | None:
+        """The writes of a commit; None if the table does not have it."""
+        self.refresh()
+        if not 0 <= version <= self._existing().version:
+            return None
+        return self._run(history.committed_writes(version, self.limits))
+
+    def positions(self) -> Mapping[str, int]:
+        """The positions of the newest version."""
+        self.refresh()
+        return positions_of(self._existing())
+
+    # --- Spark --------------------------------------------------------------------------------------
+    def in_session(self, catalog: str | None) -> str | None:
+        """Refuse a name for the table's catalog, for it has none."""
+        if catalog is not None:
+            raise InvalidInputError(
+                "spark_catalog= is for Iceberg tables; a Delta table is known by its address. Nothing was written. Leave it out."
+            )
+        return None
+
+    def write_spark(
+        self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+    ) -> tuple[Done, Write] | Receipt:
+        """Let Spark write the files of its DataFrame, or the whole commit."""
+        from safewrite.delta.spark import write as spark
+
+        frame, changes = held.rows, operation.changes is not None
+        if self._state is None and not changes and held.computed is None:
+            parts = () if self.planner.first is None else tuple(self.planner.first.partition_by)
+            with spark.first(held, parts, operation) as kept:
+                return self.write_spark(kept, operation, name, queue_first=queue_first)
+        state = self._ready_for_spark(None if changes else lambda: spark.new_schema(frame))
+        place = spark.Place(
+            self.connection,
+            self.world,
+            state,
+            self._arbiter(),
+            self.limits,
+            self.planner.new_id,
+            name=lambda batch: self.planner.name(batch, name, state),
+            held=held,
+            known_files=self.planner.known_files,
+            txn=name.txn,
+        )
+        if changes:
+            return self._apply_spark(place, operation, name, queue_first=queue_first)
+        try:
+            done, candidate = spark.write(place, operation)
+        except WouldAlterError:
+            count = partial(spark.counted, frame, state, operation.volatile)
+            found = repeated(self, count, operation, name, state)
+            if found is None:
+                raise
+            return found
+        return done, candidate.write
+
+    def _apply_spark(
+        self, place: Place, operation: Operation, name: Identity, *, queue_first: bool
+    ) -> tuple[Done, Write]:
+        from safewrite.delta.spark import apply
+        from safewrite.delta.spark.write import seems_there
+        from safewrite.frames.spark.stream import written
+
+        spec, state = operation.changes, place.state
+        assert spec is not None
+
+        def by(origin: Origin | None) -> tuple[Done, Write]:
+            settings = partial(self.planner.applying, spec=spec, state=state, name=name)
+            with apply.transaction(place, spec, origin, settings) as plan:
+                plan.properties, plan.positions = operation.properties, operation.positions
+                return self.commit(plan, operation, tuple, queue_first=queue_first), plan.write
+
+        return written(place.held.frame, name.txn, state.table_id, by, seems_there=seems_there(place))
+
+    def tell_spark(self, context: SparkContext) -> None:
+        """Let the Spark of this process read the table again."""
+        from safewrite.delta.spark.files import table_id_of
+        from safewrite.frames.spark.cached import read_anew
+
+        table_id = self._existing().table_id
+        read_anew(context, lambda relation: table_id_of(relation) == table_id)
+
+    def _ready_for_spark(self, schema: Callable[[], pa.Schema] | None) -> Snapshot:
+        """The table as it is now, created if it may be, its arbiter recorded: Delta's commits record none."""
+        if self._state is None and schema is not None:
+            try:
+                self.create(schema())
+            except ConflictError:
+                log.info("another writer made the table", extra={"table": self.uri})
+        self.refresh()
+        state = self._existing()
+        if self.arbiter == "local" or PROPERTY_ARBITER in state.properties:
+            return state
+        self._commit_nothing(state.schema)
+        self.refresh()
+        return self._existing()
+
+    # --- small helpers ----------------------------------------------------------------------------
+    def _checkpoint(self, steps: Generator[Effect, Outcome, Checkpoint | None]) -> bool:
+        state = self._state
+        made = self._run(steps)
+        if made is not None and state is not None and self._state is state:
+            self._state = state.with_checkpoint(made)
+        return made is not None
+
+    def _arbiter(self) -> Arbiter:
+        """The arbiter; it seals claims once writers were met that know no lock table."""
+        return replace(self.connection.arbiter, sealed=self._mixed)
+
+    def _serves(self, operation: Operation, *, alone: bool) -> bool:
+        """Whether a write that moves positions may be planned on the version of a moment ago, where they stand.
+
+        Who wrote since moved them too, or makes the commit plan again.  A write without positions is one of many writers' more
+        often, and a second plan costs more than a look.
+        """
+        if not operation.positions or not stand(positions_of(self._state), operation.positions):
+            return False
+        return alone or operation.verb == "append"
+
+    def _is_fresh(self) -> bool:
+        return self._known_s is not None and monotonic_s(self.world) - self._known_s < FRESH_S
+
+    def _run(self, steps: Generator[Effect, Outcome, T]) -> T:
+        return run(steps, self.world)

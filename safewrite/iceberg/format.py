@@ -1,0 +1,359 @@
+"""Answers for an Iceberg table what the verbs and the loop around a write ask of a format; the catalog commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from safewrite.arguments.reading import spark_catalog as check_catalog
+from safewrite.errors import CommitUnknownError, Kind, TableNotFoundError, WouldAlterError
+from safewrite.iceberg import history, ledger_place
+from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
+from safewrite.iceberg.connect import Connection
+from safewrite.iceberg.current import CachedTable
+from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
+from safewrite.iceberg.metadata import table_of
+from safewrite.iceberg.opening import check_state, check_table
+from safewrite.iceberg.write import creation, members
+from safewrite.iceberg.write.append import AppendPlan
+from safewrite.iceberg.write.many import Group, write_many
+from safewrite.iceberg.write.plans import Planner
+from safewrite.iceberg.write.positions import positions_of
+from safewrite.iceberg.write.resolve import check_doubt
+from safewrite.iceberg.write.summary import Write, carries
+from safewrite.iceberg.write.write import Done, WritePlan, write
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.iceberg.failures import replaced
+from safewrite.protocol.iceberg.head import TableVersion
+from safewrite.protocol.keys import Identity
+from safewrite.protocol.positions import lost, stand
+from safewrite.receipt import Receipt
+from safewrite.stores.world import monotonic_s
+from safewrite.table.history import CommittedWrite, HistoryEntry
+from safewrite.table.new_table import Layout
+from safewrite.table.operation import Operation
+from safewrite.table.writer import repeated
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table as PyIcebergTable
+    from pyspark import SparkContext
+
+    from safewrite.frames.spark.batch import Origin
+    from safewrite.frames.spark.held import Held
+    from safewrite.iceberg.spark.write import CachedSparkTable
+    from safewrite.stores.world import Performer
+
+
+class IcebergFormat:
+    """One Iceberg table, as this process knows it.
+
+    An overwrite or delete decides what goes on the same snapshot that the new one follows (C9).
+    """
+
+    replanned: frozenset[Kind] = frozenset()
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        limits: Limits | None = None,
+        target_file_size: int | None = None,
+        first: creation.Plan | None = None,
+        new_id: Callable[[], str] | None = None,
+    ) -> None:
+        self.connection = connection
+        self.limits = limits or Limits()
+        self.unlike: Callable[[], object] | None = None
+        self.catalog = SafeCatalog(connection.catalog, limits=self.limits)
+        self._cached = CachedTable(connection)
+        self._first = first
+        recorded = partial(ledger_place.properties, connection)
+        self.planner = Planner(self.limits, target_file_size, connection.branch, ledger_in=recorded)
+        if new_id is not None:
+            self.planner.new_id = new_id
+        self._strict = False
+        self._admitted: str | None = None  # where the metadata is that was checked last
+        self._in_spark: CachedSparkTable | None = None
+        self._doubts: dict[str, TableVersion | None] = {}  # the bases of attempts in doubt, by key
+
+    def after_fork(self) -> None:
+        """Load the catalog again in a forked child, for it talks over its parent's connections.
+
+        Raises:
+            InvalidInputError: the catalog cannot be loaded again.
+        """
+        known, own_id = self._cached.head, self._cached.own_id
+        self.connection = self.connection.after_fork()
+        self.catalog = SafeCatalog(self.connection.catalog, limits=self.limits)
+        self._cached = CachedTable(self.connection)
+        self._cached.own_id = own_id
+        self._in_spark = None
+        if known is not None:
+            self._cached.look(self.limits)
+
+    # --- what it is -------------------------------------------------------------------------------
+    @property
+    def uri(self) -> str:
+        """The table's name in its catalog."""
+        return self.connection.table_name
+
+    @property
+    def arbiter(self) -> str:
+        """Who decides which writer's commit comes next: always the catalog."""
+        return "catalog"
+
+    @property
+    def version(self) -> int:
+        """The newest snapshot id that this object has seen; -1 before there is one."""
+        head = self._cached.head
+        return -1 if head is None or head.current is None else head.current
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's schema in Arrow, as of the last look."""
+        return arrow_schema(self.table.metadata.schema())
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Partition fields as ``partition_by=`` spells them."""
+        from safewrite.iceberg.data.partitions import spelled
+
+        metadata = self.table.metadata
+        return spelled(metadata.spec(), metadata.schema())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Table properties, as of the last look."""
+        return dict(self._cached.existing().properties)
+
+    @property
+    def table(self) -> PyIcebergTable:
+        """PyIceberg's own table object, as of the last look; its commits go through :attr:`catalog`."""
+        table = table_of(self._cached.existing())
+        table.catalog = self.catalog
+        return table
+
+    @property
+    def world(self) -> Performer:
+        """The world that performs the effects of a write; tests replace it."""
+        return self._cached.world
+
+    @world.setter
+    def world(self, world: Performer) -> None:
+        self._cached.world = world
+
+    def made_as(self, given: Layout) -> tuple[Layout, Layout, Mapping[str, str]]:
+        """The layout that was given for a new table and that of this one, in the same spelling; its properties."""
+        from safewrite.iceberg.data import layout
+
+        metadata = self.table.metadata
+        properties = {**self.properties, "format-version": str(metadata.format_version)}
+        return layout.spelled(given, metadata.schema()), layout.of(metadata), properties
+
+    # --- opening ----------------------------------------------------------------------------------
+    def open(self, *, strict: bool) -> None:
+        """Load the table and refuse what would not be safe."""
+        self._strict = strict
+        try:
+            head = self._cached.look(self.limits)
+        except TableNotFoundError:
+            if self._first is None:
+                raise TableNotFoundError(
+                    f"There is no Iceberg table {self.uri} in the catalog. Nothing was written. Create it with "
+                    "safewrite.create(), or open it with create=True to let the first append make it."
+                ) from None
+            return
+        check_table(self.connection, head, strict=strict)
+        self._admitted = head.location
+
+    def create(self, schema: pa.Schema) -> None:
+        """Create the table, empty."""
+        if self._cached.head is not None:
+            raise creation.exists(self.uri)
+        made = creation.draft(self.connection, schema, self._first or creation.Plan())
+        if not creation.create_table(self.connection, made, self.catalog):
+            raise creation.exists(self.uri)
+        self.unlike = None
+        self.open(strict=self._strict)
+
+    # --- the newest version -------------------------------------------------------------------------
+    def refresh(self, *, afresh: bool = False) -> TableVersion:
+        """Load the newest version; one that is looked at ``afresh`` is checked when a write is planned on it."""
+        head = self._cached.look(self.limits)
+        return head if afresh else self._admit(head)
+
+    def _admit(self, head: TableVersion) -> TableVersion:
+        """Check a table version before a write is planned on it: each passes the checks of ``safewrite.open``."""
+        if head.table_id != self._cached.own_id:
+            raise replaced(in_doubt=False)
+        if head.location != self._admitted:
+            check_state(self.connection, head, strict=self._strict)
+            self._admitted = head.location
+        return head
+
+    def mark(self) -> object:
+        """The metadata file that is known; None before there is a table."""
+        return None if self._cached.head is None else self._cached.head.location
+
+    def _is_there(self) -> bool:
+        """Whether a table that was not there when this object was made is there now."""
+        try:
+            self._cached.look(self.limits)
+        except TableNotFoundError:
+            return False
+        return True
+
+    # --- steps of a write -------------------------------------------------------------------------
+    def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> TableVersion:
+        """The version that a write is planned on; the table is made if it may be."""
+        if operation.positions and self._cached.head is not None:
+            head = self._fresh_head()
+            seen = stand(positions_of(head, operation.positions), operation.positions)
+            return head if seen else self.refresh()  # an older version may have positions of before
+        return self._fresh_head(*(() if operation.verb in {"delete", "apply_changes"} else (data, operation)))
+
+    def _fresh_head(self, *of: Any) -> TableVersion:
+        """The table version of a moment ago; a missing table is created for the data and verb ``of`` a write if it may be."""
+        if self._cached.head is not None:
+            return self._admit(self._cached.fresh(self.limits))
+        if self._first is not None and of:
+            made = self.planner.first(self.connection, self._first, *of)
+            if creation.create_table(self.connection, made, self.catalog):
+                self.unlike = None  # catalogs may spell a location or a property otherwise
+            self.open(strict=self._strict)
+        return self._cached.existing()
+
+    def commit(
+        self, plan: WritePlan, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
+    ) -> Done:
+        """Upload and commit a plan."""
+        how: dict[str, Any] = {"limits": self.limits, "queue_first": queue_first}
+        steps = write(plan, encode, plan.planned, helpers=self.connection.helpers, **how)
+        try:
+            return self._cached.run(steps)
+        except CommitUnknownError:
+            self._doubts[plan.write.key] = plan.bound
+            raise
+
+    def commit_group(self, plan: AppendPlan, encode: Callable[..., Any], *, queue_first: bool) -> Group:
+        """Upload and commit a plan of many members."""
+        how: dict[str, Any] = {"limits": self.limits, "queue_first": queue_first}
+        steps = write_many(plan, encode, plan.planned, helpers=self.connection.helpers, **how)
+        try:
+            return self._cached.run(steps)
+        except CommitUnknownError:
+            self._doubts |= dict.fromkeys((write.key for write in plan.write.members), plan.bound)
+            raise
+
+    def after(self, done: Done, elapsed_s: float) -> None:
+        """Keep what the commit showed of the table, and drop old metadata files."""
+        try:
+            before = self._cached.existing()
+            self._cached.see(done.head)
+            if done.contended:
+                self._cached.seen_s = None
+            if not done.already:
+                self.connection.drop_old_metadata(before, done.head)
+        except Exception:
+            self._cached.seen_s = None
+            raise
+
+    # --- lookups ----------------------------------------------------------------------------------
+    def resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
+        """The snapshot that holds a write, and its entry of it; None if it did not land."""
+        if self._cached.head is None and not self._is_there():
+            return None
+        found, head = self._cached.resolve(key, self.limits)
+        if found is None:
+            check_doubt(self._doubts.get(key), head, key)
+            return None
+        return found.snapshot_id, found.entry(key)
+
+    def recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
+        """The writes that a snapshot carries, as its summary describes them."""
+        return self._cached.run(members.recorded(self._cached.look(self.limits), version, self.limits))
+
+    def history(self, limit: int | None) -> list[HistoryEntry]:
+        """The newest commits that are still there."""
+        return self._cached.run(history.history(self._cached.look(self.limits), limit, self.limits))
+
+    def committed_writes(self, version: int) -> list[CommittedWrite] | None:
+        """The writes of a commit; None if the table does not have it."""
+        head = self._cached.look(self.limits)
+        return self._cached.run(history.committed_writes(head, version, self.limits))
+
+    def positions(self) -> Mapping[str, int]:
+        """The positions of the newest version."""
+        found = positions_of(self.refresh())
+        for name, at in found.items():
+            if at is None:
+                raise lost(name)
+        return {name: at for name, at in found.items() if at is not None}
+
+    # --- Spark --------------------------------------------------------------------------------------
+    def in_session(self, catalog: str | None) -> str | None:
+        """Check a Spark session's name for the table's catalog."""
+        return check_catalog(catalog)
+
+    def write_spark(
+        self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+    ) -> tuple[Done, Write] | Receipt:
+        """Let Spark write the files of its DataFrame, and commit them."""
+        from safewrite.frames.spark.stream import written
+        from safewrite.iceberg.spark import apply, write
+
+        frame = held.rows
+        new = self._cached.head is None and operation.changes is None
+        if new and held.computed is None:
+            with write.first(held, operation) as kept:
+                return self.write_spark(kept, operation, name, queue_first=queue_first)
+        known = self._in_spark = self._in_spark or write.CachedSparkTable(
+            self.connection.identifier, self.connection.catalog.name
+        )
+        head = self._fresh_head(*((write.empty_like(frame), operation) if new else ()))
+        write.check_session(frame.sparkSession, head)
+        there = known.find(
+            frame.sparkSession, head, named=operation.spark_catalog, now_s=monotonic_s(self.world)
+        )
+        if operation.schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
+            return self.write_spark(held, operation, name, queue_first=queue_first)
+
+        def by(origin: Origin | None) -> tuple[Done, Write] | Receipt:
+            if operation.changes is not None:
+                spec = operation.changes
+                settings = partial(self.planner.applying, spec=spec, head=head, name=name)
+                with apply.plan_of(held, there, head, spec, origin=origin, settings=settings) as plan:
+                    return done(plan, tuple)
+            try:
+                job = write.job(held, there, operation, origin=origin)
+            except WouldAlterError:
+                count = partial(write.counted, frame, there, origin, operation.volatile)
+                found = repeated(self, count, operation, name, head)
+                if found is None:
+                    raise
+                return found
+            with job.batch(head, name) as (batch, files):
+                return done(job.plan(batch, head, self.planner, name), files)
+
+        def done(plan: WritePlan, encode: Callable[[], Any]) -> tuple[Done, Write]:
+            plan.properties, plan.positions = operation.properties, operation.positions
+            return self.commit(plan, operation, encode, queue_first=queue_first), plan.write
+
+        return written(held.frame, name.txn, head.table_id, by, seems_there=carries(head, name))
+
+    def tell_spark(self, context: SparkContext) -> None:
+        """Let the Spark of this process read the table again."""
+        from safewrite.iceberg.spark import caches
+
+        caches.read_anew(context, self._in_spark, self._cached.existing().table_id)
+
+    def _add_columns(self, new: pa.Schema) -> bool:
+        """Add columns in a commit of its own: Spark can only write files for columns that the table has."""
+        if not new.names:
+            return False
+        with self.table.update_schema() as update:
+            update.union_by_name(iceberg_schema(new))
+        self.refresh()
+        return True

@@ -1,0 +1,187 @@
+"""Defines what a table format answers to the verbs and the loop around a write; Delta and Iceberg implement it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from safewrite.errors import Kind
+from safewrite.receipt import Done, Named, Receipt
+from safewrite.table.operation import GroupDone, Operation, Planned
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import SparkContext
+
+    from safewrite.changes.reading import Changes
+    from safewrite.frames import Prepared
+    from safewrite.frames.fingerprint import Counted
+    from safewrite.frames.spark.held import Held
+    from safewrite.protocol.ask import Limits
+    from safewrite.protocol.keys import Identity
+    from safewrite.stores.world import Performer
+    from safewrite.table.group import Member
+    from safewrite.table.history import CommittedWrite, HistoryEntry
+    from safewrite.table.new_table import Layout
+
+VersionT = TypeVar("VersionT")
+VersionT_contra = TypeVar("VersionT_contra", contravariant=True)
+PlanT = TypeVar("PlanT", bound=Planned)
+PlanT_co = TypeVar("PlanT_co", bound=Planned, covariant=True)
+DoneT = TypeVar("DoneT", bound=Done)
+
+FRESH_S = 1.0
+"""A version read or committed within this time is written on without another look; a guess, for speed only."""
+
+
+class Plans(Protocol[VersionT_contra, PlanT_co]):
+    """Turns the data of a write into a plan: ``on`` is the version of the table that it is made for."""
+
+    def plan(
+        self, data: Any, operation: Operation, name: Identity, on: VersionT_contra, /
+    ) -> tuple[PlanT_co, Callable[[], Any]]:
+        """Check the data and plan its write; the plan brings the encoder of its files."""
+
+    def group(
+        self, members: Sequence[Member], operation: Operation, on: VersionT_contra, /
+    ) -> tuple[PlanT_co, Callable[..., Any]]:
+        """Plan one commit of checked members; the plan brings the encoder of the files of any of them."""
+
+    def prepare_next(
+        self, data: Any, operation: Operation, on: VersionT_contra, earlier: Sequence[Prepared], /
+    ) -> Prepared:
+        """Check a member's rows against the table's schema and the columns that ``earlier`` members add."""
+
+    def fitting(self, prepared: Prepared, /) -> Prepared:
+        """Rows that were checked together with those of other members, if the table has room for them.
+
+        Raises:
+            WouldAlterError: it has none.
+        """
+
+    def read_changes(
+        self, data: Any, operation: Operation, name: Identity, on: VersionT_contra, /
+    ) -> tuple[Changes, Named]:
+        """Check a member's changes against the table's schema, and name them."""
+
+    def count(self, data: Any, operation: Operation, on: VersionT_contra, /) -> Prepared:
+        """The rows under the table's schema, which may have more columns than they."""
+
+    def name(self, counted: Counted, name: Identity, on: VersionT_contra, /) -> Named:
+        """Name the write by the caller's key or batch, or by a generated key."""
+
+
+class Format(Protocol[VersionT, PlanT, DoneT]):
+    """One table of a format: what it is, how it is planned on, committed to and looked up."""
+
+    world: Performer
+    """The world that performs the effects of a write; tests replace it."""
+    limits: Limits
+    """The limits of the call that is under way."""
+    unlike: Callable[[], object] | None
+    """Warns of settings of a new table that the table lacks which another writer made meanwhile."""
+
+    @property
+    def planner(self) -> Plans[VersionT, PlanT]:
+        """Plans the writes of this table."""
+
+    @property
+    def replanned(self) -> frozenset[Kind]:
+        """Conflicts after which every write is planned again, besides those of its verb."""
+
+    # --- what it is -------------------------------------------------------------------------------
+    @property
+    def uri(self) -> str:
+        """The address of a Delta table, the name of an Iceberg table in its catalog."""
+
+    @property
+    def arbiter(self) -> str:
+        """Who decides which writer's commit comes next."""
+
+    @property
+    def version(self) -> int:
+        """The newest version that was seen; -1 before there is one."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's schema in Arrow."""
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Partition columns or fields."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Table properties."""
+
+    def made_as(self, given: Layout) -> tuple[Layout, Layout, Mapping[str, str]]:
+        """The layout that was given for a new table and that of this one, in the same spelling; its properties.
+
+        Raises:
+            TableNotFoundError: there is no table yet.
+        """
+
+    # --- the newest version -----------------------------------------------------------------------
+    def create(self, schema: pa.Schema) -> None:
+        """Create the table, empty."""
+
+    def after_fork(self) -> None:
+        """Stop using the parent's connections and clocks in a forked child."""
+
+    def refresh(self, *, afresh: bool = False) -> VersionT:
+        """Load the newest version, past the checks of ``safewrite.open``; ``afresh``: without use of what was known."""
+
+    def mark(self) -> object:
+        """The mark that tells one known version of the table from another; None before there is a table."""
+
+    # --- steps of a write -------------------------------------------------------------------------
+    def planned_on(self, operation: Operation, data: Any, *, alone: bool = True) -> VersionT:
+        """The version that a write is planned on.
+
+        A write that is ``alone`` is planned again if it is refused by a version of a moment ago; a member is not.
+        """
+
+    def commit(
+        self, plan: PlanT, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
+    ) -> DoneT:
+        """Upload and commit a plan."""
+
+    def commit_group(
+        self, plan: PlanT, encode: Callable[..., Any], *, queue_first: bool
+    ) -> GroupDone[DoneT, Named]:
+        """Upload and commit a group's plan."""
+
+    def after(self, done: DoneT, elapsed_s: float) -> None:
+        """Keep what the commit showed of the table, and maintain its metadata."""
+
+    # --- Spark ------------------------------------------------------------------------------------
+    def in_session(self, catalog: str | None) -> str | None:
+        """Check a Spark session's name for the table's catalog."""
+
+    def write_spark(
+        self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
+    ) -> tuple[DoneT, Named] | Receipt:
+        """Let Spark write the files of its DataFrame, and commit them as those of any other frame.
+
+        Returns:
+            What was committed, or the receipt of an earlier call that committed these rows.
+        """
+
+    def tell_spark(self, context: SparkContext) -> None:
+        """Let the Spark of this process read the table again."""
+
+    # --- lookups ----------------------------------------------------------------------------------
+    def resolve(self, key: str) -> tuple[int, Mapping[str, Any]] | None:
+        """The version that holds a write, and the history's entry of it; None if it did not land."""
+
+    def recorded(self, version: int) -> Sequence[Mapping[str, Any]]:
+        """The writes that a version carries, as the history describes them."""
+
+    def history(self, limit: int | None) -> list[HistoryEntry]:
+        """The newest commits that are still there."""
+
+    def committed_writes(self, version: int) -> list[CommittedWrite] | None:
+        """The writes of a commit; None if the table does not have it."""
+
+    def positions(self) -> Mapping[str, int]:
+        """The positions of the newest version."""

@@ -1,0 +1,341 @@
+"""Runs the loop around a write, of one call or of many members: plan, commit, plan again after a conflict, receipt."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from safewrite.boundary.public import after_ack
+from safewrite.errors import (
+    ConflictError,
+    DataFileError,
+    InvalidInputError,
+    Kind,
+    NotCommittedError,
+    ReplayMismatchError,
+    SafewriteError,
+    StorageError,
+    UnsupportedTableError,
+    WouldAlterError,
+)
+from safewrite.frames.source import is_spark, spark_context
+from safewrite.protocol.ask import Limits
+from safewrite.protocol.keys import Identity
+from safewrite.receipt import Named, Receipt
+from safewrite.stores import call_limit
+from safewrite.stores.events import told
+from safewrite.stores.world import Performer, monotonic_s
+from safewrite.table.deadline import Pace
+from safewrite.table.format import DoneT, Format, PlanT, VersionT
+from safewrite.table.group import Answer, Group, Member
+from safewrite.table.mismatch import Explainer
+from safewrite.table.operation import Operation, naming
+
+if TYPE_CHECKING:
+    from safewrite.frames import Prepared
+    from safewrite.frames.fingerprint import Counted
+
+T = TypeVar("T")
+log = logging.getLogger("safewrite")
+
+QUEUE_MEMORY = 20
+"""After a contended write, this many further writes queue at once instead of trying first."""
+PLANS_MAX = 5
+"""How often a write is planned when other writers change what its plan depends on."""
+
+
+class Writer(Generic[VersionT, PlanT, DoneT]):
+    """Writes to one table of any format."""
+
+    def __init__(self, table_format: Format[VersionT, PlanT, DoneT]) -> None:
+        self._format = table_format
+        self._pace = Pace()
+        self.queue_first = 0
+        """How many further writes queue at once instead of trying first."""
+
+    @property
+    def uri(self) -> str:
+        """The table's address or name."""
+        return self._format.uri
+
+    @property
+    def world(self) -> Performer:
+        """The world that performs the effects of a write."""
+        return self._format.world
+
+    # --- one write ----------------------------------------------------------------------------------
+    @told
+    def write_one(self, data: Any, operation: Operation, name: Identity) -> Receipt:
+        """Write the data of one call, once."""
+        started_s = monotonic_s(self.world)
+        spark = operation.verb != "delete" and is_spark(data)
+        kinds = {Kind.SCHEMA_CHANGED, *self._format.replanned}
+        if spark or operation.verb != "append":
+            kinds.add(Kind.CONFLICT)
+
+        def attempt() -> Receipt:
+            if spark:
+                return self._write_spark(data, operation, name, started_s)
+            return self._write_rows(data, operation, name, started_s)
+
+        with self._within(operation.timeout_s, started_s), naming(lambda: name.as_key):
+            return self._replanned(attempt, kinds)
+
+    def _write_rows(self, data: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
+        on = self._format.planned_on(operation, data)
+        count = partial(self._format.planner.count, data, operation, on)
+        try:
+            plan, encode = self._format.planner.plan(data, operation, name, on)
+        except WouldAlterError:
+            found = repeated(self._format, count, operation, name, on)
+            if found is None:
+                raise
+            return found
+        plan.properties, plan.positions = operation.properties, operation.positions
+        has_rows = operation.verb not in {"delete", "apply_changes"}
+        with self._explaining(operation, count if has_rows else None):
+            done = self._format.commit(plan, operation, encode, queue_first=self.queue_first > 0)
+        return self._receipt(done, plan.write, started_s)
+
+    def _write_spark(self, data: Any, operation: Operation, name: Identity, started_s: float) -> Receipt:
+        from safewrite.frames.spark.held import held
+
+        with self._explaining(operation), held(data) as given:
+            found = self._format.write_spark(given, operation, name, queue_first=self.queue_first > 0)
+            return found if isinstance(found, Receipt) else self._receipt(*found, started_s)
+
+    @contextmanager
+    def _explaining(
+        self, operation: Operation, count: Callable[[], Prepared] | None = None
+    ) -> Iterator[None]:
+        """Say of a key that was committed with other rows how these differ, as far as the history tells."""
+        try:
+            yield
+        except ReplayMismatchError as error:
+            explainer = Explainer(self._format.recorded)
+            raise explainer.explained(error, operation.volatile, count) from error.__cause__
+
+    # --- many members -------------------------------------------------------------------------------
+    @told
+    def write_many(self, group: Group, operation: Operation) -> list[Answer]:
+        """Write the members of one call in one commit, each of them once."""
+        started_s = monotonic_s(self.world)
+
+        def attempt() -> None:
+            self._prepare_group(group, operation)
+            if group.open:
+                self._commit_open(group, operation, started_s)
+
+        with self._within(operation.timeout_s, started_s), naming(lambda: group.first_key):
+            kinds = {Kind.SCHEMA_CHANGED, *self._format.replanned}
+            self._replanned(attempt, kinds if operation.verb == "append" else {Kind.CONFLICT, *kinds})
+        return group.answers()
+
+    def _prepare_group(self, group: Group, operation: Operation) -> None:
+        """Check and name each member, on a version that has the columns of all if there is one."""
+        for _ in range(PLANS_MAX):
+            known = self._format.mark()
+            group.plan_again()
+            self._prepare_members(group, operation)
+            if not group.altered or not self._has_changed(known):
+                break
+        group.once()
+        group.keep_order()
+
+    def _prepare_members(self, group: Group, operation: Operation) -> None:
+        """Check and name the members in order: the first alone, and those that follow in one pass if they are alike."""
+        left = group.open
+        if operation.changes is not None:
+            for member in left:
+                self._answering(member, partial(self._prepare_changes, group, member, operation))
+            return
+        while left:
+            checked = self._alike(group, left, operation) or [None]
+            for member, prepared in zip(left, checked, strict=False):
+                step = partial(self._prepare_member, group, member, operation, prepared)
+                self._answering(member, step)
+            left = left[len(checked) :]
+
+    def _alike(
+        self, group: Group, members: Sequence[Member], operation: Operation
+    ) -> Sequence[Prepared | None]:
+        """Check what can be checked in one pass, once an earlier member tells the schema; see ``prepare_alike``."""
+        if not group.prepared or len(members) == 1:
+            return ()
+        from safewrite.frames import prepare_alike
+
+        return prepare_alike(
+            [member.data for member in members],
+            group.prepared[-1],
+            schema_mode=operation.schema_mode,
+            volatile=operation.volatile,
+        )
+
+    def _planned_on(self, group: Group, member: Member, operation: Operation) -> VersionT:
+        if not group.planned:
+            group.on, group.planned = self._format.planned_on(operation, member.data, alone=False), True
+        on: VersionT = group.on
+        return on
+
+    def _prepare_changes(self, group: Group, member: Member, operation: Operation) -> None:
+        on = self._planned_on(group, member, operation)
+        planner = self._format.planner
+        member.changes, member.write = planner.read_changes(member.data, operation, member.name, on)
+
+    def _prepare_member(
+        self, group: Group, member: Member, operation: Operation, checked: Prepared | None
+    ) -> None:
+        on, planner = self._planned_on(group, member, operation), self._format.planner
+        try:
+            if checked is not None:
+                member.prepared = planner.fitting(checked)
+            else:
+                member.prepared = planner.prepare_next(member.data, operation, on, group.prepared)
+        except WouldAlterError:
+            count = partial(planner.count, member.data, operation, on)
+            member.answer = repeated(self._format, count, operation, member.name, on)
+            if member.answer is None:
+                raise
+            return
+        group.prepared.append(member.prepared)
+        member.write = planner.name(member.prepared, member.name, on)
+
+    def _answering(self, member: Member, step: Callable[[], None]) -> None:
+        """Answer a member with the error that is its own; what concerns all is raised."""
+        try:
+            step()
+        except (InvalidInputError, WouldAlterError, ReplayMismatchError) as error:
+            member.fail(error)
+
+    def _commit_open(self, group: Group, operation: Operation, started_s: float) -> None:
+        members = group.open
+        plan, encode = self._format.planner.group(members, operation, group.on)
+        plan.properties, plan.positions = operation.properties, operation.positions
+        landed = self._format.commit_group(plan, encode, queue_first=self.queue_first > 0)
+        done = landed.done
+        written = {write.key: write for write in landed.writes}
+        explainer = Explainer(self._format.recorded)
+        for member in members:
+            assert member.write is not None
+            own = written.get(member.write.key)
+            known = done if own is not None else landed.known[member.write.key]
+            if isinstance(known, SafewriteError):
+                rows = None if member.changes is not None else member.rows
+                member.fail(known if rows is None else explainer.explained(known, operation.volatile, rows))
+                continue
+            assert known is not None
+            if own is not None:
+                known = replace(known, rows=own.rows, changes=own.changes)
+                if own.changes is not None:
+                    known = replace(known, removed_rows=None)  # counted for all members together
+            member.answer = known.receipt(self.uri, member.write, since(self.world, started_s))
+        if done is not None:
+            self._receipt(done, plan.write, started_s)
+
+    # --- what both share ----------------------------------------------------------------------------
+    @contextmanager
+    def _within(self, timeout_s: float | None, started_s: float) -> Iterator[None]:
+        """Give one call limits of its own."""
+        usual = self._format.limits
+        if timeout_s is not None:
+            until_s = started_s + timeout_s - self._pace.reserve_s(timeout_s)
+            self._format.limits = replace(usual, timeout_s=timeout_s, until_s=until_s)
+        elif usual.timeout_s != Limits.timeout_s:
+            timeout_s = usual.timeout_s  # the default is for commits: uploads may take longer
+        try:
+            with call_limit.within(timeout_s):
+                yield
+        finally:
+            self._format.limits = usual
+
+    def _replanned(self, attempt: Callable[[], T], kinds: set[Kind]) -> T:
+        """Plan and stage again when another writer changed what the plan depends on (H9, C9)."""
+        for turn in range(1, PLANS_MAX + 1):
+            known = self._format.mark()
+            try:
+                return attempt()
+            except WouldAlterError:
+                # The version of a moment ago may lack a column that came since.
+                if turn == PLANS_MAX or not self._has_changed(known):
+                    raise
+            except (InvalidInputError, UnsupportedTableError, DataFileError):
+                # So may it have rows that went since, which a change was older than, or whose file is gone or not readable.
+                if turn > 1 or Kind.CONFLICT not in kinds or not self._has_changed(known):
+                    raise
+            except ConflictError as error:
+                if error.kind not in kinds or turn == PLANS_MAX:
+                    raise
+                self._format.refresh(afresh=True)
+                self.queue_first = QUEUE_MEMORY
+        raise AssertionError("unreachable")
+
+    def _has_changed(self, known: object) -> bool:
+        """Whether the table has moved to another version, which is known afterwards."""
+        if known is None:
+            return False
+        with suppress(StorageError):
+            self._format.refresh()
+        return self._format.mark() != known
+
+    def _receipt(self, done: DoneT, write: Named, started_s: float) -> Receipt:
+        """The receipt of a commit, which is logged; what it showed of the table is kept."""
+        receipt = done.receipt(self.uri, write, since(self.world, started_s))
+        self.queue_first = QUEUE_MEMORY if done.contended else max(0, self.queue_first - 1)
+        with after_ack(self.uri):
+            log.info(
+                "%s in version %d",
+                receipt.outcome.value,
+                done.version,
+                extra={"table": receipt.table, "receipt": receipt.to_dict()},
+            )
+        with after_ack(self.uri):
+            self._format.after(done, since(self.world, started_s))
+        with after_ack(self.uri):
+            if (context := spark_context()) is not None:
+                self._format.tell_spark(context)
+        with after_ack(self.uri):
+            unlike, self._format.unlike = self._format.unlike, None
+            if unlike is not None:
+                unlike()
+        if not done.already:
+            self._pace.note(receipt.elapsed_s, done.attempts)
+        return receipt
+
+
+def repeated(
+    table_format: Format[VersionT, PlanT, DoneT],
+    count: Callable[[], Counted],
+    operation: Operation,
+    name: Identity,
+    on: VersionT,
+) -> Receipt | None:
+    """The receipt of rows that were appended before the table's schema outgrew them, if they were.
+
+    Columns that were added since do not change a fingerprint, so the repeat can be recognised.
+    """
+    if not name.is_given or operation.verb != "append":
+        return None
+    try:
+        write = table_format.planner.name(count(), name, on)
+    except NotCommittedError:
+        return None
+    found = resolved(table_format, write.key)
+    return found if found is not None and found.fingerprint == write.fingerprint else None
+
+
+def resolved(table_format: Format[Any, Any, Any], key: str) -> Receipt | None:
+    """The receipt of the write that was committed under this key, if one was."""
+    world, started_s = table_format.world, monotonic_s(table_format.world)
+    found = table_format.resolve(key)
+    return None if found is None else Receipt.recalled(table_format.uri, *found, since(world, started_s))
+
+
+def since(world: Performer, started_s: float) -> float:
+    """Seconds since then; 0 where the clock raises, for a receipt does not depend on it."""
+    with suppress(Exception):
+        return monotonic_s(world) - started_s
+    return 0.0
