@@ -61,8 +61,8 @@ CHANGE_MUTANTS = (
         DECIDE,
         (
             (
-                '        if tied.any():\n            raise self._refused(_at(changes[tied], len(self.kind)), "has unequal',
-                '        if False:\n            raise self._refused(_at(changes[tied], len(self.kind)), "has unequal',
+                "        if tied.any():\n            which",
+                "        if False:\n            which",
             ),
         ),
         MEANING,
