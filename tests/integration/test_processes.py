@@ -91,7 +91,7 @@ def test_a_pickled_table_is_opened_again_as_it_was(place: Place) -> None:
     table.append(rows(1), key="event-1")
     copy = pickle.loads(pickle.dumps(table))
     assert (copy.uri, copy.arbiter, copy.limits) == (table.uri, table.arbiter, table.limits)
-    assert copy.target_file_size == 1000
+    assert copy._format.planner.target_file_size == 1000
     assert copy.reopen.keywords["strict"] is True
     assert copy.append(rows(1), key="event-1").outcome == "already_committed"
     copy.append(rows(2), key="event-2")
