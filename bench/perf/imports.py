@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +18,7 @@ from .lab import ROOT, Lab, child
 from .scale import Scale
 
 LIMIT_S = 120.0
+DEAREST = 20
 _SCRIPT = str(Path(__file__).resolve().parent / "startup.py")
 WRANGLER = "awswrangler"
 LEAN = f"{writers.DYNAMODB}, no pandas"
@@ -30,6 +34,10 @@ def run(scale: Scale, folder: Path) -> Scenario:
             "to first ack: from the first line of the program, so without the start of Python itself. The table is "
             "opened in the first append and again in the second; the difference of the two is what is loaded, "
             "connected and made once."
+        ),
+        (
+            "by package and module: an append with a lock table where pandas is not installed, by Python's -X importtime, each "
+            "module without those that it imports in turn."
         ),
         (
             "modules: entries of sys.modules beyond those of bare Python. Python code of one library beside a "
@@ -56,15 +64,60 @@ def run(scale: Scale, folder: Path) -> Scenario:
         for start in arms.values():
             start()  # fills the disk cache and writes .pyc files
         found = interleave(arms, scale.import_rounds)
+        place = lab.place(writers.DYNAMODB)
+        _create(writers.DYNAMODB, place)
+        costs = [_costs(lean, place) for _ in range(scale.import_rounds)]
     return Scenario(
         name="imports",
         title="From nothing to the first row",
         measures="Milliseconds in a new process: `import` of the library alone, and until the first append of 100 "
         "rows to S3 is acked. Ratios are to deltalake in the same round.",
-        lines=(*_lines("import", found), *_lines("to first ack", found), *_beside_wrangler(found)),
+        lines=(
+            *_lines("import", found),
+            *_lines("to first ack", found),
+            *_beside_wrangler(found),
+            *_by_module(costs),
+        ),
         aims=tuple(_aims(_beside_wrangler(found))),
         notes=tuple(notes),
     )
+
+
+def _costs(command: list[str], place: writers.Place) -> dict[str, float]:
+    """Milliseconds that each module took to import, without those that it imported in turn."""
+    timed = [command[0], "-X", "importtime", *command[1:]]
+    done = subprocess.run(
+        timed, input=json.dumps(place.to_dict()), capture_output=True, text=True, timeout=LIMIT_S, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    found: dict[str, float] = {}
+    for line in done.stderr.splitlines():
+        own, _, rest = line.removeprefix("import time:").partition("|")
+        if line.startswith("import time:") and own.strip().isdigit():
+            found[rest.partition("|")[2].strip()] = int(own) / 1000
+    return found
+
+
+def _by_module(costs: list[dict[str, float]]) -> list[Line]:
+    """What importing costs in a process that appends once, by package and for the dearest modules."""
+    names = {name for cost in costs for name in cost}
+    packages = {name: tuple(cost.get(name, 0.0) for cost in costs) for name in names}
+    by_package: dict[str, list[float]] = {}
+    for name, values in packages.items():
+        package = name.partition(".")[0]
+        package = "the standard library" if package in sys.stdlib_module_names else package
+        total = by_package.setdefault(package, [0.0] * len(costs))
+        by_package[package] = [before + own for before, own in zip(total, values, strict=True)]
+    lines = []
+    for case, of in (("import, by package", by_package), ("import, the dearest modules", packages)):
+        medians = {name: statistics.median(values) for name, values in of.items()}
+        dearest = sorted((name for name in of if medians[name] >= 0.5), key=lambda name: -medians[name])[
+            :DEAREST
+        ]
+        lines += [
+            Line(case=f"{case}, in ms", arm=name, unit="ms", values=tuple(of[name])) for name in dearest
+        ]
+    return lines
 
 
 def _create(arm: str, place: writers.Place) -> None:

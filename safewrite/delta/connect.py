@@ -21,8 +21,6 @@ from safewrite.errors import InvalidInputError
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.commit import Arbiter
 from safewrite.stores.ledger import ObjectLedger
-from safewrite.stores.local import LocalObjects, SqliteLedger
-from safewrite.stores.probe import probe_locks, probe_objects
 from safewrite.stores.world import World
 
 if TYPE_CHECKING:
@@ -134,6 +132,8 @@ def probe(connection: Connection, recorded: Mapping[str, str], limits: Limits) -
     mark = (connection.endpoint, connection.address.bucket, connection.lock_table or "")
     if mark in _honest:
         return
+    from safewrite.stores.probe import probe_locks, probe_objects
+
     probe_objects(connection.world.objects, connection.world, limits)
     if connection.lock_table is not None:
         from safewrite.stores.dynamodb import DynamoDBLocks
@@ -151,6 +151,8 @@ def _local(address: Address, lock_table: str | None, arbiter: str | None) -> Con
             f"{address.uri} is a local path: lock_table= and arbiter= are for tables on S3. Nothing was "
             "written. Leave them out; a local table needs no server."
         )
+    from safewrite.stores.local import LocalObjects, SqliteLedger
+
     _refuse_file(Path(address.uri))
     objects = LocalObjects(address.uri)
     ledger = SqliteLedger(objects.folder / "_safewrite" / "ledger.sqlite")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Mapping
 
@@ -169,6 +168,8 @@ def _canonical(key: str) -> str:
             f"storage_options= has {key!r}, a key of another library. Nothing was written. Here it is "
             f"{_OTHERS[key.lower()]}."
         )
+    import difflib
+
     near = difflib.get_close_matches(upper, _KNOWN, n=1, cutoff=0.85) or difflib.get_close_matches(
         key.lower(), _ICEBERG_KEYS, n=1, cutoff=0.85
     )

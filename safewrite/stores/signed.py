@@ -162,9 +162,6 @@ class SignedS3(_Signed):
         """As boto3's."""
         if not is_usual(given["Bucket"]):
             return dict(self._other().get_object(**given))
-        from botocore.response import StreamingBody
-
-        body: Any = StreamingBody
 
         headers = {"Range": given["Range"]} if "Range" in given else {}
         answer = self._asked(
@@ -176,7 +173,7 @@ class SignedS3(_Signed):
             ETag=found.get("ETag"),
             ServerSideEncryption=found.get("x-amz-server-side-encryption"),
             ContentRange=found.get("Content-Range"),
-            Body=body(answer.raw, found.get("content-length")),
+            Body=_Body(answer.raw, found.get("content-length")),
         )
 
     def delete_object(self, **given: Any) -> dict[str, Any]:
@@ -198,12 +195,12 @@ class SignedS3(_Signed):
         spelled = urlencode(
             {"list-type": "2"} | query | {"encoding-type": "url"}, quote_via=quote, safe="-._~"
         )
-        from botocore.parsers import ResponseParserError
-
         slash = "" if self.reach.in_path(given["Bucket"]) else "/"
         answer = self._asked("ListObjectsV2", given["Bucket"], _Request("GET", f"{slash}?{spelled}", {}))
         root = _refuse_error_in(answer, "ListObjectsV2")
         if root is None:
+            from botocore.parsers import ResponseParserError
+
             raise ResponseParserError("the answer to ListObjectsV2 is empty")
         return _told(answer, **_listing(root))
 
@@ -262,21 +259,49 @@ def _told(answer: Any, **found: Any) -> dict[str, Any]:
 
 def _json_of(answer: Any) -> Any:
     """The JSON object of an answer; one that was cut short is none."""
-    from botocore.exceptions import IncompleteReadError
-    from botocore.parsers import ResponseParserError
-
     content, length = answer.content, answer.headers.get("content-length")
-    if length is not None and int(length) != len(content):
-        raise IncompleteReadError(actual_bytes=len(content), expected_bytes=int(length))
+    _check_length(content, length)
     if length == "0":
         return {}
     try:
         found = json.loads(content)
-    except ValueError as error:
-        raise ResponseParserError(f"the answer is no JSON: {content[:200]!r}") from error
+    except ValueError:
+        found = None
     if not isinstance(found, dict):
+        from botocore.parsers import ResponseParserError
+
         raise ResponseParserError(f"the answer is no JSON object: {content[:200]!r}")
     return found
+
+
+class _Body:
+    """The body of an answer, read once and whole; it says what botocore's says where it breaks off."""
+
+    def __init__(self, raw: Any, length: str | None) -> None:
+        self._raw, self._length = raw, length
+
+    def read(self) -> bytes:
+        """All of it."""
+        from urllib3.exceptions import ProtocolError, ReadTimeoutError
+
+        try:
+            content: bytes = self._raw.read()
+        except (ReadTimeoutError, ProtocolError) as error:
+            from botocore import exceptions
+
+            if isinstance(error, ProtocolError):
+                raise exceptions.ResponseStreamingError(error=error) from error
+            raise exceptions.ReadTimeoutError(endpoint_url=str(error.url), error=error) from error
+        _check_length(content, self._length)
+        return content
+
+
+def _check_length(content: bytes, length: str | None) -> None:
+    """Raise where an answer is shorter than its head says; urllib3 is told not to look, for botocore does."""
+    if length is not None and int(length) != len(content):
+        from botocore.exceptions import IncompleteReadError
+
+        raise IncompleteReadError(actual_bytes=len(content), expected_bytes=int(length))
 
 
 def _refused(answer: Any, operation: str, protocol: str, *, status: int | None = None) -> Exception:

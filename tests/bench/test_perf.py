@@ -81,6 +81,8 @@ def test_imports_are_counted_up_to_the_first_ack() -> None:
     }
     for arm in writers.ARMS:
         assert 0 < modules["import", arm] < modules["to first ack", arm]
+    costs = {line.arm for line in scenario.lines if line.case.startswith("import, by package")}
+    assert {"safewrite", "pyarrow", "numpy", "urllib3", "botocore", "the standard library"} <= costs
 
 
 def test_awswrangler_is_held_against_the_first_append_in_time_and_memory() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from safewrite.protocol.effects import Ok
-from safewrite.stores import clients
+from safewrite.stores import call_limit, clients
 from safewrite.stores.s3 import S3Objects
 from safewrite.stores.signed import SignedS3
 from tests.stores.two_clients import both, known_by
@@ -39,6 +39,7 @@ class Store:
 
     def __init__(self, certificate: Path | None = None) -> None:
         self.asked: list[str] = []
+        self.bodies: list[int] = []
         self.closes = False
         self.closed = threading.Semaphore(0)
         self.connections: set[Any] = set()
@@ -55,6 +56,12 @@ class Store:
                 self.end_headers()
                 self.wfile.write(b"body")
                 self.close_connection = outer.closes
+
+            def do_PUT(self) -> None:
+                outer.bodies.append(len(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
 
             def log_message(self, *_: Any) -> None:
                 """Nothing: a test reads what was asked."""
@@ -161,6 +168,25 @@ def test_a_connection_is_kept_and_each_thread_has_its_own(store: Store) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert [one.result() for one in [pool.submit(ask) for _ in range(4)]] == [Ok(b"body")] * 4
     assert len(store.connections) <= 4
+
+
+def test_a_small_upload_is_one_packet(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Head and body in two are two steps of either side, and with some settings of TCP a wait of 40 ms."""
+    sent: list[int] = []
+    inner = call_limit._Socket.sendall
+
+    def sendall(socket: Any, data: Any, *flags: Any) -> None:
+        sent.append(len(data))
+        inner(socket, data, *flags)
+
+    monkeypatch.setattr(call_limit._Socket, "sendall", sendall)
+    objects = S3Objects(clients.client("s3", options=store.options()), "lake", "t")
+    for size, packets in ((0, 1), (10, 1), (2**16, 1), (2**16 + 1, 2)):
+        sent.clear()
+        assert objects.put("a", b"x" * size) == Ok()
+        assert len(sent) == packets
+        assert sum(sent) > size
+        assert store.bodies.pop() == size
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")

@@ -1,0 +1,93 @@
+"""A new process imports for its first append what stands in a list, and nothing else: a cold start pays for each module."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import safewrite as sw
+from bench.servers import servers
+
+if TYPE_CHECKING:
+    from bench.servers.servers import Ministack
+
+LIST = Path(__file__).parent / "append_imports.txt"
+LISTED_BY_MODULE = ("safewrite", "botocore")
+"""Packages of which each module is listed; of others the name of the package is, for their modules vary by version."""
+PROGRAM = """
+import sys
+
+class NoPandas:  # as in the Lambda layer: where pandas is installed pyarrow imports it
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NoPandas)
+import pyarrow as pa
+import safewrite as sw
+
+uri, lock_table = sys.argv[1:]
+arbiter = {"lock_table": lock_table} if lock_table else {"arbiter": "object-store"}
+sw.open(uri, **arbiter).append(pa.table({"id": [1], "value": [0.5]}), key="event-1")
+for name, module in list(sys.modules.items()):
+    print(name, "site-packages" in (getattr(module, "__file__", None) or ""))
+"""
+
+
+def imported_by(uri: str, lock_table: str, options: dict[str, str]) -> set[str]:
+    """What a process imports that opens a table and appends once, settings in its environment as in Lambda."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "HOME": "/nowhere",
+        **options,
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, uri, lock_table],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = set()
+    for name, is_installed in (line.split() for line in ran.stdout.splitlines()):
+        package = name.partition(".")[0]
+        if package in LISTED_BY_MODULE:
+            found.add(name)
+        elif is_installed == "True":
+            found.add(package)
+    return found
+
+
+@pytest.mark.parametrize("arbiter", ["object-store", "lock-table"])
+def test_an_append_imports_what_is_listed(
+    arbiter: str, ministack: Ministack, bucket: str, dynamodb_table: str
+) -> None:
+    options = servers.storage_options(ministack.endpoint_url, dynamodb_url=ministack.endpoint_url)
+    uri = f"s3://{bucket}/{uuid.uuid4().hex}"
+    settings = {"lock_table": dynamodb_table} if arbiter == "lock-table" else {"arbiter": "object-store"}
+    sw.create(
+        uri,
+        schema=pa.schema([("id", pa.int64()), ("value", pa.float64())]),
+        storage_options=options,
+        **settings,
+    )  # type: ignore[arg-type]
+    listed = {
+        words[0]: words[1:]
+        for words in (line.split() for line in LIST.read_text().splitlines())
+        if words and words[0] != "#"
+    }
+    wanted = {name for name, only in listed.items() if only in ([], [arbiter])}
+    found = imported_by(uri, dynamodb_table if arbiter == "lock-table" else "", options)
+    assert sorted(found - wanted) == [], (
+        "import it where it is used, or list it with its reason in the commit"
+    )
+    assert sorted(wanted - found) == [], "take it out of the list"
