@@ -22,9 +22,9 @@ from safewrite.frames.predicate import Predicate, columns, truths
 from safewrite.frames.prepare import prepare
 from safewrite.frames.required import under
 from safewrite.frames.source import as_frame
-from safewrite.frames.types import is_list
-from safewrite.frames.types import is_text as is_words
 from safewrite.frames.where import Where, parse
+from safewrite.values.types import is_list
+from safewrite.values.types import is_text as is_words
 
 OP_COLUMN = "safewrite.op"
 """The column by which a fingerprint tells an upsert from a delete of the same values."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
-from safewrite.frames.inference import Shape
+from safewrite.values.python import Shape
 
 Indices = npt.NDArray[np.int64]
 

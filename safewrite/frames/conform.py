@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import WouldAlterError
-from safewrite.frames.casts import NotExactError, OtherMeaningError, convert
-from safewrite.frames.inference import is_nan, no_nan
-from safewrite.frames.text_limits import TextLimit, limit_of
-from safewrite.frames.types import is_list, without_uuids
 from safewrite.text.rendering import said
+from safewrite.values.casts import NotExactError, OtherMeaningError, convert
+from safewrite.values.python import is_nan, no_nan
+from safewrite.values.text import TextLimit, limit_of
+from safewrite.values.types import is_list, without_uuids
 
 Rows = Callable[[int], int]
 """From an element's position to the row of the frame that it belongs to."""

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from safewrite.errors import InternalError
 from safewrite.frames.required import has_required, without_gaps
-from safewrite.frames.types import is_bytes, is_text, is_uuid
+from safewrite.values.types import is_bytes, is_text, is_uuid
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

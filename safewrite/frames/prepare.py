@@ -19,7 +19,7 @@ from safewrite.frames.conform import conform
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter, PartsFingerprinter, RowCounter
 from safewrite.frames.required import under
 from safewrite.frames.source import Frame, as_frame
-from safewrite.frames.types import canonical_schema, canonical_type, check_names
+from safewrite.values.types import canonical_schema, canonical_type, check_names
 
 KEPT_BYTES = 64 * 2**20
 """Frames up to this size are converted once and kept; larger ones are converted again when written."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.frames.conform import entries_of
-from safewrite.frames.types import is_bytes, is_text, is_uuid
+from safewrite.values.types import is_bytes, is_text, is_uuid
 
 
 def has_required(kind: pa.DataType) -> bool:

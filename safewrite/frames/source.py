@@ -27,8 +27,8 @@ from safewrite.frames.columns import (
     PolarsColumn,
     is_sparse,
 )
-from safewrite.frames.types import check_names
 from safewrite.text.rendering import kind, said, shown
+from safewrite.values.types import check_names
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

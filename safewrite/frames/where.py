@@ -20,9 +20,9 @@ from safewrite.arguments.reading import reading
 from safewrite.errors import InvalidInputError, MissingExtraError
 from safewrite.frames.predicate import Both, Compare, Constant, Either, In, IsNull, Not, Predicate
 from safewrite.frames.spans import Op
-from safewrite.frames.types import is_bytes
 from safewrite.text.rendering import shown
 from safewrite.text.strings import plain
+from safewrite.values.types import is_bytes
 
 Condition: TypeAlias = tuple[str, str, Any]
 Where: TypeAlias = str | Sequence[Condition] | Sequence[Sequence[Condition]]

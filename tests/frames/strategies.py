@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from safewrite.frames.types import UTC_TIMESTAMP, list_of, map_of
+from safewrite.values.types import UTC_TIMESTAMP, list_of, map_of
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 _MOMENTS = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999))

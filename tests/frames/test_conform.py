@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from safewrite.errors import WouldAlterError
 from safewrite.frames import as_frame, conform
-from safewrite.frames.types import UTC_TIMESTAMP, list_of, map_of
+from safewrite.values.types import UTC_TIMESTAMP, list_of, map_of
 from tests.frames.strategies import plain, tables
 
 D = decimal.Decimal

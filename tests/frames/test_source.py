@@ -15,7 +15,7 @@ import pytest
 
 from safewrite.errors import InvalidInputError
 from safewrite.frames import as_frame
-from safewrite.frames.types import map_of
+from safewrite.values.types import map_of
 
 ROWS = [{"a": 1, "s": "x"}, {"a": None, "s": None}, {"a": 2**53 + 1, "s": "ü"}]
 ARROW = pa.table({"a": pa.array([1, None, 2**53 + 1]), "s": pa.array(["x", None, "ü"])})

@@ -46,10 +46,10 @@ from pyiceberg.types import LongType, NestedField, TimestampNanoType, Timestampt
 
 from safewrite.errors import InternalError, InvalidInputError, UnsupportedTableError, WouldAlterError
 from safewrite.frames import prepare
-from safewrite.frames.types import UTC_TIMESTAMP
 from safewrite.iceberg.data import datafiles, partitions
 from safewrite.iceberg.data.datafiles import StagedFile, encode
 from safewrite.iceberg.data.schema import arrow_schema, iceberg_schema
+from safewrite.values.types import UTC_TIMESTAMP
 from tests.frames.strategies import ICEBERG_LEAVES, plain, tables
 from tests.iceberg.tables import Warehouse, append, local, read, staged, warehouse
 from tests.sampling import some

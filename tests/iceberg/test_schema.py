@@ -38,13 +38,13 @@ from pyiceberg.types import (
 
 from safewrite.errors import InvalidInputError, UnsupportedTableError, WouldAlterError
 from safewrite.frames import as_frame, prepare
-from safewrite.frames.types import UTC_TIMESTAMP, list_of, map_of
 from safewrite.iceberg.data.schema import (
     arrow_schema,
     column_type,
     iceberg_schema,
     struct_path,
 )
+from safewrite.values.types import UTC_TIMESTAMP, list_of, map_of
 from tests.frames.strategies import plain, tables
 
 ONE = uuid.UUID(int=1)

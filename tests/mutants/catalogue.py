@@ -270,7 +270,7 @@ MUTANTS = (
     Mutant(
         "M23",
         "the check of casts",
-        "frames/casts.py",
+        "values/casts.py",
         (("return pc.cast(values, target, safe=True)", "return pc.cast(values, target, safe=False)"),),
         pytest("frames/test_conform.py::test_a_value_that_would_change_is_refused_by_row_and_value"),
         "DID NOT RAISE",
@@ -278,7 +278,7 @@ MUTANTS = (
     Mutant(
         "M23-fraction",
         "the check for fractions",
-        "frames/casts.py",
+        "values/casts.py",
         (("    if (whole != numbers).any():\n", "    if False:\n"),),
         pytest("frames/test_conform.py::test_a_value_that_would_change_is_refused_by_row_and_value"),
         "DID NOT RAISE",
@@ -286,7 +286,7 @@ MUTANTS = (
     Mutant(
         "M24",
         "the check that no nanoseconds are cut off",
-        "frames/casts.py",
+        "values/casts.py",
         (
             (
                 "_in_years_1_to_9999(_cast(values, target), unit_s=1e-9",

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from safewrite.errors import InternalError, WouldAlterError
 from safewrite.frames.grouping import rows_by_code
 from safewrite.frames.prepare import HIVE_NULL, Prepared
-from safewrite.frames.types import NAIVE_TIMESTAMP
+from safewrite.values.types import NAIVE_TIMESTAMP
 
 _FOLDER_BYTES_MAX = 255
 _KEY_BYTES_MAX = 1024

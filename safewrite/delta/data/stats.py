@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.delta.log.indexing import Path
-from safewrite.frames.types import NAIVE_TIMESTAMP
+from safewrite.values.types import NAIVE_TIMESTAMP
 
 STRING_PREFIX_CHARS = 32
 _MAX_CHAR = "\U0010ffff"

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, UnsupportedTableError
-from safewrite.frames.types import (
+from safewrite.text.rendering import said
+from safewrite.values.types import (
     NAIVE_TIMESTAMP,
     UTC_TIMESTAMP,
     canonical_schema,
@@ -21,7 +22,6 @@ from safewrite.frames.types import (
     list_of,
     map_of,
 )
-from safewrite.text.rendering import said
 
 _PRIMITIVES: dict[str, pa.DataType] = {
     "string": pa.string(),

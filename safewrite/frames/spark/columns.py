@@ -18,9 +18,9 @@ from safewrite.frames import prepare
 from safewrite.frames.prepare import HIVE_NULL
 from safewrite.frames.spark.batch import Check
 from safewrite.frames.spark.hashes import quoted
-from safewrite.frames.text_limits import TextLimit, limit_of
-from safewrite.frames.types import canonical_schema, canonical_type
 from safewrite.text.rendering import said
+from safewrite.values.text import TextLimit, limit_of
+from safewrite.values.types import canonical_schema, canonical_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

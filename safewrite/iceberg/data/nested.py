@@ -37,9 +37,9 @@ from pyiceberg.types import (
 )
 
 from safewrite.frames.conform import entries_of
-from safewrite.frames.types import is_uuid
 from safewrite.iceberg.catalog.files import MemoryFile
 from safewrite.iceberg.data.schema import arrow_type
+from safewrite.values.types import is_uuid
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

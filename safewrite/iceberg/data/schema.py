@@ -35,7 +35,7 @@ from pyiceberg.types import (
 )
 
 from safewrite.errors import InternalError, UnsupportedTableError
-from safewrite.frames.types import (
+from safewrite.values.types import (
     NAIVE_TIMESTAMP,
     UTC_TIMESTAMP,
     canonical_leaf,

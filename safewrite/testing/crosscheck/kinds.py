@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from safewrite.frames.types import is_bytes, is_list, is_text
 from safewrite.testing.crosscheck.program import Column
+from safewrite.values.types import is_bytes, is_list, is_text
 
 _NAIVE = [
     dt.datetime(1, 1, 1),

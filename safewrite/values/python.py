@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, WouldAlterError
-from safewrite.frames.types import check_names, without_uuids
 from safewrite.text.rendering import said, shown
+from safewrite.values.types import check_names, without_uuids
 
 Values: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.frames.types import is_bytes, is_text
+from safewrite.values.types import is_bytes, is_text
 
 _YEAR_1_S = -62_135_596_800
 _YEAR_10000_S = 253_402_300_800

@@ -1,0 +1,1 @@
+"""Converts arrays exactly, and names the rows whose values do not fit."""
