@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging as _logging
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from safewrite.errors import (
@@ -64,7 +63,6 @@ __all__ = [
     "create",
 ]
 
-_logging.getLogger("safewrite").addHandler(_logging.NullHandler())
 _mask()
 
 

@@ -294,11 +294,11 @@ OPENINGS: dict[str, tuple[Call, type[sw.SafewriteError], str]] = {
         "'dynamodb'",
     ),
     "two arbiters": (
-        _open("s3://lake/t", arbiter="object-store", lock_table="l"),
+        _open("s3://lake/t", arbiter="object-store", lock_table="locks"),
         sw.InvalidInputError,
         "one arbiter",
     ),
-    "a lock table for a folder": (_open(lock_table="l"), sw.InvalidInputError, "local path"),
+    "a lock table for a folder": (_open(lock_table="locks"), sw.InvalidInputError, "local path"),
     "an arbiter for Iceberg": (
         lambda g: sw.open("db.t", catalog=g.catalog, arbiter="dynamodb"),
         sw.InvalidInputError,
@@ -385,7 +385,7 @@ OPENINGS: dict[str, tuple[Call, type[sw.SafewriteError], str]] = {
         "address",
     ),
     "nobody at an Iceberg table's lock table": (
-        lambda g: sw.open("db.orders", catalog=g.catalog, lock_table="l", storage_options=g.nobody),
+        lambda g: sw.open("db.orders", catalog=g.catalog, lock_table="locks", storage_options=g.nobody),
         sw.StorageError,
         "Nobody answers",
     ),

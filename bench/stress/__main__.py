@@ -57,11 +57,15 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
     ] = None,
     catalog: Annotated[
         CatalogKind | None,
-        typer.Option(envvar="SAFEWRITE_CATALOG", help="One catalog of Iceberg; left out: all, each shorter."),
+        typer.Option(
+            envvar="SAFEWRITE_STRESS_CATALOG", help="One catalog of Iceberg; left out: all, each shorter."
+        ),
     ] = None,
     arbiter: Annotated[
         Literal["dynamodb", "object-store", "both"],
-        typer.Option(envvar="SAFEWRITE_ARBITER", help="Which safewrite arms run, unless --arms says so."),
+        typer.Option(
+            envvar="SAFEWRITE_STRESS_ARBITER", help="Which safewrite arms run, unless --arms says so."
+        ),
     ] = "both",
     store: Annotated[
         Literal["ministack", "seaweed"],
@@ -96,12 +100,13 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         typer.Option(envvar="SAFEWRITE_MIN_ROWS", help="Acked rows below which the verdict is unknown."),
     ] = None,
     pause_s: Annotated[
-        float, typer.Option(envvar="SAFEWRITE_PAUSE_S", help="How long a SIGSTOP lasts.")
+        float, typer.Option(envvar="SAFEWRITE_PAUSE_S", min=0, help="How long a SIGSTOP lasts.")
     ] = 5.0,
     lease_s: Annotated[
         float,
         typer.Option(
             envvar="SAFEWRITE_LEASE_S",
+            min=0,
             help="How long an unmoving queue is watched; kept short, as every kill in a turn costs it.",
         ),
     ] = 1.0,
@@ -109,6 +114,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         float,
         typer.Option(
             envvar="SAFEWRITE_LIMIT_S",
+            min=1,
             help="Patience with one arm; each life of a Spark driver adds a minute.",
         ),
     ] = 300.0,
@@ -139,7 +145,7 @@ def stress(  # noqa: PLR0917 - typer calls it, by name
         int,
         typer.Option(
             "--lambda",
-            envvar="SAFEWRITE_LAMBDA",
+            envvar="SAFEWRITE_STRESS_LAMBDA",
             min=0,
             max=64,
             help="Also run the arms in Lambda, with so many environments of a function fed by SQS; needs awslambdaric.",

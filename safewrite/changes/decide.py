@@ -385,8 +385,9 @@ class _Decider:
 
 def refused(keys: pa.Table, why: str, cure: str) -> InvalidInputError:
     """The error of a batch that cannot be applied; it names the keys."""
-    told = ", ".join(str(row) for row in keys.slice(0, _KEYS_TOLD).to_pylist())
-    more = "" if keys.num_rows <= _KEYS_TOLD else f", ... ({keys.num_rows} in all)"
+    each = keys.group_by(keys.column_names, use_threads=False).aggregate([])
+    told = ", ".join(str(row) for row in each.slice(0, _KEYS_TOLD).to_pylist())
+    more = "" if each.num_rows <= _KEYS_TOLD else f", ... ({each.num_rows} keys in all)"
     return InvalidInputError(f"A key {why}: {told}{more}. Nothing was written. {cure}")
 
 

@@ -81,6 +81,10 @@ def declared(  # noqa: PLR0917 - the arguments of one verb, in its order
             "of one."
         )
     left_out = [name for name in (*spec.keys, *spec.sequence_by) if wanted is not None and name not in wanted]
+    if left_out and is_text(columns):
+        raise InvalidInputError(
+            f"columns= is a list of names of columns, such as {sorted({*left_out, *(wanted or ())})}, and {shown(columns)} is one name. Nothing was written."
+        )
     if left_out:
         raise InvalidInputError(
             f"columns= leaves out {left_out}, which are keys= or sequence_by= and are kept in the table. Nothing was written. "

@@ -31,6 +31,10 @@ Rows = Callable[[int], int]
 
 
 OTHERS_ADVICE = "Rename or drop it, or add it to the table with schema_mode='merge' (top-level columns)."
+NESTED_ADVICE = (
+    "Rename it, leave it out of the data, or add it to the table with an engine that changes nested types (Spark: ALTER TABLE ... "
+    "ADD COLUMNS (outer.inner ...)): schema_mode='merge' adds top-level columns only."
+)
 LACKING_ADVICE = ", or pass schema_mode='merge' to mean NULL."
 SEVERAL_ADVICE = (
     "Rename, convert, add or drop these columns; schema_mode='merge' adds columns to the table, and reads missing ones as NULL "
@@ -132,7 +136,12 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _check_fields(
-    found: Sequence[str], target: Iterable[pa.Field], *, where: str, allow_missing: bool
+    found: Sequence[str],
+    target: Iterable[pa.Field],
+    *,
+    where: str,
+    allow_missing: bool,
+    advice: str = OTHERS_ADVICE,
 ) -> None:
     """Compare names: extra ones would be dropped, missing ones filled with NULL (H1)."""
     wanted = {field.name: field for field in target}
@@ -143,8 +152,7 @@ def _check_fields(
             near = folded.get(name.casefold())
             hint = f" Names are matched with regard to case: {where} has {near!r}." if near else ""
             raise WouldAlterError(
-                f"Column {name!r} is not in {where} and would be dropped.{hint} Nothing was written. "
-                f"{OTHERS_ADVICE}"
+                f"Column {name!r} is not in {where} and would be dropped.{hint} Nothing was written. {advice}"
             )
     for name, field in wanted.items():
         if name not in there and not (allow_missing and field.nullable):
@@ -242,7 +250,7 @@ class _Caster:
         if len(found) != len(names):
             raise WouldAlterError(f"Column {self._path!r} has two fields of one name. Nothing was written.")
         where = f"the struct {self._path!r} of the table"
-        _check_fields(names, fields, where=where, allow_missing=self._allow_missing)
+        _check_fields(names, fields, where=where, allow_missing=self._allow_missing, advice=NESTED_ADVICE)
         present = np.flatnonzero(pc.is_valid(values).to_numpy(zero_copy_only=False))
         children = []
         for field in fields:

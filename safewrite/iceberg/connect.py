@@ -158,6 +158,7 @@ def connect(
     name = _identifier(identifier)
     found = _catalog(catalog, storage_options or {})
     kind = kind_of(found)
+    _check_levels(kind, name)
     _prepare_clients(found)
     dynamodb = None
     if lock_table is not None:
@@ -228,6 +229,7 @@ def look(
         kind = kind_of(found)
     except UnsafeConfigError:
         kind = "other"
+    _check_levels(kind, name)
     dynamodb, bare = None, False
     if lock_table is not None:
         dynamodb = shared_client("dynamodb", None, storage_options)
@@ -249,6 +251,14 @@ def _identifier(identifier: object) -> tuple[str, ...]:
             "written."
         )
     return parts
+
+
+def _check_levels(kind: str, name: tuple[str, ...]) -> None:
+    if kind == "glue" and len(name) > 2:
+        raise InvalidInputError(
+            f"A table of Glue is named by its database and its own name, and {'.'.join(name)!r} has {len(name)} parts. Nothing was "
+            f"written. Name it {'.'.join(name[-2:])!r}; another catalog of Glue is given as property glue.id."
+        )
 
 
 @reading("catalog=")
@@ -285,6 +295,11 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     except ImportError as error:
         raise MissingExtraError(f"Catalog {name!r}: {said(error)}. Nothing was written.") from error
     except ValueError as error:
+        if _is_of_answer(error):
+            raise StorageError(
+                f"Catalog {name!r} does not answer as an Iceberg REST catalog: {said(error).splitlines()[0]}. Nothing was written. Check "
+                "its address (uri): a login page, a proxy or another service may answer there."
+            ) from error
         raise InvalidInputError(
             f"No catalog can be made of {name!r}: {said(error)}. Nothing was written. Name one of PyIceberg's "
             "configuration (.pyiceberg.yaml, PYICEBERG_CATALOG__...), or give its properties as a dict."
@@ -297,6 +312,15 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         raise StorageError(
             f"Catalog {name!r} does not answer: {type(error).__name__}: {said(error).rstrip('.')}. Nothing was written. {advice}"
         ) from error
+
+
+def _is_of_answer(error: ValueError) -> bool:
+    """Whether PyIceberg could not read what a catalog answered: it is not JSON, or has other fields."""
+    from json import JSONDecodeError
+
+    from pydantic import ValidationError
+
+    return isinstance(error, JSONDecodeError | ValidationError | UnicodeDecodeError)
 
 
 def _region(name: str, given: Mapping[str, Any]) -> dict[str, str]:

@@ -75,7 +75,7 @@ def records_of(job: TableJob, source: SourceFile, mixed: MixedFiles) -> tuple[Re
         )
     numbers = numbered(part.lines)
     bad = [BadRecord(int(numbers[one.line - 1]), one.reason, one.text) for one in found.bad]
-    records = Records(found.rows, numbers[found.lines - 1], True, bad)
+    records = replace(found, lines=numbers[found.lines - 1], bad=bad)
     return _without(records, set(part.doubtful)) if part.doubtful else records, whole.tag
 
 
@@ -90,4 +90,5 @@ def _without(records: Records, doubtful: Set[int]) -> Records:
         for row in np.flatnonzero(~taken).tolist()
     ]
     bad = sorted([*records.bad, *aside], key=lambda one: one.line)
-    return Records(records.rows.filter(pa.array(taken, pa.bool_())), records.lines[taken], records.texts, bad)
+    rows = records.rows.filter(pa.array(taken, pa.bool_()))
+    return replace(records, rows=rows, lines=records.lines[taken], bad=bad)

@@ -9,7 +9,7 @@ import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,8 @@ class Records:
     texts: bool
     """Whether values are the bytes of a CSV file; else they have types."""
     bad: list[BadRecord] = field(default_factory=list)
+    null: str = ""
+    """What stands for NULL in the file, without quotes."""
 
     @property
     def count(self) -> int:
@@ -53,9 +55,15 @@ class Records:
     def text(self, row: int) -> str:
         """One row as a line of CSV, for people."""
         values = [plain_value(column, row) for column in self.rows.columns]
-        buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="").writerow(map(_shown, values))
-        return buffer.getvalue()[:TEXT_MAX]
+        return ",".join(map(self._cell, values))[:TEXT_MAX]
+
+    def _cell(self, value: object) -> str:
+        """A value, in quotes where it would be another one without."""
+        if value is None:
+            return self.null
+        text = str(_shown(value))
+        in_quotes = text == self.null or any(letter in text for letter in ',"\r\n')
+        return '"' + text.replace('"', '""') + '"' if in_quotes else text
 
 
 def _shown(value: object) -> object:
@@ -142,6 +150,7 @@ def _csv(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Rec
         return "skip"
 
     is_quoted = files.rfc4180 is not False
+    null = "NULL" if files.null_value is None else files.null_value
     try:
         rows = pacsv.read_csv(
             pa.BufferReader(data),
@@ -152,13 +161,13 @@ def _csv(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Rec
             ),
             convert_options=pacsv.ConvertOptions(
                 column_types=schema, check_utf8=False, strings_can_be_null=True, quoted_strings_can_be_null=False,
-                null_values=["NULL" if files.null_value is None else files.null_value],
+                null_values=[null],
             ),
         )  # fmt: skip
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise _unreadable(source, str(error)) from error
     lines = np.setdiff1d(np.arange(1, rows.num_rows + len(bad) + 1), [one.line for one in bad])
-    records = Records(rows, lines.astype(np.int64), True, bad)
+    records = Records(rows, lines.astype(np.int64), True, bad, null)
     if records.count != count or len(lines) != rows.num_rows:
         raise _unreadable(source, f"two readers find {records.count} and {count} records in it")
     if files.rfc4180 is not None or not ends or ends[-1] == count:
@@ -241,7 +250,7 @@ def without_doubtful(
     ]
     rows = records.rows.filter(pa.array(taken, pa.bool_()))
     together = sorted([*records.bad, *bad], key=lambda one: one.line)
-    return Records(rows, records.lines[taken], True, together)
+    return replace(records, rows=rows, lines=records.lines[taken], bad=together)
 
 
 def check_names(source: SourceFile, names: Sequence[str]) -> None:

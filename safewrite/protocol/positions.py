@@ -48,7 +48,10 @@ def _name(name: object) -> str:
         or not name.strip()
         or len(name.encode()) > keys.KEY_LENGTH_MAX
     ):
-        raise _unusable({name: ...})
+        raise InvalidInputError(
+            f"positions= is a dict of names to (from, to), and {shown(name)} is not a name: a text of 1 to {keys.KEY_LENGTH_MAX} bytes that is "
+            "not blank. Nothing was written."
+        )
     return plain(name)
 
 

@@ -52,7 +52,7 @@ def ensure(client: Any, name: str, *, wait_s: float = 60.0) -> bool:
     return True
 
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _ARN = re.compile(r"arn:[\w-]+:dynamodb:([\w-]*):(\d*):table/([A-Za-z0-9_.-]+)")
 
 
@@ -70,7 +70,7 @@ def check_name(name: str) -> None:
         )
     if not _NAME.fullmatch(name):
         raise InvalidInputError(
-            f"The lock table is {name!r:.300}, which is no name of a DynamoDB table (letters, digits, '_', '.', '-', at most 255). Nothing "
+            f"The lock table is {name!r:.300}, which is no name of a DynamoDB table (letters, digits, '_', '.', '-'; 3 to 255 of them). Nothing "
             "was written. Correct it."
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -213,5 +214,10 @@ def _options(given: object) -> dict[str, str] | None:
             raise sw.InvalidInputError(
                 f"s3_additional_kwargs= has {key}={value!r}, which safewrite's requests do not send. Nothing was written. "
                 "Make it the bucket's default (encryption, storage class, owner), and leave it out."
+            )
+        elif not re.fullmatch("[a-z0-9_]+|[A-Z0-9_]+", str(key)):
+            raise sw.InvalidInputError(
+                f"s3_additional_kwargs= has {key!r}, which is an argument of boto3's requests and not a key of deltalake (AWS_REGION, "
+                "aws_endpoint_url ...): it would have no effect. Nothing was written. Leave it out."
             )
     return options or None

@@ -202,6 +202,16 @@ def test_a_column_of_the_source_with_the_name_of_the_shards_is_told(tmp_path: Pa
     assert "shard_column" in job.letters()[0]["reason"]
 
 
+@pytest.mark.parametrize("schemas", [False, True])
+def test_records_without_a_shard_column_that_is_of_the_key_are_advised(tmp_path: Path, schemas: bool) -> None:
+    key = {"shard_column": "tenant", "primary_key": ["tenant", "id"]}
+    job = Job(tmp_path, [{"table": "o", **key}], schemas=schemas)
+    job.land(of("db1", "c", 1, row(1, "first"), at=1), of("db1", "d", 1, at=2))
+    reasons = [one["reason"] for one in job.letters()]
+    assert len(reasons) == 2
+    assert all("take it out of primary_key if the job is to write" in one for one in reasons)
+
+
 def test_each_shard_has_a_snapshot_of_its_own(tmp_path: Path) -> None:
     """Two servers in one partition: the first changes of the one come not behind the snapshot of the other."""
     job = Job(tmp_path, [{"table": "o", "shard_column": "_source"}], schemas=False)

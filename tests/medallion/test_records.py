@@ -51,6 +51,14 @@ def test_values_are_what_stands_in_the_file() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("null_value", [None, "", "n/a"])
+def test_the_text_for_quarantine_is_read_back_as_the_same_values(null_value: str | None) -> None:
+    files = Files(kind="csv", header=True, null_value=null_value)
+    found = records('Op,id,note\nI,1,NULL\nU,2,"NULL"\nU,3,""\nU,4,\nU,n/a,"n/a"\nD,5,"a\n""b"", c"\n', files)
+    texts = "\n".join(map(found.text, range(found.rows.num_rows)))
+    assert rows(records(f"Op,id,note\n{texts}\n", files)) == rows(found)
+
+
 def test_a_record_with_too_few_or_too_many_values_is_told_with_its_number() -> None:
     found = records("I,1,a\nI,2\n\nI,3,c\nI,4,d,e\nI,5,f", BARE)
     assert rows(found)[0] == (b"I", b"1", b"a")

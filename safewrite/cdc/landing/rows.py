@@ -249,7 +249,9 @@ class _Maker:
                 raise value.refused()
             if value is None or value is UNAVAILABLE:
                 why = f" ({change.no_key})" if change.no_key else ""
-                raise UndecodableError(f"the key column {name!r} has no value{why}")
+                raise UndecodableError(
+                    f"the key column {name!r} has no value{why}{self._shard_advice([name])}"
+                )
             if isinstance(value, list | dict):
                 raise UndecodableError(
                     f"the key column {name!r} is nested, and such values are not equal in all engines alike"
@@ -278,7 +280,17 @@ class _Maker:
                 f"the record's key has no {', '.join(missing)}, which is primary_key of the table, and the event does not tell what it was "
                 "before: the row of another key would stay. Have the source tell rows whole (REPLICA IDENTITY FULL of PostgreSQL, "
                 "binlog_row_image FULL of MySQL), or key the records by it (message.key.columns of Debezium)"
+                f"{self._shard_advice(missing)}"
             )
+
+    def _shard_advice(self, missing: Sequence[str]) -> str:
+        """What else may be meant where the records do not have the column of shards."""
+        if self._table.shard_column not in missing or self._table.writes_shard:
+            return ""
+        return (
+            f"; {self._table.shard_column} is shard_column and one of primary_key, so the records must have it: take it out of "
+            "primary_key if the job is to write the source's name in it"
+        )
 
     def _old_key(self, before: Mapping[str, Any] | None, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """The key that an update took from its row, by the row before it."""
