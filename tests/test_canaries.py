@@ -20,7 +20,7 @@ from safewrite.cdc import config as cdc
 from safewrite.cdc.connect.registry import Registry
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline
-from safewrite.medallion import config as medallion
+from safewrite.medallion.config import job as medallion
 from safewrite.text.masking import masked
 from tests.canaries import SPELLINGS, Seen, call, canary, watched
 

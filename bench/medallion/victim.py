@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import safewrite.medallion.pipeline as pipelines
-from safewrite.medallion.job import Places
+from safewrite.medallion.tables.job import Places
 from safewrite.table.verbs import Table
 
 POINTS = tuple(

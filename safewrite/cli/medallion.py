@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from safewrite.medallion.pipeline import Pipeline
-    from safewrite.medallion.run import Run
+    from safewrite.medallion.report.run import Run
 
 medallion = typer.Typer(
     help="Files of AWS DMS to bronze (every change) and silver (the current state), for many tables.",
@@ -177,7 +177,7 @@ def verify(
     """Read files, bronze, quarantine and silver, and add everything up again.  Exits with 1 if something differs."""
     screen = Screen(context, output)
     with screen.errors():
-        from safewrite.medallion.accounting import verify as audit
+        from safewrite.medallion.audit.accounting import verify as audit
 
         audits = audit(_pipeline(config), table)
 
@@ -278,7 +278,7 @@ def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = Fa
     if not is_quiet:
         screen.show(done.to_dict(), text)
     if html is not None:
-        from safewrite.medallion.page import render
+        from safewrite.medallion.report.html_report import render
 
         page = render(done, dt.datetime.now(dt.UTC))
         try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from safewrite.medallion.accounting import verify
-from safewrite.medallion.audit import TableAudit
-from safewrite.medallion.config import Config, load
+from safewrite.medallion.audit.accounting import verify
+from safewrite.medallion.audit.table_audit import TableAudit
+from safewrite.medallion.config.job import Config, load
 from safewrite.medallion.pipeline import Pipeline
-from safewrite.medallion.run import Run, TableRun
+from safewrite.medallion.report.run import Run, TableRun
 
 __all__ = ["Config", "Pipeline", "Run", "TableAudit", "TableRun", "load", "verify"]

@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from safewrite.errors import ConflictError, InvalidInputError, SafewriteError, without_secrets
-from safewrite.medallion.arguments import milliseconds, texts
-from safewrite.medallion.checking import check_config
-from safewrite.medallion.config import Config, load
-from safewrite.medallion.job import Places, TableJob, quarantine_rows
-from safewrite.medallion.known_files import catch_up, known_state
-from safewrite.medallion.landing import Landed, is_news, land, land_lost
-from safewrite.medallion.layout import Found, SourceFile, odd, sort_out, tables_of
-from safewrite.medallion.lineage import BronzeGapError
-from safewrite.medallion.metrics import note_lag, tell
-from safewrite.medallion.mixed import MixedFiles
-from safewrite.medallion.records import BadRecord
-from safewrite.medallion.refining import (
+from safewrite.medallion.bronze.known_files import catch_up, known_state
+from safewrite.medallion.bronze.landing import Landed, is_news, land, land_lost
+from safewrite.medallion.bronze.source_truncates import note_truncate, warning_of
+from safewrite.medallion.bronze.state import KnownFile, State, read_state, write_state
+from safewrite.medallion.config.arguments import milliseconds, texts
+from safewrite.medallion.config.checking import check_config
+from safewrite.medallion.config.full_load_epochs import truncating
+from safewrite.medallion.config.job import Config, load
+from safewrite.medallion.files.layout import Found, SourceFile, odd, sort_out, tables_of
+from safewrite.medallion.files.mixed import MixedFiles
+from safewrite.medallion.files.records import BadRecord
+from safewrite.medallion.lineage.lineage import BronzeGapError
+from safewrite.medallion.report.metrics import note_lag, tell
+from safewrite.medallion.report.run import Run, TableRun
+from safewrite.medallion.silver.apply import (
     TRUNCATED,
     Refined,
     is_truncated,
@@ -33,11 +36,8 @@ from safewrite.medallion.refining import (
     refine_since,
     truncated_epoch,
 )
-from safewrite.medallion.reloads import truncating
-from safewrite.medallion.run import Run, TableRun
-from safewrite.medallion.source_truncates import note_truncate, warning_of
-from safewrite.medallion.state import KnownFile, State, read_state, write_state
-from safewrite.medallion.sync import sync
+from safewrite.medallion.silver.watermark import sync
+from safewrite.medallion.tables.job import Places, TableJob, quarantine_rows
 from safewrite.metrics import OnEvent
 
 log = logging.getLogger("safewrite")

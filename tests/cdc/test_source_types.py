@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from safewrite.cdc.envelopes.decoding import Decoder
-from safewrite.medallion import declared
+from safewrite.medallion.config.column_types import arrow_type
+from safewrite.medallion.files import text_parsing
 from tests.cdc.both_ways import outcomes
 from tests.cdc.source_types import DEBEZIUM, DMS_JSON, FILES, Misfit, SourceType, Value
 from tests.cdc.test_blocks import equal, inserts
@@ -92,13 +93,15 @@ def test_a_value_of_dms_in_json_gets_the_column_of_the_page(given: Value) -> Non
 
 @pytest.mark.parametrize("given", [pytest.param(one, id=one.kind) for one in FILES])
 def test_a_text_of_a_file_gets_the_type_that_is_declared(given: Value) -> None:
-    kind = declared.arrow_type(given.settings["type"])
+    kind = arrow_type(given.settings["type"])
     texts = pa.chunked_array([pa.array([one.encode() for one, _ in given.fits], pa.binary())])
-    read, bad = declared.read(texts, kind, texts=True)
+    read, bad = text_parsing.read(texts, kind, texts=True)
     assert read.to_pylist() == [expected for _, expected in given.fits]
     assert not bad.any()
     for name, wire in given.unfit:
-        _, bad = declared.read(pa.chunked_array([pa.array([wire.encode()], pa.binary())]), kind, texts=True)
+        _, bad = text_parsing.read(
+            pa.chunked_array([pa.array([wire.encode()], pa.binary())]), kind, texts=True
+        )
         assert bad.all(), name
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import safewrite as sw
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline, load, verify
-from safewrite.medallion.layout import odd
+from safewrite.medallion.files.layout import odd
 
 GOOD: dict[str, Any] = {
     "job": "shop", "raw": {"location": "raw"}, "state": "state", "quarantine": "quarantine",

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from safewrite.medallion import Pipeline, verify
-from safewrite.medallion.config import load
+from safewrite.medallion.config.job import load
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
 FORMATS = ("delta", "iceberg")

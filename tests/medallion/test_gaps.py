@@ -21,7 +21,7 @@ import safewrite as sw
 from bench.medallion.lab import Lab, lab
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline
-from safewrite.medallion.lineage import BronzeGapError
+from safewrite.medallion.lineage.lineage import BronzeGapError
 
 NAME = "shop.t00"
 

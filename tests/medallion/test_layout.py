@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from safewrite.medallion.config import load
-from safewrite.medallion.layout import odd, sort_out
-from safewrite.medallion.storage import LocalStorage, RawFile
+from safewrite.medallion.config.job import load
+from safewrite.medallion.files.layout import odd, sort_out
+from safewrite.medallion.files.storage import LocalStorage, RawFile
 
 
 def config(**raw: Any) -> Any:

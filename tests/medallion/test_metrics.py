@@ -17,7 +17,7 @@ import safewrite as sw
 from safewrite import metrics
 from safewrite.cli.app import app
 from safewrite.medallion import Pipeline
-from safewrite.medallion.page import render
+from safewrite.medallion.report.html_report import render
 from tests.medallion.test_evolution import FORMATS, shop
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 

@@ -10,8 +10,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import safewrite as sw
-from safewrite.medallion.foreign import ForeignIceberg
-from safewrite.medallion.iceberg_lineage import IcebergLineage
+from safewrite.medallion.lineage.external_table import ForeignIceberg
+from safewrite.medallion.lineage.iceberg import IcebergLineage
 
 KIND = pa.list_(pa.struct({"n": pa.int64()}))
 VALUES: list[Any] = [[{"n": 1}], None, [], [None]]

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 
 import safewrite as sw
-from safewrite.medallion.config import load
-from safewrite.medallion.declared import arrow_type, read
-from safewrite.medallion.files import Files
-from safewrite.medallion.layout import SourceFile, sort_out
-from safewrite.medallion.mixed import split_mixed
-from safewrite.medallion.records import Records, split
-from safewrite.medallion.storage import RawFile
+from safewrite.medallion.config.column_types import arrow_type
+from safewrite.medallion.config.files import Files
+from safewrite.medallion.config.job import load
+from safewrite.medallion.files.layout import SourceFile, sort_out
+from safewrite.medallion.files.mixed import split_mixed
+from safewrite.medallion.files.records import Records, split
+from safewrite.medallion.files.storage import RawFile
+from safewrite.medallion.files.text_parsing import read
 from tests.medallion.test_config import GOOD, MIXED, ORDER
 
 HEADED = Files(kind="csv", header=True)

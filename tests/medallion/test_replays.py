@@ -11,9 +11,10 @@ from typing import Any, cast
 import deltalake
 import pytest
 
-from safewrite.medallion import Pipeline, landing, putting_back, verify
-from safewrite.medallion.iceberg_lineage import IcebergLineage
-from safewrite.medallion.lineage import BronzeCommit, BronzeGapError
+from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.bronze import landing, restore_rows
+from safewrite.medallion.lineage.iceberg import IcebergLineage
+from safewrite.medallion.lineage.lineage import BronzeCommit, BronzeGapError
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
 NAME = "shop.orders"
@@ -59,7 +60,7 @@ def test_two_replays_that_put_back_at_one_moment_put_rows_back_once(
 ) -> None:
     """The second has put them back when the first has looked what is missing, and is about to commit."""
     bronze(job).delete("id = 2")
-    own, calls = putting_back.lost, []
+    own, calls = restore_rows.lost, []
 
     def beside(*given: Any) -> Any:
         found = own(*given)
@@ -69,7 +70,7 @@ def test_two_replays_that_put_back_at_one_moment_put_rows_back_once(
             assert Pipeline(job.config).replay([NAME]).ok
         return found
 
-    monkeypatch.setattr(putting_back, "lost", beside)
+    monkeypatch.setattr(restore_rows, "lost", beside)
     (one,) = Pipeline(job.config).replay([NAME]).tables
     assert (one.error, ids(job)) == (None, [1, 2])
     assert len(calls) == 2

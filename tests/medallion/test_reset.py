@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import safewrite as sw
 from bench.medallion.lab import Lab, lab
 from safewrite.cli.app import app
-from safewrite.medallion import Pipeline, refining, verify
+from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.silver import apply
 
 NAME = "shop.t00"
 
@@ -67,8 +68,8 @@ def test_a_reset_that_breaks_off_is_ended_by_the_next_run(job: Lab, monkeypatch:
     job.go_on()
     job.run()
     spoil(job)
-    monkeypatch.setattr(refining, "ROWS_MAX", 1)  # a commit for each file of bronze
-    own, begun = refining._apply, []
+    monkeypatch.setattr(apply, "ROWS_MAX", 1)  # a commit for each file of bronze
+    own, begun = apply._apply, []
 
     def breaks_off(*given: Any) -> None:
         if begun:
@@ -76,13 +77,13 @@ def test_a_reset_that_breaks_off_is_ended_by_the_next_run(job: Lab, monkeypatch:
         begun.append(given)
         own(*given)
 
-    monkeypatch.setattr(refining, "_apply", breaks_off)
+    monkeypatch.setattr(apply, "_apply", breaks_off)
     with pytest.raises(KeyboardInterrupt):
         Pipeline(job.config).reset([NAME])
     assert silver(job).positions()["reset"] == 1
     (audit,) = verify(Pipeline(job.config))
     assert audit.behind == audit.bronze_rows, "silver lacks rows, and says so"
-    monkeypatch.setattr(refining, "_apply", own)
+    monkeypatch.setattr(apply, "_apply", own)
     assert Pipeline(job.config).run().ok
     assert (job.wrong(), silver(job).positions()["reset"]) == ({}, 2)
     assert Pipeline(job.config).reset([NAME]).ok
@@ -94,7 +95,7 @@ def test_a_run_that_ends_beside_a_reset_which_breaks_off_leaves_something_to_do(
 ) -> None:
     """The run has brought silver to bronze's head; then silver is half made, before the run notes that all is done."""
     job.go_on()
-    own, refine, begun = refining._apply, Pipeline._refine, []
+    own, refine, begun = apply._apply, Pipeline._refine, []
 
     def breaks_off(*given: Any) -> None:
         if begun:
@@ -106,8 +107,8 @@ def test_a_run_that_ends_beside_a_reset_which_breaks_off_leaves_something_to_do(
         refine(*given)
         if not begun:
             with monkeypatch.context() as patch:
-                patch.setattr(refining, "ROWS_MAX", 1)
-                patch.setattr(refining, "_apply", breaks_off)
+                patch.setattr(apply, "ROWS_MAX", 1)
+                patch.setattr(apply, "_apply", breaks_off)
                 with pytest.raises(KeyboardInterrupt):
                     Pipeline(job.config).reset([NAME])
 
@@ -121,8 +122,8 @@ def test_a_run_that_ends_beside_a_reset_which_breaks_off_leaves_something_to_do(
 def test_a_run_beside_a_reset_harms_nothing(job: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run lands and takes what is new, once before the reset's first commit and once after it."""
     spoil(job)
-    monkeypatch.setattr(refining, "ROWS_MAX", 1)
-    own, calls = refining._apply, []
+    monkeypatch.setattr(apply, "ROWS_MAX", 1)
+    own, calls = apply._apply, []
 
     def beside(*given: Any) -> None:
         calls.append(given)
@@ -131,9 +132,9 @@ def test_a_run_beside_a_reset_harms_nothing(job: Lab, monkeypatch: pytest.Monkey
             assert Pipeline(job.config).run().ok
         own(*given)
 
-    monkeypatch.setattr(refining, "_apply", beside)
+    monkeypatch.setattr(apply, "_apply", beside)
     assert Pipeline(job.config).reset([NAME]).ok
-    monkeypatch.setattr(refining, "_apply", own)
+    monkeypatch.setattr(apply, "_apply", own)
     job.run()
     assert job.wrong() == {}
     assert verify(Pipeline(job.config))[0].clean

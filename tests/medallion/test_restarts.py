@@ -12,7 +12,8 @@ import deltalake
 import pytest
 
 import safewrite as sw
-from safewrite.medallion import Pipeline, landing, verify
+from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.bronze import landing
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
 START_S = 1_790_000_000

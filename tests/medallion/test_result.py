@@ -12,7 +12,7 @@ import pytest
 
 from safewrite.errors import InvalidInputError
 from safewrite.medallion import Pipeline, verify
-from safewrite.medallion.config import load
+from safewrite.medallion.config.job import load
 from tests.medallion.test_evolution import FORMATS, rows, shop
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 

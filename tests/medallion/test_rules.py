@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from safewrite.medallion import Pipeline, verify
-from safewrite.medallion.job import TableJob
+from safewrite.medallion.tables.job import TableJob
 from safewrite.table.verbs import Table
 from tests.medallion.test_jobs import HEAD, Shop, set_in
 
@@ -61,7 +61,7 @@ def test_declared_types_may_change_between_a_crash_and_the_next_run(
 
 
 def state_of_nothing() -> Any:
-    from safewrite.medallion.state import State
+    from safewrite.medallion.bronze.state import State
 
     return State()
 

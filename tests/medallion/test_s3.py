@@ -15,7 +15,7 @@ from bench.medallion.dms import COLUMNS, Dms, same
 from bench.medallion.lab import lab
 from bench.servers.servers import Ministack
 from safewrite.medallion import Pipeline
-from safewrite.medallion.storage import storage
+from safewrite.medallion.files.storage import storage
 from tests.servers import CatalogLab, PlannedProxy
 
 REQUESTS_MAX = 5

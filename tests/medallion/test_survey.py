@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from safewrite.medallion.foreign import Foreign
-from safewrite.medallion.survey import ABSENT, Digest, Surveyor
-from safewrite.medallion.times import Sync
+from safewrite.medallion.config.watermark import Sync
+from safewrite.medallion.lineage.external_table import Foreign
+from safewrite.medallion.silver.coverage import ABSENT, Digest, Surveyor
 
 SECOND_US = 1_000_000
 SYNC = Sync(time="below", overlap_s=0, sequence=["zone"], op="gone")

@@ -19,7 +19,9 @@ from typer.testing import CliRunner
 
 import safewrite as sw
 from safewrite.cli.app import app
-from safewrite.medallion import Pipeline, foreign, sync, verify
+from safewrite.medallion import Pipeline, verify
+from safewrite.medallion.lineage import external_table
+from safewrite.medallion.silver import watermark
 
 FORMATS = ("delta", "iceberg")
 NAME = "shop.orders"
@@ -284,7 +286,7 @@ def test_a_crash_around_the_commit_of_silver_loses_and_doubles_nothing(
     bronze.write(row(1, 10, 0))
     bronze.run()
     bronze.write(row(2, 11, 10), row(1, 12, 11, "3.00"))
-    own = sync.write
+    own = watermark.write
 
     def write(*given: Any, **more: Any) -> None:
         if not before:
@@ -292,7 +294,7 @@ def test_a_crash_around_the_commit_of_silver_loses_and_doubles_nothing(
         raise CrashError
 
     with monkeypatch.context() as patch:
-        patch.setattr(sync, "write", write)
+        patch.setattr(watermark, "write", write)
         with pytest.raises(CrashError):
             Pipeline(bronze.config).run()
     assert bronze.audit().behind == (2 if before else 0)
@@ -305,10 +307,10 @@ def test_a_crash_around_the_commit_of_silver_loses_and_doubles_nothing(
 def test_large_bronze_is_taken_commit_by_commit_and_the_mark_comes_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync, "ROWS_MAX", 2)
+    monkeypatch.setattr(watermark, "ROWS_MAX", 2)
     bronze = Bronze(tmp_path, "delta")
     bronze.write(*(row(key, key, key) for key in range(1, 6)))
-    own, count = sync.write, 0
+    own, count = watermark.write, 0
 
     def write(*given: Any, **more: Any) -> None:
         nonlocal count
@@ -318,7 +320,7 @@ def test_large_bronze_is_taken_commit_by_commit_and_the_mark_comes_last(
         own(*given, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sync, "write", write)
+        patch.setattr(watermark, "write", write)
         with pytest.raises(CrashError):
             Pipeline(bronze.config).run()
     assert sw.open(bronze.where["silver"]).positions() == {}
@@ -336,8 +338,8 @@ def test_a_reset_forgets_rows_that_bronze_has_no_more_also_where_it_breaks_off(
     bronze.write(row(1, 9, 0, "0.50"), row(2, 5, 1), mode="overwrite")
     assert Pipeline(bronze.config).replay([NAME]).ok
     assert set(bronze.silver()) == {1, 2, 9}, "what silver took stays"
-    monkeypatch.setattr(sync, "ROWS_MAX", 1)
-    own, begun = sync.write, []
+    monkeypatch.setattr(watermark, "ROWS_MAX", 1)
+    own, begun = watermark.write, []
 
     def breaks_off(*given: Any, **how: Any) -> Any:
         if begun:
@@ -345,11 +347,11 @@ def test_a_reset_forgets_rows_that_bronze_has_no_more_also_where_it_breaks_off(
         begun.append(given)
         return own(*given, **how)
 
-    monkeypatch.setattr(sync, "write", breaks_off)
+    monkeypatch.setattr(watermark, "write", breaks_off)
     with pytest.raises(KeyboardInterrupt):
         Pipeline(bronze.config).reset([NAME])
     assert bronze.audit().behind == 2
-    monkeypatch.setattr(sync, "write", own)
+    monkeypatch.setattr(watermark, "write", own)
     bronze.run()
     assert bronze.silver() == {1: ("0.50", 9), 2: ("1.00", 5)}
     assert (bronze.audit().clean, bronze.audit().behind) == (True, 0)
@@ -363,7 +365,7 @@ def test_a_second_run_that_read_the_same_commits_nothing_over_the_first(
     bronze.write(row(1, 10, 0))
     bronze.run()
     bronze.write(row(2, 11, 10))
-    own, met = sync.write, []
+    own, met = watermark.write, []
 
     def write(*given: Any, **more: Any) -> None:
         if not met:
@@ -371,7 +373,7 @@ def test_a_second_run_that_read_the_same_commits_nothing_over_the_first(
             assert Pipeline(bronze.config).run().ok
         own(*given, **more)
 
-    monkeypatch.setattr(sync, "write", write)
+    monkeypatch.setattr(watermark, "write", write)
     done = bronze.run().refined
     assert (done.commits, bronze.silver()) == (0, {1: ("1.00", 10), 2: ("1.00", 11)})
 
@@ -435,10 +437,10 @@ def test_one_job_has_tables_of_both_kinds(tmp_path: Path) -> None:
 )
 def test_files_are_left_out_by_whole_milliseconds_alone(kind: pa.DataType) -> None:
     """Spark cuts the greatest time of a file to milliseconds: by 12.000999 the file of 12.0009995 would be passed over."""
-    bound = foreign._scalar(kind, 1_000_999)
+    bound = external_table._scalar(kind, 1_000_999)
     assert bound.type == kind
     assert bound.cast(pa.int64()).as_py() == {"us": 1_000_000, "ns": 1_000_000_000, "ms": 1000}[kind.unit]
-    day = foreign._scalar(pa.date32(), 86_400_000_000 + 5)
+    day = external_table._scalar(pa.date32(), 86_400_000_000 + 5)
     assert day.as_py() == dt.date(1970, 1, 2)
 
 

@@ -13,7 +13,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from safewrite.medallion import Pipeline, verify
-from safewrite.medallion.declared import arrow_type, read
+from safewrite.medallion.config.column_types import arrow_type
+from safewrite.medallion.files.text_parsing import read
 
 COLUMNS = {
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f32": "float32", "f64": "float64",

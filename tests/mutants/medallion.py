@@ -23,7 +23,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-position",
         "bronze's position in silver's commit",
-        "medallion/refining.py",
+        "medallion/silver/apply.py",
         (("            positions=moves,\n", "            positions=None,\n"),),
         GAPS,
         "test_a_compaction_of_bronze_is_passed_over",
@@ -31,7 +31,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-removed-delta",
         "the look for removed rows in Delta's log",
-        "medallion/delta_lineage.py",
+        "medallion/lineage/delta.py",
         (
             (
                 '        if any(one["remove"].get("dataChange", True) for one in actions if "remove" in one):\n',
@@ -44,7 +44,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-removed-iceberg",
         "the look at what a snapshot did",
-        "medallion/iceberg_lineage.py",
+        "medallion/lineage/iceberg.py",
         (('        if operation != "append" or deleted or int(counts.get("added-delete-files", 0)):\n', "        if False:\n"),),
         GAPS,
         ICEBERG_GAP,
@@ -52,7 +52,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-made-anew",
         "the look for positions of another bronze table",
-        "medallion/refining.py",
+        "medallion/silver/apply.py",
         (("    if at is None and not again and any(", "    if False and any("),),
         GAPS,
         DELTA_GAP,
@@ -60,7 +60,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-lost-rows",
         "the doubt of repeats whose rows are no longer in bronze",
-        "medallion/landing.py",
+        "medallion/bronze/landing.py",
         (("    missing = lost(lines_in_bronze(job), asked) if asked else []\n", "    missing = []\n"),),
         GAPS,
         DELTA_GAP,
@@ -68,7 +68,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-quarantine-proof",
         "the rule that quarantine alone does not make a file known",
-        "medallion/known_files.py",
+        "medallion/bronze/known_files.py",
         (("            if only_known:\n                continue\n", ""),),
         JOBS,
         "test_a_crash_between_quarantine_and_bronze_with_nothing_remembered_loses_no_row",
@@ -76,7 +76,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "I10-medallion",
         "the look whether a file was written again",
-        "medallion/landing.py",
+        "medallion/bronze/landing.py",
         (('    if known is not None and not _may_come_again(job, source):\n', "    if False:\n"),),
         JOBS,
         "test_a_load_that_began_again_is_refused_or_folded",
@@ -84,7 +84,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "I10-content-came-back",
         "the look whether another content came between",
-        "medallion/contents.py",
+        "medallion/files/file_versions.py",
         (("    is_past = came < max(known.values()) < now or came.epoch < epoch\n", "    is_past = came.epoch < epoch\n"),),
         RESTARTS,
         "test_the_third_load_wins_with_the_content_of_the_first",
@@ -92,7 +92,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "I10-content-of-a-new-task",
         "the look whether a full load's content is of an earlier epoch",
-        "medallion/contents.py",
+        "medallion/files/file_versions.py",
         ((" or came.epoch < epoch\n", "\n"),),
         RESTARTS,
         "test_a_new_task_loads_a_file_that_is_as_it_was",
@@ -100,7 +100,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-epoch-set-back",
         "the refusal of new files under an epoch before that of files in bronze",
-        "medallion/ordering.py",
+        "medallion/bronze/reset_guard.py",
         (("    if config.epoch >= state.epoch:\n", "    if True:\n"),),
         RESTARTS,
         "test_a_configuration_of_an_earlier_task_lands_nothing",
@@ -108,7 +108,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-other-order",
         "the refusal of changes that another order puts below those before",
-        "medallion/ordering.py",
+        "medallion/bronze/reset_guard.py",
         (("    if known is None or known.by == by:\n", "    if True:\n"),),
         ORDERING,
         "test_without_the_sequence_that_changes_had_they_are_refused",
@@ -116,7 +116,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-order-put-back",
         "the refusal to put rows back in another order than they had",
-        "medallion/putting_back.py",
+        "medallion/bronze/restore_rows.py",
         (("    if was is not None and was.by != order_now(job):\n", "    if False:\n"),),
         ORDERING,
         "test_rows_are_not_put_back_in_another_order_than_they_had",
@@ -124,7 +124,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-order-anew",
         "the order of changes, read anew from bronze",
-        "medallion/known_files.py",
+        "medallion/bronze/known_files.py",
         (("            if order is not None:\n", "            if False:\n"),),
         ORDERING,
         "test_without_the_sequence_that_changes_had_they_are_refused",
@@ -132,7 +132,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-touched",
         "the note in bronze of a file that was written again as it was",
-        "medallion/landing.py",
+        "medallion/bronze/landing.py",
         (("    _note_touched(job, state, landed)\n", "    landed.touched.clear()\n"),),
         RESTARTS,
         "test_a_file_that_was_written_again_as_it_was_is_known_and_is_none_of_a_later_task",
@@ -140,7 +140,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-epoch-put-back",
         "the epoch of rows that are put back",
-        "medallion/putting_back.py",
+        "medallion/bronze/restore_rows.py",
         (("    return as_landed(one, was.epoch, was.changed_ms)", "    return one"),),
         RESTARTS,
         "test_rows_that_are_put_back_have_the_epoch_that_they_had",
@@ -148,7 +148,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "I9-load-lowest",
         "the lowest rank of full loads",
-        "medallion/rows.py",
+        "medallion/files/rows.py",
         (("pc.subtract(rank, _BELOW_ALL).cast(_SEQ)", "rank.cast(_SEQ)"),),
         JOBS,
         LOAD,
@@ -156,7 +156,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-delete-needs-its-key",
         "deletes whose other values cannot be read",
-        "medallion/rows.py",
+        "medallion/files/rows.py",
         (("bad if forgiven is None else bad & ~forgiven", "bad"),),
         JOBS,
         LOAD,
@@ -164,7 +164,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-open-quote",
         "the second reader of CSV files",
-        "medallion/records.py",
+        "medallion/files/records.py",
         (("    if records.count != count or len(lines) != rows.num_rows:\n", "    if False:\n"),
          ("    count, ends = _count(source, data, files)\n", "    count, ends = 0, []\n")),
         RECORDS,
@@ -173,7 +173,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-result",
         "the rules of what silver would become",
-        "medallion/refining.py",
+        "medallion/silver/apply.py",
         (("        check_result(rows, counts, job.config.quality.result, job.name)\n", ""),),
         RESULT,
         "test_a_failed_result_of_one_table_stops_no_other",
@@ -189,7 +189,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-missing-column",
         "the look for columns that a file lacks",
-        "medallion/rows.py",
+        "medallion/files/rows.py",
         (("    missing, unknown = sorted(needed - set(found) - set(files.optional)), ", "    missing, unknown = [], "),),
         EVOLUTION,
         "test_a_column_that_went_is_never_null_in_silence",
@@ -197,7 +197,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-quarantine-batch",
         "the digest in the key of quarantined records",
-        "medallion/job.py",
+        "medallion/tables/job.py",
         (("/{stage}/{key}/{_digest(rows)}", "/{stage}/{key}"),),
         RULES,
         "test_rules_may_change_between_a_crash_and_the_next_run",
@@ -205,7 +205,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-meaning-of-values",
         "the look at what a value of Parquet means",
-        "medallion/declared.py",
+        "medallion/files/text_parsing.py",
         (("    if _family(found) != _family(kind):\n", "    if False:\n"),),
         TYPES,
         "test_a_value_of_parquet_keeps_its_digits_and_its_meaning",
@@ -213,7 +213,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-underscore",
         "configured tables that begin with an underscore",
-        "medallion/layout.py",
+        "medallion/files/layout.py",
         (("parts[2:] if is_of_table else parts", "parts"),),
         LAYOUT,
         "test_a_configured_table_may_begin_with_an_underscore",

@@ -1,0 +1,248 @@
+"""Adds everything up again: files against bronze and quarantine, and bronze, folded by other code, against silver."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from safewrite.errors import InvalidInputError, SafewriteError, TableNotFoundError, without_secrets
+from safewrite.medallion.audit.comparison import compare
+from safewrite.medallion.audit.table_audit import TableAudit
+from safewrite.medallion.bronze.reading import read_file
+from safewrite.medallion.bronze.source_truncates import gone_from
+from safewrite.medallion.config.bronze_columns import OLD, SEQUENCE, TRUNCATED_OP
+from safewrite.medallion.config.full_load_epochs import truncating
+from safewrite.medallion.files.file_versions import Contents, contents
+from safewrite.medallion.files.layout import SourceFile, sort_out
+from safewrite.medallion.files.mixed import MixedFiles
+from safewrite.medallion.files.records import Records
+from safewrite.medallion.files.unavailable_values import names_of
+from safewrite.medallion.pipeline import Pipeline
+from safewrite.medallion.silver.apply import TRUNCATED, check_loads, is_under_way
+from safewrite.medallion.silver.unfit import Record, place_of
+from safewrite.medallion.tables.job import Places, TableJob
+
+FileKey = tuple[str, str]
+"""A path, and the tag of a content that it had."""
+Key = tuple[Any, ...]
+"""The values of a row's key columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A change of a key: its place in the order, its values (None for a deletion), and the places of those that it lacks."""
+
+    place: tuple[Any, ...]
+    values: list[str] | None
+    is_aside: bool
+    lacking: frozenset[int] = frozenset()
+
+
+@without_secrets
+def verify(pipeline: Pipeline, tables: Iterable[str] | None = None) -> list[TableAudit]:
+    """Read all files, bronze, quarantine and silver of the tables, and compare; writes nothing.
+
+    Raises:
+        InvalidInputError: a name is not configured.
+        StorageError: the raw files cannot be listed.
+    """
+    if not isinstance(pipeline, Pipeline):
+        raise InvalidInputError(
+            f"verify is given a Pipeline, not a {type(pipeline).__name__}: verify(Pipeline(config)). Nothing was written."
+        )
+    names = pipeline.named(tables)
+    found = sort_out(pipeline.listed(names if tables is not None else None), pipeline.config)
+    places = Places(pipeline.config, path=pipeline.places.path, read_only=True)
+    mixed = MixedFiles(places.raw, pipeline.config)
+    return [
+        _table(TableJob(name, pipeline.config.tables[name], places), found.of(name), mixed) for name in names
+    ]
+
+
+def _table(job: TableJob, sources: list[SourceFile], mixed: MixedFiles) -> TableAudit:
+    audit = TableAudit(job.name)
+    try:
+        if job.config.sync is not None:
+            compare(job, _put_aside(job)["silver"], audit)
+            _commits(job, audit)
+            return audit
+        job.lineage.look()
+        rows = job.lineage.read(job.lineage.whole())
+        aside = _put_aside(job)
+        audit.gone = len(gone_from(job, rows, sources))
+        _files(_found(job, sources, mixed, contents(rows)), rows, aside["raw"], audit)
+        _silver(job, rows, aside, audit)
+        _commits(job, audit)
+    except SafewriteError as error:
+        audit.error = error.message
+    return audit
+
+
+def _put_aside(job: TableJob) -> dict[str, set[tuple[str, str, int]]]:
+    """Records in quarantine by stage; a crash between two commits may have put one there twice."""
+    config = job.places.config
+    found: dict[str, set[tuple[str, str, int]]] = {"raw": set(), "silver": set()}
+    try:
+        lineage = job.places.lineage(job.name, config.quarantine, config.quarantine_format)
+        lineage.look()
+    except TableNotFoundError:
+        return found
+    for one in lineage.read(lineage.whole(), ["table", "stage", "file", "tag", "line"]).to_pylist():
+        if one["table"] == job.name:
+            found[one["stage"]].add((one["file"], one["tag"], one["line"]))
+    return found
+
+
+def _found(
+    job: TableJob, sources: Iterable[SourceFile], mixed: MixedFiles, known: Mapping[str, Contents]
+) -> Iterator[tuple[SourceFile, Records, str]]:
+    """The records of each file, and the tag that they have where they were landed."""
+    for source in sources:
+        file = read_file(job, source, mixed, known.get(source.path, {}))
+        yield source, file.records, file.tag
+
+
+def _files(
+    found: Iterable[tuple[SourceFile, Records, str]],
+    rows: pa.Table,
+    aside: set[tuple[str, str, int]],
+    audit: TableAudit,
+) -> None:
+    """``rows in a file = landed + quarantined``, for each file that is listed."""
+    lines = list(zip(*(rows[name].to_pylist() for name in ("_file", "_tag", "_line")), strict=True))
+    twice = [one for one, count in Counter(lines).items() if count > 1]
+    audit.tell("bronze has records twice", twice)
+    landed: dict[FileKey, set[int]] = {}
+    for path, tag, line in lines:
+        landed.setdefault((path, tag), set()).add(line)
+    put_aside: dict[FileKey, set[int]] = {}
+    for path, tag, line in aside:
+        put_aside.setdefault((path, tag), set()).add(line)
+    unlike = []
+    for source, records, tag in found:
+        wanted = {*records.lines.tolist(), *(one.line for one in records.bad)}
+        here = landed.get((source.path, tag), set())
+        there = put_aside.get((source.path, tag), set()) - here
+        audit.files += 1
+        audit.rows_in_files += len(wanted)
+        audit.landed += len(here)
+        audit.put_aside += len(there)
+        if here | there != wanted:
+            unlike.append(f"{source.path}: {len(wanted)} records, {len(here)} landed, {len(there)} put aside")
+    audit.tell("files are not landed as they are", unlike)
+    audit.bronze_rows = rows.num_rows
+
+
+def _silver(
+    job: TableJob, rows: pa.Table, aside: dict[str, set[tuple[str, str, int]]], audit: TableAudit
+) -> None:
+    """Silver is bronze folded: of each key the change that is last by its sequence."""
+    name = job.lineage.position_name
+    silver = job.places.lineage(job.name, job.config.silver, job.config.format)
+    positions = job.silver.positions()
+    at = None if is_under_way(positions) else positions.get(name)
+    silver.look()
+    found = silver.read(silver.whole())
+    audit.silver_rows = found.num_rows
+    audit.silver_put_aside = len(aside["silver"])
+    if at is None:
+        audit.behind = rows.num_rows
+    else:
+        audit.behind = sum(file.rows for commit in job.lineage.since(at) for file in commit.files)
+    if audit.behind:
+        return  # silver is an earlier state, which the next run brings forward
+    keys, own = job.config.keys, job.columns.names
+    loaded, taken = check_loads(job, rows), positions.get(TRUNCATED, 0)
+    epochs = truncating(job.config.reload, job.config.epoch)
+    first_epoch = max((one for one in epochs if one in loaded or one <= taken), default=1)
+    wanted, taken_later = _folded(rows, (keys, own), aside["silver"], first_epoch=first_epoch)
+    have = {
+        tuple(row[key] for key in keys): [_exact(row[column]) for column in own] for row in found.to_pylist()
+    }
+    for key, states in taken_later.items():
+        if have.get(key) in states:
+            wanted.pop(key, None)
+            wanted |= {key: have[key]} if key in have else {}
+    if len(have) < found.num_rows:
+        audit.flaws.append(f"{found.num_rows - len(have)} rows of silver have a key that another row has")
+    audit.tell("rows are missing in silver", sorted(map(str, wanted.keys() - have.keys())))
+    audit.tell("rows should not be in silver", sorted(map(str, have.keys() - wanted.keys())))
+    audit.tell(
+        "rows of silver are not the last",
+        [str(key) for key in wanted if have.get(key, wanted[key]) != wanted[key]],
+    )
+
+
+def _folded(
+    rows: pa.Table, columns: tuple[list[str], list[str]], aside: set[Record], *, first_epoch: int
+) -> tuple[dict[Key, list[str]], dict[Key, list[list[str] | None]]]:
+    """What bronze says of each key; rows of epochs before the first, and from before a truncate, are gone.
+
+    Beside it what keys may be instead: a replay under other rules takes rows that were put aside before.
+    """
+    keys, own = columns
+    changes: dict[Key, list[_Change]] = {}
+    first: tuple[Any, ...] = (first_epoch,)
+    for row in rows.to_pylist():
+        place = (*(row[name] for name in SEQUENCE), place_of(row["_file"], row["_line"]))
+        if row["_op"] == TRUNCATED_OP:
+            first = max(first, place[:2])
+            continue
+        is_aside = (row["_file"], row["_tag"], row["_line"]) in aside
+        key = tuple(row[key] for key in keys)
+        old = tuple(row[key] if row.get(OLD + key) is None else row[OLD + key] for key in keys)
+        if row["_op"] == "U" and old != key:
+            changes.setdefault(old, []).append(_Change(place, None, is_aside))
+        values = None if row["_op"] == "D" else [_exact(row[name]) for name in own]
+        lacking = frozenset(own.index(name) for name in names_of(row) if name in own)
+        changes.setdefault(key, []).append(_Change(place, values, is_aside, lacking))
+    folded: dict[Key, list[str]] = {}
+    maybe: dict[Key, list[list[str] | None]] = {}
+    for key, found in changes.items():
+        standing = sorted((one for one in found if one.place >= first), key=lambda one: one.place)
+        taken = [one for one in standing if not one.is_aside]
+        if (state := _last(taken)) is not None:
+            folded[key] = state
+        if len(taken) < len(standing):
+            newest = taken[-1].place if taken else first
+            alone = [one.values for one in standing if one.is_aside and one.place[:2] >= newest[:2]]
+            maybe[key] = [_last(standing), *alone]
+    return folded, maybe
+
+
+def _last(changes: Iterable[_Change]) -> list[str] | None:
+    """The values of a key after changes in their order; what one lacks is carried on."""
+    state: list[str] | None = None
+    for one in changes:
+        values = one.values
+        if values is not None and one.lacking:
+            if state is None:
+                continue
+            values = [state[at] if at in one.lacking else value for at, value in enumerate(values)]
+        state = values
+    return state
+
+
+def _exact(value: Any) -> str:
+    """A value to the last bit: NaN is NaN, and -0.0 is not 0.0."""
+    return repr(value)
+
+
+def _commits(job: TableJob, audit: TableAudit) -> None:
+    """Each commit of silver that history still has: the rows it took are all accounted for."""
+    unlike = []
+    for entry in job.silver.history():
+        taken = entry.properties.get("medallion.rows")
+        if taken is None or not entry.writes or entry.writes[0].key is None:
+            continue
+        receipt = job.silver.resolve(entry.writes[0].key)
+        counts = dict((receipt.changes if receipt else None) or {})
+        counts.pop("applied", None)
+        audit.commits += 1
+        if sum(counts.values()) != int(taken) + int(entry.properties["medallion.split"]):
+            unlike.append(f"version {entry.version}: {taken} rows, {counts}")
+    audit.tell("commits of silver do not add up", unlike)

@@ -1,0 +1,1 @@
+"""Lands raw files in bronze, each once."""

@@ -1,0 +1,320 @@
+"""Lands new raw files in bronze, each once: the file's path is the key of its rows in bronze's own commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from safewrite import Outcome, Receipt
+from safewrite.errors import InvalidInputError, ReplayMismatchError, SafewriteError
+from safewrite.medallion.bronze.known_files import catch_up, count_file
+from safewrite.medallion.bronze.reading import FileRead, key_of_touch, read_file, records_of
+from safewrite.medallion.bronze.reset_guard import (
+    check_epoch,
+    check_order,
+    check_reload_in_task,
+    new_task_advice,
+    note_order,
+)
+from safewrite.medallion.bronze.restore_rows import (
+    contents_ever,
+    contents_in_bronze,
+    key_of_content,
+    lines_in_bronze,
+    lost,
+    past_contents,
+    put_back,
+)
+from safewrite.medallion.bronze.source_truncates import check_load_after_truncate
+from safewrite.medallion.bronze.state import KnownFile, State
+from safewrite.medallion.files.file_versions import content_of
+from safewrite.medallion.files.layout import SourceFile
+from safewrite.medallion.files.mixed import MixedFiles
+from safewrite.medallion.files.rows import BronzeRows, all_bad, bronze_schema
+from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key
+
+FILES_MAX = 64
+BYTES_MAX = 128 * 2**20
+"""So much of raw files goes into one commit."""
+
+
+@dataclass
+class Landed:
+    """What a run landed of one table: ``rows_in_files = rows + quarantined``."""
+
+    files: int = 0
+    rows_in_files: int = 0
+    rows: int = 0
+    quarantined: int = 0
+    overwritten: list[str] = field(default_factory=list)
+    again: bool = False
+    """Whether files whose rows were removed from bronze are landed again."""
+    versions: set[int] = field(default_factory=set)
+    """Those of bronze that this run made."""
+    touched: list[tuple[SourceFile, str]] = field(default_factory=list)
+    """Files of a full load that were written again as they were, and the tags of what they hold."""
+
+    def add(self, rows: int, quarantined: int) -> None:
+        self.files += 1
+        self.rows_in_files += rows + quarantined
+        self.rows += rows
+        self.quarantined += quarantined
+
+
+def is_news(state: State | None, sources: Sequence[SourceFile]) -> bool:
+    """Whether a listing holds a file that is not known as it is."""
+    return state is None or any(not state.knows(source.raw, is_load=source.is_load) for source in sources)
+
+
+def land(
+    job: TableJob, state: State, sources: Sequence[SourceFile], mixed: MixedFiles, landed: Landed
+) -> None:
+    """Land what ``state`` does not know, and note it there and in ``landed``; if that says so, also what was removed from bronze.
+
+    Raises:
+        InvalidInputError: a file cannot be read, or has other columns; too many records are bad; its changes would be older than
+            what bronze has, by their epoch or their order.
+        ReplayMismatchError: a file was written again with other content.
+        BronzeGapError: rows of a file that bronze knows were removed from it.
+        SafewriteError: as ``append_many``; what was landed before stays, and is not landed again.
+    """
+    news = [source for source in sources if not state.knows(source.raw, is_load=source.is_load)]
+    for number, group in enumerate(_groups(iter(news))):
+        if number:  # another run, of a later configuration, may have landed files of the next task meanwhile
+            job.lineage.look()
+            catch_up(job, state, landed.versions)
+        check_epoch(job, state, group, again=landed.again)
+        _land_group(job, state, group, mixed, landed)
+
+
+def _groups(sources: Iterator[SourceFile]) -> Iterator[list[SourceFile]]:
+    group: list[SourceFile] = []
+    size = 0
+    for source in sources:
+        if group and (len(group) == FILES_MAX or size + source.raw.size > BYTES_MAX):
+            yield group
+            group, size = [], 0
+        group.append(source)
+        size += source.raw.size
+    if group:
+        yield group
+
+
+def _land_group(
+    job: TableJob, state: State, group: Sequence[SourceFile], mixed: MixedFiles, landed: Landed
+) -> None:
+    ready: list[BronzeRows] = []
+    for source in group:
+        rows = _read(job, state, source, mixed, landed)
+        if rows is not None:
+            ready.append(rows)
+    check_order(job, state, ready)
+    _check_share(job, ready)
+    _quarantine(job, ready)
+    members = [one for one in ready if one.rows.num_rows or not one.source.is_mixed]
+    answers = job.bronze.append_many([(_key(one, state), one.rows) for one in members]) if members else []
+    _repair(
+        job, state, [one for one, answer in zip(members, answers, strict=True) if _is_repeat(answer)], landed
+    )
+    for one, answer in zip(members, answers, strict=True):
+        if one.source.is_load and (isinstance(answer, ReplayMismatchError) or _is_repeat(answer)):
+            _land_known_load(job, state, one.source, mixed, landed)
+        elif isinstance(answer, ReplayMismatchError):
+            _repair_or_refuse(job, state, one, mixed, landed)
+        elif isinstance(answer, SafewriteError):
+            raise answer
+        else:
+            landed.versions.add(answer.version)
+            _note(job, state, one, landed)
+    _note_touched(job, state, landed)
+    for one in ready:
+        if not one.rows.num_rows and one.source.is_mixed:
+            _note(job, state, one, landed)
+
+
+def _is_repeat(answer: object) -> bool:
+    return isinstance(answer, Receipt) and answer.outcome == Outcome.ALREADY_COMMITTED
+
+
+def _repair(job: TableJob, state: State, repeats: Sequence[BronzeRows], landed: Landed) -> None:
+    """A repeat proves that rows were committed; a RESTORE or an overwrite may have removed them since."""
+    asked = [one for one in repeats if one.rows.num_rows]
+    if asked:
+        job.lineage.look()
+        if catch_up(job, state, landed.versions):  # another run has just landed them, as a rule
+            asked = [one for one in asked if one.tag not in state.files.get(one.source.path, {})]
+    missing = lost(lines_in_bronze(job), asked) if asked else []
+    if missing and not landed.again:
+        raise job.lineage.gap(
+            f"it knows {len(missing)} files whose rows were removed from it, such as {missing[0].source.path}"
+        )
+    versions, _ = put_back(job, missing)
+    landed.versions |= versions
+
+
+def land_lost(job: TableJob, sources: Sequence[SourceFile], mixed: MixedFiles, landed: Landed) -> None:
+    """Land again what was removed from bronze, of all files that are still there; reads all of them.
+
+    Raises:
+        SafewriteError: as :func:`land`.
+    """
+    there, known = lines_in_bronze(job), contents_in_bronze(job)
+    for group in _groups(iter(sources)):
+        files = [read_file(job, one, mixed, known.get(one.path, {})).rows(job) for one in group]
+        missing = lost(there, (one for one in files if (one.source.path, one.tag) in there))
+        versions, rows = put_back(job, missing)
+        landed.rows += rows
+        landed.rows_in_files += rows
+        landed.versions |= versions
+
+
+def _note(job: TableJob, state: State, one: BronzeRows, landed: Landed) -> None:
+    rows, quarantined = one.rows.num_rows, len(one.bad)
+    raw = one.source.raw
+    state.note(raw.path, one.tag, KnownFile(raw.mark, rows, quarantined, job.config.epoch, raw.changed_ms))
+    note_order(job, state, one)
+    landed.add(rows, quarantined)
+
+
+def _may_come_again(job: TableJob, source: SourceFile) -> bool:
+    return source.is_load and job.config.restarted_load == "fold"
+
+
+def _land_known_load(
+    job: TableJob, state: State, source: SourceFile, mixed: MixedFiles, landed: Landed
+) -> None:
+    """Of a full load bronze knew more than was remembered, as where its file had been taken away: it is asked what it has."""
+    count_file(job, state, source.path)
+    known = state.contents(source.path) or past_contents(job, source.path, records_of(job, source, mixed)[1])
+    file = read_file(job, source, mixed, known)
+    is_there = file.tag in known
+    if known and not is_there and not _may_come_again(job, source):
+        _refuse_or_put_aside(job, state, file, landed)
+        return
+    one = file.rows(job)
+    if not is_there and one.rows.num_rows:
+        check_reload_in_task(job, source, known)
+        (answer,) = job.bronze.append_many([(key_of_content(one.source.path, one.tag), one.rows)])
+        if isinstance(answer, SafewriteError):
+            raise answer
+        landed.versions.add(answer.version)
+        is_there = _is_repeat(answer)
+    if is_there:
+        _repair(job, state, [one], landed)
+        if file.tag in known and known[file.tag].changed_ms < source.raw.changed_ms:
+            landed.touched.append((source, file.tag))
+    _note(job, state, one, landed)
+
+
+def _repair_or_refuse(
+    job: TableJob, state: State, one: BronzeRows, mixed: MixedFiles, landed: Landed
+) -> None:
+    """Bronze knows a file with other rows: as those of an earlier epoch, or with other content."""
+    if one.tag in contents_ever(job, one.source.path, one.tag):
+        _repair(job, state, [one], landed)
+        _note(job, state, one, landed)
+    else:
+        _refuse_or_put_aside(job, state, read_file(job, one.source, mixed, {}), landed)
+
+
+def _key(one: BronzeRows, state: State) -> str:
+    """The path alone, so that bronze itself refuses other content under it; but for a load that began again."""
+    return (
+        key_of_content(one.source.path, one.tag)
+        if one.source.path in state.files
+        else short_key(one.source.path)
+    )
+
+
+def _read(
+    job: TableJob, state: State, source: SourceFile, mixed: MixedFiles, landed: Landed
+) -> BronzeRows | None:
+    """The rows of a file; None where nothing is to be landed."""
+    known = state.files.get(source.path)
+    file = read_file(job, source, mixed, state.contents(source.path))
+    if known is not None and file.tag in known:
+        _note_again(state, file, landed)
+        return None
+    if known is not None and not _may_come_again(job, source):
+        _refuse_or_put_aside(job, state, file, landed)
+        return None
+    check_reload_in_task(job, source, state.contents(source.path))
+    if state.truncated == job.config.epoch:
+        check_load_after_truncate(job, source, file.tag)
+    return file.rows(job)
+
+
+def _note_again(state: State, file: FileRead, landed: Landed) -> None:
+    """A file was touched, and holds the same."""
+    source, here = file.source, state.files[file.source.path][file.tag]
+    if source.is_load and here.rows and here.changed_ms < source.raw.changed_ms:
+        landed.touched.append((source, file.tag))
+    else:
+        state.note(source.path, file.tag, replace(here, mark=source.raw.mark))
+
+
+def _note_touched(job: TableJob, state: State, landed: Landed) -> None:
+    """Name in bronze the times of full load files that were written again as they were: a later task's would look so."""
+    files, landed.touched = landed.touched, []
+    none = bronze_schema(job.config, job.columns).empty_table()
+    members = [(key_of_touch(source, tag), none) for source, tag in files]
+    for (source, tag), answer in zip(files, job.bronze.append_many(members) if members else [], strict=True):
+        if isinstance(answer, SafewriteError):
+            raise answer
+        landed.versions.add(answer.version)
+        known = state.files[source.path][tag]
+        state.note(source.path, tag, replace(known, mark=source.raw.mark, changed_ms=source.raw.changed_ms))
+
+
+def _refuse_or_put_aside(job: TableJob, state: State, file: FileRead, landed: Landed) -> None:
+    """A file was written again, with other content or by what may be a new task."""
+    source, tag = file.source, file.tag
+    what = "with other content" if content_of(tag) == tag else "since bronze took the same rows from it"
+    cure = (
+        new_task_advice(job)
+        if source.is_load
+        else "Put the first content back, or give the new one a name of its own."
+    )
+    if job.config.on_overwritten == "raise":
+        raise ReplayMismatchError(
+            f"{source.path} of {job.name} was written again {what}: bronze has the rows of the first. Nothing "
+            f"of it was landed, and nothing of the files that came with it. {cure} "
+            'on_overwritten: "quarantine" puts such files aside.'
+        )
+    bad = all_bad(source, tag, file.records, f"the file was written again {what} under its name")
+    rows = quarantine_rows(job.name, "raw", source.path, tag, bad)
+    job.places.put_aside(job.name, "raw", [(f"{source.path}#{tag}", rows)] if bad else [])
+    raw = source.raw
+    state.note(raw.path, tag, KnownFile(raw.mark, 0, len(bad), job.config.epoch, raw.changed_ms))
+    landed.add(0, len(bad))
+    landed.overwritten.append(source.path)
+
+
+def _check_share(job: TableJob, ready: Sequence[BronzeRows]) -> None:
+    """Refuse a batch with too many bad records: a changed source looks so."""
+    bad = sum(len(one.bad) for one in ready)
+    count = bad + sum(one.rows.num_rows for one in ready)
+    share_max = job.config.quality.quarantined_share_max
+    if bad > share_max * count:
+        first = next(one for one in ready if one.bad)
+        raise InvalidInputError(
+            f"{bad} of {count} records of {job.name} cannot be taken, and quarantined_share_max is {share_max}. The first: "
+            f"{first.source.path}, record {first.bad[0].line}: {first.bad[0].reason}. Nothing of these files was written, "
+            "neither to bronze nor to quarantine. Correct files or columns of the configuration, or raise the limit."
+        )
+
+
+def _quarantine(job: TableJob, ready: Sequence[BronzeRows]) -> None:
+    """Before bronze's commit: a crash between the two leaves records in quarantine that the repeat finds there."""
+    job.places.put_aside(
+        job.name,
+        "raw",
+        [
+            (
+                f"{one.source.path}#{one.tag}",
+                quarantine_rows(job.name, "raw", one.source.path, one.tag, one.bad),
+            )
+            for one in ready
+            if one.bad
+        ],
+    )

@@ -1,0 +1,140 @@
+"""Follows a TRUNCATE at the source: DMS removes the files of the table, and tells nothing of it in files.
+
+So a run tells that the files are gone, and the operator says that it was a TRUNCATE.  That becomes a row of bronze with the
+operation T, so that each reset and each replay takes it in its place: after the changes of the files that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from itertools import count
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.errors import InvalidInputError, ReplayMismatchError
+from safewrite.medallion.bronze.reset_guard import new_task_advice
+from safewrite.medallion.bronze.restore_rows import contents_in_bronze
+from safewrite.medallion.bronze.state import State
+from safewrite.medallion.config.bronze_columns import BEFORE_ALL, TRUNCATE_FILE, TRUNCATED_OP
+from safewrite.medallion.files.layout import SourceFile, order_of_path
+from safewrite.medallion.files.rows import bronze_schema
+from safewrite.medallion.tables.job import TableJob, short_key
+
+_TOLD = ["_op", "_epoch", "_seq", "_file"]
+_Order = tuple[bool, int, str]
+
+
+def warning_of(job: TableJob, state: State | None, sources: Sequence[SourceFile]) -> str | None:
+    """What is to be said where all files of a table that the last run saw are gone at once; None where some are there."""
+    prefix = job.name.replace(".", "/", 1) + "/"
+    known = [path for path in (state.files if state is not None else ()) if path.startswith(prefix)]
+    there = {source.path for source in sources}
+    if not known or any(path in there for path in known):
+        return None
+    newest = max(known, key=lambda path: order_of_path(path) or (False, 0, path))
+    return (
+        f"All {len(known)} files of {job.name} that were there at the last run are gone from {job.places.raw.uri}, the newest "
+        f"{newest}. DMS removes them at a TRUNCATE of the source, and tells nothing else of it: silver keeps the rows. If the "
+        f"source was truncated: `{job.places.command('truncate', job.name)}`. If files are archived or expire, nothing is to be done."
+    )
+
+
+def gone_from(job: TableJob, rows: pa.Table, sources: Iterable[SourceFile]) -> list[str]:
+    """Files of this epoch that bronze has rows of, and that are listed no longer, in their order."""
+    mine = pc.and_(pc.equal(rows["_epoch"], job.config.epoch), pc.not_equal(rows["_file"], TRUNCATE_FILE))
+    paths = set(pc.unique(rows["_file"].filter(mine)).to_pylist()) - {source.path for source in sources}
+    return sorted(paths, key=_order)
+
+
+def check_load_after_truncate(job: TableJob, source: SourceFile, tag: str) -> None:
+    """Refuse a full load that bronze has not where its source was truncated in this task: the truncate is newer than every full load.
+
+    Raises:
+        ReplayMismatchError: silver would pass over all its rows.
+    """
+    if source.is_load and tag not in contents_in_bronze(job).get(source.path, {}):
+        raise ReplayMismatchError(
+            f"{source.path} of {job.name} came after a truncate of the source within epoch {job.config.epoch}: rows of a full load are "
+            "older than all changes and truncates of their epoch, so silver would pass over them. Nothing of it was landed, and nothing of the "
+            f"files that came with it. {new_task_advice(job)}"
+        )
+
+
+def note_truncate(job: TableJob, sources: Sequence[SourceFile], after: str | None) -> set[int]:
+    """Note in bronze that the source was truncated after a file, or after the last of those that are gone; bronze's versions.
+
+    Raises:
+        InvalidInputError: nobody can tell where the truncate has its place.
+        SafewriteError: as ``append``.
+    """
+    job.lineage.look()
+    rows = job.lineage.read(job.lineage.whole(), _TOLD)
+    last = _last(job, rows, sources, after)
+    told = rows.to_pylist()
+    mine = [
+        (row["_seq"], row["_op"])
+        for row in told
+        if row["_epoch"] == job.config.epoch and (row["_op"] == TRUNCATED_OP or _order(row["_file"]) <= last)
+    ]
+    before = [seq for seq, op in mine if op != TRUNCATED_OP]
+    seq = Decimal(int(max(before)) + 1) if before else BEFORE_ALL  # of more digits than sums of decimals have
+    later = [
+        row
+        for row in told
+        if row["_epoch"] == job.config.epoch and row["_op"] != TRUNCATED_OP and _order(row["_file"]) > last
+    ]
+    if any(row["_seq"] == seq for row in later):
+        raise _unclear(
+            job, f"the first change after it has the next sequence, {seq}, so that no place is left between"
+        )
+    if wrong := [row for row in later if row["_seq"] < seq]:
+        why = f"{wrong[0]['_file']} came after it, and has changes of lower sequences than files before it"
+        raise _unclear(job, why)
+    if (seq, TRUNCATED_OP) in mine:  # it was said before
+        return set()
+    schema = bronze_schema(job.config, job.columns)
+    tag = f"{job.config.epoch}/{seq}"
+    row = {
+        "_op": TRUNCATED_OP,
+        "_epoch": job.config.epoch,
+        "_seq": seq,
+        "_file": TRUNCATE_FILE,
+        "_tag": tag,
+        "_line": 1,
+    }
+    keys = (short_key(f"{TRUNCATE_FILE}#{tag}#{number}") for number in count(1))
+    key = next(one for one in keys if job.bronze.resolve(one) is None)
+    return {job.bronze.append(pa.Table.from_pylist([row], schema=schema), key=key).version}
+
+
+def _last(job: TableJob, rows: pa.Table, sources: Sequence[SourceFile], after: str | None) -> _Order:
+    """The place of the last file before the truncate."""
+    if after is not None:
+        last = order_of_path(after)
+        if last is None or not any(_order(path) <= last for path in pc.unique(rows["_file"]).to_pylist()):
+            raise _unclear(job, f"{after!r} is no file of DMS that bronze has rows of, nor is one before it")
+        return last
+    if job.places.config.raw.layout == "mixed":
+        raise _unclear(job, "its change files are those of all tables, and stay")
+    paths = {path for path in pc.unique(rows["_file"]).to_pylist() if path != TRUNCATE_FILE}
+    gone = sorted(paths - {source.path for source in sources}, key=_order)
+    if not gone:
+        raise _unclear(job, "no file of it is gone, and DMS removes all at a TRUNCATE")
+    last = _order(gone[-1])
+    older = [source.path for source in sources if source.order < last]
+    if older:
+        raise _unclear(job, f"{gone[-1]} is gone, and older files are there still, such as {older[0]}")
+    return last
+
+
+def _order(path: str) -> _Order:
+    return order_of_path(path) or (False, -1, path)
+
+
+def _unclear(job: TableJob, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"Where the truncate of {job.name} has its place cannot be told: {why}. Nothing was written for it. Name the last change file "
+        "from before the TRUNCATE, with after= or --after: all rows up to that file go, and those of later files stay."
+    )

@@ -1,0 +1,7 @@
+"""Reads the configuration of a job and of its tables, and checks it."""
+
+from __future__ import annotations
+
+from safewrite.medallion.config.job import Config, load
+
+__all__ = ["Config", "load"]

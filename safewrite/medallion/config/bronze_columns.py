@@ -1,0 +1,33 @@
+"""Names the columns that bronze has besides those of its source."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+
+BRONZE_COLUMNS = pa.schema(
+    [
+        pa.field("_op", pa.string(), nullable=False),
+        pa.field("_epoch", pa.int64(), nullable=False),
+        pa.field("_seq", pa.decimal128(38, 0), nullable=False),
+        pa.field("_commit_time", pa.timestamp("us", "UTC")),
+        pa.field("_file", pa.string(), nullable=False),
+        pa.field("_tag", pa.string(), nullable=False),
+        pa.field("_line", pa.int64(), nullable=False),
+    ]
+)
+"""What a bronze row has beside the columns of its source."""
+SEQUENCE = ("_epoch", "_seq")
+"""The columns that order the changes of a key; silver has them too."""
+UNCHANGED = "_unchanged"
+"""The column of bronze that lists the columns of which an update brings no value."""
+UNCHANGED_FIELD = pa.field(UNCHANGED, pa.list_(pa.string()))
+OLD = "_old_"
+"""Before a key column: its value before an update, where files bring that."""
+TRUNCATED_OP = "T"
+"""What bronze says of a truncate of the source, which no file tells."""
+TRUNCATE_FILE = "(truncate)"
+"""The file that it gives for one."""
+BEFORE_ALL = Decimal(-(10**37))
+"""Older than every row of a full load, and so only newer than earlier epochs."""

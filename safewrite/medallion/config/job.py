@@ -1,0 +1,347 @@
+"""Reads and checks the configuration of a medallion job."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+
+from safewrite.errors import InvalidInputError, without_secrets
+from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, UNCHANGED
+from safewrite.medallion.config.column_types import arrow_type
+from safewrite.medallion.config.files import REST, Files
+from safewrite.medallion.config.full_load_epochs import Reload, check_reload
+from safewrite.medallion.config.model import STRICT, Text, once, resolved
+from safewrite.medallion.config.rules import Quality
+from safewrite.medallion.config.watermark import Sync
+
+if TYPE_CHECKING:
+    from typing import Self
+
+LANDING = ("files", "epoch", "reload", "on_overwritten", "restarted_load")
+"""Settings of a table that say how its raw files land."""
+_NEEDED = ("_delete", "_truncate", "_row", "_op")
+"""Names that changes of silver need beside the table's own."""
+
+
+def _catalog(found: Any) -> Any:
+    is_map = isinstance(found, dict) and all(isinstance(one, str) for pair in found.items() for one in pair)
+    if found is None or is_map or (isinstance(found, str) and found.strip()):
+        return found
+    raise ValueError(
+        "the name of a catalog in PyIceberg's configuration, or an object of its properties, all texts"
+    )
+
+
+def _is_type(name: Any) -> Any:
+    arrow_type(name)
+    return name
+
+
+TypeName = Annotated[str, BeforeValidator(_is_type)]
+
+
+class TableConfig(BaseModel):
+    """One table of the source, from its files to silver."""
+
+    model_config = STRICT
+
+    bronze: Text
+    silver: Text
+    format: Literal["delta", "iceberg"]
+    keys: Annotated[list[Text], Field(min_length=1)]
+    columns: Annotated[dict[Text, TypeName], Field(min_length=1)] | None = None
+    """Names and types, in the order of the source; without it those of the existing silver table."""
+    files: Files = Files(kind="parquet")
+    """Of a table whose raw files are landed in bronze; it has this or ``sync``."""
+    sync: Sync | None = None
+    """Of a table whose bronze others write."""
+    epoch: Annotated[int, Field(ge=1, lt=2**63)] = 1
+    """The DMS task: a number that grows with each new one."""
+    reload: Reload | None = None
+    """From the second epoch on: whether a full load of a new epoch takes away all rows of the epochs before it."""
+    on_overwritten: Literal["raise", "quarantine"] = "raise"
+    restarted_load: Literal["raise", "fold"] = "raise"
+    """What becomes of a LOAD file that was written again with other content."""
+    quality: Quality = Quality()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        names = list(self.columns or {})
+        self._check_source(names)
+        if self.columns is not None:
+            lacking = [key for key in self.keys if key not in self.columns]
+            if lacking:
+                raise ValueError(f"keys: {lacking} are not among columns")
+            floats = [key for key in self.keys if pa.types.is_floating(arrow_type(self.columns[key]))]
+            if floats:
+                raise ValueError(
+                    f"keys: {floats} are floating-point numbers, which engines do not compare alike"
+                )
+            alike = sorted(name for name in names if sum(name.lower() == one.lower() for one in names) > 1)
+            if alike:
+                raise ValueError(f"columns: {alike} differ only in case, and tables match names without it")
+            unfit = sorted(name for name in self.files.optional if name not in names or name in self.keys)
+            if unfit:
+                raise ValueError(f"files.optional: {unfit} are not among columns, or are keys")
+            quality = self.quality
+            named = {
+                *quality.not_null,
+                *quality.ranges,
+                *quality.null_share_max,
+                *quality.result.null_share_max,
+            }
+            unknown = sorted(named - set(names))
+            if unknown:
+                raise ValueError(f"quality: {unknown} are not among columns")
+        check_reload(self.reload, self.epoch)
+        if len(set(self.keys)) < len(self.keys):
+            raise ValueError("keys: a column comes twice")
+        return self
+
+    def _check_source(self, names: list[str]) -> None:
+        """Raw files or another's bronze, and no column under a name that is needed."""
+        needless = [name for name in LANDING if name in self.model_fields_set]
+        if self.sync is None:
+            if "files" not in self.model_fields_set:
+                raise ValueError(
+                    "files: needed, what files of DMS are like; or sync, where others write bronze"
+                )
+            taken = {*BRONZE_COLUMNS.names, UNCHANGED, "_delete", "_truncate", "_row"}
+            clash = [name for name in names if name in taken or name.startswith("_old_")]
+            also, what = {self.files.op, *self.files.ignore}, "files.op or in files.ignore"
+        else:
+            if needless:
+                raise ValueError(
+                    f"{', '.join(needless)}: of no use with sync, for nothing is landed in a bronze of others"
+                )
+            clash = [name for name in (*names, *self.sync.sequence) if name in _NEEDED]
+            also, what = {self.sync.op or ""}, "sync.op"
+        if clash:
+            raise ValueError(f"columns: {sorted(clash)} are names that bronze needs for itself")
+        if clash := sorted(name for name in also if name in names):
+            raise ValueError(f"columns: {clash} are {what} too")
+
+
+class Raw(BaseModel):
+    """Where DMS puts its files."""
+
+    model_config = STRICT
+
+    location: Text
+    layout: Literal["per_table", "mixed"] = "per_table"
+    """``per_table``: schema/table/LOAD00000001.csv; ``mixed``: change files of all tables in ``mixed_folder``."""
+    mixed_folder: Text | None = None
+    table_column: Text | None = None
+    schema_column: Text | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        mixed = ("mixed_folder", "table_column", "schema_column")
+        given = [name for name in mixed if getattr(self, name) is not None]
+        if self.layout == "per_table" and given:
+            raise ValueError(f"{', '.join(given)}: for the layout 'mixed' only")
+        if self.layout == "mixed" and set(given) != set(mixed):
+            raise ValueError(f"{', '.join(mixed)} are needed for the layout 'mixed'")
+        return self
+
+
+NOWHERE = Raw(location="/dev/null")  # all tables follow a bronze of others
+
+
+class Config(BaseModel):
+    """A medallion job; :func:`load` reads it."""
+
+    model_config = STRICT
+
+    job: Annotated[str, Field(pattern=r"^[\w.-]{1,100}$")]
+    raw: Raw = NOWHERE
+    state: Text
+    """A folder for what the job remembers to save requests; losing it loses no more than time."""
+    quarantine: Text
+    """The table of records that could not be taken, in the format ``quarantine_format``."""
+    quarantine_format: Literal["delta", "iceberg"] = "delta"
+    catalog: Annotated[str | dict[str, str] | None, BeforeValidator(_catalog), Field(repr=False)] = None
+    """Iceberg: the properties of a catalog, or its name in PyIceberg's configuration."""
+    storage_options: Annotated[dict[str, str], Field(repr=False)] = {}
+    """deltalake's keys.  Here and in ``catalog``, ``env:NAME`` stands for a value of the environment."""
+    create_namespace: bool = False
+    """Iceberg: whether namespaces (Glue: databases) of new tables are made; else a missing one is refused."""
+    lock_table: str | None = None
+    arbiter: Literal["dynamodb", "object-store"] | None = None
+    """Delta: who decides between writers, as in ``safewrite.open``."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 8
+    unknown_tables: Literal["raise", "quarantine"] = "raise"
+    """What becomes of files and rows of a table that is not configured."""
+    ignored_tables: list[Text] = []
+    tables: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[^/.]+\.[^/.]+$")], TableConfig], Field(min_length=1)
+    ]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        formats = {self.quarantine_format, *(table.format for table in self.tables.values())}
+        if ("iceberg" in formats) != (self.catalog is not None):
+            raise ValueError("catalog: needed for Iceberg tables, and of no use without one")
+        if self.arbiter is not None and "delta" not in formats:
+            raise ValueError("arbiter: for Delta tables only; the arbiter of Iceberg tables is their catalog")
+        addresses = [(self.quarantine_format, plain(self.quarantine))]
+        for name, table in self.tables.items():
+            addresses += [(table.format, plain(table.bronze)), (table.format, plain(table.silver))]
+            if name in self.ignored_tables:
+                raise ValueError(f"ignored_tables: {name} is configured too")
+        twice = sorted({address for address in addresses if addresses.count(address) > 1})
+        if twice:
+            raise ValueError(f"tables: {twice[0][1]} is the address of two tables")
+        if ("raw" in self.model_fields_set) != bool(self.landed):
+            raise ValueError("raw: needed for tables with files, and of no use where all have sync")
+        raw, state = plain(self.raw.location), plain(self.state)
+        below = sorted(
+            one for one in (state, *(address for _, address in addresses)) if f"{one}/".startswith(f"{raw}/")
+        )
+        if below:
+            raise ValueError(f"raw.location: {below[0]} lies below it, and would be taken for raw files")
+        tables = [address for of, address in addresses if of == "delta"]
+        _check_within(tables, [*tables, state, *([raw] if self.landed else [])])
+        if self.raw.layout == "mixed":
+            self._check_mixed()
+        return self
+
+    def options(self) -> dict[str, str]:
+        """``storage_options`` with what the environment has.  Raises InvalidInputError where it lacks a variable."""
+        return resolved(self.storage_options, "storage_options")
+
+    def catalog_settings(self) -> str | dict[str, str]:
+        """``catalog`` likewise; a name is one of PyIceberg's configuration."""
+        return self.catalog if isinstance(self.catalog, str) else resolved(self.catalog or {}, "catalog")
+
+    @property
+    def landed(self) -> dict[str, TableConfig]:
+        """The tables that have raw files."""
+        return {name: table for name, table in self.tables.items() if table.sync is None}
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Columns of mixed files that only tell whose record it is."""
+        return tuple(name for name in (self.raw.table_column, self.raw.schema_column) if name is not None)
+
+    def _check_mixed(self) -> None:
+        first = next(iter(self.landed.values())).files
+        for name, table in self.landed.items():
+            files, order = table.files, table.files.order
+            columns = [self.raw.table_column, self.raw.schema_column]
+            if order is None or _head(order) != _head(first.order or [REST]):
+                raise ValueError(
+                    f"tables.{name}.files.order: mixed files are CSV without header, and what stands before '*' is the same "
+                    "for all tables"
+                )
+            if (files.rfc4180, files.delimiter) != (first.rfc4180, first.delimiter):
+                raise ValueError(
+                    f"tables.{name}.files: rfc4180 and delimiter are the same for all tables, as they share mixed files"
+                )
+            lacking = [column for column in columns if column not in _head(order)]
+            if lacking:
+                raise ValueError(f"tables.{name}.files.order: {lacking} must stand before '*'")
+
+
+def plain(address: str) -> str:
+    """An address without what may be spelled in two ways."""
+    return re.sub(r"^s3[an]?://", "s3://", address).rstrip("/")
+
+
+def _check_within(tables: Sequence[str], others: Sequence[str]) -> None:
+    """Refuse what lies in the folder of a Delta table: a VACUUM takes all files there that the table does not have, but hidden ones."""
+    for table in tables:
+        for one in others:
+            within = one.removeprefix(f"{table}/")
+            if within != one and not within.startswith(("_", ".")):
+                raise ValueError(
+                    f"tables: {one} lies in the folder of the Delta table {table}, whose VACUUM would delete it"
+                )
+
+
+def _head(order: list[str]) -> list[str]:
+    return order[: order.index(REST)]
+
+
+@without_secrets
+def load(source: str | Path | Mapping[str, Any]) -> Config:
+    """Read a configuration: a path of a JSON file, or what such a file holds.
+
+    ``defaults`` holds settings that all tables share; ``{schema}`` and ``{table}`` in addresses are those of the source.
+
+    Raises:
+        InvalidInputError: it cannot be used; every wrong field is named.
+    """
+    if not isinstance(source, str | Path | Mapping):
+        raise InvalidInputError(
+            f"A configuration is a path of a JSON file, or what such a file holds, not a {type(source).__name__}. Nothing was written."
+        )
+    given = _parsed(Path(source)) if isinstance(source, str | Path) else dict(source)
+    try:
+        return Config.model_validate(_with_defaults(given))
+    except ValidationError as error:
+        told = "; ".join(f"{_field(one['loc'])}: {_message(one)}" for one in error.errors())
+        raise InvalidInputError(
+            f"The configuration cannot be used. {told}. Nothing was written. Correct the fields that are named; "
+            "docs/medallion/configuration.md lists all of them."
+        ) from error
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"The configuration {path} cannot be read: {error}. Nothing was written. Give the path of a JSON file."
+        ) from error
+    if not isinstance(found, dict):
+        raise InvalidInputError(f"The configuration {path} is no JSON object. Nothing was written.")
+    return found
+
+
+def _with_defaults(given: dict[str, Any]) -> dict[str, Any]:
+    defaults = given.get("defaults", {})
+    tables = given.get("tables")
+    if not isinstance(defaults, dict) or not isinstance(tables, dict):
+        return given
+    of_others = {name: value for name, value in defaults.items() if name not in LANDING}
+    merged = {
+        name: _addressed(name, _merged(of_others if "sync" in table else defaults, table))
+        if isinstance(table, dict)
+        else table
+        for name, table in tables.items()
+    }
+    return {key: value for key, value in given.items() if key != "defaults"} | {"tables": merged}
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``above`` over ``below``, level by level; but for names and types of columns, which are one thing."""
+    found = dict(below)
+    for name, value in above.items():
+        under = found.get(name)
+        both = isinstance(value, dict) and isinstance(under, dict) and name != "columns"
+        found[name] = _merged(under, value) if both else value  # type: ignore[arg-type]
+    return found
+
+
+def _addressed(name: str, table: dict[str, Any]) -> dict[str, Any]:
+    schema, _, own = name.partition(".")
+    places = {"{schema}": schema, "{table}": own}
+    for layer in ("bronze", "silver"):
+        if isinstance(table.get(layer), str):
+            table[layer] = re.sub(r"\{(?:schema|table)\}", lambda found: places[found[0]], table[layer])
+    return table
+
+
+def _field(loc: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in loc if part != "[key]") or "(the whole)"
+
+
+def _message(error: Any) -> str:
+    return str(error["msg"]).removeprefix("Value error, ").rstrip(".")

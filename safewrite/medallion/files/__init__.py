@@ -1,0 +1,1 @@
+"""Finds raw files and makes bronze rows of their records."""

@@ -1,0 +1,166 @@
+"""Splits change files of all tables into those of one table each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from safewrite.errors import InvalidInputError
+from safewrite.medallion.config.files import REST
+from safewrite.medallion.config.job import Config
+from safewrite.medallion.files.layout import SourceFile
+from safewrite.medallion.files.records import RFC_ADVICE, TEXT_MAX, BadRecord, any_length, unpacked
+from safewrite.medallion.files.storage import Storage
+
+BYTES_KEPT = 256 * 2**20
+"""So much of split files is in memory: each table takes its part of all of them, one table after another."""
+
+
+@dataclass
+class Part:
+    """The records of one table in a mixed file, and their numbers in that file."""
+
+    data: bytearray = field(default_factory=bytearray)
+    lines: list[int] = field(default_factory=list)
+    doubtful: list[int] = field(default_factory=list)
+    """Of these numbers those of records that may have swallowed others."""
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A mixed file, split; ``strangers`` are records of tables that are not configured."""
+
+    tag: str
+    parts: dict[str, Part]
+    strangers: list[BadRecord]
+    ignored: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes, about: a line's number takes as much as eight of them, and each part some."""
+        return sum(100 + len(part.data) + 8 * len(part.lines) for part in self.parts.values())
+
+
+class MixedFiles:
+    """Reads each mixed file once for all tables."""
+
+    def __init__(self, storage: Storage, config: Config) -> None:
+        self._storage, self._config = storage, config
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+        self._kept: OrderedDict[SourceFile, Mixed] = OrderedDict()
+        self._size = 0
+
+    def get(self, source: SourceFile) -> Mixed:
+        """A file, split.  Raises StorageError, InvalidInputError."""
+        with self._guard:
+            lock = self._locks.setdefault(source.path, threading.Lock())
+        with lock:
+            found = self._found(source)
+            if found is None:
+                found = self._split(source)
+                self._keep(source, found)
+            return found
+
+    def _found(self, source: SourceFile) -> Mixed | None:
+        with self._guard:
+            found = self._kept.get(source)
+            if found is not None:
+                self._kept.move_to_end(source)
+            return found
+
+    def _keep(self, source: SourceFile, found: Mixed) -> None:
+        with self._guard:
+            self._kept[source] = found
+            self._size += found.size
+            while self._size > BYTES_KEPT and len(self._kept) > 1:
+                self._size -= self._kept.popitem(last=False)[1].size
+
+    def _split(self, source: SourceFile) -> Mixed:
+        content, tag = self._storage.read(source.raw)
+        return split_mixed(source, tag, unpacked(source, content), self._config)
+
+
+def split_mixed(source: SourceFile, tag: str, data: bytes, config: Config) -> Mixed:
+    """Give each record to its table, by the columns that name it.
+
+    Raises:
+        InvalidInputError: a quote is never closed.
+    """
+    files = next(iter(config.landed.values())).files
+    assert files.order is not None
+    head = files.order[: files.order.index(REST)]
+    delimiter = files.delimiter or ","
+    at_schema, at_table = (
+        head.index(str(name)) for name in (config.raw.schema_column, config.raw.table_column)
+    )
+    parts: dict[str, Part] = {name: Part() for name in config.landed}
+    strangers: list[BadRecord] = []
+    ignored = line = 0
+    is_quoted, known = files.rfc4180 is not False, {*parts, *config.ignored_tables}
+    for line, record in enumerate(_records(source, data) if is_quoted else _lines(data), 1):
+        values = _first(record, delimiter, len(head), is_quoted=is_quoted)
+        name = f"{values[at_schema]}.{values[at_table]}" if len(values) == len(head) else ""
+        if (part := parts.get(name)) is not None:
+            part.data += record + b"\n"
+            part.lines.append(line)
+            if files.rfc4180 is None and _swallows(record, delimiter, (at_schema, at_table), known):
+                part.doubtful.append(line)
+        elif name in config.ignored_tables:
+            ignored += 1
+        else:
+            reason = f"the table {name} is not configured" if name else "it does not say of which table it is"
+            strangers.append(BadRecord(line, reason, record.decode("utf-8", "backslashreplace")[:TEXT_MAX]))
+    return Mixed(tag, parts, strangers, ignored, line)
+
+
+def _lines(data: bytes) -> list[bytes]:
+    pieces = data.split(b"\n")
+    return pieces[:-1] if pieces[-1] == b"" else pieces
+
+
+def _swallows(record: bytes, delimiter: str, at: tuple[int, int], known: Set[str]) -> bool:
+    """Whether each later line of a record names a table too, where quotes are no more than text."""
+    _, *others = record.split(b"\n")
+    return bool(others) and all(
+        len(values := one.decode("utf-8", "replace").split(delimiter)) > max(at)
+        and f"{values[at[0]]}.{values[at[1]]}" in known
+        for one in others
+    )
+
+
+def _records(source: SourceFile, data: bytes) -> Iterator[bytes]:
+    """Records as they stand in the file; a value in quotes may hold line ends."""
+    pending: list[bytes] = []
+    is_open = False
+    for piece in _lines(data):
+        pending.append(piece)
+        is_open ^= bool(piece.count(b'"') % 2)
+        if not is_open:
+            yield b"\n".join(pending)
+            pending = []
+    if pending:
+        raise InvalidInputError(
+            f"{source.path} cannot be read: a quote is not closed. Nothing of it was written. {RFC_ADVICE}. Else mend the file or "
+            "take it away."
+        )
+
+
+def _first(record: bytes, delimiter: str, count: int, *, is_quoted: bool) -> list[str]:
+    text = record.decode("utf-8", "replace")
+    if not is_quoted or '"' not in text:
+        return text.split(delimiter, count)[:count]
+    with any_length():
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])[:count]
+
+
+def numbered(lines: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Numbers of records as an array."""
+    return np.asarray(lines, np.int64)

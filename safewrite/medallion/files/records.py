@@ -1,0 +1,270 @@
+"""Splits a file into records: columns of raw values, and those records that are none."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from safewrite.errors import InvalidInputError
+from safewrite.medallion.config.files import REST, Files
+from safewrite.medallion.files.layout import SourceFile
+from safewrite.medallion.files.text_parsing import plain_value
+
+TEXT_MAX = 100_000
+"""So many characters of a record are kept in quarantine."""
+RFC_ADVICE = "If the DMS endpoint says Rfc4180=false, set files.rfc4180 to false; if it does not, and values stand in quotes, to true"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that was not taken; ``line`` counts a file's records from 1, without the header."""
+
+    line: int
+    reason: str
+    text: str | None
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a file: ``lines`` numbers the rows of ``rows``; the others are ``bad``."""
+
+    rows: pa.Table
+    lines: npt.NDArray[np.int64]
+    texts: bool
+    """Whether values are the bytes of a CSV file; else they have types."""
+    bad: list[BadRecord] = field(default_factory=list)
+    null: str = ""
+    """What stands for NULL in the file, without quotes."""
+
+    @property
+    def count(self) -> int:
+        return len(self.lines) + len(self.bad)
+
+    def text(self, row: int) -> str:
+        """One row as a line of CSV, for people."""
+        values = [plain_value(column, row) for column in self.rows.columns]
+        return ",".join(map(self._cell, values))[:TEXT_MAX]
+
+    def _cell(self, value: object) -> str:
+        """A value, in quotes where it would be another one without."""
+        if value is None:
+            return self.null
+        text = str(_shown(value))
+        in_quotes = text == self.null or any(letter in text for letter in ',"\r\n')
+        return '"' + text.replace('"', '""') + '"' if in_quotes else text
+
+
+def _shown(value: object) -> object:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+
+
+def split(
+    source: SourceFile, content: bytes, files: Files, columns: Sequence[str], beside: Sequence[str] = ()
+) -> Records:
+    """The records of a file of one table, which has ``columns``; ``beside`` name the table in mixed files only.
+
+    Raises:
+        InvalidInputError: the file cannot be read as a whole.
+    """
+    if source.kind != files.kind:
+        raise _unreadable(source, f"it is a {source.kind} file, and files.kind says {files.kind}")
+    if files.kind == "parquet":
+        return _parquet(source, content) if content else _nothing(_needed(source, files, columns))
+    data = unpacked(source, content)
+    if files.order is None:
+        return _with_header(source, data, files) if data else _nothing(_needed(source, files, columns))
+    return _without_header(source, data, files, names_of(source, files, columns, beside))
+
+
+def names_of(
+    source: SourceFile, files: Files, columns: Sequence[str], beside: Sequence[str] = ()
+) -> list[str]:
+    """The columns of a CSV file without header."""
+    assert files.order is not None
+    left_out = set() if source.is_mixed else set(beside)
+    if source.is_load and not files.op_in_full_load:
+        left_out.add(files.op)
+    order = [name for name in files.order if name not in left_out]
+    return [name for part in order for name in (columns if part == REST else [part])]
+
+
+def unpacked(source: SourceFile, content: bytes) -> bytes:
+    """The text of a CSV file.  Raises InvalidInputError if it is packed and damaged."""
+    if source.raw.name.lower().endswith(".gz"):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise _unreadable(source, str(error)) from error
+    return content.removeprefix(b"\xef\xbb\xbf")
+
+
+def _parquet(source: SourceFile, content: bytes) -> Records:
+    try:
+        rows = pq.ParquetFile(pa.BufferReader(content)).read()
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(source, str(error)) from error
+    return Records(rows, np.arange(1, rows.num_rows + 1, dtype=np.int64), False)
+
+
+def _with_header(source: SourceFile, data: bytes, files: Files) -> Records:
+    end = data.find(b"\n")
+    head = data if end < 0 else data[: end + 1]
+    try:
+        lines = [head.decode("utf-8")]
+        if files.rfc4180 is False:
+            found = lines[0].rstrip("\r\n").split(_delimiter(files))
+        else:
+            found = next(csv.reader(lines, delimiter=_delimiter(files), strict=True), [])
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise _unreadable(source, f"its header: {error}") from error
+    return _csv(source, data[len(head) :], files, found)
+
+
+def _without_header(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Records:
+    return _csv(source, data, files, names)
+
+
+def _csv(source: SourceFile, data: bytes, files: Files, names: list[str]) -> Records:
+    check_names(source, names)
+    schema = pa.schema([(name, pa.binary()) for name in names])
+    if not data:
+        return _nothing(names)
+    count, ends = _count(source, data, files)
+    bad: list[BadRecord] = []
+
+    def note(row: pacsv.InvalidRow) -> str:
+        reason = f"{row.actual_columns} values, and there are {row.expected_columns} columns"
+        bad.append(BadRecord(int(row.number), reason, row.text[:TEXT_MAX]))
+        return "skip"
+
+    is_quoted = files.rfc4180 is not False
+    null = "NULL" if files.null_value is None else files.null_value
+    try:
+        rows = pacsv.read_csv(
+            pa.BufferReader(data),
+            read_options=pacsv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 16),
+            parse_options=pacsv.ParseOptions(
+                delimiter=_delimiter(files), quote_char='"' if is_quoted else False, newlines_in_values=is_quoted,
+                ignore_empty_lines=False, invalid_row_handler=note,
+            ),
+            convert_options=pacsv.ConvertOptions(
+                column_types=schema, check_utf8=False, strings_can_be_null=True, quoted_strings_can_be_null=False,
+                null_values=[null],
+            ),
+        )  # fmt: skip
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise _unreadable(source, str(error)) from error
+    lines = np.setdiff1d(np.arange(1, rows.num_rows + len(bad) + 1), [one.line for one in bad])
+    records = Records(rows, lines.astype(np.int64), True, bad, null)
+    if records.count != count or len(lines) != rows.num_rows:
+        raise _unreadable(source, f"two readers find {records.count} and {count} records in it")
+    if files.rfc4180 is not None or not ends or ends[-1] == count:
+        return records
+    return without_doubtful(records, data.splitlines(keepends=True), ends, _delimiter(files))
+
+
+def _needed(source: SourceFile, files: Files, columns: Sequence[str]) -> list[str]:
+    """The columns of a file without a byte, which names none."""
+    op = [files.op] if not source.is_load or files.op_in_full_load else []
+    return [*op, *columns, *(name for name in (files.timestamp, files.change_seq) if name is not None)]
+
+
+def _nothing(names: Sequence[str]) -> Records:
+    return Records(
+        pa.schema([(name, pa.binary()) for name in names]).empty_table(), np.zeros(0, np.int64), True
+    )
+
+
+def _count(source: SourceFile, data: bytes, files: Files) -> tuple[int, list[int]]:
+    """Count records by another reader: Arrow takes a quote that is never closed to the end of the file as one value.
+
+    Beside that the line on which each ends; nothing where each is a line.
+    """
+    is_plain = files.rfc4180 is False or b'"' not in data
+    if is_plain and b"\r" not in data:
+        return data.count(b"\n") + (not data.endswith(b"\n")), []
+    if is_plain:
+        return len(data.splitlines()), []
+    texts = io.StringIO(data.decode("latin-1"), newline="")
+    try:
+        with any_length():
+            reader = csv.reader(texts, delimiter=_delimiter(files), strict=True)
+            ends = [reader.line_num for _ in reader]
+    except csv.Error as error:
+        why = f"a quote is not closed, or something follows it ({error})"
+        raise _unreadable(source, f"{why}. {RFC_ADVICE}") from error
+    return len(ends), ends
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@contextmanager
+def any_length() -> Iterator[None]:
+    """The limit of a field's length is the process's own, and is put back."""
+    with _ONE_AT_A_TIME:
+        before = csv.field_size_limit(2**31 - 1)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
+
+
+def without_doubtful(
+    records: Records, lines: Sequence[bytes], ends: Sequence[int], delimiter: str
+) -> Records:
+    """Put aside a record of several lines of which the first and the last would be records where quotes are no more than text.
+
+    So looks what DMS writes with ``Rfc4180=false`` where a value begins with a quote: it swallows the records after it.  A
+    value in quotes with line ends and delimiters may look so too, and nobody can tell.
+    """
+    marks = records.rows.num_columns - 1
+    spans = zip([0, *ends], ends, strict=False)
+    doubtful = {
+        number: lines[start:end]
+        for number, (start, end) in enumerate(spans, 1)
+        if end - start > 1
+        and all(one.count(delimiter.encode()) == marks for one in (lines[start], lines[end - 1]))
+    }
+    taken = np.asarray([line not in doubtful for line in records.lines.tolist()], np.bool_)
+    bad = [
+        BadRecord(
+            line,
+            f"a value in quotes goes over {len(doubtful[line])} lines, of which the first and the last would be records if quotes were text. "
+            f"{RFC_ADVICE}",
+            b"".join(doubtful[line]).decode("utf-8", "backslashreplace").rstrip("\r\n")[:TEXT_MAX],
+        )
+        for line in records.lines[~taken].tolist()
+    ]
+    rows = records.rows.filter(pa.array(taken, pa.bool_()))
+    together = sorted([*records.bad, *bad], key=lambda one: one.line)
+    return replace(records, rows=rows, lines=records.lines[taken], bad=together)
+
+
+def check_names(source: SourceFile, names: Sequence[str]) -> None:
+    """Refuse a header without names, or with one twice."""
+    if not names or "" in names or len(set(names)) < len(names):
+        raise _unreadable(source, f"its columns have no name each, or one twice: {list(names)}")
+
+
+def _delimiter(files: Files) -> str:
+    return files.delimiter or ","
+
+
+def _unreadable(source: SourceFile, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{source.path} cannot be read: {why}. Nothing of it was written, and nothing of the files that came with it. "
+        "Mend the file or take it away, or correct the table's files settings."
+    )

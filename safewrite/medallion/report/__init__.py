@@ -1,0 +1,1 @@
+"""Says what a run did: as an object, a page and metrics."""

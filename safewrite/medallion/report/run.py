@@ -1,0 +1,65 @@
+"""What a run did, for each table and as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from safewrite.medallion.bronze.landing import Landed
+from safewrite.medallion.silver.apply import Refined
+
+_COUNTED = ("files", "rows_in_files", "rows", "quarantined", "overwritten")
+_NOT_TOLD = ("resets", "stamp", "truncated")
+
+
+@dataclass
+class TableRun:
+    """What a run did for one table; ``error`` says why it stopped, and what was committed before it stays."""
+
+    table: str
+    news: bool = True
+    landed: Landed = field(default_factory=Landed)
+    refined: Refined = field(default_factory=Refined)
+    elapsed_s: float = 0.0
+    warning: str | None = None
+    """What is to be looked at though nothing failed: all files of the table are gone."""
+    error: str | None = None
+    error_kind: str | None = None
+    lag_files: int = 0
+    """Raw files that are still to be landed."""
+    lag_commits: int | None = 0
+    """Commits of bronze that silver has yet to take; None if nobody knows."""
+    lag_s: float = 0.0
+    """Age of the oldest of these files and commits; 0 if there is none."""
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+@dataclass
+class Run:
+    """What a run did: one entry for each table, and what concerns none."""
+
+    job: str
+    tables: list[TableRun]
+    elapsed_s: float
+    files_listed: int
+    errors: list[str] = field(default_factory=list)
+    """Files and records of tables that are not configured, where ``unknown_tables`` is ``raise``."""
+    put_aside: int = 0
+    """Records of them that went to quarantine."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all went well."""
+        return not self.errors and all(one.ok for one in self.tables)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        plain = asdict(self) | {"ok": self.ok}
+        for table in plain["tables"]:
+            table["landed"] = {name: table["landed"][name] for name in _COUNTED}
+            for name in _NOT_TOLD:
+                del table["refined"][name]
+        return plain

@@ -1,0 +1,1 @@
+"""Applies what is new in bronze to silver."""

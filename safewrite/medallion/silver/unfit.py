@@ -1,0 +1,137 @@
+"""Finds changes that silver cannot take, so that they stop no table: of two with one place in the order, or without a value.
+
+Within a batch the place in the files decides between changes of one sequence.  What silver took from an earlier batch stays,
+and the other is put aside: nobody else can tell which is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, SEQUENCE, TRUNCATED_OP, UNCHANGED
+from safewrite.medallion.files.text_parsing import stamp_number
+from safewrite.medallion.files.unavailable_values import lacks_any, names_of
+from safewrite.medallion.tables.job import TableJob
+
+_Row = dict[str, Any]
+Record = tuple[str, str, int]
+"""A path, the tag of a content, and the number of a record in it."""
+_PLACE = ("_file", "_tag", "_line")
+_TOLD = frozenset(BRONZE_COLUMNS.names)
+
+
+def place_of(path: str, line: int) -> tuple[int, str, int]:
+    """Where a record stands among those of other files: the times in their names come first."""
+    try:
+        stamp = stamp_number(path.rpartition("/")[2].partition(".")[0])
+    except ValueError:
+        stamp = 0
+    return stamp, path, line
+
+
+def last_of_ties(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows without those that another of their key and sequence says otherwise and stands behind; equal ones stay."""
+    order = list(SEQUENCE)
+    if rows.group_by(order).aggregate([]).num_rows == rows.num_rows:
+        return rows
+    numbered = rows.select([*keys, *order]).append_column("_row", pa.array(np.arange(rows.num_rows)))
+    groups = numbered.group_by([*keys, *order]).aggregate([("_row", "list")])["_row_list"]
+    shared = groups.filter(pc.greater(pc.list_value_length(groups), 1)).to_pylist()
+    goes = np.zeros(rows.num_rows, np.bool_)
+    for numbers in shared:
+        found = rows.take(pa.array(numbers)).to_pylist()
+        last = max(found, key=lambda row: place_of(row["_file"], row["_line"]))
+        for number, row in zip(numbers, found, strict=True):
+            goes[number] = _says(row) != _says(last)
+    return rows.filter(pa.array(~goes))
+
+
+def unfit(job: TableJob, rows: pa.Table, aside: Set[Record]) -> dict[int, str]:
+    """Rows of a batch that silver cannot take, by number, and why; reads bronze and the keys of silver.
+
+    ``aside`` are rows that silver was not given before.
+
+    Raises:
+        BronzeGapError: a file of bronze is gone.
+        SafewriteError: silver cannot be read.
+    """
+    return dict(_without_value(job, rows)) | dict(_tied(job, rows, aside))
+
+
+def _tied(job: TableJob, rows: pa.Table, aside: Set[Record]) -> Iterator[tuple[int, str]]:
+    keys = job.config.keys
+    names = [*keys, *SEQUENCE]
+    whole = job.lineage.read(job.lineage.whole())
+    wanted = {tuple(row[name] for name in names) for row in rows.select(names).to_pylist()}
+    mine = {_record(row) for row in rows.select(_PLACE).to_pylist()}
+    narrow = whole.select([*names, *_PLACE]).to_pylist()
+    near = [
+        number
+        for number, row in enumerate(narrow)
+        if tuple(row[name] for name in names) in wanted and _record(row) not in mine | aside
+    ]
+    others: dict[tuple[Any, ...], list[_Row]] = {}
+    for row in whole.take(pa.array(near, pa.int64())).to_pylist():
+        others.setdefault(tuple(row[name] for name in names), []).append(row)
+    truncates = whole.filter(pc.equal(whole["_op"], TRUNCATED_OP)).select(list(SEQUENCE)).to_pylist()
+    for number, row in enumerate(rows.to_pylist()):
+        if row["_op"] != TRUNCATED_OP and {name: row[name] for name in SEQUENCE} in truncates:
+            yield (
+                number,
+                f"its sequence {row['_seq']} is that of a truncate of the source, so neither comes first",
+            )
+            continue
+        for other in others.get(tuple(row[name] for name in names), ()):
+            if _says(row) != _says(other):
+                place = f"{other['_file']}, record {other['_line']}"
+                yield (
+                    number,
+                    f"another change of its key has the same sequence {row['_seq']} and came before: {place}",
+                )
+                break
+
+
+def _without_value(job: TableJob, rows: pa.Table) -> Iterator[tuple[int, str]]:
+    if not lacks_any(rows).any():
+        return
+    keys = job.config.keys
+    silver = job.places.lineage(job.name, job.config.silver, job.config.format)
+    silver.look()
+    have = {tuple(row.values()) for row in silver.read(silver.whole(), keys).to_pylist()}
+    order = [*keys, *SEQUENCE, "_file", "_line", "_op", UNCHANGED]
+    told = sorted(
+        enumerate(rows.select(order).to_pylist()),
+        key=lambda one: (*(one[1][name] for name in SEQUENCE), place_of(one[1]["_file"], one[1]["_line"])),
+    )
+    for number, row in told:
+        key = tuple(row[name] for name in keys)
+        if row["_op"] == TRUNCATED_OP:
+            have.clear()
+        elif row["_op"] == "D":
+            have.discard(key)
+        elif names_of(row) and key not in have:
+            yield (
+                number,
+                f"the log lacks its {', '.join(names_of(row))}, and silver has no row of its key to keep them of",
+            )
+        else:
+            have.add(key)
+
+
+def _says(row: _Row) -> str:
+    """What a change says, whichever record brings it."""
+    if row["_op"] == "D":
+        return "D"
+    lacking = sorted(names_of(row))
+    return repr(
+        [(name, value) for name, value in row.items() if name not in _TOLD and name != UNCHANGED] + lacking
+    )
+
+
+def _record(row: _Row) -> Record:
+    return row["_file"], row["_tag"], row["_line"]

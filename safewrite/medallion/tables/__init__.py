@@ -1,0 +1,1 @@
+"""Opens, makes and widens the tables of a job."""

@@ -1,0 +1,286 @@
+"""Opens and makes the tables of a job: bronze, silver and quarantine."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import pyarrow as pa
+
+import safewrite as sw
+from safewrite.errors import (
+    ConflictError,
+    InternalError,
+    InvalidInputError,
+    Kind,
+    SafewriteError,
+    TableNotFoundError,
+)
+from safewrite.medallion.config.bronze_columns import BRONZE_COLUMNS, SEQUENCE
+from safewrite.medallion.config.column_types import arrow_type
+from safewrite.medallion.config.job import Config, TableConfig
+from safewrite.medallion.config.watermark import Sync
+from safewrite.medallion.files.records import BadRecord
+from safewrite.medallion.files.rows import bronze_schema
+from safewrite.medallion.files.storage import Storage, storage
+from safewrite.medallion.lineage.delta import DeltaLineage, head_mark
+from safewrite.medallion.lineage.external_table import Foreign, ForeignDelta, ForeignIceberg
+from safewrite.medallion.lineage.iceberg import IcebergLineage
+from safewrite.medallion.lineage.lineage import Lineage
+from safewrite.medallion.tables.schema_evolution import fit
+from safewrite.metrics import OnEvent, listener
+
+QUARANTINE = pa.schema(
+    [
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("tag", pa.string(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("text", pa.string()),
+    ]
+)
+"""A record that was not taken: ``stage`` is where, raw or silver; ``line`` counts the file's records from 1."""
+
+
+class Places:
+    """The addresses and connections that all tables of a job share.
+
+    ``read_only``: no table is made.  ``path`` is the configuration's file, which commands in messages name; None without one.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        path: Path | None = None,
+        read_only: bool = False,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        self.config, self.path, self.read_only, self.on_event = config, path, read_only, listener(on_event)
+        self.raw: Storage = storage(config.raw.location, config.options())
+        self.state: Storage = storage(config.state, config.options())
+        self._lock = threading.Lock()
+        self._quarantine: sw.Table | None = None
+        self._catalog: Any = None
+        """That of the first Iceberg table that was opened, for all others."""
+
+    def settings(self, table_format: str) -> dict[str, Any]:
+        """How ``safewrite.open`` reaches a table."""
+        config = self.config
+        shared: dict[str, Any] = {"storage_options": config.options() or None}
+        if self.on_event is not None:
+            shared["on_event"] = self.on_event
+        if config.lock_table is not None:
+            shared["lock_table"] = config.lock_table
+        if table_format == "iceberg":
+            return shared | {"catalog": self._catalog or self.config.catalog_settings()}
+        return shared | ({"arbiter": config.arbiter} if config.arbiter else {})
+
+    def open(self, address: str, table_format: str, schema: pa.Schema | None) -> sw.Table:
+        """Open a table, or make it with ``schema``.  Raises as ``safewrite.open`` does."""
+        settings = self.settings(table_format)
+        try:
+            table: Any = sw.open(address, **settings)
+        except TableNotFoundError:
+            if schema is None or self.read_only:
+                raise
+            try:
+                makes = table_format == "iceberg" and self.config.create_namespace
+                table = sw.create(address, schema, create_namespace=makes, **settings)
+            except ConflictError as error:
+                if error.kind != Kind.TABLE_EXISTS:
+                    raise
+                table = sw.open(address, **settings)  # another run made it meanwhile
+        if table_format == "iceberg":
+            self._catalog = self._catalog or table.catalog
+        return cast("sw.Table", table)
+
+    def lineage(self, name: str, address: str, table_format: str) -> Lineage:
+        """What reads a table.  Raises as ``safewrite.open`` does."""
+        if table_format == "delta":
+            return DeltaLineage(name, address, self.command("replay", name), self.config.options())
+        return IcebergLineage(name, self.command("replay", name), self.open(address, "iceberg", None))
+
+    def foreign(self, address: str, table_format: str) -> Foreign:
+        """What reads a table that any engine may rewrite.  Raises as ``safewrite.open`` does."""
+        if table_format == "delta":
+            return ForeignDelta(address, self.config.options())
+        return ForeignIceberg(self.open(address, "iceberg", None))
+
+    def command(self, verb: Literal["replay", "reset", "verify", "truncate"], name: str) -> str:
+        """What replays, verifies or truncates a table, as a user can copy it: a command, or a call where the configuration is no file."""
+        if self.path is None:
+            return f"{'verify(Pipeline(config), ' if verb == 'verify' else f'Pipeline(config).{verb}('}[{name!r}])"
+        return shlex.join(["safewrite", "medallion", verb, "--config", str(self.path), "--table", name])
+
+    def stands(self, address: str, table_format: str, version: int, mark: str) -> bool:
+        """Whether a table is still at the state that a mark was made of; asks once or twice, and opens nothing."""
+        if table_format == "delta":
+            return head_mark(storage(address, self.config.options()), version) == mark
+        if self._catalog is None:
+            found: Any = self.open(address, "iceberg", None)
+            return str(found.iceberg.metadata_location) == mark
+        with suppress(Exception):  # what opens the table then says what is wrong
+            return _metadata_location(self._catalog, address) == mark
+        return False
+
+    @property
+    def quarantine(self) -> sw.Table:
+        """The table of records that could not be taken.  Raises as ``safewrite.open`` does."""
+        with self._lock:
+            found = self._quarantine
+        if found is None:
+            found = self.open(self.config.quarantine, self.config.quarantine_format, QUARANTINE)
+            with self._lock:
+                self._quarantine = found
+        return found
+
+    def put_aside(self, name: str, stage: str, batches: Sequence[tuple[str, pa.Table]]) -> int:
+        """Commit bad records, each batch under a key of its own; says how many were not there yet.
+
+        Rules may change between a crash and the next run: other records, or other reasons, are another batch.
+
+        Raises:
+            SafewriteError: they are not there, or nobody knows.
+        """
+        if not batches:
+            return 0
+        members = [
+            (short_key(f"{self.config.job}/{name}/{stage}/{key}/{_digest(rows)}"), rows)
+            for key, rows in batches
+        ]
+        count = 0
+        for (_, rows), answer in zip(members, self.quarantine.append_many(members), strict=True):
+            if isinstance(answer, SafewriteError):
+                raise answer
+            count += 0 if answer.outcome == sw.Outcome.ALREADY_COMMITTED else rows.num_rows
+        return count
+
+
+@dataclass
+class TableJob:
+    """One table of a job, and its connections, which are made when they are needed."""
+
+    name: str
+    config: TableConfig
+    places: Places
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """The columns of the source: as declared, or those of silver.
+
+        Raises:
+            InvalidInputError: neither tells them.
+        """
+        if self.config.columns is not None:
+            return pa.schema([(name, arrow_type(kind)) for name, kind in self.config.columns.items()])
+        try:
+            silver = self.places.open(self.config.silver, self.config.format, None)
+        except TableNotFoundError as error:
+            raise InvalidInputError(
+                f"tables.{self.name}.columns is not declared, and there is no silver table at {self.config.silver} to take "
+                "them from. Nothing was written. Declare names and types; they are never guessed from rows."
+            ) from error
+        return pa.schema(
+            [pa.field(one.name, one.type) for one in silver.schema if one.name not in self.sequence]
+        )
+
+    @cached_property
+    def bronze(self) -> sw.Table:
+        """Every change.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
+        wanted = bronze_schema(self.config, self.columns)
+        return self._fit(self.places.open(self.config.bronze, self.config.format, wanted), wanted)
+
+    @cached_property
+    def silver(self) -> sw.Table:
+        """The current state.  Raises as ``safewrite.open`` does, and InvalidInputError for columns that do not fit."""
+        wanted = self.silver_schema
+        return self._fit(self.places.open(self.config.silver, self.config.format, wanted), wanted)
+
+    def _fit(self, table: sw.Table, wanted: pa.Schema) -> sw.Table:
+        return fit(table, wanted, self.name, read_only=self.places.read_only)
+
+    @property
+    def silver_schema(self) -> pa.Schema:
+        """The columns of the source, and the place of each row in the order of changes."""
+        own = [pa.field(one.name, one.type, one.name not in self.config.keys) for one in self.columns]
+        if self.config.sync is None:
+            more = [BRONZE_COLUMNS.field(name) for name in SEQUENCE]
+        else:
+            bronze, there = self.foreign.schema, frozenset(self.columns.names)
+            more = [pa.field(one, bronze.field(one).type) for one in self.sequence if one not in there]
+        return pa.schema([*own, *more])
+
+    @property
+    def sequence(self) -> list[str]:
+        """The columns that order the changes of a key."""
+        return list(SEQUENCE) if self.config.sync is None else self.config.sync.sequence
+
+    @property
+    def sync(self) -> Sync:
+        """How silver follows a bronze of others.  Raises InternalError where it does not."""
+        if self.config.sync is None:
+            raise InternalError(f"{self.name} was to be followed by time without sync. Please report it.")
+        return self.config.sync
+
+    @cached_property
+    def foreign(self) -> Foreign:
+        """A bronze that others write, as silver reads it.  Raises as ``safewrite.open`` does."""
+        return self.places.foreign(self.config.bronze, self.config.format)
+
+    def silver_mark(self) -> tuple[int, str | None]:
+        """Silver's newest version, and its mark."""
+        silver: Any = self.silver.refresh()
+        if self.config.format == "iceberg":
+            return silver.version, str(silver.iceberg.metadata_location)
+        return silver.version, head_mark(
+            storage(self.config.silver, self.places.config.options()), silver.version
+        )
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """Bronze, as silver reads it."""
+        _ = self.bronze  # which makes it
+        return self.places.lineage(self.name, self.config.bronze, self.config.format)
+
+
+def _metadata_location(catalog: Any, address: str) -> str:
+    """Where a table's newest metadata is: Glue tells it alone, other catalogs with the table."""
+    glue = getattr(getattr(catalog, "inner", catalog), "glue", None)
+    if glue is None:
+        return str(catalog.load_table(address).metadata_location)
+    database, _, name = address.rpartition(".")
+    found = glue.get_table(DatabaseName=database, Name=name)["Table"]
+    return str(found.get("Parameters", {}).get("metadata_location"))
+
+
+def quarantine_rows(name: str, stage: str, file: str, tag: str, bad: Sequence[BadRecord]) -> pa.Table:
+    """Bad records of one file as rows of the quarantine table."""
+    count = len(bad)
+    values: Mapping[str, list[Any]] = {
+        "table": [name] * count, "stage": [stage] * count, "file": [file] * count, "tag": [tag] * count,
+        "line": [one.line for one in bad], "reason": [one.reason for one in bad], "text": [one.text for one in bad],
+    }  # fmt: skip
+    return pa.table(dict(values), schema=QUARANTINE)
+
+
+def _digest(rows: pa.Table) -> str:
+    told = repr([rows[name].to_pylist() for name in ("line", "reason", "text")])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def short_key(text: str) -> str:
+    """A key of a write: long ones are cut, and told apart by a hash."""
+    raw = text.encode()
+    return (
+        text if len(raw) <= 1000 else f"{raw[:900].decode(errors='ignore')}~{hashlib.sha256(raw).hexdigest()}"
+    )
