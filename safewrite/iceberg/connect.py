@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any
 
 from safewrite.arguments.options import refuse_unsafe
@@ -269,6 +270,8 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         raise MissingExtraError(
             f"catalog= needs PyIceberg: {MissingExtraError.command('iceberg')}. Nothing was written."
         ) from error
+    from pydantic import ValidationError
+
     from safewrite.iceberg.catalog import rest
     from safewrite.iceberg.catalog.safe_catalog import SafeCatalog
 
@@ -295,7 +298,7 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
     except ImportError as error:
         raise MissingExtraError(f"Catalog {name!r}: {said(error)}. Nothing was written.") from error
     except ValueError as error:
-        if _is_of_answer(error):
+        if isinstance(error, JSONDecodeError | ValidationError):  # what PyIceberg raises of an answer
             raise StorageError(
                 f"Catalog {name!r} does not answer as an Iceberg REST catalog: {said(error).splitlines()[0]}. Nothing was written. Check "
                 "its address (uri): a login page, a proxy or another service may answer there."
@@ -312,15 +315,6 @@ def _catalog(catalog: object, storage_options: Mapping[str, str]) -> Catalog:
         raise StorageError(
             f"Catalog {name!r} does not answer: {type(error).__name__}: {said(error).rstrip('.')}. Nothing was written. {advice}"
         ) from error
-
-
-def _is_of_answer(error: ValueError) -> bool:
-    """Whether PyIceberg could not read what a catalog answered: it is not JSON, or has other fields."""
-    from json import JSONDecodeError
-
-    from pydantic import ValidationError
-
-    return isinstance(error, JSONDecodeError | ValidationError | UnicodeDecodeError)
 
 
 def _region(name: str, given: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from safewrite.delta.data.vectors import VectorError, path_of
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.replay import load_files
-from safewrite.delta.maintenance import vanished
+from safewrite.delta.maintenance import vanished, zoneless
 from safewrite.delta.maintenance.inspection import ASKS, Inspection
 from safewrite.errors import SafewriteError, UnsupportedTableError
 from safewrite.findings import DANGER, EXAMPLES, INFO, WARNING, Finding, Findings, some
@@ -58,6 +58,7 @@ def examine(found: Inspection, *, deep: bool) -> Findings:
         ends = list(ends)
         sizes = _sizes(ends)
         looked_for = {path: live[path] for path in newest}
+    yield from zoneless.examine(found.state, files.adds.values())
     yield from _missing(looked_for, sizes)
     yield from _vectors(found, files.adds.values(), sizes if deep else None)
     if deep:
