@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import WouldAlterError
-from safewrite.text.rendering import said
 from safewrite.values.casts import NotExactError, OtherMeaningError, convert
+from safewrite.values.fit import misfits
 from safewrite.values.python import is_nan, no_nan
 from safewrite.values.text import TextLimit, limit_of
 from safewrite.values.types import is_list, without_uuids
@@ -223,13 +223,13 @@ class _Caster:
             ):
                 raise self._no_nan(pc.index(pc.is_nan(values), True).as_py(), target) from None
             raise self._refused(values.type, target, str(error)) from None
-        except NotExactError as error:
-            at = _first_bad(values, target)
+        except NotExactError:
+            at, why = next(misfits(values, lambda some: convert(some, target)))
             if pa.types.is_floating(values.type) and is_nan(values[at].as_py()):
                 raise self._no_nan(at, target) from None
             raise WouldAlterError(
                 f"Column {self._path!r}, row {self._rows(at)}: {_shown(values[at])} of type {values.type} "
-                f"cannot be stored as {target} unchanged ({said(error)}). Nothing was written. {_exactly(values.type, target)}"
+                f"cannot be stored as {target} unchanged ({why}). Nothing was written. {_exactly(values.type, target)}"
             ) from None
 
     def _no_nan(self, at: int, target: pa.DataType) -> WouldAlterError:
@@ -329,20 +329,6 @@ def _offsets(lengths: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
 
 def _null_mask(values: pa.Array) -> pa.Array | None:
     return pc.is_null(values) if values.null_count else None
-
-
-def _first_bad(values: pa.Array, target: pa.DataType) -> int:
-    """The position of the first value that :func:`convert` refuses, by halving."""
-    low, high = 0, len(values)
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            convert(values.slice(low, middle - low), target)
-        except NotExactError:
-            high = middle
-        else:
-            low = middle
-    return low
 
 
 def _shown(value: pa.Scalar) -> str:

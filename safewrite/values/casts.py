@@ -13,11 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safewrite.values.limits import DAY_US, outside_calendar
 from safewrite.values.types import is_bytes, is_text
-
-_YEAR_1_S = -62_135_596_800
-_YEAR_10000_S = 253_402_300_800
-_DAY_US = 86_400_000_000
 
 
 class NotExactError(Exception):
@@ -46,7 +43,7 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(target):
         return _to_decimal(values, target)
     if pa.types.is_date(target) and pa.types.is_date(source):
-        return _in_years_1_to_9999(_cast(values, target), unit_s=86_400)
+        return _in_calendar(_cast(values, target))
     if pa.types.is_timestamp(target) and pa.types.is_timestamp(source):
         return _to_timestamp(values, target)
     if pa.types.is_time64(target) and pa.types.is_time(source):
@@ -135,25 +132,19 @@ def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
             "an instant is no wall-clock time; drop the zone yourself (pandas: tz_localize(None), polars: "
             "replace_time_zone(None))"
         )
-    return _in_years_1_to_9999(_cast(values, target), unit_s=1e-9 if target.unit == "ns" else 1e-6)
+    return _in_calendar(_cast(values, target))
 
 
 def _within_a_day(values: pa.Array) -> pa.Array:
     """Refuse times of day that no clock shows; Arrow itself takes any number of microseconds."""
     span = pc.min_max(values.view(pa.int64())).as_py()
-    if span["min"] is not None and (span["min"] < 0 or span["max"] >= _DAY_US):
+    if span["min"] is not None and (span["min"] < 0 or span["max"] >= DAY_US):
         raise NotExactError("the time is not between 00:00 and 24:00")
     return values
 
 
-def _in_years_1_to_9999(values: pa.Array, *, unit_s: float) -> pa.Array:
-    """Refuse years that Python, Spark and the file statistics cannot name: below 1 or above 9999."""
-    width = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
-    span = pc.min_max(values.view(width)).as_py()
-    per_unit = round(1 / unit_s) if unit_s < 1 else 1 / round(unit_s)
-    if span["min"] is not None and (
-        span["min"] < _YEAR_1_S * per_unit or span["max"] >= _YEAR_10000_S * per_unit
-    ):
+def _in_calendar(values: pa.Array) -> pa.Array:
+    if outside_calendar(values).any():
         raise NotExactError("the year is not between 1 and 9999")
     return values
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.text.rendering import said, shown
+from safewrite.values.limits import DECIMAL_DIGITS_MAX, YEARS
 from safewrite.values.types import check_names, without_uuids
 
 Values: TypeAlias = Sequence[Any] | npt.NDArray[Any]
@@ -125,7 +126,7 @@ class Shape:
         self.kinds.add("int")
         if value.bit_length() > _INT_BITS:
             raise InvalidInputError(
-                f"Column {self.where!r} holds a whole number of {value.bit_length()} bits; tables hold 38 decimal digits. "
+                f"Column {self.where!r} holds a whole number of {value.bit_length()} bits; tables hold {DECIMAL_DIGITS_MAX} decimal digits. "
                 "Nothing was written. Write it as a text."
             )
         self.digits = max(self.digits, len(str(abs(value))))
@@ -319,9 +320,9 @@ class Shape:
 
     def _decimal_type(self) -> pa.DataType:
         precision = self.digits + self.scale
-        if precision > 38:
+        if precision > DECIMAL_DIGITS_MAX:
             raise InvalidInputError(
-                f"Column {self.where!r} needs {precision} decimal digits; tables hold 38. Nothing was written."
+                f"Column {self.where!r} needs {precision} decimal digits; tables hold {DECIMAL_DIGITS_MAX}. Nothing was written."
             )
         return pa.decimal128(precision, self.scale)
 
@@ -379,7 +380,7 @@ def _moment(value: np.datetime64, where: str) -> dt.date | dt.datetime:
     whole = np.datetime64(moment, "us") == value if isinstance(moment, dt.datetime) else False
     if not whole:
         raise InvalidInputError(
-            f"Column {where!r} holds {value!r}, which is no time in whole microseconds of the years 1 to 9999. Nothing "
+            f"Column {where!r} holds {value!r}, which is no time in whole microseconds of {YEARS}. Nothing "
             "was written. Round it yourself (value.astype('datetime64[us]'))."
         )
     found: dt.date | dt.datetime = (

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from safewrite.errors import InvalidInputError
 from safewrite.text.rendering import shown
+from safewrite.text.strings import is_storable
+from safewrite.values.limits import DECIMAL_DIGITS_MAX
 
 Leaf = Callable[[pa.DataType], pa.DataType | None]
 """The type of a new table column for a frame's type without others in it; None where a format has none."""
@@ -101,7 +103,11 @@ def canonical_leaf(kind: pa.DataType) -> pa.DataType | None:
         return pa.date32()
     if pa.types.is_timestamp(kind):
         return UTC_TIMESTAMP if kind.tz is not None else NAIVE_TIMESTAMP
-    if pa.types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+    if (
+        pa.types.is_decimal(kind)
+        and kind.precision <= DECIMAL_DIGITS_MAX
+        and 0 <= kind.scale <= kind.precision
+    ):
         return pa.decimal128(kind.precision, kind.scale)
     return None
 
@@ -163,6 +169,11 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([f.with_type(canonical_type(f.type, f.name)) for f in schema])
 
 
+def is_column_name(name: str) -> bool:
+    """Whether a table may have a column of this name: other engines could not read one with NUL, or half of a pair."""
+    return bool(name) and is_storable(name)
+
+
 def check_names(names: Iterable[object], *, where: str) -> None:
     """Refuse names that are not strings, empty, repeated, or equal but for case (H2)."""
     seen: dict[str, str] = {}
@@ -172,7 +183,7 @@ def check_names(names: Iterable[object], *, where: str) -> None:
                 f"A column name in {where} is {shown(name)}; names must be non-empty strings. "
                 "Nothing was written. Rename the columns."
             )
-        if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
+        if not is_storable(name):
             raise InvalidInputError(
                 f"The column name {name!r} in {where} has a character (NUL, or half of a pair) with which other engines "
                 "could not read the table at all. Nothing was written. Rename the column."

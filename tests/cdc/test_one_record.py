@@ -53,7 +53,7 @@ def test_a_source_whose_name_no_table_can_have_stops_no_other(tmp_path: Path, fo
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", ["\ud800", "", "a\udc00b"])
+@pytest.mark.parametrize("name", ["\ud800", "", "a\udc00b", "a\0b"])
 @pytest.mark.parametrize("has_schema", [False, True])
 def test_a_column_whose_name_is_no_text_is_that_records_fault(
     tmp_path: Path, form: str, name: str, has_schema: bool

@@ -68,7 +68,7 @@ CDC_MUTANTS = (
         "cdc-scale",
         "the limit of digits behind the point of a number that becomes a text",
         "cdc/connect/logical_types.py",
-        (("    if abs(scale) > SCALE_MAX:\n", "    if abs(scale) > 10**6:\n"),),
+        (("    if abs(scale) > EXPONENT_MAX:\n", "    if abs(scale) > 10**6:\n"),),
         MISFITS,
         "test_a_number_of_a_scale_that_fills_the_memory_is_a_dead_letter",
     ),

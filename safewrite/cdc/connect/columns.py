@@ -17,11 +17,9 @@ import pyarrow.compute as pc
 from safewrite.cdc.connect.logical_types import PLAIN, Column, binary, column_of
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.records.change import UndecodableError
+from safewrite.values.limits import DAY_US, FIRST_DAY, LAST_DAY, span_of
 
 _ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
-_DAY_US = 86_400_000_000
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-"""The years 1 to 9999, in days since 1970: what Python's dates and times hold, and every reader of a table."""
 _UNREADABLE = (
     UndecodableError,
     ArithmeticError,
@@ -224,7 +222,7 @@ def _decimals(type_: pa.DataType) -> Read:
 
 def times(unit_us: int, type_: pa.DataType) -> Read:
     """Reads whole numbers of a unit since 1970."""
-    least, most = _FIRST_DAY * _DAY_US // unit_us, (_LAST_DAY + 1) * _DAY_US // unit_us - 1
+    least, most = span_of(DAY_US // unit_us)
     return lambda values, doubts: pc.multiply(_within(values, doubts, least, most), unit_us).cast(type_)
 
 
@@ -250,12 +248,12 @@ def _nanoseconds(read: Read) -> Read:
 
 
 def _of_day(unit_us: int) -> Read:
-    most = _DAY_US // unit_us - 1
+    most = DAY_US // unit_us - 1
     return lambda values, doubts: pc.multiply(_within(values, doubts, 0, most), unit_us).cast(pa.time64("us"))
 
 
 def _days(values: pa.Array, doubts: Doubts) -> pa.Array:
-    return _within(values, doubts, _FIRST_DAY, _LAST_DAY).cast(pa.int32()).cast(pa.date32())
+    return _within(values, doubts, FIRST_DAY, LAST_DAY).cast(pa.int32()).cast(pa.date32())
 
 
 def _instants(values: pa.Array, doubts: Doubts) -> pa.Array:

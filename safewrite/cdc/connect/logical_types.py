@@ -23,13 +23,9 @@ import pyarrow as pa
 
 from safewrite.cdc.connect.misfits import clock_text, date_text, moment_text, plain_of, text_of
 from safewrite.cdc.records.change import UndecodableError
+from safewrite.values.limits import DAY_US, DECIMAL_DIGITS_MAX, EXPONENT_MAX
 
-DECIMAL_DIGITS_MAX = 38
-"""Of Delta and Iceberg alike."""
-SCALE_MAX = 100_000
-"""Of a number that becomes a text: it has so many digits behind its point; PostgreSQL's have up to 16,383."""
 _EPOCH, _EPOCH_DATE = datetime(1970, 1, 1), date(1970, 1, 1)  # noqa: DTZ001 - a time without zone on purpose
-_DAY_US = 86_400_000_000
 _FINER = re.compile(r"\.[0-9]{6}[0-9]*?[1-9]")
 """A fraction of a second below the microsecond."""
 _LOCAL, _INSTANT = pa.timestamp("us"), pa.timestamp("us", tz="UTC")
@@ -239,9 +235,9 @@ def binary(value: Any) -> bytes:
 # --- decimals -----------------------------------------------------------------------------------------
 def unscaled(value: Any, scale: int) -> Decimal:
     """A decimal of the bytes of its unscaled number, in two's complement."""
-    if abs(scale) > SCALE_MAX:
+    if abs(scale) > EXPONENT_MAX:
         raise UndecodableError(
-            f"a decimal of scale {scale} is refused: {SCALE_MAX} digits behind the point are the most"
+            f"a decimal of scale {scale} is refused: {EXPONENT_MAX} digits behind the point are the most"
         )
     number = Decimal(int.from_bytes(binary(value), "big", signed=True))
     sign, digits, _ = number.as_tuple()
@@ -255,8 +251,8 @@ def bounded(value: Decimal) -> Decimal:
         UndecodableError: it has far too many digits.
     """
     exponent = value.as_tuple().exponent
-    if isinstance(exponent, int) and abs(exponent) > SCALE_MAX:
-        raise UndecodableError(f"a decimal of exponent {exponent} is refused: {SCALE_MAX} is the most")
+    if isinstance(exponent, int) and abs(exponent) > EXPONENT_MAX:
+        raise UndecodableError(f"a decimal of exponent {exponent} is refused: {EXPONENT_MAX} is the most")
     return value
 
 
@@ -309,7 +305,7 @@ def _moment(unit_ns: int) -> Column:
 
 def _time_of_day(unit_ns: int) -> Column:
     def of(value: Any, whole_us: int) -> time:
-        if not 0 <= whole_us < _DAY_US:
+        if not 0 <= whole_us < DAY_US:
             raise UndecodableError(f"{value} is no time of a day: {clock_text(_whole(value), unit_ns)}")
         return (_EPOCH + timedelta(microseconds=whole_us)).time()
 

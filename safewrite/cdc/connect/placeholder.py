@@ -14,10 +14,10 @@ from decimal import Decimal
 from typing import Any
 
 from safewrite.cdc.records.change import AmbiguousError
+from safewrite.values.limits import DECIMAL_DIGITS_MAX
 
 UNAVAILABLE_TEXT = "__debezium_unavailable_value"
 """Debezium's default of ``unavailable.value.placeholder``."""
-_SCALE_MAX = 38
 
 
 class Placeholder:
@@ -79,7 +79,7 @@ class Placeholder:
                 number == Decimal(byte).scaleb(-scale)
                 for number, byte in zip(numbers, self._signed, strict=True)
             )
-            for scale in (range(_SCALE_MAX + 1) if isinstance(value[0], Decimal) else (0,))
+            for scale in (range(DECIMAL_DIGITS_MAX + 1) if isinstance(value[0], Decimal) else (0,))
         )
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from safewrite.cdc.connect.logical_types import bounded, floored_instant, instant, unscaled
 from safewrite.cdc.connect.misfits import shortened
 from safewrite.cdc.records.change import UNAVAILABLE, UndecodableError
+from safewrite.values.limits import DECIMAL_DIGITS_MAX
 
 BINARY_DIGITS = 17
 """So many digits tell every binary number of 64 bits from all others; what has more is a decimal."""
@@ -90,7 +91,7 @@ def merged(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return left
     for one, other in ((left, right), (right, left)):
         if pa.types.is_integer(one) and pa.types.is_decimal(other):
-            return _decimal(38, other.scale) if other.precision < 19 + other.scale else other
+            return _decimal(DECIMAL_DIGITS_MAX, other.scale) if other.precision < 19 + other.scale else other
         if pa.types.is_integer(one) and pa.types.is_floating(other):
             return pa.float64()
         if pa.types.is_date(one) and pa.types.is_timestamp(other) and other.tz is None:
@@ -102,7 +103,7 @@ def merged(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _decimal(precision: int, scale: int) -> pa.DataType | None:
-    return pa.decimal128(precision, scale) if precision <= 38 else None
+    return pa.decimal128(precision, scale) if precision <= DECIMAL_DIGITS_MAX else None
 
 
 _BY_VALUE: tuple[tuple[type | tuple[type, ...], pa.DataType], ...] = (

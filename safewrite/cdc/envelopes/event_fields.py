@@ -13,9 +13,11 @@ from safewrite.cdc.connect.columns import Doubts, UnsuitedError
 from safewrite.cdc.envelopes.envelope import KeyReader, Tombstone
 from safewrite.cdc.envelopes.position import OFFSET_WIDTH
 from safewrite.cdc.records.change import Record, SourceTable
+from safewrite.values.limits import DAY_US, span_of
 
 _TABLES_MAX = 16
-_YEAR_9999_MS = 253_402_300_800_000
+_MS_MAX = span_of(DAY_US // 1000)[1]
+"""The end of the year 9999."""
 Fields = Mapping[str, pa.Array]
 """The fields of a struct, each as a column."""
 
@@ -108,10 +110,10 @@ class NoKeys:
 
 def clock(times: pa.Array) -> pa.Array:
     """Those that are times of a clock, as :func:`milliseconds`."""
-    is_time = pc.and_(pc.greater_equal(times, 0), pc.less(times, _YEAR_9999_MS))
+    is_time = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, _MS_MAX))
     return pc.if_else(is_time, times, None)
 
 
 def milliseconds(*values: Any) -> int | None:
     """The first that is a time of a clock; it orders nothing, so another value is no fault."""
-    return next((value for value in values if type(value) is int and 0 <= value < _YEAR_9999_MS), None)
+    return next((value for value in values if type(value) is int and 0 <= value <= _MS_MAX), None)

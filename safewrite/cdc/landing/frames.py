@@ -19,6 +19,7 @@ from safewrite.cdc.landing.rows import Row, Rows
 from safewrite.cdc.landing.rules import Rules
 from safewrite.cdc.ledger.target_tables import OURS
 from safewrite.cdc.records.change import DeadLetter, Op
+from safewrite.values.types import is_column_name
 
 OP = "_cdc_op"
 """The column of a frame that says what its row does; it is not in the table."""
@@ -249,9 +250,9 @@ def _clashes(types: dict[str, Any], schema: pa.Schema | None) -> dict[str, str]:
     known = {name.lower(): name for name in (() if schema is None else schema.names)}
     found = {}
     for name in types:
-        if any("\ud800" <= letter <= "\udfff" for letter in name):
+        if not is_column_name(name):
             found[name] = (
-                "the name has half of a character, and no table has such a column; name it in name_mapping"
+                "the name is empty, or has NUL or half of a character, and no table has such a column; name it in name_mapping"
             )
             continue
         other = known.setdefault(name.lower(), name)

@@ -1,0 +1,56 @@
+"""Fits an array into a type: the values that have an equal there, and why the others have none, by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.text.rendering import said
+from safewrite.values.casts import NotExactError, convert
+
+Convert = Callable[[pa.Array], pa.Array]
+"""Converts all values of an array, or raises because of one."""
+REFUSALS = (NotExactError, pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError)
+"""What a conversion raises where a value does not fit."""
+
+
+def fit(
+    values: pa.Array, kind: pa.DataType, convert_all: Convert | None = None
+) -> tuple[pa.Array, dict[int, str]]:
+    """``values`` as ``kind``, NULL for those that do not fit, and why they do not, by row.
+
+    Args:
+        convert_all: converts other values than :func:`convert` does, such as texts.
+
+    Raises:
+        OtherMeaningError: no value of the one type is a value of the other.
+    """
+    into = convert_all or (lambda array: convert(array, kind))
+    try:
+        return into(values), {}
+    except REFUSALS:
+        pass
+    coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+    known = coded.dictionary
+    why = dict(misfits(known, into))
+    fitting = pc.if_else(pc.is_in(pa.array(range(len(known))), pa.array(why, pa.int64())), None, known)
+    found = into(fitting).take(coded.indices)
+    places = enumerate(coded.indices.to_pylist())
+    return found, {place: why[code] for place, code in places if code in why}
+
+
+def misfits(values: pa.Array, into: Convert) -> Iterator[tuple[int, str]]:
+    """The places of values that a conversion refuses, first ones first, and why; by halving, so that few cost little."""
+    spans = [(0, len(values))]
+    while spans:
+        start, end = spans.pop()
+        try:
+            into(values.slice(start, end - start))
+        except REFUSALS as error:
+            if end - start == 1:
+                yield start, said(error)
+            else:
+                middle = (start + end) // 2
+                spans += [(middle, end), (start, middle)]
