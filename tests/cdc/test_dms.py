@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import Table
+from safewrite.cdc.envelopes.decoding import Decoder
 from safewrite.cdc.landing.rows import rows_of
 from safewrite.cdc.records.change import Op
+from safewrite.cdc.records.records import Records
 from tests.cdc.events import decoded, dms, record
 
 
@@ -49,6 +55,30 @@ def test_a_changed_key_is_known_by_the_before_image() -> None:
         record({**dms("update", {"id": 45}), "old": {"id": 46}}), form="dms-json", before_image="old"
     ).rows
     assert change.before == {"id": 46}
+
+
+@pytest.mark.parametrize("is_by_columns", [False, True])
+def test_a_table_whose_updates_tell_no_row_before_is_told_once(
+    is_by_columns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A change of the key leaves the old row then, and nothing in the record says so."""
+    decoder = Decoder("dms-json")
+
+    def warnings_of(*values: dict[str, Any]) -> list[str]:
+        caplog.clear()
+        given = [record(one, b"k", offset=at) for at, one in enumerate(values * 100)]
+        found = decoder.decode(Records.of(given)) if is_by_columns else decoder.decode_each(given)
+        assert found.by_columns == (len(given) if is_by_columns else 0)
+        return [one.getMessage() for one in caplog.records]
+
+    loads = [dms(op, {"id": 1, "name": "a"}, **{"table-name": "t"}) for op in ("load", "insert", "delete")]
+    assert warnings_of(*loads) == []
+    told = dms("update", {"id": 2, "name": "a"}, {"id": 1}, **{"table-name": "t"})
+    assert warnings_of(told) == []
+    (text,) = warnings_of(told, *(dms("update", {"id": 2, "name": "b"}, **{"table-name": "t"}) for _ in "ab"))
+    assert ("updates of t " in text, "BeforeImageSettings" in text) == (True, True)
+    assert warnings_of(dms("update", {"id": 3, "name": "b"}, **{"table-name": "t"})) == []
+    assert len(warnings_of(dms("update", {"id": 3, "name": "b"}, **{"table-name": "u"}))) == 1
 
 
 def test_changes_without_transaction_details_are_dead_letters() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
 from pathlib import Path
@@ -84,6 +85,17 @@ def test_a_bad_record_goes_to_quarantine_with_file_record_and_reason(tmp_path: P
     assert job.silver() == {1: "1.00"}
     assert [one.clean for one in verify(Pipeline(job.config))] == [True]
     assert job.run().tables[0].news is False
+
+
+def test_updates_that_do_not_tell_the_key_before_are_counted_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "safewrite")
+    job = Shop(tmp_path)
+    job.put("shop/orders/20261101-000000001.csv", HEAD + "I,1,1.00,10\nU,1,2.00,11\nU,2,2.00,12\n")
+    job.run()
+    (text,) = [one.getMessage() for one in caplog.records if "do not tell the key" in one.getMessage()]
+    assert "shop.orders: 2 updates" in text
 
 
 def test_a_crash_between_quarantine_and_bronze_with_nothing_remembered_loses_no_row(

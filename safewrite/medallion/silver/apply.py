@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from safewrite.medallion.silver.changes import DELETE, TRUNCATE, changes_of, mov
 from safewrite.medallion.silver.quality import RuleError, check_result, faults
 from safewrite.medallion.silver.unfit import Record, last_of_ties, unfit
 from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key
+
+log = logging.getLogger("safewrite")
 
 ROWS_MAX = 1_000_000
 """So many rows of bronze, or those of one commit if it has more, go into one commit of silver."""
@@ -194,6 +197,7 @@ def _apply(job: TableJob, step: _Step, done: Refined, batch: str) -> None:
     rows = job.lineage.read(step.files)
     rows = _put_aside(job, rows, done)
     check_loads(job, rows)
+    _tell_untold_keys(job, rows)
     good = last_of_ties(rows, job.config.keys)
     behind = rows.num_rows - good.num_rows
     done.rows += behind
@@ -308,6 +312,18 @@ def _put_aside(job: TableJob, rows: pa.Table, done: Refined) -> pa.Table:
     """Commit bad rows to quarantine; the others go on."""
     bad = faults(rows, job.config.quality, job.name, unfit=_moved_without_value(job, rows))
     return _quarantined(job, rows, bad, done) if bad else rows
+
+
+def _tell_untold_keys(job: TableJob, rows: pa.Table) -> None:
+    """Log how many updates do not say which key their row had: one that changed it leaves the old row, and nothing shows it."""
+    count = pc.sum(pc.equal(rows["_op"], "U")).as_py() if not job.config.files.before_image else 0
+    if count:
+        log.info(
+            "medallion: %s: %d updates do not tell the key that their row had; where one changed it, the old row stays "
+            "(files.before_image)",
+            job.name,
+            count,
+        )
 
 
 def _moved_without_value(job: TableJob, rows: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:

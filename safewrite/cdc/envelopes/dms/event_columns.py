@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -31,9 +31,13 @@ class DmsReader:
     given: pa.Schema
     rows: RowReader
     before_image: str
+    tell_imageless: Callable[[str], None]
+    """Called with each table that has updates without the row before."""
 
     @classmethod
-    def of(cls, schema: Mapping[str, Any], converter: Converter, before_image: str) -> Self:
+    def of(
+        cls, schema: Mapping[str, Any], converter: Converter, before_image: str, tell: Callable[[str], None]
+    ) -> Self:
         """The reader of records that have this schema.
 
         Raises:
@@ -43,7 +47,7 @@ class DmsReader:
         if METADATA not in found:
             raise UnsuitedError("no record of DMS")
         rows = RowReader.of(found[DATA], converter.carried)
-        return cls(converter, pa.schema(fields_of(schema, converter.carried)), rows, before_image)
+        return cls(converter, pa.schema(fields_of(schema, converter.carried)), rows, before_image, tell)
 
     @property
     def types(self) -> Mapping[str, pa.DataType]:
@@ -56,6 +60,9 @@ class DmsReader:
         deletes, has_image = said.is_of("delete"), pc.is_valid(found[self.before_image])
         doubts.where(pc.is_null(found[DATA]))
         doubts.where(pc.and_(deletes, has_image))
+        imageless = pc.and_not(said.is_of("update"), has_image)
+        for table in pc.unique(said.named().filter(imageless)).drop_null().to_pylist():
+            self.tell_imageless(table)
         is_told = pc.or_(deletes, pc.and_not(has_image, said.is_of("load")))
         before = {
             name: pc.if_else(is_told, pc.coalesce(image[name], values), None) for name, values in data.items()
@@ -101,6 +108,10 @@ class DmsEvents:
     def tables(self, doubts: Doubts) -> Iterator[tuple[Any, SourceTable]]:
         names = (self._text("schema-name"), self._text("table-name"))
         return tables_of(pa.nulls(self.length, pa.string()), *names, doubts)
+
+    def named(self) -> pa.Array:
+        """The name of the table of each record."""
+        return self._text("table-name")
 
     def _text(self, name: str) -> pa.Array:
         return text_of(self.metadata, name, self.length)

@@ -5,6 +5,7 @@ Sources: "Using Apache Kafka as a target for AWS DMS": message format, IncludeTr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,8 @@ from safewrite.cdc.envelopes.dms.metadata import DATA, METADATA, milliseconds, o
 from safewrite.cdc.envelopes.event_fields import NoKeys
 from safewrite.cdc.envelopes.position import LOWEST, or_none, with_offset
 from safewrite.cdc.records.change import Change, Ignored, Op, Record, SourceTable, UndecodableError
+
+log = logging.getLogger("safewrite")
 
 BEFORE_IMAGE = "before-image"
 """The default of ``BeforeImageSettings.FieldName``."""
@@ -29,10 +32,23 @@ class Dms(NoKeys):
 
     def __init__(self, *, before_image: str = BEFORE_IMAGE) -> None:
         self._before_image = before_image
+        self._told: set[str] = set()
         self.converter: Converter = BareConverter(lambda kinds: kinds_of_dms(kinds, before_image), TABLES)
 
     def reader(self, schema: Mapping[str, Any]) -> DmsReader:
-        return DmsReader.of(schema, self.converter, self._before_image)
+        return DmsReader.of(schema, self.converter, self._before_image, self.tell_imageless)
+
+    def tell_imageless(self, table: str) -> None:
+        """Warn once of each table whose updates come without the row before: one of them may have changed its key."""
+        if table not in self._told:
+            self._told.add(table)
+            log.warning(
+                "updates of %s come without %s: one that changed the primary key cannot be told from others, and the row of the old key "
+                "stays. Set BeforeImageSettings of the DMS task (EnableBeforeImage, ColumnFilter: pk-only is enough), and "
+                "before_image_field if its FieldName is another.",
+                table,
+                self._before_image,
+            )
 
     def changes(self, record: Record) -> Sequence[Change] | Ignored:
         """What a record says.
@@ -60,6 +76,8 @@ class Dms(NoKeys):
         table = metadata.get("table-name")
         if not isinstance(table, str) or not table:
             raise UndecodableError("the metadata names no table")
+        if operation == "update" and before is None:
+            self.tell_imageless(table)
         core, unordered = (LOWEST, None) if operation == "load" else or_none(of_dms, metadata)
         change = Change(
             op,
