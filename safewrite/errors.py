@@ -158,7 +158,7 @@ class UnsupportedTableError(NotCommittedError):
 
 
 class TableNotFoundError(NotCommittedError, LookupError):
-    """There is no table at that address."""
+    """No table is at that address."""
 
     default_kind = Kind.TABLE_NOT_FOUND
 

@@ -24,7 +24,7 @@ class Receipt:
     ``version`` is the Delta version or the Iceberg snapshot id that holds the rows.  ``attempts``
     counts tries at a version number (1 without contention; 0 if the write was found already
     committed before any try).  ``rows`` and ``files`` are those written: 0 rows for a delete.
-    ``removed_rows`` counts the rows that this call removed; it is None where nobody counted: the write was
+    ``removed_rows`` counts the rows that this call removed; it is None where they were not counted: the write was
     committed before, Spark's own library committed it, or a removed file has no row count.  ``elapsed_s`` is monotonic time.
     ``changes`` counts, for ``apply_changes``, how many changes did what; it is None for a repeat whose commit the table
     no longer has (an expired snapshot, a log that was cleaned up), for only its key is remembered then.  ``txn`` is ``(app_id, version)``

@@ -29,7 +29,7 @@ class Record:
     """One record of an event.
 
     ``key`` is the name of its write; None where the event has no id that stays the same (direct invocation), or one
-    that is no text.
+    that is not text.
     ``delivery`` is the place in the event of the message that it came in: a message succeeds if all its
     records do.  ``group`` is the FIFO group, the shard or the partition that it came in order from.  ``raw`` is the
     record as it came, ``source`` says of what kind it is.
@@ -104,7 +104,7 @@ def records_of(event: Any) -> tuple[Record, ...]:
 def objects_of(event: Any) -> tuple[str, ...]:
     """The addresses of objects (``s3://bucket/key``) that S3 tells of in an event, or in the body of a queue's message.
 
-    They may come through SQS, SNS or EventBridge.  Deletions are left out, and what is no event of S3.
+    They may come through SQS, SNS or EventBridge.  Deletions are left out, and what is not an event of S3.
 
     Raises:
         safewrite.InvalidInputError: as :func:`records_of`.
@@ -193,7 +193,7 @@ def _inner(text: Any, at: int, own: str | None, group: Hashable = None) -> tuple
         return None
     if found is None or own is None:
         return found
-    # Two records of a message that name nothing are told apart by their places in it.
+    # Two records of a message that name nothing are distinguished by their places in it.
     named = len(found) == 1
     return tuple(
         record if record.key is not None else replace(record, key=own if named else f"{own}#{place}")
@@ -256,7 +256,7 @@ def _text(value: Any) -> str | None:
 
 
 def _id(value: Any) -> str | None:
-    """An id as a key; None if it is no text that names something."""
+    """An id as a key; None if it is not text that names something."""
     text = _text(value)
     return None if text is None else _fitting(text)
 

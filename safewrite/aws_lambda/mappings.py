@@ -52,7 +52,7 @@ def examine(function: str, options: Mapping[str, str]) -> Function:
     """Look at a function: its name, its ARN, or ``name:alias`` where the mappings name an alias.
 
     Raises:
-        InvalidInputError: there is no such function.
+        InvalidInputError: the function does not exist.
         StorageError: Lambda does not answer, or the credentials may not look.
     """
     from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError

@@ -181,9 +181,9 @@ def _own_key(record: Record) -> str:
 
 
 def _time_left_s(context: Any) -> float | None:
-    """What is left of the invocation's time, without that of its answer; None where nobody limits it.
+    """What is left of the invocation's time, without that of its answer; None where nothing limits it.
 
-    It is asked anew in each invocation: an environment that was frozen in between trusts no time read before.
+    It is asked again in each invocation: an environment that was frozen in between trusts no time read before.
     """
     remaining = getattr(context, "get_remaining_time_in_millis", None)
     return None if remaining is None else max(remaining() / 1000 - ANSWER_S, 0.001)

@@ -50,7 +50,7 @@ def let_go(error: BaseException) -> None:
     """Let go of what the calls held that an error broke off.
 
     Ctrl-C may break off the very end of a ``with`` block.  What that was to end (a transaction of a database, a turn) ends
-    when nobody holds it any more, and whoever keeps the error (a notebook does) holds all that its frames hold.
+    when nothing holds it any more, and whoever keeps the error (a notebook does) holds all that its frames hold.
     """
     seen: set[int] = set()
     left: list[BaseException | None] = [error]

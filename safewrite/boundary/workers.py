@@ -41,7 +41,7 @@ class Pending(Generic[T]):
         self._answer.put(answer)
 
     def cancel(self) -> None:
-        """Do not begin what has not begun; nobody may ask for its result then."""
+        """Do not begin what has not begun; no caller may ask for its result then."""
         self._call.clear()
 
     def result(self) -> T:

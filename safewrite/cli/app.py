@@ -109,7 +109,7 @@ def show_help(words: Sequence[str]) -> bool:
             command = commands[word]
             context = command.context_class(command, info_name=word, parent=context)
         elif commands and not (word.startswith("-") or before.startswith("-")):
-            return False  # Typer says that there is no such command
+            return False  # Typer says that the command does not exist
     if not command.add_help_option:
         bench_app()(args=["--help"], prog_name=context.command_path)
     else:

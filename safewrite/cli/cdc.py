@@ -117,7 +117,7 @@ def status(
     conf: ConfOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Say where each table stands; commits nothing, also beside a running job.
+    """Say where each table stands; commits nothing, also while the job runs.
 
     Exits with 1 if a table stops the job until somebody does something.
     """
@@ -165,7 +165,7 @@ def restart(
     table: Annotated[str, typer.Option("--table", help="The table, as database.table.")],
     output: OutputOption = None,
 ) -> None:
-    """Declare that a table that was dropped, or made anew, begins with what comes now."""
+    """Declare that a table that was dropped, or dropped and created again, begins with the next batch."""
     screen = Screen(context, output)
     with screen.errors():
         _pipeline(config).restart(table)

@@ -113,7 +113,7 @@ def replay(
 ) -> None:
     """Apply all that bronze holds to silver, and go on from its head: the way out where silver cannot follow bronze.
 
-    Changes that silver knows are passed over, so it is safe beside a running job.
+    Changes that silver knows are passed over, so it is safe while the job runs.
     """
     screen = Screen(context, output)
     with screen.errors():
@@ -131,9 +131,9 @@ def reset(
     html: HtmlOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Make silver anew from bronze: its rows, and what it remembers of deleted keys, go first.
+    """Fill silver from bronze again: its rows, and what it remembers of deleted keys, go first.
 
-    For other keys, or to be rid of what bronze no longer has.  It is safe beside a running job; a table of more than a million
+    For other keys, or to be rid of what bronze no longer has.  It is safe while the job runs; a table of more than a million
     rows of bronze is being filled for a while, and if that breaks off the next run does the rest.
     """
     screen = Screen(context, output)
@@ -203,7 +203,7 @@ def verify(
             if one.gone and not one.files:
                 console.print(
                     f"{plain(one.table)}: all {one.gone} files that bronze has rows of are gone from raw.location; if the source "
-                    "was truncated, silver is told by the command truncate.",
+                    "was truncated, run the command truncate.",
                     highlight=False,
                 )
             for flaw in [*one.flaws, *([one.error] if one.error else [])]:
@@ -268,8 +268,8 @@ def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = Fa
             f"{sum(not one.ok for one in done.tables)} failed.",
             highlight=False,
         )
-        for told in (one for one in done.tables if one.warning is not None):
-            console.print(f"[yellow]{plain(told.table)}[/]: {plain(told.warning or '')}", highlight=False)
+        for warned in (one for one in done.tables if one.warning is not None):
+            console.print(f"[yellow]{plain(warned.table)}[/]: {plain(warned.warning or '')}", highlight=False)
         for failed in (one for one in done.tables if not one.ok):
             console.print(f"[bold red]{plain(failed.table)}[/]: {plain(failed.error or '')}", highlight=False)
         for error in done.errors:
@@ -284,4 +284,4 @@ def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = Fa
         try:
             html.write_text(page, encoding="utf-8")
         except OSError as error:
-            typer.echo(f"The run is done as told, but its page could not be written: {error}", err=True)
+            typer.echo(f"The run is done, but its page could not be written: {error}", err=True)

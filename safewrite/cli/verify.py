@@ -111,12 +111,12 @@ def _iceberg(target: Target) -> Auditor:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a ledger that say something; a key may hold all that is no line break."""
+    """The lines of a ledger that say something; a key may hold any character but a line break."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInputError(
-            f"The ledger {path} is no text in UTF-8 ({error.reason} at byte {error.start}). Nothing was written. Give the file "
+            f"The ledger {path} is not text in UTF-8 ({error.reason} at byte {error.start}). Nothing was written. Give the file "
             "that the sender wrote its keys to; one of another encoding converts `iconv -t UTF-8`."
         ) from error
     return [line for line in text.split("\n") if line.strip()]

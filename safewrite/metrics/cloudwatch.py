@@ -27,7 +27,7 @@ DIMENSIONS_MAX, NAME_MAX, VALUE_MAX = 30, 250, 1024
 """CloudWatch's limits: dimensions of a metric, letters of a dimension's name, letters of its value."""
 _NAMESPACE = re.compile(r"(?!AWS/)[A-Za-z0-9._\-/#][A-Za-z0-9._\-/#:]{0,254}")
 _PRINTED = ("operation", "outcome", "error", "key", "version", "files", "removed_rows")
-"""Details that a line carries beside its metrics, for a search in the log: they cost no metric."""
+"""Details that a line carries with its metrics, for a search in the log: they cost no metric."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def emf(*, namespace: str = "safewrite", dimensions: Mapping[str, str] | None = 
     Args:
         namespace: CloudWatch's namespace of the metrics.
         dimensions: besides ``Table``, such as ``{"Service": "orders"}``.  CloudWatch keeps, and charges for, each metric
-            under each combination of values: an id that changes with the event is no dimension.
+            under each combination of values: an id that changes with the event is not a dimension.
 
     Raises:
         InvalidInputError: a namespace or a dimension that CloudWatch would not take.

@@ -51,7 +51,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Certainly not performed, and asking again is no use (400, 401, 403 on a write, ...).
+    """Certainly not performed, and asking again does not help (400, 401, 403 on a write, ...).
 
     ``advice`` is what the caller should do, in sentences, where the store can tell.
     """
@@ -62,7 +62,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Performed or not: nobody can tell (5xx, timeout, cut connection; 403 on a read).
+    """Performed or not: unknown (5xx, timeout, cut connection; 403 on a read).
 
     ``advice`` as in :class:`Failed`.  ``asks_max`` limits how often it is worth asking: a refused credential does not
     become a good one; None is as often as a write's limits allow.  ``throttled``: the store asks to be asked less often, so
@@ -140,7 +140,7 @@ class List(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Put(Effect):
-    """Write an object whose name nobody else uses: ``Ok | Busy | Failed | Unknown``; repeatable."""
+    """Write an object whose name no other writer uses: ``Ok | Busy | Failed | Unknown``; repeatable."""
 
     path: str
     body: bytes = field(repr=False)
@@ -340,7 +340,7 @@ class WallClock(Effect):
 
 @dataclass(frozen=True, slots=True)
 class NewId(Effect):
-    """A name that nobody else has: ``Ok(str)``."""
+    """A name that no other writer has: ``Ok(str)``."""
 
 
 Steps: TypeAlias = Generator[Effect, Outcome, object]

@@ -32,7 +32,7 @@ def check(given: Any) -> dict[str, Move]:
     """``positions=`` as it was given; {} for None.
 
     Raises:
-        InvalidInputError: it is no mapping of names to ``(from, to)``.
+        InvalidInputError: it is not a mapping of names to ``(from, to)``.
     """
     if given is None:
         return {}

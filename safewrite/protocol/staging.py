@@ -47,7 +47,9 @@ class Mark:
             InternalError: it is not a whole Parquet file of ``size`` bytes.
         """
         if body[-4:] != b"PAR1" or len(body) != size:
-            raise InternalError(f"{path} is no whole Parquet file. Nothing was committed; please report it.")
+            raise InternalError(
+                f"{path} is not a whole Parquet file. Nothing was committed; please report it."
+            )
         footer_bytes = int.from_bytes(body[-8:-4], "little") + 8
         return cls.of(path, size, body[-min(footer_bytes, TAIL_BYTES_MAX) :])
 

@@ -55,7 +55,7 @@ class Entry:
         """Whether the commit file stands.
 
         A claim of safewrite's that is complete and has no expiry is sealed: it looks complete to others,
-        so that nobody else finishes it, and is not.
+        so that no other writer finishes it, and is not.
         """
         return self.complete and (self.expire_time_s is not None or self.digest is None)
 

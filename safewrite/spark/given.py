@@ -13,7 +13,7 @@ _ARBITERS = (None, "dynamodb", "object-store")
 
 
 def check_arbiter(lock_table: object, arbiter: object) -> None:
-    """Refuse what is no lock table or arbiter, or both at once.
+    """Refuse what is neither lock table nor arbiter, or both at once.
 
     Raises:
         InvalidInputError: names the argument.

@@ -97,7 +97,7 @@ def jars_from(
     Raises:
         MissingExtraError: one is missing; the message holds the command that fetches it.
         UnsafeConfigError: one has other bytes.
-        InvalidInputError: ``folder`` is no path.
+        InvalidInputError: ``folder`` is not a path.
     """
     if not isinstance(folder, str | os.PathLike):
         raise InvalidInputError(

@@ -76,7 +76,7 @@ def configure(builder: SparkSession.Builder, **settings: Any) -> SparkSession.Bu
 
     Raises:
         MissingExtraError: Java or a jar is missing.
-        InvalidInputError: this is no builder; or as :func:`conf`.
+        InvalidInputError: this is not a builder; or as :func:`conf`.
     """
     if not callable(getattr(builder, "config", None)):
         raise InvalidInputError(

@@ -1,7 +1,7 @@
 """Declares what a store must do to carry the protocol's effects.
 
 Every method returns an outcome and raises nothing: what an exception of a client library *means*
-(performed, not performed, nobody knows) is decided inside the store, once.
+(performed, not performed, unknown) is decided inside the store, once.
 """
 
 from __future__ import annotations

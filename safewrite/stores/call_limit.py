@@ -37,7 +37,7 @@ _until_s: contextvars.ContextVar[float] = contextvars.ContextVar(
 
 
 class CallTimeoutError(TimeoutError):
-    """The time of the call is used up: asking again within it is no use."""
+    """The time of the call is used up: asking again within it does not help."""
 
 
 @contextlib.contextmanager

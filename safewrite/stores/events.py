@@ -207,7 +207,7 @@ W = TypeVar("W", bound=Callable[..., Any])
 
 
 def told(write: W) -> W:
-    """Let a table's listener know how each write ended.  A write that nobody listens to costs nothing more.
+    """Let a table's listener know how each write ended.  A write without a listener costs nothing more.
 
     ``write`` is a method of a table's writer, whose second argument is the operation; it returns a receipt, or an answer
     for each member of a group.

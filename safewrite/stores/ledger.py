@@ -16,7 +16,7 @@ from safewrite.text.rendering import said
 FOLDER = "_safewrite/ledger/"
 """The underscore keeps Delta's VACUUM away (PROTOCOL.md: hidden directories)."""
 GROUPS_MAX = 256
-"""How many groups are remembered whose results are not told yet."""
+"""How many groups are remembered whose results are not known yet."""
 RESULTS_MAX = 8
 """How many results are kept that were read: a queue delivers the members of a group together again."""
 

@@ -57,7 +57,7 @@ _ARN = re.compile(r"arn:[\w-]+:dynamodb:([\w-]*):(\d*):table/([A-Za-z0-9_.-]+)")
 
 
 def check_name(name: str) -> None:
-    """Refuse what is no name of a table: two spellings of one lock table would be two arbiters.
+    """Refuse what is not a name of a table: two spellings of one lock table would be two arbiters.
 
     Raises:
         InvalidInputError: an ARN, or letters that DynamoDB does not take.
@@ -272,7 +272,7 @@ _identities: dict[tuple[int, str], tuple[Any, str]] = {}
 def identity(client: Any, name: str, *, without: str = DELTA_WITHOUT) -> str:
     """The identity of a lock table, read once per client and process: it never changes (A16).
 
-    ``without`` says what to do instead where there is no such table.
+    ``without`` says what to do instead where the table does not exist.
     """
     check_name(name)
     mark = (id(client), name)

@@ -81,7 +81,7 @@ def probe_locks(locks: LockTable, world: Performer, limits: Limits, *, remove: o
     entries = [Entry(f"{0:020d}.json", f".tmp/{name}", complete=True) for name in ("first", "second")]
     answers = _until_clear(lambda: [locks.put_entry_if_absent(entry) for entry in entries], world, limits)
     if callable(remove):
-        with contextlib.suppress(Exception):  # a scratch entry that stays behind harms nobody
+        with contextlib.suppress(Exception):  # a scratch entry that stays behind does no harm
             remove(entries[0])
     _judge(answers, "the lock table")
 

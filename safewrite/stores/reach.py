@@ -191,7 +191,7 @@ def _partitions() -> list[tuple[re.Pattern[str], str]]:
 
 
 def _hooks() -> str:
-    """Who looks into the requests of botocore's clients in this process (a tracer, a mock of AWS); empty where nobody does."""
+    """Who looks into the requests of botocore's clients in this process (a tracer, a mock of AWS); empty where none does."""
     client = sys.modules.get("botocore.client")
     call: Any = vars(getattr(client, "BaseClient", object)).get("_make_api_call")
     # A wrapper may pretend to be what it wraps, but for its type.

@@ -275,7 +275,7 @@ class World:
         raise InternalError(f"No store of this world performs {effect!r}.")
 
     def _take_ticket(self, queue: TicketQueue) -> Outcome:
-        """Take a ticket in a thread, which no signal breaks off: a ticket that nobody knows of would be waited for."""
+        """Take a ticket in a thread, which no signal breaks off: a ticket without an owner would be waited for."""
         if self.threads <= 1:
             return queue.take()
         taken = _pool().submit(carried(queue.take))

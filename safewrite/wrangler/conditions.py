@@ -20,7 +20,7 @@ def by_partition(columns: Columns, partition_cols: Sequence[str]) -> Condition:
     """The rows in the partitions that the frame has rows of; NULL is a partition as any other.
 
     Raises:
-        InvalidInputError: too many partitions, or a name that is no column of the frame.
+        InvalidInputError: too many partitions, or a name that is not a column of the frame.
     """
     found = _distinct(columns, partition_cols, "partition_cols")
     rows = list(dict.fromkeys(found))

@@ -198,7 +198,7 @@ def _found(path: str, arbiter: Mapping[str, Any], reach: Mapping[str, Any]) -> s
             raise
         error.add_note("For to_deltalake: give lock_dynamodb_table=.")
         table = sw.open(path, **reach)
-        if "safewrite.arbiter" not in table.properties:  # guarded by a lock table, and nobody knows which
+        if "safewrite.arbiter" not in table.properties:  # guarded by a lock table, and which one is unknown
             raise
     return table
 

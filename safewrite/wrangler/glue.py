@@ -55,7 +55,7 @@ def register_deltalake(
         What it did: ``"created"``, ``"updated"`` or ``"unchanged"``.
 
     Raises:
-        TableNotFoundError: there is no Delta table at the path.
+        TableNotFoundError: no Delta table is at the path.
         ConflictError: kind TABLE_EXISTS; the name is that of another table, which is left as it is.
         InvalidInputError: a local path; Glue has no such database.
         StorageError: Glue refused, or did not answer; the call may be repeated.
@@ -146,7 +146,7 @@ def _once(glue: Any, where: dict[str, Any], wanted: dict[str, Any]) -> Registere
     try:
         there = glue.get_table(**where, Name=wanted["Name"])["Table"]
     except glue.exceptions.EntityNotFoundException:
-        glue.create_table(**where, TableInput=wanted)  # says by the same error that there is no database
+        glue.create_table(**where, TableInput=wanted)  # says by the same error that the database is missing
         return "created"
     _refuse_other(there, wanted)
     changed = _changed(there, wanted)
@@ -185,7 +185,7 @@ def _refuse_other(there: dict[str, Any], wanted: dict[str, Any]) -> None:
         return
     raise sw.ConflictError(
         f"Glue has {there.get('DatabaseName')}.{there['Name']} already, as {'a Delta' if is_delta else 'another'} table at "
-        f"{storage.get('Location')}; it was left as it was. Choose another name, or delete that entry if nobody needs it.",
+        f"{storage.get('Location')}; it was left as it was. Choose another name, or delete that entry if it is not needed.",
         kind=sw.Kind.TABLE_EXISTS,
     )
 

@@ -122,7 +122,7 @@ class Try:
     in_doubt_at: int | None = None
     """The version being tried: from the first request on, only an answer says whose it is."""
     mixed: bool = False
-    """A version was met that nobody claimed in the lock table: others commit by conditional PUT."""
+    """A version was met that no writer claimed in the lock table: others commit by conditional PUT."""
 
     @property
     def sealed(self) -> bool:

@@ -75,7 +75,7 @@ def catch_up(state: Try) -> Generator[Effect, Outcome, Found | None]:
 
 
 def _some_unclaimed(state: Try, entries: tuple[Entry, ...], listed: tuple[Listed, ...]) -> bool:
-    """Whether a new version stands that nobody claimed in the lock table."""
+    """Whether a new version stands that no writer claimed in the lock table."""
     claimed = {entry.version for entry in entries}
     return not claimed.issuperset(range(state.seen + 1, _head(state, listed) + 1))
 

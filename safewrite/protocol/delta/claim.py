@@ -56,7 +56,7 @@ def commit_path(version: int) -> str:
 
 
 def drafted(draft: Entry, body: bytes) -> Generator[Effect, Outcome, Entry]:
-    """The entry with a name for T(N) that nobody else has."""
+    """The entry with a name for T(N) that no other writer has."""
     unique = yield NewId(name="commit.temp_id")
     assert isinstance(unique, Ok)
     digest = hashlib.md5(body, usedforsecurity=False).hexdigest()

@@ -129,7 +129,7 @@ def settle(
 ) -> Generator[Effect, Outcome, bool | None]:
     """Whether a commit whose answer was lost became ``version``; finishes it if it was left half-way.
 
-    None while nobody has that version: a request still under way may take it, and the next commit decides.
+    None while no writer has that version: a request still under way may take it, and the next commit decides.
     """
     candidate = _Fixed(b"", version, None, is_ours)
     found, seen = yield from look(candidate, version - 1, arbiter=arbiter, limits=limits)  # type: ignore[arg-type]

@@ -200,7 +200,7 @@ def _judge(
 
 
 def _landed_before(change: Change, head: TableVersion) -> Generator[Effect, Outcome, bool | None]:
-    """Whether the change landed and was expired since; None if that cannot be told."""
+    """Whether the change landed and was expired since; None if that is unknown."""
     if change.accounted_in(head):
         return False
     between = yield from _between(change.base, head)

@@ -62,7 +62,7 @@ class TableVersion:
         if not line:
             return True
         oldest = line[-1]
-        # The parents of the oldest ones may be told though they expired.
+        # The parents of the oldest ones may be reported though they expired.
         if {*line, self.parents[oldest]} & {self.parents[one] for one in self._line(snapshot_id)} - {None}:
             return True
         # Some engines take the parent's id away when that expires; only the first snapshot of a table has number 1.

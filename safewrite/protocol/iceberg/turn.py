@@ -21,7 +21,7 @@ class Turn:
     """How long the last attempt in a turn took, its plan included."""
 
     def wait(self) -> Generator[Effect, Outcome, bool]:
-        """Wait for our turn once; False where there is no queue or it was waited for before."""
+        """Wait for our turn once; False without a queue, or where it was waited for before."""
         if not self.lease_queue:
             return False
         self.lease_queue = False
