@@ -333,7 +333,7 @@ def _open_delta(uri: Any, given: OpenSettings) -> DeltaTable:
         limits=given.limits,
         target_file_size=given.target_file_size or TARGET_FILE_SIZE,
         checkpoints=given.checkpoints,
-        first=creation.Plan(partition_by, given.properties) if given.create else None,
+        first=creation.NewTable(partition_by, given.properties) if given.create else None,
     )
     found.open(strict=given.strict)
     return DeltaTable(found, reopen=given.reopen(found.uri))
@@ -354,7 +354,7 @@ def _open_iceberg(identifier: Any, given: OpenSettings) -> IcebergTable:
         raise MissingExtraError(
             f"catalog= needs PyIceberg: {MissingExtraError.command('iceberg')} ({said(error)}). Nothing was written."
         ) from error
-    first = iceberg_creation.Plan(
+    first = iceberg_creation.NewTable(
         _texts_or_spec("partition_by", given.partition_by),
         _texts_or_spec("sort_by", given.sort_by),
         given.properties,

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.decide import Batch, Decision, Known, Op, decide, refused
+from safewrite.changes.decide import ChangeBatch, ChangeOp, Decision, KnownRows, decide, refused
 from safewrite.changes.positions import (
     Flags,
     Numbers,
@@ -36,7 +36,7 @@ from; a change of the same sequence is no newer one."""
 
 
 @dataclass(frozen=True)
-class Settled:
+class TableEffect:
     """What a batch does to a table.
 
     ``decision`` says what goes and what became of each change, ``rows`` are written, and ``carried`` is to be remembered:
@@ -49,13 +49,13 @@ class Settled:
     is_as_it_came: bool = True
     """Whether the rows are those of the batch, with no value from elsewhere."""
 
-    def has_rows_of(self, other: Settled) -> bool:
+    def has_rows_of(self, other: TableEffect) -> bool:
         """Whether it is known, without a look at the rows, that they are the same."""
         as_came = self.is_as_it_came and other.is_as_it_came
         return as_came and np.array_equal(self.decision.upserts, other.decision.upserts)
 
 
-def settle(batch: Batch, known: Known) -> Settled:
+def settle(batch: ChangeBatch, known: KnownRows) -> TableEffect:
     """Decide about a batch whose changes may lack values.
 
     Raises:
@@ -71,7 +71,7 @@ def settle(batch: Batch, known: Known) -> Settled:
     decision = decide(replace(batch, table=full), known)
     rows = full.take(pa.array(decision.upserts, pa.int64()))
     if not origins:
-        return Settled(decision, rows, pa.concat_tables([others, _untouched(batch, near, decision)]))
+        return TableEffect(decision, rows, pa.concat_tables([others, _untouched(batch, near, decision)]))
     for origin in origins.values():
         origin.check_known(decision)
     mended = np.unique(np.concatenate([origin.mended(decision) for origin in origins.values()]))
@@ -84,7 +84,7 @@ def settle(batch: Batch, known: Known) -> Settled:
     dropped = np.sort(np.concatenate([decision.dropped, mended]))
     entries = [others, _untouched(batch, near, replace(decision, dropped=dropped))]
     entries += [origin.remembered(decision, mended) for origin in origins.values()]
-    return Settled(
+    return TableEffect(
         replace(decision, counts=counts, dropped=dropped),
         pa.concat_tables([rows, patched]),
         pa.concat_tables(entries),
@@ -92,7 +92,7 @@ def settle(batch: Batch, known: Known) -> Settled:
     )
 
 
-def _near(batch: Batch, known: Known) -> tuple[Known, pa.Table]:
+def _near(batch: ChangeBatch, known: KnownRows) -> tuple[KnownRows, pa.Table]:
     """What is known that this batch may concern, and the carried values that it does not: those are not to be sorted."""
     carried, stones = known.carried, known.tombstones
     if not carried.num_rows and not batch.absent:
@@ -108,7 +108,7 @@ def _near(batch: Batch, known: Known) -> tuple[Known, pa.Table]:
     return near, carried.filter(pa.array(~is_near))
 
 
-def _columns(batch: Batch, known: Known) -> Iterator[str]:
+def _columns(batch: ChangeBatch, known: KnownRows) -> Iterator[str]:
     """Columns that a change lacks, or that a row with a key of the batch carries on."""
     ours = _entries(known.rows.select(batch.keys), known.carried.select(batch.keys))
     carried = set(pc.unique(known.carried.column(COLUMN).take(pa.array(ours))).to_pylist())
@@ -122,7 +122,7 @@ def _entries(rows: pa.Table, carried: pa.Table) -> Numbers:
     return np.flatnonzero(meeting(rows, carried))
 
 
-def _untouched(batch: Batch, known: Known, decision: Decision) -> pa.Table:
+def _untouched(batch: ChangeBatch, known: KnownRows, decision: Decision) -> pa.Table:
     """What is remembered of rows that stay as they are."""
     written = batch.table.take(pa.array(np.concatenate([decision.upserts, decision.deletes]), pa.int64()))
     gone = known.rows.take(pa.array(decision.dropped, pa.int64()))
@@ -132,7 +132,7 @@ def _untouched(batch: Batch, known: Known, decision: Decision) -> pa.Table:
     return known.carried.filter(pa.array(stays))
 
 
-def _patched(known: Known, origins: dict[str, _Origins], mended: Numbers) -> pa.Table:
+def _patched(known: KnownRows, origins: dict[str, _Origins], mended: Numbers) -> pa.Table:
     """Rows whose carried values came late, with the newer ones."""
     rows = known.rows
     for name, origin in origins.items():
@@ -146,7 +146,7 @@ class _Origins:
     Values are numbered: those of the table's rows, then those of the batch.
     """
 
-    def __init__(self, name: str, batch: Batch, known: Known) -> None:
+    def __init__(self, name: str, batch: ChangeBatch, known: KnownRows) -> None:
         self.name, self.batch, self.known = name, batch, known
         self.absent = batch.absent.get(name, np.zeros(batch.table.num_rows, np.bool_))
         self.values = pa.concat_tables([known.rows.select([name]), batch.table.select([name])]).column(0)
@@ -180,7 +180,7 @@ class _Origins:
         """For each row and each change the last value at or before its own sequence; -1 where a deletion came after it."""
         keys = self.batch.keys
         names = (*keys, *self.batch.sequence_by)
-        keyed = np.flatnonzero(self.batch.ops != Op.TRUNCATE)
+        keyed = np.flatnonzero(self.batch.ops != ChangeOp.TRUNCATE)
         stones, rows, table = self.known.tombstones, self.known.rows, self.batch.table
         at_origin = _beside(rows.select(keys), self.sequence.slice(0, self.count))
         parts = [
@@ -198,7 +198,7 @@ class _Origins:
         kind, place = kind[order], place[order]
         deletes = np.zeros(len(kind), np.bool_)
         is_change = kind == _CHANGE
-        deletes[is_change] = self.batch.ops[place[is_change]] == Op.DELETE
+        deletes[is_change] = self.batch.ops[place[is_change]] == ChangeOp.DELETE
         brings = (kind == _BRINGS) | (is_change & ~deletes)
         brings[is_change] &= ~self.absent[place[is_change]]
         value = np.where(kind == _BRINGS, place, self.count + place)

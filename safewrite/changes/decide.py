@@ -41,7 +41,7 @@ _ONE_ROW = (
 )
 
 
-class Op(IntEnum):
+class ChangeOp(IntEnum):
     """What a change does."""
 
     UPSERT = 0
@@ -49,7 +49,7 @@ class Op(IntEnum):
     TRUNCATE = 2
 
 
-class Status(IntEnum):
+class ChangeStatus(IntEnum):
     """What became of a change."""
 
     LATE = 0
@@ -63,7 +63,7 @@ class Status(IntEnum):
 
 
 @dataclass(frozen=True)
-class Batch:
+class ChangeBatch:
     """Changes in the order of their source.
 
     ``table`` has the target's columns; of a delete only its keys and sequence count, of a truncate its sequence.
@@ -78,7 +78,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRows:
     """What a table holds of the keys of a batch, and what it remembers of keys that it holds no more.
 
     ``rows`` has the target's columns.  ``tombstones`` has keys and sequence of deleted rows, all of them.  Nothing at
@@ -93,7 +93,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ChangeCounts:
     """How many changes of a batch did what; they add up to its number of changes.
 
     ``tombstoned`` are deletes of keys that had no row, ``late`` came after a newer change of their key,
@@ -133,7 +133,7 @@ class Decision:
     ``Known.tombstones``, and of ``deletes``, rows of the batch.
     """
 
-    counts: Counts
+    counts: ChangeCounts
     upserts: Numbers
     dropped: Numbers
     kept: Numbers
@@ -141,7 +141,7 @@ class Decision:
     floor: Position | None
 
 
-def decide(batch: Batch, known: Known) -> Decision:
+def decide(batch: ChangeBatch, known: KnownRows) -> Decision:
     """Decide about a batch.
 
     Raises:
@@ -157,12 +157,12 @@ _TOMBSTONE, _ROW, _CHANGE = 0, 1, 2
 class _Decider:
     """The entries of all keys, sorted by key, sequence, kind and place."""
 
-    def __init__(self, batch: Batch, known: Known) -> None:
+    def __init__(self, batch: ChangeBatch, known: KnownRows) -> None:
         self.batch, self.known = batch, known
         self.names = (*batch.keys, *batch.sequence_by)
-        self.status = np.full(batch.table.num_rows, Status.SUPERSEDED, np.int8)
+        self.status = np.full(batch.table.num_rows, ChangeStatus.SUPERSEDED, np.int8)
         self.floor, self.cut = self._truncated()
-        keyed = np.flatnonzero(batch.ops != Op.TRUNCATE)
+        keyed = np.flatnonzero(batch.ops != ChangeOp.TRUNCATE)
         self.stones = self._stones(has_truncates=len(keyed) < batch.table.num_rows)
         stones = known.tombstones.take(pa.array(self.stones))
         parts = [stones, known.rows, batch.table.take(pa.array(keyed))]
@@ -175,7 +175,7 @@ class _Decider:
         self.entries = whole.take(pa.array(order))
         self.kind, self.place = kind[order], place[order]
         self.is_row, self.is_change = self.kind == _ROW, self.kind == _CHANGE
-        self.op = np.full(len(order), Op.UPSERT, np.int8)
+        self.op = np.full(len(order), ChangeOp.UPSERT, np.int8)
         self.op[self.is_change] = batch.ops[self.place[self.is_change]]
         self._mark()
 
@@ -189,7 +189,7 @@ class _Decider:
     # --- the floor ------------------------------------------------------------------------------------
     def _truncated(self) -> tuple[Position | None, int]:
         """The floor after the batch, and the place of the truncate that made it; -1 if that was an earlier one."""
-        places = np.flatnonzero(self.batch.ops == Op.TRUNCATE)
+        places = np.flatnonzero(self.batch.ops == ChangeOp.TRUNCATE)
         if not len(places):
             return self.known.floor, -1
         truncates = self.batch.table.select(self.batch.sequence_by).take(pa.array(places))
@@ -198,11 +198,11 @@ class _Decider:
         position, floor = position_of(columns, last), self.known.floor
         if floor is not None:
             against = compared(columns, floor)
-            self.status[places[against < 0]] = Status.LATE
-            self.status[places[against == 0]] = Status.DUPLICATE
+            self.status[places[against < 0]] = ChangeStatus.LATE
+            self.status[places[against == 0]] = ChangeStatus.DUPLICATE
             if later(floor, position) == floor:
                 return floor, -1
-        self.status[places[last]] = Status.TRUNCATED
+        self.status[places[last]] = ChangeStatus.TRUNCATED
         return position, int(places[last])
 
     def _above_floor(self) -> Flags:
@@ -259,12 +259,12 @@ class _Decider:
         self._judge(change_at, wins)
         winners = self.last_change[wins]
         self._check_remembered(winners, self.last_known[wins] < 0)
-        deletes = self.op[winners] == Op.DELETE
+        deletes = self.op[winners] == ChangeOp.DELETE
         had_row = row_of_key[wins] >= 0
         told = np.where(
             deletes,
-            np.where(had_row, Status.DELETED, Status.TOMBSTONED),
-            np.where(had_row, Status.UPDATED, Status.INSERTED),
+            np.where(had_row, ChangeStatus.DELETED, ChangeStatus.TOMBSTONED),
+            np.where(had_row, ChangeStatus.UPDATED, ChangeStatus.INSERTED),
         )
         self.status[self.place[winners]] = told
         # A row that is older than its key's tombstone came back by a rollback, or by a writer that knows no changes.
@@ -296,23 +296,23 @@ class _Decider:
         if self.known.floor is not None and len(changes):
             columns = [self.entries.column(name).take(pa.array(changes)) for name in self.batch.sequence_by]
             late |= ~standing & (compared(columns, self.known.floor) < 0)
-        self.status[place[late]] = Status.LATE
+        self.status[place[late]] = ChangeStatus.LATE
         same = at == known_at[group]
         equal = self._pairs(same, changes, last[group])
-        self.status[place[same]] = np.where(equal[same], Status.DUPLICATE, Status.SUPERSEDED)
+        self.status[place[same]] = np.where(equal[same], ChangeStatus.DUPLICATE, ChangeStatus.SUPERSEDED)
         tied = standing & same & ~equal & ~wins[group]
         twin = standing & (at == change_at[group]) & wins[group]
         before = np.roll(changes, 1)
         follows = twin & np.concatenate([[False], twin[1:] & (at[1:] == at[:-1]) & twin[:-1]])
         alike = self._pairs(follows, changes, before)
-        both_upserts = follows & (self.op[changes] == Op.UPSERT) & (self.op[before] == Op.UPSERT)
+        both_upserts = follows & (self.op[changes] == ChangeOp.UPSERT) & (self.op[before] == ChangeOp.UPSERT)
         tied |= both_upserts & ~alike
         if tied.any():
             which = _at(changes[tied], len(self.kind))
             error = self._refused(which, "has unequal changes with one sequence")
             error.unordered = tuple(self.entries.select(self.names).filter(pa.array(which)).to_pylist())
             raise error
-        self.status[place[np.flatnonzero(alike) - 1]] = Status.DUPLICATE
+        self.status[place[np.flatnonzero(alike) - 1]] = ChangeStatus.DUPLICATE
 
     def _pairs(self, which: Flags, left: Numbers, right: Numbers) -> Flags:
         """Those of some pairs that say the same; rows are hashed only if there is a pair."""
@@ -330,7 +330,7 @@ class _Decider:
 
     def _is_gone(self, at: Numbers) -> Flags:
         return np.asarray(
-            (self.kind[at] == _TOMBSTONE) | ((self.kind[at] == _CHANGE) & (self.op[at] == Op.DELETE))
+            (self.kind[at] == _TOMBSTONE) | ((self.kind[at] == _CHANGE) & (self.op[at] == ChangeOp.DELETE))
         )
 
     @cached_property
@@ -349,7 +349,7 @@ class _Decider:
         """Refuse what is older than every tombstone that is still kept: whether its key was deleted cannot be told."""
         columns = [self.entries.column(name).take(pa.array(winners)) for name in self.batch.sequence_by]
         if self.known.forgotten is not None and len(winners):
-            upserts = self.op[winners] == Op.UPSERT
+            upserts = self.op[winners] == ChangeOp.UPSERT
             old = unknown & upserts & (compared(columns, self.known.forgotten) <= 0)
             if old.any():
                 raise self._refused(
@@ -374,9 +374,11 @@ class _Decider:
         stays[self.place[kept]] = True
         return np.flatnonzero(stays)
 
-    def _counts(self) -> Counts:
-        told = np.bincount(self.status, minlength=len(Status))
-        return Counts(**{field.name: int(told[Status[field.name.upper()]]) for field in fields(Counts)})
+    def _counts(self) -> ChangeCounts:
+        told = np.bincount(self.status, minlength=len(ChangeStatus))
+        return ChangeCounts(
+            **{field.name: int(told[ChangeStatus[field.name.upper()]]) for field in fields(ChangeCounts)}
+        )
 
     def _refused(self, which: Flags, why: str, cure: str = _FIRST) -> InvalidInputError:
         found = self.entries.select(self.batch.keys).filter(pa.array(which))

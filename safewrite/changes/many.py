@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.carry import Settled, settle
-from safewrite.changes.decide import Batch, Counts, Decision, Known, Op
+from safewrite.changes.carry import TableEffect, settle
+from safewrite.changes.decide import ChangeBatch, ChangeCounts, ChangeOp, Decision, KnownRows
 from safewrite.changes.memory import HORIZON_MS, Memory
 from safewrite.changes.positions import Flags, Numbers, among, meeting, values_of
 from safewrite.changes.reading import Changes
@@ -34,21 +34,21 @@ class MemberChanges:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GroupOutcome:
     """What a commit does: to the table, to what is remembered, and for each member by its key.
 
     ``again`` counts rows that a member brought and a later one replaced or deleted: they are never written.
     """
 
-    settled: Settled
+    settled: TableEffect
     memory: Memory
-    counts: Mapping[str, Counts] = field(default_factory=dict)
+    counts: Mapping[str, ChangeCounts] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     faults: Mapping[str, SafewriteError] = field(default_factory=dict)
     again: int = 0
 
 
-def whole(members: Sequence[MemberChanges]) -> Batch:
+def whole(members: Sequence[MemberChanges]) -> ChangeBatch:
     """One batch of all changes, by which rows of the table are found that one of them may concern."""
     batches = [member.changes.batch for member in members]
     first, names = batches[0], sorted({name for batch in batches for name in batch.absent})
@@ -63,7 +63,7 @@ def whole(members: Sequence[MemberChanges]) -> Batch:
     return replace(first, table=table, ops=np.concatenate([batch.ops for batch in batches]), absent=absent)
 
 
-def alone(changes: Changes, spec: Spec, known: Known, memory: Memory, now_ms: int) -> Outcome:
+def alone(changes: Changes, spec: Spec, known: KnownRows, memory: Memory, now_ms: int) -> GroupOutcome:
     """What one batch does.
 
     Raises:
@@ -71,16 +71,16 @@ def alone(changes: Changes, spec: Spec, known: Known, memory: Memory, now_ms: in
     """
     settled = settle(changes.batch, known)
     check_result(spec, settled.decision, settled.rows)
-    return Outcome(settled, memory.after(changes.batch, settled, now_ms))
+    return GroupOutcome(settled, memory.after(changes.batch, settled, now_ms))
 
 
 def one_by_one(
-    members: Sequence[MemberChanges], spec: Spec, known: Known, memory: Memory, now_ms: int
-) -> Outcome:
+    members: Sequence[MemberChanges], spec: Spec, known: KnownRows, memory: Memory, now_ms: int
+) -> GroupOutcome:
     """What the batches of all members do, each on what those before it leave."""
-    state = _State(spec, known, memory, whole(members), now_ms)
+    state = _KeyState(spec, known, memory, whole(members), now_ms)
     faults: dict[str, SafewriteError] = {}
-    counts: dict[str, Counts] = {}
+    counts: dict[str, ChangeCounts] = {}
     rows: dict[str, int] = {}
     at_fault: dict[Hashable, str] = {}
     for member in members:
@@ -94,20 +94,20 @@ def one_by_one(
             error.key = error.key or member.key
             faults[member.key] = error
             at_fault[member.ordered_in] = member.key
-    return Outcome(state.settled(counts.values()), state.remembered(), counts, rows, faults, state.again)
+    return GroupOutcome(state.settled(counts.values()), state.remembered(), counts, rows, faults, state.again)
 
 
-class _State:
+class _KeyState:
     """What the table holds and remembers of the members' keys, after some of them."""
 
-    def __init__(self, spec: Spec, known: Known, memory: Memory, every: Batch, now_ms: int) -> None:
+    def __init__(self, spec: Spec, known: KnownRows, memory: Memory, every: ChangeBatch, now_ms: int) -> None:
         self.spec, self.now_ms, self.again = spec, now_ms, 0
         self.rows, self.count = known.rows, known.rows.num_rows
         self.origin = np.arange(known.rows.num_rows)
         """The number of each row among those of the table; -1 for rows that members brought."""
         self.before, self.forgotten = memory, known.forgotten
         wanted = values_of(every.table, every.keys)
-        has_truncates = bool((every.ops == Op.TRUNCATE).any())
+        has_truncates = bool((every.ops == ChangeOp.TRUNCATE).any())
         near, also = (among(part, wanted) | has_truncates for part in (memory.tombstones, memory.carried))
         self.far = memory.tombstones.filter(pa.array(~near)), memory.carried.filter(pa.array(~also))
         self.memory = self.near = replace(
@@ -116,7 +116,7 @@ class _State:
             carried=memory.carried.filter(pa.array(also)),
         )
 
-    def take(self, batch: Batch) -> tuple[Counts, int]:
+    def take(self, batch: ChangeBatch) -> tuple[ChangeCounts, int]:
         """Apply one batch; how many of its changes did what, and how many rows it wrote.
 
         Raises:
@@ -137,15 +137,15 @@ class _State:
         self.origin = np.concatenate([self.origin[stays], np.full(settled.rows.num_rows, -1)])
         return decision.counts, settled.rows.num_rows
 
-    def _rows_of(self, batch: Batch) -> Flags:
+    def _rows_of(self, batch: ChangeBatch) -> Flags:
         """The rows with keys of a batch: those of others are not its business, unless it truncates."""
-        if (batch.ops == Op.TRUNCATE).any():
+        if (batch.ops == ChangeOp.TRUNCATE).any():
             return np.ones(self.rows.num_rows, np.bool_)
         return meeting(batch.table.select(batch.keys), self.rows.select(batch.keys))
 
-    def _known(self, batch: Batch, places: Numbers) -> Known:
+    def _known(self, batch: ChangeBatch, places: Numbers) -> KnownRows:
         memory = self.memory
-        return Known(
+        return KnownRows(
             self.rows.take(pa.array(places, pa.int64())),
             memory.tombstones.select([*batch.keys, *batch.sequence_by]),
             memory.floor,
@@ -153,16 +153,16 @@ class _State:
             memory.carried,
         )
 
-    def settled(self, counts: Iterable[Counts]) -> Settled:
+    def settled(self, counts: Iterable[ChangeCounts]) -> TableEffect:
         """What all of them do to the rows of the table."""
         nothing, each = np.zeros(0, np.int64), [*counts]
-        total = Counts(
-            **{one.name: sum(getattr(found, one.name) for found in each) for one in fields(Counts)}
+        total = ChangeCounts(
+            **{one.name: sum(getattr(found, one.name) for found in each) for one in fields(ChangeCounts)}
         )
         dropped = np.setdiff1d(np.arange(self.count), self.origin)
         decision = Decision(total, nothing, dropped, nothing, nothing, self.memory.floor)
         new = self.rows.filter(pa.array(self.origin < 0))
-        return Settled(decision, new, self.memory.carried, is_as_it_came=False)
+        return TableEffect(decision, new, self.memory.carried, is_as_it_came=False)
 
     def remembered(self) -> Memory:
         """What is to be remembered after all of them."""

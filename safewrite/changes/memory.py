@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import COLUMN, Settled, nothing_carried
-from safewrite.changes.decide import Batch
+from safewrite.changes.carry import COLUMN, TableEffect, nothing_carried
+from safewrite.changes.decide import ChangeBatch
 from safewrite.changes.positions import Position, in_order, later, position_of
 from safewrite.errors import InvalidInputError, Kind, StorageError, WouldAlterError
 from safewrite.frames.conform import conform
@@ -89,11 +89,11 @@ class Memory:
             "columns, apply one batch that has all rows, with full_refresh=True."
         )
 
-    def after(self, batch: Batch, settled: Settled, now_ms: int) -> Memory:
+    def after(self, batch: ChangeBatch, settled: TableEffect, now_ms: int) -> Memory:
         """What is to be remembered after a batch."""
         return self.with_batch(batch, settled, now_ms).without_old(now_ms - HORIZON_MS)
 
-    def with_batch(self, batch: Batch, settled: Settled, now_ms: int) -> Memory:
+    def with_batch(self, batch: ChangeBatch, settled: TableEffect, now_ms: int) -> Memory:
         """As :meth:`after`, and no tombstone is given up."""
         decision = settled.decision
         kept = self.tombstones.take(pa.array(decision.kept, pa.int64()))

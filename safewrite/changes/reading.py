@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.arguments.reading import reading
-from safewrite.changes.decide import Batch, Op
+from safewrite.changes.decide import ChangeBatch, ChangeOp
 from safewrite.changes.spec import Spec
 from safewrite.errors import InvalidInputError, WouldAlterError
 from safewrite.frames.columns import filled, untyped
@@ -37,7 +37,7 @@ ROWS_TOLD = 5
 class Changes:
     """A batch and the fingerprint by which a repeat is known."""
 
-    batch: Batch
+    batch: ChangeBatch
     fingerprint: Fingerprint
 
 
@@ -103,9 +103,9 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
     parts, places = [loose(schema).empty_table()], [np.zeros(0, np.int64)]
     lacking = np.any([*absent.values()], axis=0) if absent else np.zeros(len(ops), np.bool_)
     for which, names in (
-        ((ops == Op.UPSERT) & ~lacking, None),
-        (ops == Op.DELETE, (*spec.keys, *spec.sequence_by)),
-        (ops == Op.TRUNCATE, spec.sequence_by),
+        ((ops == ChangeOp.UPSERT) & ~lacking, None),
+        (ops == ChangeOp.DELETE, (*spec.keys, *spec.sequence_by)),
+        (ops == ChangeOp.TRUNCATE, spec.sequence_by),
     ):
         chosen = np.flatnonzero(which)
         if len(chosen):
@@ -119,7 +119,9 @@ def read(data: object, spec: Spec, schema: pa.Schema, partition_by: Sequence[str
     whole = pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(places), kind="stable")))
     whole = whole.combine_chunks()
     _check_values(whole, ops, spec)
-    return Changes(Batch(whole, ops, spec.keys, spec.sequence_by, absent), _fingerprint(whole, ops, absent))
+    return Changes(
+        ChangeBatch(whole, ops, spec.keys, spec.sequence_by, absent), _fingerprint(whole, ops, absent)
+    )
 
 
 @contextmanager
@@ -196,13 +198,13 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 # --- what each row does -------------------------------------------------------------------------------
 def _ops(table: pa.Table, spec: Spec) -> tuple[npt.NDArray[np.int8], frozenset[str]]:
     """What each row does, and the columns that tell it."""
-    ops = np.full(table.num_rows, Op.UPSERT, np.int8)
+    ops = np.full(table.num_rows, ChangeOp.UPSERT, np.int8)
     named: frozenset[str] = frozenset()
     if not table.column_names:  # no dicts, or an empty frame: there is nothing to tell
         return ops, named
     for op, name, condition in (
-        (Op.DELETE, "delete_when", spec.delete_when),
-        (Op.TRUNCATE, "truncate_when", spec.truncate_when),
+        (ChangeOp.DELETE, "delete_when", spec.delete_when),
+        (ChangeOp.TRUNCATE, "truncate_when", spec.truncate_when),
     ):
         if condition is not None:
             true, found = _told(name, condition, table)
@@ -305,7 +307,7 @@ def _absent(table: pa.Table, ops: npt.NDArray[np.int8], spec: Spec, schema: pa.S
                 )
             ]
         ] = True
-        flags &= ops == Op.UPSERT
+        flags &= ops == ChangeOp.UPSERT
         if flags.any():
             found[name] = flags
     return dict(sorted(found.items()))
@@ -332,7 +334,7 @@ def _alike(absent: Absent, rows: npt.NDArray[np.int64]) -> Iterator[tuple[set[st
 # --- what every change needs --------------------------------------------------------------------------
 def _check_values(table: pa.Table, ops: npt.NDArray[np.int8], spec: Spec) -> None:
     for name in spec.keys:
-        _refuse(table, ops != Op.TRUNCATE, name, "keys", spec)
+        _refuse(table, ops != ChangeOp.TRUNCATE, name, "keys", spec)
     for name in spec.sequence_by:
         _refuse(table, np.ones(len(ops), np.bool_), name, "sequence_by", spec)
 

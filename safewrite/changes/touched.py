@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.decide import Batch, Decision, Known
+from safewrite.changes.decide import ChangeBatch, Decision, KnownRows
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers, among, compared, meeting, values_of
 from safewrite.changes.reading import loose
@@ -26,7 +26,7 @@ _JOINED_BYTES = 2**30
 FileT = TypeVar("FileT", bound=Hashable)
 
 
-def wanted(batch: Batch) -> dict[str, pa.Array]:
+def wanted(batch: ChangeBatch) -> dict[str, pa.Array]:
     """The values that each key column has in a batch."""
     return values_of(batch.table, batch.keys)
 
@@ -63,7 +63,7 @@ class Touched(Generic[FileT]):
     A data file never changes, so what was found in it serves every plan of one write.
     """
 
-    def __init__(self, batch: Batch, schema: pa.Schema) -> None:
+    def __init__(self, batch: ChangeBatch, schema: pa.Schema) -> None:
         self._batch = batch
         self._wanted = wanted(batch)
         self._names = (*batch.keys, *batch.sequence_by)
@@ -143,12 +143,12 @@ class Touched(Generic[FileT]):
         read, _ = self._kept.pop(file, (None, 0))
         return read
 
-    def known(self, memory: Memory) -> Known:
+    def known(self, memory: Memory) -> KnownRows:
         """What the table holds and remembers of the keys."""
         batch, found = self._batch, self._found
         self._owners = [file for file, hits in found.items() for _ in range(len(hits.numbers))]
         self._numbers = np.concatenate([np.zeros(0, np.int64), *(hits.numbers for hits in found.values())])
-        return Known(
+        return KnownRows(
             pa.concat_tables([self._nothing, *(hits.rows for hits in found.values())]).combine_chunks(),
             memory.tombstones.select([*batch.keys, *batch.sequence_by]),
             memory.floor,

@@ -19,7 +19,7 @@ from safewrite.delta.write.many import Group, write_many
 from safewrite.delta.write.plans import Planner
 from safewrite.delta.write.resolve import recorded, resolve
 from safewrite.delta.write.transaction import Transaction, Write
-from safewrite.delta.write.write import Done, write
+from safewrite.delta.write.write import DeltaDone, write
 from safewrite.errors import ConflictError, InvalidInputError, Kind, WouldAlterError, not_yet
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Arbiter
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from safewrite.delta.log.segment import Checkpoint
     from safewrite.delta.spark.write import Place
-    from safewrite.frames.spark.batch import Origin
+    from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.frames.spark.held import Held
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class DeltaFormat:
         limits: Limits | None = None,
         target_file_size: int = TARGET_FILE_SIZE,
         checkpoints: bool = True,
-        first: creation.Plan | None = None,
+        first: creation.NewTable | None = None,
         new_id: Callable[[], str] | None = None,
     ) -> None:
         self.connection = connection
@@ -184,7 +184,7 @@ class DeltaFormat:
 
     def commit(
         self, plan: Transaction, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
-    ) -> Done:
+    ) -> DeltaDone:
         """Upload and commit a transaction."""
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
         if operation.verb in {"append", "apply_changes"}:
@@ -198,7 +198,7 @@ class DeltaFormat:
         how: dict[str, Any] = {"arbiter": self._arbiter(), "limits": self.limits, "queue_first": queue_first}
         return self._run(write_many(plan, encode, fresh=self._is_fresh(), **how))
 
-    def after(self, done: Done, elapsed_s: float) -> None:
+    def after(self, done: DeltaDone, elapsed_s: float) -> None:
         """Keep what the commit showed of the table, and make a checkpoint where one is due."""
         self._mixed |= done.mixed
         self._known_s = monotonic_s(self.world) if not done.contended else None
@@ -264,7 +264,7 @@ class DeltaFormat:
 
     def write_spark(
         self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
-    ) -> tuple[Done, Write] | Receipt:
+    ) -> tuple[DeltaDone, Write] | Receipt:
         """Let Spark write the files of its DataFrame, or the whole commit."""
         from safewrite.delta.spark import write as spark
 
@@ -300,7 +300,7 @@ class DeltaFormat:
 
     def _apply_spark(
         self, place: Place, operation: Operation, name: Identity, *, queue_first: bool
-    ) -> tuple[Done, Write]:
+    ) -> tuple[DeltaDone, Write]:
         from safewrite.delta.spark import apply
         from safewrite.delta.spark.write import seems_there
         from safewrite.frames.spark.stream import written
@@ -308,7 +308,7 @@ class DeltaFormat:
         spec, state = operation.changes, place.state
         assert spec is not None
 
-        def by(origin: Origin | None) -> tuple[Done, Write]:
+        def by(origin: BatchOrigin | None) -> tuple[DeltaDone, Write]:
             settings = partial(self.planner.applying, spec=spec, state=state, name=name)
             with apply.transaction(place, spec, origin, settings) as plan:
                 plan.properties, plan.positions = operation.properties, operation.positions

@@ -30,7 +30,7 @@ Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _AlikePart:
     """A frame whose columns are known; ``data`` are its ``Rows`` where they are plain dicts, else a table."""
 
     number: int
@@ -75,10 +75,10 @@ def _joined(data: Sequence[Any]) -> Any:
 
 
 # --- what can go together ---------------------------------------------------------------------------
-def _parts(frames: Sequence[object], target: pa.Schema, *, merge: bool) -> tuple[list[_Part], int]:
+def _parts(frames: Sequence[object], target: pa.Schema, *, merge: bool) -> tuple[list[_AlikePart], int]:
     """The frames whose columns are known, and how many were looked at."""
     names = set(target.names)
-    found: list[_Part] = []
+    found: list[_AlikePart] = []
     for number, data in enumerate(frames):
         part = None
         with suppress(Exception):  # it is told alone
@@ -90,15 +90,15 @@ def _parts(frames: Sequence[object], target: pa.Schema, *, merge: bool) -> tuple
     return found, len(frames)
 
 
-def _part(number: int, data: Any, target: pa.Schema) -> _Part | None:
+def _part(number: int, data: Any, target: pa.Schema) -> _AlikePart | None:
     if type(data) is list and data and type(data[0]) is dict:
         names = data[0].keys()
         if all(type(row) is dict and row.keys() == names for row in data):
-            return _Part(number, frozenset(names), data)
+            return _AlikePart(number, frozenset(names), data)
     if is_spark(data):
         return None
     table = data if isinstance(data, pa.Table) else _table(data, target)
-    return _Part(number, frozenset(table.column_names), table)
+    return _AlikePart(number, frozenset(table.column_names), table)
 
 
 def _table(data: Any, target: pa.Schema) -> pa.Table:
@@ -108,7 +108,7 @@ def _table(data: Any, target: pa.Schema) -> pa.Table:
     return frame.piece(0, frame.rows)
 
 
-def _groups(parts: Sequence[_Part], target: pa.Schema) -> Iterator[list[_Part]]:
+def _groups(parts: Sequence[_AlikePart], target: pa.Schema) -> Iterator[list[_AlikePart]]:
     """Parts, two at least, that make one frame in which each column has one type."""
     tables = [part for part in parts if not isinstance(part.data, list)]
     for same in _by((part.names, part) for part in parts if isinstance(part.data, list)):
@@ -129,9 +129,9 @@ def _groups(parts: Sequence[_Part], target: pa.Schema) -> Iterator[list[_Part]]:
             yield from _by(zip((_types(schema, names) for schema in schemas), same, strict=True))
 
 
-def _by(pairs: Iterable[tuple[Hashable, _Part]]) -> list[list[_Part]]:
+def _by(pairs: Iterable[tuple[Hashable, _AlikePart]]) -> list[list[_AlikePart]]:
     """Parts of one form, where there are two at least."""
-    found: dict[Hashable, list[_Part]] = {}
+    found: dict[Hashable, list[_AlikePart]] = {}
     for form, part in pairs:
         found.setdefault(form, []).append(part)
     return [same for same in found.values() if len(same) > 1]

@@ -19,7 +19,7 @@ _UNREADABLE = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """What pyarrow raises where it has no array for values; a text that is not Unicode is a ValueError."""
 
 
-class Column(Protocol):
+class FrameColumn(Protocol):
     """One named column: its type over *all* rows, and its rows by range or by number."""
 
     name: str

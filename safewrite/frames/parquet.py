@@ -23,7 +23,7 @@ _DISTINCT = 0.9
 """The part of a sample's values that differ from each other where a dictionary is not worth its time."""
 
 
-class Draft(Protocol[T_co]):
+class FileDraft(Protocol[T_co]):
     """A file that is being written."""
 
     @property
@@ -37,9 +37,9 @@ class Draft(Protocol[T_co]):
         """Finish the file, and return it."""
 
 
-def rolled(tables: Iterable[pa.Table], target: int, begin: Callable[[], Draft[T]]) -> Iterator[T]:
+def rolled(tables: Iterable[pa.Table], target: int, begin: Callable[[], FileDraft[T]]) -> Iterator[T]:
     """Closed files of the rows; a new one is begun once the last has ``target`` bytes."""
-    current: Draft[T] | None = None
+    current: FileDraft[T] | None = None
     for table in tables:
         for part in _parts(table, target):
             if current is None:

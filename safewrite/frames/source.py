@@ -19,8 +19,8 @@ from safewrite.errors import InvalidInputError
 from safewrite.frames.columns import (
     ArrowColumn,
     CategoryColumn,
-    Column,
     ExtensionColumn,
+    FrameColumn,
     Indices,
     NumpyColumn,
     ObjectColumn,
@@ -43,7 +43,7 @@ class Frame:
     """
 
     def __init__(
-        self, columns: Sequence[Column], rows: int, nbytes: int, *, ragged: str | None = None
+        self, columns: Sequence[FrameColumn], rows: int, nbytes: int, *, ragged: str | None = None
     ) -> None:
         check_names([c.name for c in columns], where="the data")
         self._columns = {c.name: c for c in columns}
@@ -76,7 +76,7 @@ class Frame:
         return _table(chosen, [c.take(rows) for c in chosen])
 
 
-def _table(columns: Sequence[Column], arrays: Sequence[pa.ChunkedArray]) -> pa.Table:
+def _table(columns: Sequence[FrameColumn], arrays: Sequence[pa.ChunkedArray]) -> pa.Table:
     return pa.table(list(arrays), names=[c.name for c in columns])
 
 
@@ -188,7 +188,7 @@ def _from_pandas(data: Any, target: pa.Schema | None) -> Frame:
     return Frame(columns, len(data), nbytes, ragged=_ragged(columns))
 
 
-def _pandas_column(name: str, series: Any, target: pa.Schema | None) -> Column:
+def _pandas_column(name: str, series: Any, target: pa.Schema | None) -> FrameColumn:
     if series.dtype == object:
         return ObjectColumn(name, series.to_numpy(), _hint(target, name), of_pandas=True)
     if is_sparse(series.dtype) and np.dtype(object) == series.dtype.subtype:
@@ -237,14 +237,14 @@ def _from_dicts(rows: Sequence[Mapping[Any, Any]], target: pa.Schema | None) -> 
     return Frame(columns, len(rows), 64 * len(rows) * max(len(columns), 1), ragged=ragged or _ragged(columns))
 
 
-def _ragged(columns: Sequence[Column]) -> str | None:
+def _ragged(columns: Sequence[FrameColumn]) -> str | None:
     shapes = (c.shape.ragged() for c in columns if isinstance(c, ObjectColumn))
     return next((path for path in shapes if path is not None), None)
 
 
 def _from_columns(data: Mapping[Any, Any], target: pa.Schema | None) -> Frame:
     check_names(list(data), where="the data")
-    columns: list[Column] = []
+    columns: list[FrameColumn] = []
     lengths: dict[str, int] = {}
     for name, values in data.items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
@@ -272,7 +272,7 @@ def _refuse_other_index(data: Mapping[Any, Any]) -> None:
         )
 
 
-def _any_column(name: str, values: Any, target: pa.Schema | None) -> Column:
+def _any_column(name: str, values: Any, target: pa.Schema | None) -> FrameColumn:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return ArrowColumn(
             name, values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])

@@ -22,7 +22,7 @@ from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.positions import positions_of
 from safewrite.iceberg.write.resolve import check_doubt
 from safewrite.iceberg.write.summary import Write, carries
-from safewrite.iceberg.write.write import Done, WritePlan, write
+from safewrite.iceberg.write.write import IcebergDone, WritePlan, write
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.iceberg.failures import replaced
 from safewrite.protocol.iceberg.head import TableVersion
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as PyIcebergTable
     from pyspark import SparkContext
 
-    from safewrite.frames.spark.batch import Origin
+    from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.frames.spark.held import Held
     from safewrite.iceberg.spark.write import CachedSparkTable
     from safewrite.stores.world import Performer
@@ -60,7 +60,7 @@ class IcebergFormat:
         *,
         limits: Limits | None = None,
         target_file_size: int | None = None,
-        first: creation.Plan | None = None,
+        first: creation.NewTable | None = None,
         new_id: Callable[[], str] | None = None,
     ) -> None:
         self.connection = connection
@@ -172,7 +172,7 @@ class IcebergFormat:
         """Create the table, empty."""
         if self._cached.head is not None:
             raise creation.exists(self.uri)
-        made = creation.draft(self.connection, schema, self._first or creation.Plan())
+        made = creation.draft(self.connection, schema, self._first or creation.NewTable())
         if not creation.create_table(self.connection, made, self.catalog):
             raise creation.exists(self.uri)
         self.unlike = None
@@ -227,7 +227,7 @@ class IcebergFormat:
 
     def commit(
         self, plan: WritePlan, operation: Operation, encode: Callable[[], Any], *, queue_first: bool
-    ) -> Done:
+    ) -> IcebergDone:
         """Upload and commit a plan."""
         how: dict[str, Any] = {"limits": self.limits, "queue_first": queue_first}
         steps = write(plan, encode, plan.planned, helpers=self.connection.helpers, **how)
@@ -247,7 +247,7 @@ class IcebergFormat:
             self._doubts |= dict.fromkeys((write.key for write in plan.write.members), plan.bound)
             raise
 
-    def after(self, done: Done, elapsed_s: float) -> None:
+    def after(self, done: IcebergDone, elapsed_s: float) -> None:
         """Keep what the commit showed of the table, and drop old metadata files."""
         try:
             before = self._cached.existing()
@@ -299,7 +299,7 @@ class IcebergFormat:
 
     def write_spark(
         self, held: Held, operation: Operation, name: Identity, *, queue_first: bool
-    ) -> tuple[Done, Write] | Receipt:
+    ) -> tuple[IcebergDone, Write] | Receipt:
         """Let Spark write the files of its DataFrame, and commit them."""
         from safewrite.frames.spark.stream import written
         from safewrite.iceberg.spark import apply, write
@@ -320,7 +320,7 @@ class IcebergFormat:
         if operation.schema_mode == "merge" and self._add_columns(there.new_columns(frame)):
             return self.write_spark(held, operation, name, queue_first=queue_first)
 
-        def by(origin: Origin | None) -> tuple[Done, Write] | Receipt:
+        def by(origin: BatchOrigin | None) -> tuple[IcebergDone, Write] | Receipt:
             if operation.changes is not None:
                 spec = operation.changes
                 settings = partial(self.planner.applying, spec=spec, head=head, name=name)
@@ -337,7 +337,7 @@ class IcebergFormat:
             with job.batch(head, name) as (batch, files):
                 return done(job.plan(batch, head, self.planner, name), files)
 
-        def done(plan: WritePlan, encode: Callable[[], Any]) -> tuple[Done, Write]:
+        def done(plan: WritePlan, encode: Callable[[], Any]) -> tuple[IcebergDone, Write]:
             plan.properties, plan.positions = operation.properties, operation.positions
             return self.commit(plan, operation, encode, queue_first=queue_first), plan.write
 

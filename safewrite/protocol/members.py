@@ -20,7 +20,7 @@ from safewrite.protocol import keys
 _HASH_BYTES, _HASH_CHARS = 15, 20  # 120 bits, which base64 spells without padding
 
 
-class Member(Protocol):
+class MemberWrite(Protocol):
     """A write that can share a commit with others."""
 
     @property
@@ -114,7 +114,7 @@ class Places:
         return {self._names[one]: versions for one, versions in self._at.items() if len(versions) > 1}
 
 
-def met(write: Member, version: int, entry: Mapping[str, Any] | None) -> Met | ReplayMismatchError:
+def met(write: MemberWrite, version: int, entry: Mapping[str, Any] | None) -> Met | ReplayMismatchError:
     """What a commit that carries a member's key means to it: a repeat, or a fault of the member's own."""
     try:
         if entry is not None:

@@ -84,7 +84,7 @@ def has_ended(error: BaseException | None) -> bool:
     return isinstance(error, CallTimeoutError)
 
 
-class _Request:
+class _TimedRequest:
     """When a request must end, and how much of its answer came since when."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class _Socket:
 
     def __init__(self, connected: Any) -> None:
         self._connected = connected
-        self.request = _Request()
+        self.request = _TimedRequest()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connected, name)
@@ -192,7 +192,7 @@ class _Bounded:
 
     def request(self, method: str, url: str, body: Any = None, headers: Any = None, **kwargs: Any) -> Any:
         if isinstance(self.sock, _Socket):
-            self.sock.request = _Request()
+            self.sock.request = _TimedRequest()
         small = isinstance(body, bytes) and len(body) <= _WITH_HEAD_BYTES
         if small and headers is not None and "Content-Length" in headers and "Expect" not in headers:
             self._small, body = body, None

@@ -44,7 +44,7 @@ _UNFINISHED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class StuckClaim:
     """A version that was claimed, and whose claim is not finished.
 
     ``age_s`` is None where nothing tells it; ``stuck``: it is older than what was asked for, or its temp file is gone.
@@ -75,7 +75,7 @@ class WaitingTurn:
 class Look:
     """What one look found; ``whole`` is False if the lock table was too large to be read to its end."""
 
-    claims: tuple[Claim, ...]
+    claims: tuple[StuckClaim, ...]
     turns: tuple[WaitingTurn, ...]
     whole: bool = True
 
@@ -138,7 +138,9 @@ class Watcher:
             unfinished = [(path, entry) for path, entry in entries if not entry.settled]
             looked = [self._claim(path, entry) for path, entry in unfinished[:TEMPS_MAX]]
             claims = [claim for claim in looked if claim is not None]
-            claims += [Claim(path, entry.version, entry.temp_path) for path, entry in unfinished[TEMPS_MAX:]]
+            claims += [
+                StuckClaim(path, entry.version, entry.temp_path) for path, entry in unfinished[TEMPS_MAX:]
+            ]
         except (BotoCoreError, ClientError) as error:
             cause = cause_of(error)
             raise StorageError(
@@ -155,7 +157,7 @@ class Watcher:
             if queue.next > queue.serving
         ]
         before = self._first_seen_s
-        seen: list[Claim | WaitingTurn] = [*claims, *turns]
+        seen: list[StuckClaim | WaitingTurn] = [*claims, *turns]
         self._first_seen_s = {_mark(one): before.get(_mark(one), now_s) for one in seen}
         return Look(
             tuple(self._aged(claim, now_s) for claim in claims),
@@ -190,9 +192,9 @@ class Watcher:
                 return found, not page.get("LastEvaluatedKey")
         return found, True
 
-    def _claim(self, path: str, entry: Entry) -> Claim | None:
+    def _claim(self, path: str, entry: Entry) -> StuckClaim | None:
         """A claim with what its temp file tells; None if it was finished meanwhile."""
-        claim = Claim(path, entry.version, entry.temp_path)
+        claim = StuckClaim(path, entry.version, entry.temp_path)
         bucket, _, prefix = path.partition("://")[2].partition("/")
         key = "/".join(part for part in (prefix, "_delta_log", entry.temp_path) if part)
         try:
@@ -216,7 +218,7 @@ class Watcher:
         return replace(claim, age_s=_age_s(answer), owner=owner, keys=keys)
 
     # --- what only a second look tells ------------------------------------------------------------------
-    def _aged(self, claim: Claim, now_s: float) -> Claim:
+    def _aged(self, claim: StuckClaim, now_s: float) -> StuckClaim:
         ages = [age_s for age_s in (claim.age_s, self._watched_s(claim, now_s)) if age_s is not None]
         if not ages:
             return claim
@@ -227,15 +229,15 @@ class Watcher:
         stuck = unmoved_s is not None and unmoved_s >= self.older_than_s
         return replace(turn, unmoved_s=unmoved_s, stuck=stuck)
 
-    def _watched_s(self, one: Claim | WaitingTurn, now_s: float) -> float | None:
+    def _watched_s(self, one: StuckClaim | WaitingTurn, now_s: float) -> float | None:
         """For how long this watcher has seen it; None at the first look."""
         first_s = self._first_seen_s[_mark(one)]
         return now_s - first_s if first_s < now_s else None
 
 
-def _mark(one: Claim | WaitingTurn) -> tuple[object, ...]:
+def _mark(one: StuckClaim | WaitingTurn) -> tuple[object, ...]:
     """What stays the same of a claim or a turn for as long as it is the same one."""
-    if isinstance(one, Claim):
+    if isinstance(one, StuckClaim):
         return one.table, one.version, one.temp_path
     return one.table, one.serving
 

@@ -59,7 +59,7 @@ def no_nan(holder: str) -> str:
 
 
 @dataclass
-class Shape:
+class ValueShape:
     """The kinds of Python values in one column (or one nested place).
 
     ``nan_marks_missing``: the values are cells of a pandas column of dtype ``object``, where pandas itself takes NaN
@@ -77,7 +77,7 @@ class Shape:
     numpy_scalars: bool = False
     digits: int = 0
     scale: int = 0
-    children: dict[str, Shape] = field(default_factory=dict)
+    children: dict[str, ValueShape] = field(default_factory=dict)
     _dicts: int = 0
     _keys_seen: dict[str, int] = field(default_factory=dict)
 
@@ -202,10 +202,10 @@ class Shape:
         inner = hint.value_type if hint is not None and pa.types.is_list(hint) else None
         self.child("element", inner).look(value)
 
-    def child(self, name: str, hint: pa.DataType | None) -> Shape:
+    def child(self, name: str, hint: pa.DataType | None) -> ValueShape:
         """The shape one level down."""
         if name not in self.children:
-            self.children[name] = Shape(f"{self.where}.{name}", hint)
+            self.children[name] = ValueShape(f"{self.where}.{name}", hint)
         return self.children[name]
 
     def ragged(self) -> str | None:
@@ -261,7 +261,7 @@ class Shape:
         """Whether NaN has no place here, or somewhere within."""
         return self.nan_is_stray() or any(shape.has_stray() for shape in self.children.values())
 
-    def stray_in(self, value: Any) -> Shape | None:
+    def stray_in(self, value: Any) -> ValueShape | None:
         """The place within a value where a NaN is stray."""
         if is_nan(value):
             return self if self.nan_is_stray() else None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from safewrite.changes.decide import Batch, Counts, Decision, Known, Op, decide
+from safewrite.changes.decide import ChangeBatch, ChangeCounts, ChangeOp, Decision, KnownRows, decide
 from safewrite.errors import InvalidInputError
 from safewrite.testing.changes import Change, Oracle, RefusedError
 
@@ -19,7 +19,7 @@ SCHEMA = pa.schema(
     {"a": pa.int64(), "b": pa.string(), "s": pa.int64(), "t": pa.int64(), "value": pa.string()}
 )
 KEYS, SEQUENCE = ("a", "b"), ("s", "t")
-OPS = {"upsert": Op.UPSERT, "delete": Op.DELETE, "truncate": Op.TRUNCATE}
+OPS = {"upsert": ChangeOp.UPSERT, "delete": ChangeOp.DELETE, "truncate": ChangeOp.TRUNCATE}
 
 sequences = st.tuples(st.integers(0, 2), st.integers(0, 3))
 names = st.tuples(st.integers(0, 1), st.sampled_from("xy"))
@@ -51,13 +51,15 @@ class Target:
         self.forgotten: tuple[int, ...] | None = None
 
     def apply(self, batch: list[Change]) -> Counter[str]:
-        decision = decide(self.batch(batch), Known(self.rows, self.tombstones, self.floor, self.forgotten))
+        decision = decide(
+            self.batch(batch), KnownRows(self.rows, self.tombstones, self.floor, self.forgotten)
+        )
         self.take(decision, self.batch(batch))
-        told = {field.name: getattr(decision.counts, field.name) for field in fields(Counts)}
+        told = {field.name: getattr(decision.counts, field.name) for field in fields(ChangeCounts)}
         return Counter({name: count for name, count in told.items() if count})
 
     @staticmethod
-    def batch(batch: list[Change]) -> Batch:
+    def batch(batch: list[Change]) -> ChangeBatch:
         table = pa.Table.from_pylist(
             [
                 dict(zip(SCHEMA.names, [*(one.key or (None, None)), *one.sequence, one.row], strict=True))
@@ -65,9 +67,9 @@ class Target:
             ],
             SCHEMA,
         )
-        return Batch(table, np.array([OPS[one.op] for one in batch], np.int8), KEYS, SEQUENCE)
+        return ChangeBatch(table, np.array([OPS[one.op] for one in batch], np.int8), KEYS, SEQUENCE)
 
-    def take(self, decision: Decision, batch: Batch) -> None:
+    def take(self, decision: Decision, batch: ChangeBatch) -> None:
         kept = np.setdiff1d(np.arange(self.rows.num_rows), decision.dropped)
         new = batch.table.take(pa.array(decision.upserts, pa.int64()))
         self.rows = pa.concat_tables([self.rows.take(pa.array(kept, pa.int64())), new])

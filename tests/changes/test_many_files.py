@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import safewrite as sw
 from safewrite.changes import touched
 from safewrite.changes.carry import COLUMN
-from safewrite.changes.decide import Batch, Op
+from safewrite.changes.decide import ChangeBatch, ChangeOp
 from safewrite.changes.memory import Memory
 from safewrite.changes.touched import Touched, filtered
 from safewrite.delta.data.rows import read_rows
@@ -239,7 +239,7 @@ def test_columns_are_written_without_a_dictionary_if_hardly_a_value_comes_twice(
 def test_rows_that_only_their_keys_were_looked_at_are_looked_at_again_once_values_are_carried_on() -> None:
     """A rival may bring the first carried value between two plans."""
     row = pa.Table.from_pylist([{"a": 0, "b": "x", "s": 2, "t": 0, "value": "q"}], SCHEMA)
-    seen = Touched[str](Batch(row, np.array([Op.UPSERT], np.int8), KEYS, SEQUENCE), SCHEMA)
+    seen = Touched[str](ChangeBatch(row, np.array([ChangeOp.UPSERT], np.int8), KEYS, SEQUENCE), SCHEMA)
     memory = Memory.empty(KEYS, SEQUENCE, SCHEMA)
     assert seen.unseen(["f"], memory) == ["f"]
     narrow = pa.table({"a": [0], "b": ["x"], "s": [1], "t": [0]}, SCHEMA.remove(4))

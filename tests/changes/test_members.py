@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import safewrite as sw
 from safewrite.changes.carry import nothing_carried
-from safewrite.changes.decide import Known
+from safewrite.changes.decide import KnownRows
 from safewrite.changes.many import MemberChanges, one_by_one
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import read
@@ -61,7 +61,7 @@ def test_members_in_any_grouping_do_what_the_oracle_says(log: list[list[Change]]
         members = [
             MemberChanges(str(at + n), read(frame(some), spec, SCHEMA)) for n, some in enumerate(group)
         ]
-        known = Known(
+        known = KnownRows(
             rows,
             memory.tombstones.select([*KEYS, *SEQUENCE]),
             memory.floor,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from safewrite.changes.decide import Op
+from safewrite.changes.decide import ChangeOp
 from safewrite.changes.reading import Changes, read
 from safewrite.changes.spec import declared
 from safewrite.errors import InvalidInputError, WouldAlterError
@@ -35,7 +35,7 @@ def row(op: str | None, number: int | None, lsn: int | None, name: str | None = 
 def test_columns_that_only_a_condition_names_are_not_written() -> None:
     found = changes([row("c", 1, 1), row("d", 2, 2, None)])
     assert found.batch.table.column_names == TARGET.names
-    assert found.batch.ops.tolist() == [Op.UPSERT, Op.DELETE]
+    assert found.batch.ops.tolist() == [ChangeOp.UPSERT, ChangeOp.DELETE]
     assert found.batch.table.to_pylist()[1] == {"id": 2, "lsn": 2, "name": None}
 
 
@@ -44,7 +44,7 @@ def test_columns_of_the_data_that_are_not_named_are_left_out() -> None:
     rows = [row("c", 1, 1) | {"_meta": {"a": 1}}, row("d", 2, 2, None) | {"_meta": {"a": 2}}]
     found = changes(rows, columns=TARGET.names)
     assert found.batch.table.column_names == TARGET.names
-    assert found.batch.ops.tolist() == [Op.UPSERT, Op.DELETE]
+    assert found.batch.ops.tolist() == [ChangeOp.UPSERT, ChangeOp.DELETE]
     assert found.fingerprint == changes([row("c", 1, 1), row("d", 2, 2, None)]).fingerprint
     frame = pd.DataFrame(rows)
     assert changes(frame, columns=TARGET.names).fingerprint == found.fingerprint
@@ -84,7 +84,7 @@ def test_a_condition_that_is_null_means_an_upsert() -> None:
 )
 @pytest.mark.parametrize("condition", ["op = 'd'", "op IN ('d', 'x')", "op = 7", "op = TRUE", "op"])
 def test_a_column_without_a_value_has_no_type_that_a_condition_could_miss(none: Any, condition: str) -> None:
-    """As pandas reads the ``Op`` of a full load: NULL, so each row is an upsert."""
+    """As pandas reads the ``ChangeOp`` of a full load: NULL, so each row is an upsert."""
     frame = pd.DataFrame({"op": none, "id": [1, 2], "lsn": [1, 1], "name": ["n", "n"]})
     assert changes(frame, delete_when=condition).batch.ops.tolist() == [0, 0]
     assert changes(frame[:0], delete_when=condition).batch.ops.tolist() == []
@@ -104,7 +104,7 @@ def test_a_boolean_column_may_tell() -> None:
 
 def test_a_truncate_needs_no_key() -> None:
     found = changes([row("t", None, 9, None), row("c", 1, 10)], truncate_when="op = 't'")
-    assert found.batch.ops.tolist() == [Op.TRUNCATE, Op.UPSERT]
+    assert found.batch.ops.tolist() == [ChangeOp.TRUNCATE, ChangeOp.UPSERT]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStat
 import safewrite as sw
 from safewrite.iceberg.data.known import KnownManifests
 from safewrite.iceberg.table import IcebergTable
-from safewrite.iceberg.write.merging import COUNT_MIN, ENABLED, TARGET_BYTES, Rule
+from safewrite.iceberg.write.merging import COUNT_MIN, ENABLED, TARGET_BYTES, MergeRule
 from safewrite.protocol.effects import Effect, Failed, Get, Ok, Outcome
 from safewrite.stores.world import Performer
 from safewrite.testing.steps import At, Stepwise
@@ -125,13 +125,13 @@ def test_no_manifest_is_merged_where_the_table_says_so(
 
 
 def test_a_table_without_these_properties_is_merged_as_java_does() -> None:
-    assert Rule.of({}) == Rule(enabled=True, count_min=100, target_bytes=8 * 2**20)
+    assert MergeRule.of({}) == MergeRule(enabled=True, count_min=100, target_bytes=8 * 2**20)
 
 
 def test_a_merged_manifest_has_no_more_bytes_than_the_table_says() -> None:
     made = [manifest(f"m{number}", length=10) for number in range(5)]
     assert [
-        [one.manifest_path for one in some] for some in Rule(count_min=5, target_bytes=20).bins(made, [])
+        [one.manifest_path for one in some] for some in MergeRule(count_min=5, target_bytes=20).bins(made, [])
     ] == [
         ["m3", "m4"],
         ["m1", "m2"],
@@ -140,7 +140,7 @@ def test_a_merged_manifest_has_no_more_bytes_than_the_table_says() -> None:
 
 def test_a_merged_manifest_has_a_limit_of_files() -> None:
     made = [manifest(f"m{number}", files=4_000) for number in range(4)]
-    assert [len(some) for some in Rule(count_min=2).bins(made, [])] == [2, 2]
+    assert [len(some) for some in MergeRule(count_min=2).bins(made, [])] == [2, 2]
 
 
 def test_deletes_and_data_and_specs_are_merged_each_for_themselves() -> None:
@@ -148,7 +148,7 @@ def test_deletes_and_data_and_specs_are_merged_each_for_themselves() -> None:
         manifest("a"), manifest("b", content=ManifestContent.DELETES), manifest("c", spec_id=1), manifest("d"),
         manifest("e", content=ManifestContent.DELETES), manifest("f", spec_id=1),
     ]  # fmt: skip
-    found = {tuple(one.manifest_path for one in some) for some in Rule(count_min=2).bins(made, [])}
+    found = {tuple(one.manifest_path for one in some) for some in MergeRule(count_min=2).bins(made, [])}
     assert found == {("a", "d"), ("b", "e"), ("c", "f")}
 
 

@@ -47,7 +47,7 @@ CHANGE_MUTANTS = (
                 "        wins = (self.last_change >= 0) & (change_at > self._position_at(self.last_known))\n",
                 (
                     "        wins = (self.last_change >= 0) & (\n"
-                    "            (change_at > self._position_at(self.last_known)) | (self.op[self.last_change] == Op.DELETE)\n"
+                    "            (change_at > self._position_at(self.last_known)) | (self.op[self.last_change] == ChangeOp.DELETE)\n"
                     "        )\n"
                 ),
             ),
@@ -223,7 +223,7 @@ CHANGE_MUTANTS = (
         "vector-rival",
         "the new plan of a delete whose file a rival took away",
         "delta/write/overwrite.py",
-        (("partly = (Verdict.REWRITE, Verdict.MARK)", "partly = (Verdict.REWRITE,)"),),
+        (("partly = (FileVerdict.REWRITE, FileVerdict.MARK)", "partly = (FileVerdict.REWRITE,)"),),
         MARKS,
         "test_a_delete_whose_file_a_rival_removed_is_planned_again",
     ),

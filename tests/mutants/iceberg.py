@@ -79,7 +79,7 @@ ICEBERG_MUTANTS = (
             (
                 "        looked = yield from _look(accepted, closing)\n",
                 (
-                    "        if accepted:\n            return Settled(True, change.base)\n"
+                    "        if accepted:\n            return SettledChange(True, change.base)\n"
                     "        looked = yield from _look(accepted, closing)\n"
                 ),
             ),

@@ -30,7 +30,7 @@ from safewrite.protocol.effects import (
     Unknown,
 )
 from safewrite.protocol.iceberg import commit, failures
-from safewrite.protocol.iceberg.commit import Settled, settle, settle_creation
+from safewrite.protocol.iceberg.commit import SettledChange, settle, settle_creation
 from safewrite.protocol.iceberg.head import TableVersion
 from safewrite.protocol.values import Queue
 from tests.protocol.scripts import Script, script
@@ -76,7 +76,7 @@ class Adds:
         return at.accounts_since(self.base)
 
 
-def settled(*answers: Outcome) -> tuple[Settled, Script]:
+def settled(*answers: Outcome) -> tuple[SettledChange, Script]:
     """What became of the change with these answers."""
     asked = script(*answers)
     return asked.run(settle(Adds(), LIMITS, 0.0)), asked
@@ -265,16 +265,16 @@ class Makes:
         return at.table_id == self.table_id
 
 
-def made(*answers: Outcome) -> Settled:
+def made(*answers: Outcome) -> SettledChange:
     """What became of the creation with these answers."""
     found = script(*answers).run(settle_creation(Makes(), LIMITS, 0.0))
-    assert isinstance(found, Settled)
+    assert isinstance(found, SettledChange)
     return found
 
 
 def test_a_table_is_ours_if_its_id_is() -> None:
     for answer in (Ok(), Unknown(), Exists(), Failed("x")):
-        assert made(answer, Ok(head())) == Settled(True, head())
+        assert made(answer, Ok(head())) == SettledChange(True, head())
         assert not made(answer, Ok(head(table_id="another"))).landed
     assert made(Busy(), Missing(), Ok(1.0), Ok(), Ok(), Ok(head())).landed
 

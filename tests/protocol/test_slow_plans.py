@@ -15,7 +15,7 @@ from safewrite.protocol.ask import Limits
 from safewrite.protocol.delta.candidate import Anchor, Arbiter, Found
 from safewrite.protocol.delta.commit import Landed, commit
 from safewrite.protocol.effects import Backoff, Effect, HoldTurn, Now, Ok, Outcome, PassTurn, Sleep, Together
-from safewrite.protocol.iceberg.turn import Turn
+from safewrite.protocol.iceberg.turn import CommitTurn
 from safewrite.protocol.values import Queue
 from safewrite.stores.memory import MemoryLedger, MemoryObjects, MemoryQueue
 from safewrite.stores.world import World
@@ -151,7 +151,7 @@ def test_a_turn_is_asked_for_only_after_an_attempt_that_outlasted_one() -> None:
 def test_an_iceberg_plan_that_outlasted_its_turn_waits_for_another(
     spent_s: float, tickets: list[int]
 ) -> None:
-    race, turn, held = Race(), Turn(LIMITS, lease_queue=True), list[int | None]()
+    race, turn, held = Race(), CommitTurn(LIMITS, lease_queue=True), list[int | None]()
 
     def attempts() -> Steps:
         for _ in range(2):

@@ -12,8 +12,8 @@ from safewrite.errors import InvalidInputError
 from safewrite.frames.predicate import truths
 from safewrite.frames.spark import sql
 from safewrite.frames.spark.batch import (
+    BatchOrigin,
     Check,
-    Origin,
     computed,
     counts_every_attempt,
     observed,
@@ -172,7 +172,7 @@ def test_a_spark_that_counts_last_attempts_alone_is_not_asked_to_count(spark: Sp
 
 
 def test_a_batch_that_is_known_by_its_origin_is_counted_and_checked_and_not_hashed(spark: Spark) -> None:
-    origin = Origin("spark1", "0" * 31 + "7")
+    origin = BatchOrigin("spark1", "0" * 31 + "7")
     check = Check("id > 7", lambda bad, rows: InvalidInputError(f"{bad} of {rows}"))
     hashless = spark.session.sql("SELECT id, INTERVAL '1' DAY AS gap FROM range(10)")
     with spark.careless():

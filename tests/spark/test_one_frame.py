@@ -14,7 +14,7 @@ import safewrite as sw
 from safewrite.delta.spark.transaction import SparkTransaction
 from safewrite.delta.write.transaction import Write
 from safewrite.frames.spark import stream
-from safewrite.frames.spark.batch import Origin
+from safewrite.frames.spark.batch import BatchOrigin
 from safewrite.protocol.ask import Limits
 
 
@@ -45,7 +45,7 @@ def query(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     monkeypatch.setattr(stream, "_active", lambda _: Running(("q",)))
 
     def give(plan: str, *, run: str = "r", epoch: int = 0, error: Exception | None = None) -> None:
-        batch = stream.StreamBatch("q", run, epoch, Origin("offsets1", "ab"))
+        batch = stream.StreamBatch("q", run, epoch, BatchOrigin("offsets1", "ab"))
         with stream.only_frame(Plan(plan), batch, "table", "orders"):  # type: ignore[arg-type]
             if error is not None:
                 raise error
@@ -88,7 +88,7 @@ def test_queries_that_ended_are_forgotten(
 ) -> None:
     query("low")
     monkeypatch.setattr(stream, "_active", lambda _: Running(("p",)))
-    batch = stream.StreamBatch("p", "r", 0, Origin("offsets1", "ab"))
+    batch = stream.StreamBatch("p", "r", 0, BatchOrigin("offsets1", "ab"))
     with stream.only_frame(Plan("low"), batch, "table", "orders"):  # type: ignore[arg-type]
         assert [name[2] for name in stream._slots] == ["p"]
 
@@ -97,11 +97,11 @@ def test_queries_that_ended_are_forgotten(
 def test_rows_are_asked_only_where_a_batch_seems_to_be_there_under_another_name(
     query: Callable[..., None], monkeypatch: pytest.MonkeyPatch, seems_there: bool
 ) -> None:
-    batch = stream.StreamBatch("q", "r", 0, Origin("offsets1", "ab"))
+    batch = stream.StreamBatch("q", "r", 0, BatchOrigin("offsets1", "ab"))
     monkeypatch.setattr(stream, "batch_of", lambda *_: batch)
     asked = []
 
-    def write(origin: Origin | None) -> str:
+    def write(origin: BatchOrigin | None) -> str:
         asked.append(origin)
         if origin is not None:
             raise sw.ReplayMismatchError("Other offsets.")

@@ -151,7 +151,7 @@ class Lake:
                 "locks-1" if locks else None,
                 endpoint="memory",
             )
-            plan = creation.Plan(("day",), PROPERTIES)
+            plan = creation.NewTable(("day",), PROPERTIES)
             known = DeltaFormat(connection, limits=LIMITS, first=plan, new_id=self._new_id)
             known.world = nemesis
             known.open(strict=False)

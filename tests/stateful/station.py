@@ -203,7 +203,7 @@ class Station:
                 "locks-1" if locked else None,
                 endpoint="memory",
             )
-            known = DeltaFormat(connection, limits=LIMITS, first=creation.Plan(), new_id=self._new_id)
+            known = DeltaFormat(connection, limits=LIMITS, first=creation.NewTable(), new_id=self._new_id)
             known.open(strict=False)
             if known.version < 0:
                 known.create(pa.schema({"id": pa.int64()}))

@@ -18,7 +18,7 @@ from safewrite.errors import InvalidInputError, StorageError
 from safewrite.frames.fingerprint import Fingerprint
 from safewrite.frames.predicate import Both, Compare, Predicate
 from safewrite.frames.replace_where import EVERYTHING
-from safewrite.frames.spark.batch import Origin, quietly
+from safewrite.frames.spark.batch import BatchOrigin, quietly
 from safewrite.frames.spark.columns import arrow_schema
 from safewrite.frames.spark.hashes import quoted
 
@@ -74,7 +74,7 @@ def changes_of(
     spec: Spec,
     schema: pa.Schema,
     partition_by: tuple[str, ...] = (),
-    origin: Origin | None = None,
+    origin: BatchOrigin | None = None,
 ) -> Iterator[SparkChanges]:
     """Compute, read and check the changes of a frame once, and keep them, in our session, until the end of the block.
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import Settled
-from safewrite.changes.decide import Batch, Decision, Known, Op, decide
+from safewrite.changes.carry import TableEffect
+from safewrite.changes.decide import ChangeBatch, ChangeOp, Decision, KnownRows, decide
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Numbers, Position
 from safewrite.changes.reading import loose
@@ -31,7 +31,7 @@ from safewrite.changes.spark.batch import (
     rows_read,
     spark_schema,
 )
-from safewrite.changes.spark.tasks import FILE, KIND, PLACE, POS, REPORT, Answer, Kind, Question
+from safewrite.changes.spark.tasks import FILE, KIND, PLACE, POS, REPORT, Answer, Question, RowKind
 from safewrite.errors import InternalError
 from safewrite.frames.spark.hashes import quoted
 from safewrite.frames.spark.sql import literal
@@ -69,8 +69,8 @@ class SparkPlan:
 
     changes: SparkChanges
     frame: DataFrame
-    settled: Settled
-    deletes: Batch
+    settled: TableEffect
+    deletes: ChangeBatch
     goes: dict[str, Numbers]
     cut: Position | None
     mark: tuple[str, ...]
@@ -82,7 +82,7 @@ class SparkPlan:
 
     def upserts(self) -> DataFrame:
         """The rows that are written."""
-        return self._of(Kind.UPSERT).select(*map(quoted, self.changes.schema.names))
+        return self._of(RowKind.UPSERT).select(*map(quoted, self.changes.schema.names))
 
     def is_before_cut(self) -> str | None:
         """The condition of rows that a truncate of this batch removes; None without one."""
@@ -91,7 +91,7 @@ class SparkPlan:
     def staying(self, rows: DataFrame, *also: str) -> DataFrame:
         """Rows of files that were looked at, without those that go, and further columns."""
         rows = rows if self.cut is None else rows.filter(f"NOT ({self.is_before_cut()})")
-        left = _by_keys(rows, self._of(Kind.DROP), self.changes.spec.keys, "left_anti", self.dropped)
+        left = _by_keys(rows, self._of(RowKind.DROP), self.changes.spec.keys, "left_anti", self.dropped)
         return left.select(*map(quoted, (*self.changes.schema.names, *also)))
 
     @property
@@ -99,7 +99,7 @@ class SparkPlan:
         """How many rows of the keys go; a truncate may take more."""
         return len(self.settled.decision.dropped)
 
-    def _of(self, kind: Kind) -> DataFrame:
+    def _of(self, kind: RowKind) -> DataFrame:
         return self.frame.filter(f"{quoted(KIND)} = {int(kind)}")
 
 
@@ -138,12 +138,12 @@ def _decided(
         memory.forgotten,
         whole,
     )
-    given = _full(changes.frame, columns, Kind.CHANGE)
+    given = _full(changes.frame, columns, RowKind.CHANGE)
     rows = rows_of(schema.names if whole else [*spec.keys, *spec.sequence_by])
     counted = rows is not None and bool(changes.rows)
     if rows is not None and changes.rows:
         found = _by_keys(count_read(rows.frame), changes.frame, spec.keys, "left_semi", changes.rows)
-        given = given.unionByName(_full(found, columns, Kind.ROW))
+        given = given.unionByName(_full(found, columns, RowKind.ROW))
     parts = max(1, -(-changes.rows // TASK_ROWS))
     given = given.repartition(parts, *map(quoted, spec.keys)) if parts > 1 else given.repartition(1)
     out = [*columns, pa.field(REPORT, pa.binary())]
@@ -168,7 +168,7 @@ def _by_keys(rows: DataFrame, others: DataFrame, keys: tuple[str, ...], how: str
     return rows.join(wanted, f.expr(" AND ".join(alike)), how)
 
 
-def _full(frame: DataFrame, columns: pa.Schema, kind: Kind) -> DataFrame:
+def _full(frame: DataFrame, columns: pa.Schema, kind: RowKind) -> DataFrame:
     """A frame with all columns of a question, NULL in those that it lacks."""
     import pyspark.sql.functions as f
 
@@ -205,10 +205,10 @@ def _truncates(changes: SparkChanges, memory: Memory) -> Decision:
     cuts, wide = changes.report.truncates.sort_by(PLACE), loose(changes.schema)
     table = tasks.full(cuts, wide)
     spec = changes.spec
-    ops = np.full(cuts.num_rows, Op.TRUNCATE, np.int8)
+    ops = np.full(cuts.num_rows, ChangeOp.TRUNCATE, np.int8)
     stones = memory.tombstones.select([*spec.keys, *spec.sequence_by])
-    known = Known(wide.empty_table(), stones, memory.floor, memory.forgotten)
-    return decide(Batch(table, ops, spec.keys, spec.sequence_by), known)
+    known = KnownRows(wide.empty_table(), stones, memory.floor, memory.forgotten)
+    return decide(ChangeBatch(table, ops, spec.keys, spec.sequence_by), known)
 
 
 def before(names: tuple[str, ...], position: Position) -> str:
@@ -229,7 +229,9 @@ def _summed(
     names = [*spec.keys, *spec.sequence_by]
     none = memory.tombstones.select(names).slice(0, 0)
     deletes = none if told.deletes is None else pa.concat_tables([none, told.deletes.cast(none.schema)])
-    batch = Batch(deletes, np.full(deletes.num_rows, Op.DELETE, np.int8), spec.keys, spec.sequence_by)
+    batch = ChangeBatch(
+        deletes, np.full(deletes.num_rows, ChangeOp.DELETE, np.int8), spec.keys, spec.sequence_by
+    )
     dropped = sum(map(len, told.goes.values()))
     decision = Decision(
         told.counts,
@@ -247,7 +249,7 @@ def _summed(
         )
     files = [f"{file}:{len(places)}" for file, places in sorted(told.goes.items())]
     mark = (str(told.rows), str(told.drops), repr(cut), *files)
-    settled = Settled(decision, wide.empty_table(), carried)
+    settled = TableEffect(decision, wide.empty_table(), carried)
     return SparkPlan(changes, frame, settled, batch, told.goes, cut, mark, told.rows.rows)
 
 

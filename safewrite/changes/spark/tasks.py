@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import Settled, settle
-from safewrite.changes.decide import Batch, Counts, Known, Op
+from safewrite.changes.carry import TableEffect, settle
+from safewrite.changes.decide import ChangeBatch, ChangeCounts, ChangeOp, KnownRows
 from safewrite.changes.positions import Flags, Numbers, Position, meeting, values_of
 from safewrite.changes.reading import Absent, loose, read
 from safewrite.changes.spec import Spec
@@ -36,7 +36,7 @@ PARTITION_ROWS = 2**33
 """More rows than a partition has: places of changes grow from partition to partition."""
 
 
-class Kind(IntEnum):
+class RowKind(IntEnum):
     """What a row is, of those that come to a decision and of those that leave it."""
 
     ROW = 0
@@ -111,17 +111,17 @@ def read_changes(
             whole.add(_told(batch, changes.fingerprint, places, spec, schema))
             beside = [pa.array(batch.ops), places, _lists(batch.absent, rows)]
             table = pa.table([*batch.table.columns, *beside], pa.schema([*loose(schema), *OF_CHANGES]))
-            yield from full(table.filter(pa.array(batch.ops != Op.TRUNCATE)), out).to_batches()
+            yield from full(table.filter(pa.array(batch.ops != ChangeOp.TRUNCATE)), out).to_batches()
     except SafewriteError as error:
         whole.error = error
     yield from full(_reported(whole), out).to_batches()
 
 
 def _told(
-    batch: Batch, fingerprint: Fingerprint, places: pa.Array, spec: Spec, schema: pa.Schema
+    batch: ChangeBatch, fingerprint: Fingerprint, places: pa.Array, spec: Spec, schema: pa.Schema
 ) -> ReadReport:
     truncates = batch.table.select(spec.sequence_by).append_column(PLACE, places)
-    truncates = truncates.filter(pa.array(batch.ops == Op.TRUNCATE)).cast(_truncates(spec, schema))
+    truncates = truncates.filter(pa.array(batch.ops == ChangeOp.TRUNCATE)).cast(_truncates(spec, schema))
     report = ReadReport(truncates, fingerprint)
     for name, values in values_of(batch.table, spec.keys).items():
         if len(values):
@@ -191,7 +191,7 @@ class Answer:
     rows that go, by file, -1 where a format does not tell them.  ``needs_rows``: nothing was decided, for it takes whole rows.
     """
 
-    counts: Counts = field(default_factory=Counts)
+    counts: ChangeCounts = field(default_factory=ChangeCounts)
     lost: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     taken: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     goes: dict[str, Numbers] = field(default_factory=dict)
@@ -228,13 +228,13 @@ def answer(batches: Iterable[pa.RecordBatch], question: Question) -> Iterator[pa
 def _answered(table: pa.Table, question: Question) -> tuple[Answer, list[pa.Table]]:
     spec = question.spec
     kinds = np.asarray(table.column(KIND).to_numpy())
-    changes, rows = (table.filter(pa.array(kinds == kind)) for kind in (Kind.CHANGE, Kind.ROW))
+    changes, rows = (table.filter(pa.array(kinds == kind)) for kind in (RowKind.CHANGE, RowKind.ROW))
     if not question.whole and pc.any(_meet(changes, rows, (*spec.keys, *spec.sequence_by))).as_py():
         return Answer(needs_rows=True), []
     batch = _batch(changes, question)
     remembered = (question.tombstones, question.carried)
     stones, carried = (one.filter(_meet(changes, one, spec.keys)) for one in remembered)
-    known = Known(
+    known = KnownRows(
         rows.select(question.schema.names if question.whole else [*spec.keys, *spec.sequence_by]),
         stones.select([*spec.keys, *spec.sequence_by]),
         question.floor,
@@ -245,12 +245,14 @@ def _answered(table: pa.Table, question: Question) -> tuple[Answer, list[pa.Tabl
     dropped = rows.take(pa.array(settled.decision.dropped, pa.int64()))
     told = _summed(batch, settled, stones, dropped, spec)
     told.taken = _numbers(carried)
-    drops = dropped.select([*spec.keys, FILE]).append_column(KIND, _kind(Kind.DROP, dropped.num_rows))
-    upserts = settled.rows.append_column(KIND, _kind(Kind.UPSERT, settled.rows.num_rows))
+    drops = dropped.select([*spec.keys, FILE]).append_column(KIND, _kind(RowKind.DROP, dropped.num_rows))
+    upserts = settled.rows.append_column(KIND, _kind(RowKind.UPSERT, settled.rows.num_rows))
     return told, [drops, upserts]
 
 
-def _summed(batch: Batch, settled: Settled, stones: pa.Table, dropped: pa.Table, spec: Spec) -> Answer:
+def _summed(
+    batch: ChangeBatch, settled: TableEffect, stones: pa.Table, dropped: pa.Table, spec: Spec
+) -> Answer:
     decision = settled.decision
     numbers = _numbers(stones)
     stays = np.zeros(len(numbers), np.bool_)
@@ -282,13 +284,16 @@ def _meet(changes: pa.Table, rows: pa.Table, names: tuple[str, ...]) -> pa.Array
     return pa.array(meeting(changes.select(names), rows.select(names)))
 
 
-def _batch(changes: pa.Table, question: Question) -> Batch:
+def _batch(changes: pa.Table, question: Question) -> ChangeBatch:
     """The changes of these keys and all truncates, in the order of their source."""
     spec, wide = question.spec, loose(question.schema)
     cuts = question.truncates
     whole = pa.concat_tables([changes.select(wide.names), full(cuts, wide)])
     ops = np.concatenate(
-        [np.asarray(changes.column(OP).to_numpy(), np.int8), np.full(cuts.num_rows, Op.TRUNCATE, np.int8)]
+        [
+            np.asarray(changes.column(OP).to_numpy(), np.int8),
+            np.full(cuts.num_rows, ChangeOp.TRUNCATE, np.int8),
+        ]
     )
     places = [np.asarray(one.column(PLACE).to_numpy(), np.int64) for one in (changes, cuts)]
     order = np.argsort(np.concatenate(places), kind="stable")
@@ -296,7 +301,7 @@ def _batch(changes: pa.Table, question: Question) -> Batch:
         name: np.concatenate([flags, np.zeros(cuts.num_rows, np.bool_)])[order]
         for name, flags in _flags(changes.column(ABSENT)).items()
     }
-    return Batch(whole.take(pa.array(order)), ops[order], spec.keys, spec.sequence_by, absent)
+    return ChangeBatch(whole.take(pa.array(order)), ops[order], spec.keys, spec.sequence_by, absent)
 
 
 def _flags(lists: pa.ChunkedArray) -> Absent:
@@ -323,7 +328,7 @@ def _by_file(dropped: pa.Table) -> dict[str, Numbers]:
 
 
 # --- what leaves a task -----------------------------------------------------------------------------------
-def _kind(kind: Kind, rows: int) -> pa.Array:
+def _kind(kind: RowKind, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(int(kind), pa.int8()), rows)
 
 
@@ -346,7 +351,7 @@ def parsed(report: bytes) -> Any:
     return pickle.loads(report)
 
 
-def joined(answers: Iterable[Answer], of_truncates: Counts) -> Answer:
+def joined(answers: Iterable[Answer], of_truncates: ChangeCounts) -> Answer:
     """What all tasks decided; each has counted the truncates, which are of no key."""
     whole, tasks = Answer(deletes=None, carried=None), 0
     counts = {name: 0 for name in of_truncates.to_dict() if name != "applied"}
@@ -367,4 +372,6 @@ def joined(answers: Iterable[Answer], of_truncates: Counts) -> Answer:
         counts[name] -= (tasks - 1) * getattr(of_truncates, name)
     whole.deletes = pa.concat_tables(deletes) if deletes else None
     whole.carried = pa.concat_tables(carried) if carried else None
-    return replace(whole, counts=Counts(**counts), lost=np.concatenate(lost), taken=np.concatenate(taken))
+    return replace(
+        whole, counts=ChangeCounts(**counts), lost=np.concatenate(lost), taken=np.concatenate(taken)
+    )

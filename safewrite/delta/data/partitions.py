@@ -35,7 +35,7 @@ _NO_FOLDER = re.compile(r"[/\\\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
-class Group:
+class PartitionRows:
     """The rows of one partition: their numbers, ascending, and their values as Delta spells them."""
 
     values: dict[str, str | None]
@@ -145,7 +145,7 @@ def _longest(table: pa.Table, partition_by: Sequence[str]) -> str:
     return directory(longest, partition_by)
 
 
-def groups(prepared: Prepared, partition_by: Sequence[str]) -> list[Group]:
+def groups(prepared: Prepared, partition_by: Sequence[str]) -> list[PartitionRows]:
     """All rows of ``prepared`` by partition, in the order in which partitions first occur.
 
     Memory: some 16 bytes a row, and 4 for each partition column.
@@ -163,7 +163,7 @@ def groups(prepared: Prepared, partition_by: Sequence[str]) -> list[Group]:
         raise InternalError(f"{start} of {prepared.rows} rows were grouped by partition; please report this.")
     texts = [list(known) for known in spelled]
     return [
-        Group({n: texts[i][codes[i][part[0]]] for i, n in enumerate(partition_by)}, part)
+        PartitionRows({n: texts[i][codes[i][part[0]]] for i, n in enumerate(partition_by)}, part)
         for part in rows_by_code(codes, [len(known) for known in spelled])
     ]
 

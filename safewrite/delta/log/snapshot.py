@@ -97,7 +97,7 @@ class Snapshot:
         if not (commit.protocol or commit.metadata or commit.txns or restore_of(commit)):
             # Most commits only add files: keep what is cached on the schema.
             return self._moved(version=version, anchor=anchor)
-        draft = _Draft(self.protocol, self.metadata, dict(self.txns), list(self.restores), self.read_from)
+        draft = _Partial(self.protocol, self.metadata, dict(self.txns), list(self.restores), self.read_from)
         draft.apply(commit)
         return draft.state(version, self.checkpoint, anchor)
 
@@ -114,7 +114,7 @@ class Snapshot:
 
 
 @dataclass
-class _Draft:
+class _Partial:
     """A snapshot in the making."""
 
     protocol: Action | None = None
@@ -317,7 +317,7 @@ def _from_commits(found: LogSegment, at: int | None, limits: Limits) -> Reading[
     versions = found.commits_after(-1, at)
     if not versions:
         raise actions.corrupt("The log holds neither a usable checkpoint nor the commits before it.")
-    draft = _Draft(read_from=versions[0])
+    draft = _Partial(read_from=versions[0])
     digest = ""
     for version, body in (yield from _get_commits(versions, limits)).items():
         commit = actions.parse(body, version)
@@ -353,7 +353,7 @@ def _from_checkpoint(
     for effect, answer in zip(wanted, answers, strict=False):
         assert isinstance(effect, GetRange)
         parts[effect.path].add(effect.start, _body(answer))
-    draft = _Draft(read_from=base.version + 1)
+    draft = _Partial(read_from=base.version + 1)
     for part in files:
         _read_into(draft, part)
     if not draft.protocol or not draft.metadata:
@@ -392,7 +392,7 @@ def _open_parts(
     return list(files.values())
 
 
-def _read_into(draft: _Draft, part: ranges.RangedFile) -> None:
+def _read_into(draft: _Partial, part: ranges.RangedFile) -> None:
     file = ranges.open_file(part)
     protocols, metadata = ranges.actions(file, "protocol"), ranges.actions(file, "metaData")
     draft.protocol = protocols[-1] if protocols else draft.protocol

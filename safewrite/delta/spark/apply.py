@@ -17,7 +17,7 @@ from safewrite.delta.log.features import check_overwrite, marks_rows
 from safewrite.delta.spark.files import SparkDelta, find
 from safewrite.delta.spark.write import Place, spark_path
 from safewrite.delta.write.apply import ApplyTransaction
-from safewrite.delta.write.overwrite import Verdict
+from safewrite.delta.write.overwrite import FileVerdict
 from safewrite.delta.write.pruning import Pruning
 from safewrite.delta.write.vector_files import marked
 from safewrite.errors import InternalError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from safewrite.delta.log.actions import Action
     from safewrite.delta.write.staging import StagedFile
     from safewrite.frames.fingerprint import Fingerprint
-    from safewrite.frames.spark.batch import Origin
+    from safewrite.frames.spark.batch import BatchOrigin
 
 
 T = TypeVar("T")
@@ -152,14 +152,14 @@ class SparkApplyTransaction(ApplyTransaction):
         totals = {key: rows_of(live[key]) for key in lost}
         if plan.cut is not None or None in totals.values():
             lost, totals = self._counted(plan, live if plan.cut is not None else lost)
-        self.verdicts = dict.fromkeys(live, Verdict.KEEP)
+        self.verdicts = dict.fromkeys(live, FileVerdict.KEEP)
         for key, rows in lost.items():
-            self.verdicts[key] = Verdict.REMOVE if rows == totals[key] else Verdict.REWRITE
+            self.verdicts[key] = FileVerdict.REMOVE if rows == totals[key] else FileVerdict.REWRITE
         if lost:
             check_overwrite(self.state, rewrites=True)
         for key in lost:
             check_within(live[key])
-        rewritten = [key for key in lost if self.verdicts[key] is Verdict.REWRITE]
+        rewritten = [key for key in lost if self.verdicts[key] is FileVerdict.REWRITE]
         self.kept = {key: (totals[key] or 0) - lost[key] for key in rewritten}
         mark = (plan.mark, sorted(lost.items()))
         if self._written is None or self._written.mark != mark:
@@ -173,7 +173,7 @@ class SparkApplyTransaction(ApplyTransaction):
             sum(self.kept.values()),
         )
         self.marked = {key: marked(live[key], vector) for key, vector in self._written.vectors.items()}
-        self.verdicts |= dict.fromkeys(self.marked, Verdict.MARK)
+        self.verdicts |= dict.fromkeys(self.marked, FileVerdict.MARK)
 
     def _vectors_stored(
         self, plan: SparkPlan, files: Collection[FileKey]
@@ -251,7 +251,7 @@ def _by_file(rows: DataFrame) -> dict[str, int]:
 def transaction(
     place: Place,
     spec: Spec,
-    origin: Origin | None,
+    origin: BatchOrigin | None,
     settings: Callable[[Fingerprint], Mapping[str, Any]],
 ) -> Iterator[SparkApplyTransaction]:
     """The transaction that applies the changes of a frame, for as long as Spark keeps its rows.

@@ -31,7 +31,7 @@ TURN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class StoreSettings:
     """The arbiter, and how the stores are reached; None leaves it to what the table records."""
 
     lock_table: str | None = None
@@ -151,7 +151,7 @@ class SparkTable:
 class Commits:
     """All tables of a session, by their roots; each is opened at its first commit."""
 
-    def __init__(self, settings: Settings, conf: HadoopConf) -> None:
+    def __init__(self, settings: StoreSettings, conf: HadoopConf) -> None:
         self.settings = settings
         self._conf = conf
         self._tables: dict[str, SparkTable] = {}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from safewrite.delta.spark.hook import CommitHook
-from safewrite.delta.spark.log_store import Commits, Settings
+from safewrite.delta.spark.log_store import Commits, StoreSettings
 from safewrite.errors import InvalidInputError, MissingExtraError, UnsafeConfigError
 from safewrite.frames.source import check_classic, check_running
 
@@ -56,7 +56,7 @@ def attach(
     with _guard:
         if not given and context in _hooks:
             return session
-        settings = Settings(lock_table, arbiter, storage_options, boto3_session)
+        settings = StoreSettings(lock_table, arbiter, storage_options, boto3_session)
         hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001
         hook = CommitHook(Commits(settings, hadoop.get))
         _start_callbacks(context._gateway)  # noqa: SLF001 - as PySpark's own foreachBatch

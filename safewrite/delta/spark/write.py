@@ -18,7 +18,7 @@ from safewrite.delta.spark.transaction import NamedTransaction, SparkTransaction
 from safewrite.delta.write.overwrite import named as named_overwrite
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
-    Done,
+    DeltaDone,
     Recalled,
     committed,
     found_again,
@@ -37,9 +37,9 @@ from safewrite.errors import (
 from safewrite.frames.predicate import columns
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.frames.spark.batch import (
-    Batch,
+    BatchOrigin,
     Check,
-    Origin,
+    SparkBatch,
     computed,
 )
 from safewrite.frames.spark.columns import Conformed, conformed, new_schema
@@ -75,13 +75,13 @@ class Place:
     arbiter: Arbiter
     limits: Limits
     new_id: Callable[[], str]
-    name: Callable[[Batch], Write]
+    name: Callable[[SparkBatch], Write]
     held: Held
     known_files: KnownFiles
     txn: tuple[str, int] | None = None
 
 
-def write(place: Place, operation: Operation) -> tuple[Done, SparkTransaction]:
+def write(place: Place, operation: Operation) -> tuple[DeltaDone, SparkTransaction]:
     """Write the rows of a DataFrame once, whatever happened to earlier calls with the same name.
 
     Raises:
@@ -95,7 +95,7 @@ def write(place: Place, operation: Operation) -> tuple[Done, SparkTransaction]:
     job = _job(place.held.rows, place.state.schema, place.state.partition_by, operation)
     there = seems_there(place)
 
-    def by(origin: Origin | None) -> tuple[Done, SparkTransaction]:
+    def by(origin: BatchOrigin | None) -> tuple[DeltaDone, SparkTransaction]:
         if origin is None or there or job.checks:
             return _write_counted(job, place, origin)
         return _write_once(job, place, origin)
@@ -120,7 +120,7 @@ class _Job:
     predicate: Predicate | None
     checks: Sequence[Check]
 
-    def candidate(self, batch: Batch, place: Place) -> SparkTransaction:
+    def candidate(self, batch: SparkBatch, place: Place) -> SparkTransaction:
         """The transaction that names Delta's commit."""
         return SparkTransaction(
             commit_id=place.new_id(),
@@ -135,7 +135,7 @@ class _Job:
             positions=self.operation.positions,
         )
 
-    def named(self, batch: Batch, place: Place) -> Write:
+    def named(self, batch: SparkBatch, place: Place) -> Write:
         named = place.name(batch)
         return named if self.predicate is None else named_overwrite(named, self.predicate)
 
@@ -172,32 +172,32 @@ def first(held: Held, partition_by: tuple[str, ...], operation: Operation) -> It
         yield replace(held, computed=batch.frame)
 
 
-def _write_counted(job: _Job, place: Place, origin: Origin | None) -> tuple[Done, SparkTransaction]:
+def _write_counted(job: _Job, place: Place, origin: BatchOrigin | None) -> tuple[DeltaDone, SparkTransaction]:
     """Compute the rows and count them, then let Delta write them as they are."""
     with computed(job.rows.frame, job.checks, origin, job.operation.volatile) as batch:
         candidate = job.candidate(batch, place)
         return _once(candidate, place, place.held.of(batch.frame), job), candidate
 
 
-def _write_once(job: _Job, place: Place, origin: Origin) -> tuple[Done, SparkTransaction]:
+def _write_once(job: _Job, place: Place, origin: BatchOrigin) -> tuple[DeltaDone, SparkTransaction]:
     """Let Delta compute and write the rows in one pass: its commit says how many they are."""
 
     def named_by(rows: int) -> Write:
-        return job.named(Batch(job.rows.frame, rows, origin.fingerprint(rows)), place)
+        return job.named(SparkBatch(job.rows.frame, rows, origin.fingerprint(rows)), place)
 
-    unknown = Batch(job.rows.frame, 0, origin.fingerprint(0))
+    unknown = SparkBatch(job.rows.frame, 0, origin.fingerprint(0))
     candidate = replace(job.candidate(unknown, place), named_by=named_by)
     return _once(candidate, place, place.held.running(job.rows.frame), job), candidate
 
 
-def counted(frame: DataFrame, state: Snapshot, volatile: tuple[str, ...] = ()) -> Batch:
+def counted(frame: DataFrame, state: Snapshot, volatile: tuple[str, ...] = ()) -> SparkBatch:
     """The frame's fingerprint, with NULL in the columns that the frame lacks; its rows are not kept."""
     shaped = conformed(frame, state.schema, partition_by=state.partition_by, schema_mode="merge")
     with computed(shaped.frame, volatile=volatile) as batch:
         return batch
 
 
-def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: _Job) -> Done:
+def _once(candidate: SparkTransaction, place: Place, frame: DataFrame, job: _Job) -> DeltaDone:
     try:
         recalled = run(recall(candidate, arbiter=place.arbiter, limits=place.limits), place.world)
         if recalled.done is not None:
@@ -226,7 +226,9 @@ def _save(writer: DataFrameWriter, place: Place) -> Exception | None:
     return None
 
 
-def _settled(waiting: NamedTransaction, recalled: Recalled, failure: Exception | None, place: Place) -> Done:
+def _settled(
+    waiting: NamedTransaction, recalled: Recalled, failure: Exception | None, place: Place
+) -> DeltaDone:
     """Decide by what the hook saw, not by what Delta says: Delta may fail after a commit, too."""
     candidate, limits = waiting.candidate, place.limits
     record = replace(recalled.record, fingerprint=candidate.write.fingerprint)

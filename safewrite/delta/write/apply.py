@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from safewrite.changes.carry import Settled
-from safewrite.changes.decide import Batch
+from safewrite.changes.carry import TableEffect
+from safewrite.changes.decide import ChangeBatch
+from safewrite.changes.many import GroupOutcome as Decided
 from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
-from safewrite.changes.many import Outcome as Decided
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes
 from safewrite.changes.result import check_accounts
@@ -32,8 +32,8 @@ from safewrite.delta.log.features import check_overwrite
 from safewrite.delta.log.known import KnownFiles
 from safewrite.delta.write.conflicts import check_moved
 from safewrite.delta.write.overwrite import (
+    FileVerdict,
     OverwriteTransaction,
-    Verdict,
 )
 from safewrite.delta.write.pruning import Pruning
 from safewrite.delta.write.row_files import RowFilesTransaction, size_of
@@ -75,7 +75,7 @@ class ApplyTransaction(RowFilesTransaction):
     memory_number: int = -1
     """Names the file of what is to be remembered after this commit; drawn at random."""
     known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
-    settled: Settled | None = None
+    settled: TableEffect | None = None
     decided: Decided | None = None
     remembers: bool = False
     """Whether this commit changes what is remembered."""
@@ -141,12 +141,12 @@ class ApplyTransaction(RowFilesTransaction):
         """Whether the batch takes the place of all rows and of all that is remembered."""
         return self.spec is not None and self.spec.full_refresh
 
-    def _given(self) -> Settled:
+    def _given(self) -> TableEffect:
         if self.settled is None:
             raise InternalError("Changes were committed before they were planned. Please report it.")
         return self.settled
 
-    def _batch(self) -> Batch:
+    def _batch(self) -> ChangeBatch:
         """The changes that are to be applied, of all members."""
         if self.group:
             return whole(self.group)
@@ -308,7 +308,7 @@ class ApplyTransaction(RowFilesTransaction):
         """Take rows out of the files that lose some."""
         assert self.state is not None
         live = self.planned().adds
-        self.verdicts = dict.fromkeys(live, Verdict.KEEP)
+        self.verdicts = dict.fromkeys(live, FileVerdict.KEEP)
         losing = [key for key in live if touched.may_lose(key)]
         if losing:
             check_overwrite(self.state, rewrites=True)
@@ -319,7 +319,7 @@ class ApplyTransaction(RowFilesTransaction):
 
     def _remove_all(self) -> None:
         """Let all live files go, with their rows unread."""
-        self.verdicts = dict.fromkeys(self.planned().adds, Verdict.REMOVE)
+        self.verdicts = dict.fromkeys(self.planned().adds, FileVerdict.REMOVE)
         self.rewritten, self.kept, self.marked = (), {}, {}
 
     # --- what others wrote --------------------------------------------------------------------------

@@ -22,7 +22,7 @@ log = logging.getLogger("safewrite")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NewTable:
     """How a first write creates its table."""
 
     partition_by: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class CreationActions:
     """Actions that go before the files; None where nothing changes."""
 
     metadata: Action | None = None
@@ -43,10 +43,10 @@ def actions(
     prepared: Prepared,
     arbiter_properties: Mapping[str, str],
     *,
-    first: Plan | None,
+    first: NewTable | None,
     new_id: Callable[[], str],
     now_ms: int,
-) -> Changes:
+) -> CreationActions:
     """What this write must change besides adding files.
 
     Raises:
@@ -66,13 +66,13 @@ def actions(
         metadata["schemaString"] = add_fields(state.schema_string, prepared.added)
         _check_new_types(state, prepared)
     if not recording and not prepared.added:
-        return Changes()
-    return Changes(metadata=metadata, recording_arbiter=recording and not prepared.added)
+        return CreationActions()
+    return CreationActions(metadata=metadata, recording_arbiter=recording and not prepared.added)
 
 
 def _new_table(
-    prepared: Prepared, arbiter_properties: Mapping[str, str], first: Plan, table_id: str, now_ms: int
-) -> Changes:
+    prepared: Prepared, arbiter_properties: Mapping[str, str], first: NewTable, table_id: str, now_ms: int
+) -> CreationActions:
     configuration = {name: _text(value) for name, value in first.properties.items()}
     configuration |= arbiter_properties
     metadata: Action = {
@@ -89,7 +89,7 @@ def _new_table(
         features.check_append(Snapshot(0, protocol, metadata))
     except UnsupportedTableError as error:
         raise InvalidInputError(f"The table was not created: {said(error)}") from error
-    return Changes(metadata=metadata, protocol=protocol)
+    return CreationActions(metadata=metadata, protocol=protocol)
 
 
 def _check_statistics(

@@ -13,7 +13,7 @@ from safewrite.delta.write.members import Entry, Lists, carried
 from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.write import (
-    Done,
+    DeltaDone,
     entry_at,
     from_the_start,
     is_cleaned_up,
@@ -32,10 +32,10 @@ from safewrite.protocol.values import LedgerRecord
 from safewrite.table.operation import FirstOf, GroupDone, keyed_until_landed, remember_members
 
 Encode = Callable[[Sequence[Write]], Iterable[DataFile]]
-Answer = Done | SafewriteError
+Answer = DeltaDone | SafewriteError
 
 
-Group: TypeAlias = GroupDone[Done, Write]
+Group: TypeAlias = GroupDone[DeltaDone, Write]
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ def _write_many(
                 yield from keys.doubt_all(ours, error.version, limits)
             raise
         yield from _remember(state, landed.version)
-        done = Done(
+        done = DeltaDone(
             landed.version,
             False,
             candidate.write.rows,

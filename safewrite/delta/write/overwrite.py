@@ -29,7 +29,7 @@ from safewrite.delta.write.staging import StagedFile, recheck, stage
 from safewrite.delta.write.transaction import Transaction, Write
 from safewrite.delta.write.vector_files import Vectors, marked
 from safewrite.delta.write.write import (
-    Done,
+    DeltaDone,
     is_of_another,
     standing,
     write,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
 
-class Verdict(Enum):
+class FileVerdict(Enum):
     """What an overwrite does to a live file."""
 
     KEEP = "keep"
@@ -74,7 +74,7 @@ class OverwriteTransaction(Transaction):
     rewritten: tuple[StagedFile, ...] = ()
     active: LogReplay | None = None
     vectors: Vectors = field(default_factory=Vectors)
-    verdicts: dict[FileKey, Verdict] = field(default_factory=dict, repr=False)
+    verdicts: dict[FileKey, FileVerdict] = field(default_factory=dict, repr=False)
     kept: dict[FileKey, int] = field(default_factory=dict, repr=False)
     """How many rows stay of each file that is rewritten, or gets another deletion vector."""
     marked: dict[FileKey, Action] = field(default_factory=dict, repr=False)
@@ -89,12 +89,12 @@ class OverwriteTransaction(Transaction):
 
     def vectored(self) -> list[FileKey]:
         """The live files that stay under another deletion vector."""
-        verdicts, mark = self.verdicts, Verdict.MARK
+        verdicts, mark = self.verdicts, FileVerdict.MARK
         return [key for key in self.planned().adds if verdicts[key] is mark]
 
     def replaced(self) -> list[Action]:
         """The live files that this commit removes; one whose vector changes is another logical file afterwards."""
-        verdicts, keep = self.verdicts, Verdict.KEEP
+        verdicts, keep = self.verdicts, FileVerdict.KEEP
         return [add for key, add in self.planned().adds.items() if verdicts[key] is not keep]
 
     def removed_rows(self) -> int | None:
@@ -108,7 +108,7 @@ class OverwriteTransaction(Transaction):
 
     def kept_rows(self) -> int | None:
         """How many rows of replaced files the new files have, by the plan."""
-        stay = (Verdict.REWRITE, Verdict.MARK)
+        stay = (FileVerdict.REWRITE, FileVerdict.MARK)
         return sum(self.kept[key] for key, verdict in self.verdicts.items() if verdict in stay)
 
     def metrics(self) -> dict[str, int]:
@@ -182,9 +182,9 @@ class OverwriteTransaction(Transaction):
             constants = self.constants(add)
             outcomes = possible(self.predicate, constants)
             if outcomes == {True}:
-                self.verdicts[key] = Verdict.REMOVE
+                self.verdicts[key] = FileVerdict.REMOVE
             elif True not in outcomes or True not in possible(self.predicate, self._bounds(add) | constants):
-                self.verdicts[key] = Verdict.KEEP
+                self.verdicts[key] = FileVerdict.KEEP
             else:
                 open_files.append(key)
         return open_files
@@ -223,7 +223,7 @@ class OverwriteTransaction(Transaction):
 
     def _rewrite(
         self, add: Action, number: int, wider: dict[FileKey, BitMap64]
-    ) -> Generator[Effect, Outcome, tuple[Verdict, Iterable[DataFile]]]:
+    ) -> Generator[Effect, Outcome, tuple[FileVerdict, Iterable[DataFile]]]:
         """Look through a file: what becomes of it, and the files of its other rows or its next vector."""
         state = self.state
         assert state is not None
@@ -232,20 +232,20 @@ class OverwriteTransaction(Transaction):
         rows, _ = read_rows(body, add, state, names, gone)
         goes = matching(rows, self.constants(add), self.predicate, self._schema_after())
         if not goes.any():
-            return Verdict.KEEP, ()
+            return FileVerdict.KEEP, ()
         if goes.all():
-            return Verdict.REMOVE, ()
+            return FileVerdict.REMOVE, ()
         key, places = file_key(add), np.flatnonzero(goes)
         self.kept[key] = len(goes) - len(places)
         if marks:
             vector = self.vectors.widened(add, places)
             if vector is not None:
                 wider[key] = vector
-                return Verdict.MARK, ()
+                return FileVerdict.MARK, ()
         rows, footer = read_rows(body, add, state, None, gone)
         kept = without(rows, goes)
         check_calendar(footer, kept, unquote(add["path"]))
-        return Verdict.REWRITE, self.remainder(add, prepare(kept, rows.schema, named=False), number)
+        return FileVerdict.REWRITE, self.remainder(add, prepare(kept, rows.schema, named=False), number)
 
     def remainder(self, add: Action, kept: Prepared, number: int) -> Iterable[DataFile]:
         """The files that take a file's place, of its rows that stay; ``number`` makes their names unique."""
@@ -286,7 +286,7 @@ class OverwriteTransaction(Transaction):
         self.active = self.planned().advance(version, commit)
         undecided = self._undecided()
         live = self.active.adds
-        partly = (Verdict.REWRITE, Verdict.MARK)
+        partly = (FileVerdict.REWRITE, FileVerdict.MARK)
         gone = [key for key, verdict in self.verdicts.items() if verdict in partly and key not in live]
         if undecided or gone:
             raise ConflictError(
@@ -325,7 +325,7 @@ def overwrite(
     arbiter: Arbiter,
     limits: Limits,
     queue_first: bool = False,
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, DeltaDone]:
     """Plan and commit an overwrite once, whatever happened to earlier calls with the same key.
 
     A transaction that creates the table is an append, and needs no plan.

@@ -48,7 +48,7 @@ class Planner:
     connection: Connection
     limits: Limits
     target_file_size: int
-    first: creation.Plan | None = None
+    first: creation.NewTable | None = None
     new_id: Callable[[], str] = field(default=lambda: str(uuid.uuid4()))
     known_files: KnownFiles = field(default_factory=KnownFiles, repr=False)
 
@@ -81,7 +81,7 @@ class Planner:
     ) -> Prepared:
         """Check the data against the table's schema, or infer one for a new table."""
         if state is None:
-            first = self.first or creation.Plan()
+            first = self.first or creation.NewTable()
             return self.fitting(prepare(data, None, partition_by=first.partition_by, volatile=volatile))
         found = prepare(
             data, state.schema, partition_by=state.partition_by, schema_mode=schema_mode, volatile=volatile

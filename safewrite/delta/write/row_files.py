@@ -18,7 +18,7 @@ from safewrite.changes.touched import Touched, filtered
 from safewrite.delta.data.rows import damaged, read_rows
 from safewrite.delta.log.actions import Action, FileKey
 from safewrite.delta.log.features import marks_rows
-from safewrite.delta.write.overwrite import OverwriteTransaction, Verdict
+from safewrite.delta.write.overwrite import FileVerdict, OverwriteTransaction
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.delta.write.vector_files import marked
 from safewrite.frames import prepare
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class _Rest:
     """What becomes of a file, how many of its rows stay, and the files that they are in then."""
 
-    verdict: Verdict
+    verdict: FileVerdict
     rows: int
     files: Sequence[DataFile] = ()
 
@@ -46,7 +46,7 @@ class _Rest:
 class _Made:
     """What became of a file: the uploaded files of its other rows, or its next deletion vector."""
 
-    verdict: Verdict
+    verdict: FileVerdict
     rows: int
     files: Sequence[StagedFile] = ()
     vector: Action | None = None
@@ -128,10 +128,10 @@ class RowFilesTransaction(OverwriteTransaction):
             if vector is not None:
                 wider[key] = vector
             elif not rows[key]:
-                self._made[touched.mark(key)] = _Made(Verdict.REMOVE, 0)
+                self._made[touched.mark(key)] = _Made(FileVerdict.REMOVE, 0)
         stored = yield from self.vectors.store(wider, self.limits)
         for key, named in stored.items():
-            self._made[touched.mark(key)] = _Made(Verdict.MARK, rows[key], vector=named)
+            self._made[touched.mark(key)] = _Made(FileVerdict.MARK, rows[key], vector=named)
 
     def _make(self, losing: Sequence[FileKey], touched: Touched[FileKey]) -> Generator[Effect, Outcome, None]:
         """Make and upload the files of rows that stay: a few at a time, while those before go up and those after come."""
@@ -191,16 +191,16 @@ class RowFilesTransaction(OverwriteTransaction):
         table, footer = self._rows(body.taken(), add)
         stays = touched.stays(key, table)
         if stays.all():
-            return _Rest(Verdict.KEEP, table.num_rows)
+            return _Rest(FileVerdict.KEEP, table.num_rows)
         if not stays.any():
-            return _Rest(Verdict.REMOVE, 0)
+            return _Rest(FileVerdict.REMOVE, 0)
         schema = pa.schema([f for f in self.state.schema if f.name not in self.state.partition_by])
         columns = [table.column(name) for name in schema.names]
         del table
         kept = filtered(columns, schema, stays)
         check_calendar(footer, kept, add["path"])
         files = tuple(self.remainder(add, prepare(kept, schema, named=False), number))
-        return _Rest(Verdict.REWRITE, kept.num_rows, files)
+        return _Rest(FileVerdict.REWRITE, kept.num_rows, files)
 
 
 def size_of(add: Action) -> int:

@@ -39,7 +39,7 @@ log = logging.getLogger("safewrite")
 
 
 @dataclass(frozen=True, slots=True)
-class Done(receipt.Done):
+class DeltaDone(receipt.Done):
     """A write that is in the log; ``mixed``: other writers bypass the lock table."""
 
     state: Snapshot | None
@@ -54,7 +54,7 @@ def write(
     limits: Limits,
     queue_first: bool = False,
     fresh: bool = False,
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, DeltaDone]:
     """Write once, whatever happened to earlier calls with the same key.
 
     ``encode`` is called only if there is something to upload; ``queue_first`` and ``fresh`` are those of
@@ -76,7 +76,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
     limits: Limits,
     queue_first: bool,
     fresh: bool,
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, DeltaDone]:
     recalled = yield from recall(candidate, arbiter=arbiter, limits=limits)
     if recalled.done is not None:
         return recalled.done
@@ -115,7 +115,7 @@ class Recalled:
     record: LedgerRecord
     seen: int
     looked: bool = False
-    done: Done | None = None
+    done: DeltaDone | None = None
 
 
 def recall(
@@ -151,15 +151,15 @@ def recall(
 
 def repeat(
     named: Write, version: int, entry: Entry, state: Snapshot | None = None, *, attempts: int = 0
-) -> Done:
+) -> DeltaDone:
     """A write that a version carries already; ``entry`` is how it describes it, as far as that is known."""
     rows, files = int(entry.get("rows", named.rows)), int(entry.get("files", 0))
-    return Done(version, True, rows, files, attempts, state, changes=entry.get("changes"))
+    return DeltaDone(version, True, rows, files, attempts, state, changes=entry.get("changes"))
 
 
 def _repeat_of_batch(
     named: Write, version: int, state: Snapshot, limits: Limits, lists: Lists
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, DeltaDone]:
     """A batch that its app's ``txn`` shows in a version; what became of its changes only the commit itself tells."""
     entry: Entry | None = None
     if named.changes is not None:
@@ -179,13 +179,13 @@ def from_the_start(named: Write, table_id: str | None) -> LedgerRecord:
 
 def committed(
     candidate: Transaction, landed: Landed, record: LedgerRecord, limits: Limits
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, DeltaDone]:
     """Record this call's commit, which stands, and describe it."""
     named = candidate.write
     if _in_ledger(named):
         yield from keys.remember(record, landed.version, limits)
     state = candidate.landed(landed.version)
-    return Done(
+    return DeltaDone(
         landed.version,
         False,
         named.rows,
@@ -201,7 +201,7 @@ def committed(
 
 def found_again(
     candidate: Transaction, found: Found, record: LedgerRecord, limits: Limits, *, attempts: int
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, DeltaDone]:
     """Record an earlier call's commit, which stands, and describe it.
 
     Raises:
@@ -266,7 +266,7 @@ def recall_txn(
     arbiter: Arbiter,
     limits: Limits,
     lists: Lists | None = None,
-) -> Generator[Effect, Outcome, Done | None]:
+) -> Generator[Effect, Outcome, DeltaDone | None]:
     """A batch at or below the app's last version was written before: show that it was this one (E1, E2).
 
     ``lists`` are those of commits that were read before, for another member of a group.

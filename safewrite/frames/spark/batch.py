@@ -45,7 +45,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Origin:
+class BatchOrigin:
     """The origin that names a batch instead of a hash of its rows."""
 
     kind: str
@@ -57,7 +57,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Batch:
+class SparkBatch:
     """Rows that are computed and checked."""
 
     frame: DataFrame
@@ -73,9 +73,9 @@ class Batch:
 def computed(
     frame: DataFrame,
     checks: Sequence[Check] = (),
-    origin: Origin | None = None,
+    origin: BatchOrigin | None = None,
     volatile: tuple[str, ...] = (),
-) -> Iterator[Batch]:
+) -> Iterator[SparkBatch]:
     """Compute ``frame`` once and keep it until the end of the block; with an ``origin``, its rows are not hashed.
 
     Raises:
@@ -99,8 +99,8 @@ def quietly(act: Callable[[], object]) -> None:
 
 
 def _counted(
-    frame: DataFrame, checks: Sequence[Check], origin: Origin | None, volatile: tuple[str, ...]
-) -> Batch:
+    frame: DataFrame, checks: Sequence[Check], origin: BatchOrigin | None, volatile: tuple[str, ...]
+) -> SparkBatch:
     """One pass over the rows."""
     import pyspark.sql.functions as f
 
@@ -112,9 +112,9 @@ def _counted(
         if count:
             raise check.refusal(count, rows)
     if origin is not None:
-        return Batch(frame, rows, origin.fingerprint(rows))
+        return SparkBatch(frame, rows, origin.fingerprint(rows))
     fingerprint = _fingerprint(dict(zip(_METRICS, found, strict=False)), volatile)
-    return Batch(frame, rows, fingerprint, volatile)
+    return SparkBatch(frame, rows, fingerprint, volatile)
 
 
 # --- counted while they are written -----------------------------------------------------------------
@@ -185,7 +185,7 @@ def counts_every_attempt(session: SparkSession) -> bool:
 
 
 # --- count and sums -----------------------------------------------------------------------------------
-def _metrics(frame: DataFrame, origin: Origin | None, volatile: tuple[str, ...]) -> list[Column]:
+def _metrics(frame: DataFrame, origin: BatchOrigin | None, volatile: tuple[str, ...]) -> list[Column]:
     """Number of rows, and the sums of both halves of their hashes: 32 bits, so exact for two billion rows."""
     import pyspark.sql.functions as f
 

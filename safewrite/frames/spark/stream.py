@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.errors import NotCommittedError, ReplayMismatchError
 from safewrite.frames.spark import kafka
-from safewrite.frames.spark.batch import Origin
+from safewrite.frames.spark.batch import BatchOrigin
 from safewrite.protocol.keys import OFFSETS
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class StreamBatch:
     query_id: str
     run_id: str
     epoch: int
-    origin: Origin
+    origin: BatchOrigin
 
 
 def batch_of(frame: DataFrame, epoch: int) -> StreamBatch | None:
@@ -80,7 +80,7 @@ def batch_of(frame: DataFrame, epoch: int) -> StreamBatch | None:
     if pieces is None:
         return None
     said = json.dumps([query_id, pieces], sort_keys=True, separators=(",", ":"))
-    origin = Origin(OFFSETS, hashlib.blake2b(said.encode(), digest_size=16).hexdigest())
+    origin = BatchOrigin(OFFSETS, hashlib.blake2b(said.encode(), digest_size=16).hexdigest())
     return StreamBatch(query_id, run_id, epoch, origin)
 
 
@@ -132,7 +132,7 @@ def written(
     frame: DataFrame,
     txn: object,
     table_id: str,
-    write: Callable[[Origin | None], T],
+    write: Callable[[BatchOrigin | None], T],
     *,
     seems_there: bool,
 ) -> T:

@@ -88,7 +88,7 @@ class MetadataCommit:
 
 
 @dataclass(frozen=True)
-class Creation:
+class CreateRequest:
     """A table to be created, known by the UUID that was drawn for it."""
 
     staged: Table
@@ -103,12 +103,12 @@ class Creation:
 
 def creation(
     staged: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-) -> Creation:
+) -> CreateRequest:
     """The creation of a staged table."""
     from pyiceberg.table.update import AssignUUIDUpdate
 
     drawn = next(str(update.uuid) for update in updates if isinstance(update, AssignUUIDUpdate))
-    return Creation(staged, drawn, requirements, updates)
+    return CreateRequest(staged, drawn, requirements, updates)
 
 
 def staged(  # noqa: PLR0917 - PyIceberg's own signature

@@ -21,7 +21,7 @@ from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, _min_s
 from pyiceberg.types import DateType, IntegerType, LongType, StringType, TimestampType, TimestamptzType
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from safewrite.iceberg.data.known import KnownManifests, Manifest, Span
+from safewrite.iceberg.data.known import FilterSpan, KnownManifests, Manifest
 
 _ORDERED = (IntegerType, LongType, DateType, TimestampType, TimestamptzType, StringType)
 """Types whose bounds are in the order of their values; floats have NaN, and others are left to PyIceberg."""
@@ -84,7 +84,7 @@ class _Planner(ManifestGroupPlanner):
             for one, there in zip(manifests, known, strict=True)
         ]
 
-    def _spans(self) -> Iterator[Span]:
+    def _spans(self) -> Iterator[FilterSpan]:
         """What all parts of the filter, joined by AND, demand of the bounds of a column."""
         parts = [bind(self.table_metadata.schema(), self.row_filter, self.case_sensitive)]
         while parts:
@@ -95,7 +95,7 @@ class _Planner(ManifestGroupPlanner):
                 yield span
 
 
-def _span(part: BooleanExpression) -> Span | None:
+def _span(part: BooleanExpression) -> FilterSpan | None:
     if not isinstance(part, BoundLiteralPredicate) or not isinstance(part.term, BoundReference):
         return None
     if not isinstance(part, BoundGreaterThanOrEqual | BoundLessThanOrEqual):
@@ -104,4 +104,4 @@ def _span(part: BooleanExpression) -> Span | None:
     if not isinstance(column.field_type, _ORDERED):
         return None
     at_least = isinstance(part, BoundGreaterThanOrEqual)
-    return Span(column.field_id, column.field_type, part.literal.value, at_least)
+    return FilterSpan(column.field_id, column.field_type, part.literal.value, at_least)

@@ -28,7 +28,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from safewrite.errors import CommitUnknownError, NotCommittedError
 from safewrite.iceberg.catalog.commit_request import (
-    Creation,
+    CreateRequest,
     bind,
     branch_of,
     creation,
@@ -40,8 +40,8 @@ from safewrite.iceberg.catalog.world import CatalogWorld
 from safewrite.protocol import ticket_queue
 from safewrite.protocol.ask import Limits
 from safewrite.protocol.effects import Effect, Outcome
-from safewrite.protocol.iceberg.change import Change
-from safewrite.protocol.iceberg.commit import Settled, load, settle, settle_creation
+from safewrite.protocol.iceberg.change import TableChange
+from safewrite.protocol.iceberg.commit import SettledChange, load, settle, settle_creation
 from safewrite.stores.world import run
 
 if TYPE_CHECKING:
@@ -204,17 +204,17 @@ class SafeCatalog(_Base):  # type: ignore[misc]
 
     def _settle(
         self, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> Generator[Effect, Outcome, Settled]:
+    ) -> Generator[Effect, Outcome, SettledChange]:
         started_s = yield from ticket_queue.now()
         base = yield from load(self.limits)
-        change: Change = bind(base, requirements, updates, mark=uuid.uuid4().hex)
+        change: TableChange = bind(base, requirements, updates, mark=uuid.uuid4().hex)
         if change.landed_in(base):
-            return Settled(True, base)
+            return SettledChange(True, base)
         if not change.may_land_on(base):
-            return Settled(False, base)
+            return SettledChange(False, base)
         return (yield from settle(change, self.limits, started_s))
 
-    def _create(self, made: Creation) -> Generator[Effect, Outcome, Settled]:
+    def _create(self, made: CreateRequest) -> Generator[Effect, Outcome, SettledChange]:
         started_s = yield from ticket_queue.now()
         return (yield from settle_creation(made, self.limits, started_s))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import DataScan, FileScanTask, Table
 
-    from safewrite.iceberg.catalog.commit_request import CommitRequest, Creation, MetadataCommit
+    from safewrite.iceberg.catalog.commit_request import CommitRequest, CreateRequest, MetadataCommit
     from safewrite.iceberg.data.known import KnownManifests
     from safewrite.protocol.iceberg.head import TableVersion
     from safewrite.stores.abc import Ledger, TicketQueue
@@ -112,7 +112,7 @@ class CatalogWorld(World):
         # A plan examines earlier table versions as it does the current one, so they are tables too.
         return Ok(head_of(Table(self.identifier, metadata, location, file_io, self.catalog), self.branch))
 
-    def _swap(self, table: Table, change: CommitRequest | MetadataCommit | Creation) -> Outcome:
+    def _swap(self, table: Table, change: CommitRequest | MetadataCommit | CreateRequest) -> Outcome:
         try:
             with self._one_at_a_time:
                 self.catalog.commit_table(table, change.requirements, change.updates)

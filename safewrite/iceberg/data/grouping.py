@@ -31,14 +31,14 @@ _NAN = math.nan  # one object: NaN equals no other in a dict
 
 
 @dataclass(frozen=True)
-class Group:
+class PartitionRows:
     """The rows of one partition: their numbers, and the values of its fields as manifests hold them."""
 
     values: tuple[Any, ...]
     rows: Indices
 
 
-def groups(prepared: Prepared, spec: PartitionSpec, schema: Schema) -> list[Group]:
+def groups(prepared: Prepared, spec: PartitionSpec, schema: Schema) -> list[PartitionRows]:
     """All rows of ``prepared`` by partition, in the order in which partitions first occur.
 
     Memory: some 16 bytes a row, and 4 for each partition field.  Raises UnsupportedTableError for a
@@ -47,7 +47,7 @@ def groups(prepared: Prepared, spec: PartitionSpec, schema: Schema) -> list[Grou
     if prepared.rows == 0:
         return []
     if spec.is_unpartitioned():
-        return [Group((), np.arange(prepared.rows, dtype=np.int64))]
+        return [PartitionRows((), np.arange(prepared.rows, dtype=np.int64))]
     known: list[dict[Any, int]] = [{} for _ in spec.fields]
     codes = [np.empty(prepared.rows, np.int32) for _ in spec.fields]
     start = 0
@@ -60,7 +60,9 @@ def groups(prepared: Prepared, spec: PartitionSpec, schema: Schema) -> list[Grou
     distinct = [list(values) for values in known]
     parts = rows_by_code(codes, [len(values) for values in known])
     return [
-        Group(tuple(values[code[part[0]]] for values, code in zip(distinct, codes, strict=True)), part)
+        PartitionRows(
+            tuple(values[code[part[0]]] for values, code in zip(distinct, codes, strict=True)), part
+        )
         for part in parts
     ]
 

@@ -21,7 +21,7 @@ FILES_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class FilterSpan:
     """Rows that a filter is TRUE for have this value or more in a column (``at_least``), or this value or less."""
 
     field_id: int
@@ -39,7 +39,7 @@ class Manifest:
         self.entries = tuple(entries)
         self._ends: dict[tuple[int, str, bool], list[Any]] = {}
 
-    def within(self, spans: Sequence[Span]) -> Sequence[ManifestEntry]:
+    def within(self, spans: Sequence[FilterSpan]) -> Sequence[ManifestEntry]:
         """The entries that no span rules out by a bound; PyIceberg judges those by the whole filter."""
         left: Iterable[int] = range(len(self.entries))
         for span in spans:
@@ -50,7 +50,7 @@ class Manifest:
                 left = [at for at in left if ends[at] is None or ends[at] <= span.value]
         return [self.entries[at] for at in left]
 
-    def _ends_of(self, span: Span) -> list[Any]:
+    def _ends_of(self, span: FilterSpan) -> list[Any]:
         """The bounds of a column, decoded once; None where a file has none, or its count is not to be trusted."""
         key = (span.field_id, str(span.kind), span.at_least)
         if key not in self._ends:
@@ -108,7 +108,7 @@ def _key(table_id: str, manifest: ManifestFile) -> Key:
     )
 
 
-def _end(entry: ManifestEntry, span: Span) -> Any:
+def _end(entry: ManifestEntry, span: FilterSpan) -> Any:
     from pyiceberg.conversions import from_bytes
 
     file = entry.data_file

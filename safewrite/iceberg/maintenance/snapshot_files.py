@@ -27,7 +27,7 @@ BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedFile:
     """A data or delete file as a manifest names it; ``snapshot_id`` is the snapshot that added it."""
 
     path: str
@@ -45,7 +45,7 @@ class Inventory:
 
     snapshot_id: int
     manifests: list[ManifestFile] = field(default_factory=list)
-    files: list[Named] = field(default_factory=list)
+    files: list[NamedFile] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     garbled: list[str] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ class SnapshotFiles:
 
     def __init__(self, world: Performer) -> None:
         self._world = world
-        self._entries: dict[str, list[Named] | None] = {}
+        self._entries: dict[str, list[NamedFile] | None] = {}
         self._garbled: set[str] = set()
         self._sizes: dict[str, int | None] = {}
 
@@ -94,7 +94,7 @@ class SnapshotFiles:
                 (found.garbled if path in self._garbled else found.missing).append(path)
         return found
 
-    def damaged(self, files: Iterable[Named]) -> tuple[list[str], list[str]]:
+    def damaged(self, files: Iterable[NamedFile]) -> tuple[list[str], list[str]]:
         """The files that the store does not have, and those with another size than the manifests say.
 
         Raises:
@@ -128,7 +128,7 @@ class SnapshotFiles:
                     self._parsed(manifest, body) if isinstance(body, bytes) else None
                 )
 
-    def _parsed(self, manifest: ManifestFile, body: bytes) -> list[Named] | None:
+    def _parsed(self, manifest: ManifestFile, body: bytes) -> list[NamedFile] | None:
         try:
             return [_named(entry) for entry in manifest.fetch_manifest_entry(MemoryIO(body))]
         except Exception:  # noqa: BLE001 - as above
@@ -136,11 +136,11 @@ class SnapshotFiles:
             return None
 
 
-def _named(entry: ManifestEntry) -> Named:
+def _named(entry: ManifestEntry) -> NamedFile:
     from pyiceberg.manifest import DataFileContent
 
     file = entry.data_file
-    return Named(
+    return NamedFile(
         path=file.file_path,
         size=file.file_size_in_bytes,
         sequence=entry.sequence_number or 0,

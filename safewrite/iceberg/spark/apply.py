@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from safewrite.changes.spark.batch import SparkChanges
     from safewrite.changes.spec import Spec
-    from safewrite.frames.spark.batch import Origin
+    from safewrite.frames.spark.batch import BatchOrigin
     from safewrite.frames.spark.held import Held
     from safewrite.iceberg.spark.files import SparkIceberg
 
@@ -231,7 +231,7 @@ def plan_of(
     head: TableVersion,
     spec: Spec,
     *,
-    origin: Origin | None,
+    origin: BatchOrigin | None,
     settings: Callable[[Any], Mapping[str, Any]],
 ) -> Iterator[SparkApplyPlan]:
     """The plan that applies the changes of a frame, for as long as Spark keeps its rows.

@@ -15,9 +15,9 @@ from safewrite.errors import ConflictError, InternalError, Kind, UnsafeConfigErr
 from safewrite.frames.predicate import columns
 from safewrite.frames.replace_where import EVERYTHING
 from safewrite.frames.spark.batch import (
-    Batch,
+    BatchOrigin,
     Check,
-    Origin,
+    SparkBatch,
     computed,
     counts_every_attempt,
     observed,
@@ -63,10 +63,10 @@ class Job:
     rows: Conformed
     checks: list[Check]
     predicate: Predicate | None
-    origin: Origin | None
+    origin: BatchOrigin | None
     volatile: tuple[str, ...] = ()
 
-    def plan(self, batch: Batch, head: TableVersion, drafts: Planner, name: Identity) -> WritePlan:
+    def plan(self, batch: SparkBatch, head: TableVersion, drafts: Planner, name: Identity) -> WritePlan:
         """The plan that commits the batch, with the files that Spark writes."""
         named = drafts.name(batch, name, head)
         plan: WritePlan
@@ -80,7 +80,7 @@ class Job:
     @contextmanager
     def batch(
         self, head: TableVersion, name: Identity
-    ) -> Iterator[tuple[Batch, Callable[[], list[StagedFile]]]]:
+    ) -> Iterator[tuple[SparkBatch, Callable[[], list[StagedFile]]]]:
         """The rows, counted, and what gives their files.
 
         Where possible, Spark writes the files at once and counts the rows on the way.  It does not where rows
@@ -98,7 +98,7 @@ class Job:
         with computed(self.rows.frame, self.checks, self.origin, self.volatile) as batch:
             yield batch, lambda: self.files(batch, head)
 
-    def _in_one_pass(self, head: TableVersion) -> tuple[Batch, list[StagedFile]] | None:
+    def _in_one_pass(self, head: TableVersion) -> tuple[SparkBatch, list[StagedFile]] | None:
         """Write and count in one pass; None, with its files unnamed, where Spark does not tell what it saw."""
         frame = self.rows.frame
         if self.origin is None and not counts_every_attempt(frame.sparkSession):
@@ -106,13 +106,17 @@ class Job:
         rows = self.held.running(frame)
         if self.origin is not None:
             made = self._write(rows, head)
-            return Batch(frame, _rows(made), self.origin.fingerprint(_rows(made))), made
+            return SparkBatch(frame, _rows(made), self.origin.fingerprint(_rows(made))), made
         seen = observed(rows, self.volatile)
         made = self._write(seen.frame, head)
         fingerprint = seen.fingerprint(_rows(made))
-        return None if fingerprint is None else (Batch(frame, _rows(made), fingerprint, self.volatile), made)
+        return (
+            None
+            if fingerprint is None
+            else (SparkBatch(frame, _rows(made), fingerprint, self.volatile), made)
+        )
 
-    def files(self, batch: Batch, head: TableVersion) -> list[StagedFile]:
+    def files(self, batch: SparkBatch, head: TableVersion) -> list[StagedFile]:
         """Let Spark write the files of a batch that was computed before.
 
         Raises:
@@ -214,7 +218,7 @@ def job(
     spark: SparkIceberg,
     operation: Operation,
     *,
-    origin: Origin | None = None,
+    origin: BatchOrigin | None = None,
 ) -> Job:
     """Check a frame's columns against the table's.
 
@@ -251,8 +255,8 @@ def first(held: Held, operation: Operation) -> Iterator[Held]:
 
 
 def counted(
-    frame: DataFrame, spark: SparkIceberg, origin: Origin | None = None, volatile: tuple[str, ...] = ()
-) -> Batch:
+    frame: DataFrame, spark: SparkIceberg, origin: BatchOrigin | None = None, volatile: tuple[str, ...] = ()
+) -> SparkBatch:
     """The frame's fingerprint, with NULL in the columns that the frame lacks; its rows are not kept."""
     shaped = conformed(frame, spark.schema, schema_mode="merge")
     with computed(shaped.frame, origin=origin, volatile=volatile) as batch:

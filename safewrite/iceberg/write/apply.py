@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import Settled
-from safewrite.changes.decide import Batch, Known
+from safewrite.changes.carry import TableEffect
+from safewrite.changes.decide import ChangeBatch, KnownRows
+from safewrite.changes.many import GroupOutcome as Decided
 from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
-from safewrite.changes.many import Outcome as Decided
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes
 from safewrite.changes.result import check_accounts
@@ -113,14 +113,14 @@ class ApplyPlan(RowFilesPlan):
         yield from self._remember(head, memory, decided.memory)
         self.write = _described(self.write, decided, len(self._rewritten))
 
-    def _batch(self) -> Batch:
+    def _batch(self) -> ChangeBatch:
         """The changes that are to be applied, of all members."""
         if self.group:
             return whole(self.group)
         assert self.changes is not None
         return self.changes.batch
 
-    def _decide(self, spec: Spec, known: Known, memory: Memory, now_ms: int) -> Decided:
+    def _decide(self, spec: Spec, known: KnownRows, memory: Memory, now_ms: int) -> Decided:
         if self.group:
             return one_by_one(self.group, spec, known, memory, now_ms)
         assert self.changes is not None
@@ -147,7 +147,7 @@ class ApplyPlan(RowFilesPlan):
         }
 
     def _insert(
-        self, head: TableVersion, settled: Settled, schema: pa.Schema
+        self, head: TableVersion, settled: TableEffect, schema: pa.Schema
     ) -> Generator[Effect, Outcome, None]:
         """Upload the rows that win; they serve every attempt in which the same changes win as they came."""
         rows = settled.rows
@@ -276,7 +276,7 @@ def _described(write: Write, decided: Decided, files: int) -> Write:
     return replace(Write.group(write.key, members, files), rows=rows)
 
 
-def _bounds(batch: Batch) -> Predicate:
+def _bounds(batch: ChangeBatch) -> Predicate:
     """A condition that rows with keys of the batch satisfy, by the lowest and highest value of each key column."""
     parts: list[Predicate] = []
     for name in batch.keys:

@@ -36,7 +36,7 @@ PREVIOUS_MAX = "write.metadata.previous-versions-max"
 
 
 @dataclass(frozen=True)
-class Plan:
+class NewTable:
     """How a missing table is created."""
 
     partition_by: Sequence[str] | PartitionSpec = ()
@@ -47,7 +47,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Draft:
+class TableDraft:
     """A table that could be made; ``head`` is what it would be, so that a first write can be checked before there is one."""
 
     schema: Schema
@@ -59,7 +59,7 @@ class Draft:
     makes_namespace: bool
 
 
-def draft(connection: Connection, schema: pa.Schema, plan: Plan) -> Draft:
+def draft(connection: Connection, schema: pa.Schema, plan: NewTable) -> TableDraft:
     """The table that a schema in Arrow would make; nothing is made.
 
     Raises:
@@ -77,10 +77,10 @@ def draft(connection: Connection, schema: pa.Schema, plan: Plan) -> Draft:
     locations.check_new(_places(connection, plan))
     head = opening.check_new(connection, made, spec, order, properties)
     makes = namespace.check(connection, connection.catalog, create=plan.create_namespace)
-    return Draft(made, spec, order, properties, plan.location, head, makes)
+    return TableDraft(made, spec, order, properties, plan.location, head, makes)
 
 
-def _places(connection: Connection, plan: Plan) -> Iterator[tuple[str, str]]:
+def _places(connection: Connection, plan: NewTable) -> Iterator[tuple[str, str]]:
     """What the paths of a new table's files are made of, and what to call it."""
     from safewrite.iceberg.data.locations import PATHS
 
@@ -107,7 +107,7 @@ def _namespace_location(connection: Connection) -> str | None:
         return None
 
 
-def create_table(connection: Connection, made: Draft, catalog: Any) -> bool:
+def create_table(connection: Connection, made: TableDraft, catalog: Any) -> bool:
     """Create the table of a draft; False if another made it first.
 
     ``catalog`` is the decorated catalog.

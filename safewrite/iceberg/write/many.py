@@ -11,7 +11,7 @@ from safewrite.iceberg.write.append import AppendPlan
 from safewrite.iceberg.write.members import Lists
 from safewrite.iceberg.write.summary import Write
 from safewrite.iceberg.write.write import (
-    Done,
+    IcebergDone,
     Ledgers,
     Resolved,
     all_landed_and_expired,
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from safewrite.iceberg.data.datafiles import StagedFile
 
 Encode = Callable[[Sequence[Write]], "Iterable[StagedFile]"]
-Answer = Done | SafewriteError
+Answer = IcebergDone | SafewriteError
 
 
-Group: TypeAlias = GroupDone[Done, Write]
+Group: TypeAlias = GroupDone[IcebergDone, Write]
 
 
 @dataclass(slots=True)
@@ -204,4 +204,4 @@ def _as_known(write: Write, found: Resolved, head: TableVersion) -> Answer:
         keys.must_match(write.key, found.fingerprint, write.fingerprint, found.snapshot_id)
     except ReplayMismatchError as error:
         return error
-    return Done(found.snapshot_id, True, found.rows, found.files, 0, head, changes=found.changes)
+    return IcebergDone(found.snapshot_id, True, found.rows, found.files, 0, head, changes=found.changes)

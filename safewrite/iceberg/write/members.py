@@ -46,7 +46,7 @@ LISTS_AT_ONCE = 64
 Entry = Mapping[str, Any]
 
 
-class Listed(Protocol):
+class ListedWrite(Protocol):
     """A write as a group's list describes it."""
 
     @property
@@ -58,7 +58,7 @@ class Listed(Protocol):
     def entry(self) -> dict[str, Any]: ...
 
 
-def summary(writes: Sequence[Listed]) -> dict[str, str]:
+def summary(writes: Sequence[ListedWrite]) -> dict[str, str]:
     """Properties of the snapshot that carries a group."""
     text = _text(writes)
     if len(text) > INLINE_CHARS_MAX:
@@ -66,7 +66,7 @@ def summary(writes: Sequence[Listed]) -> dict[str, str]:
     return {MEMBERS: text, MEMBER_KEYS: members.packed(write.key for write in writes)}
 
 
-def header(writes: Sequence[Listed]) -> dict[str, str]:
+def header(writes: Sequence[ListedWrite]) -> dict[str, str]:
     """What the header of the snapshot's manifest list says of its writes; {} where the summary says it all."""
     digests = [{"columns": write.columns} if write.columns else {} for write in writes]
     if not any(digests) and (len(writes) == 1 or len(_text(writes)) <= INLINE_CHARS_MAX):
@@ -74,7 +74,7 @@ def header(writes: Sequence[Listed]) -> dict[str, str]:
     return {MEMBERS: _json([write.entry() | one for write, one in zip(writes, digests, strict=True)])}
 
 
-def _text(writes: Sequence[Listed]) -> str:
+def _text(writes: Sequence[ListedWrite]) -> str:
     return _json([write.entry() for write in writes])
 
 

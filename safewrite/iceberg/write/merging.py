@@ -34,7 +34,7 @@ _READ_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MergeRule:
     """When a table's manifests are merged, by its properties; without them as Java does."""
 
     enabled: bool = True
@@ -42,7 +42,7 @@ class Rule:
     target_bytes: int = 8 * 2**20
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Rule:
+    def of(cls, properties: Mapping[str, str]) -> MergeRule:
         """The rule of a table; a property that is no number merges nothing."""
         try:
             return cls(
@@ -109,7 +109,7 @@ class Merging:
                 one for one in manifests if one.added_snapshot_id != snapshot_id and _may_merge(one, head)
             ]
             new = [one for one in manifests if one.added_snapshot_id == snapshot_id]
-            for some in Rule.of(head.properties).bins(base, new):
+            for some in MergeRule.of(head.properties).bins(base, new):
                 entries = yield from _read(head, some, known, limits)
                 location = new_location(len(self.made))
                 made = None

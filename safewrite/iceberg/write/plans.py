@@ -73,8 +73,8 @@ class Planner:
         return plan, partial(self.encode, prepared, plan)
 
     def first(
-        self, connection: Connection, how: creation.Plan, data: Any, operation: Operation | None = None
-    ) -> creation.Draft:
+        self, connection: Connection, how: creation.NewTable, data: Any, operation: Operation | None = None
+    ) -> creation.TableDraft:
         """The table that a first write would make; the write is checked against it, so that one that is refused makes none.
 
         Raises:

@@ -100,7 +100,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class AppBatch:
     """The last batch of an app, from a table property."""
 
     version: int
@@ -109,13 +109,13 @@ class Batch:
     rows: int
 
 
-def last_batch(head: TableVersion, app_id: str) -> Batch | None:
+def last_batch(head: TableVersion, app_id: str) -> AppBatch | None:
     """The app's last batch, if it has one."""
     return told(head, BATCH + app_id, _batch)
 
 
-def _batch(fields: Mapping[str, Any]) -> Batch:
-    return Batch(
+def _batch(fields: Mapping[str, Any]) -> AppBatch:
+    return AppBatch(
         int(fields["version"]), str(fields["fingerprint"]), int(fields["snapshot"]), int(fields["rows"])
     )
 

@@ -66,7 +66,7 @@ class Ledgers:
 
 
 @dataclass(frozen=True, slots=True)
-class Done(receipt.Done):
+class IcebergDone(receipt.Done):
     """A write that is in the table."""
 
     head: TableVersion
@@ -80,7 +80,7 @@ def write(
     helpers: Ledgers,
     limits: Limits,
     queue_first: bool = False,
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, IcebergDone]:
     """Write once, whatever happened to earlier calls with the same key.
 
     ``head`` is the known table version; ``encode`` is called only if there is something to upload.
@@ -101,9 +101,9 @@ def _write(  # noqa: PLR0917 - one caller, just above
     helpers: Ledgers,
     limits: Limits,
     queue_first: bool,
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, IcebergDone]:
     record, known = yield from _recall(plan.write, head, helpers, limits)
-    if isinstance(known, Done):
+    if isinstance(known, IcebergDone):
         return known
     head = known
     found = plan.examine(head)
@@ -139,7 +139,7 @@ def _write(  # noqa: PLR0917 - one caller, just above
 
 def committed(
     plan: WritePlan, swapped: Swapped, record: LedgerRecord | None, limits: Limits
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, IcebergDone]:
     """Record this call's commit, which stands, and describe it."""
     if record is not None:
         landed = replace(record, fingerprint=plan.write.fingerprint)
@@ -148,7 +148,7 @@ def committed(
     lost = [Delete(path, name="write.delete_lost") for change in swapped.lost for path in change.written]
     if lost:
         yield from _clean_up(lost)
-    return Done(
+    return IcebergDone(
         plan.snapshot_id,
         already=False,
         rows=plan.write.rows,
@@ -177,7 +177,7 @@ def _already(
     limits: Limits,
     *,
     attempts: int,
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, IcebergDone]:
     met = plan.met.get(plan.write.key)
     entry = met.entry if isinstance(met, Met) else None
     done = yield from repeated(plan.write, found, head, limits, attempts=attempts, met=entry)
@@ -196,7 +196,7 @@ def repeated(
     attempts: int = 0,
     met: members.Entry | None = None,
     lists: members.Lists | None = None,
-) -> Generator[Effect, Outcome, Done]:
+) -> Generator[Effect, Outcome, IcebergDone]:
     """A write that a snapshot carries already; ``met`` is how a summary that was read and compared describes it.
 
     ``lists`` are those of snapshots that were read before, for another member of a group.
@@ -208,7 +208,7 @@ def repeated(
     if known is None:
         raise keys.incomparable(write.key, found)
     keys.must_match(write.key, str(known["fingerprint"]), write.fingerprint, found)
-    return Done(
+    return IcebergDone(
         found,
         True,
         int(known.get("rows", write.rows)),
@@ -247,7 +247,7 @@ def described(
 # --- what earlier calls may have done ---------------------------------------------------------------
 def _recall(
     named: Write, head: TableVersion, helpers: Ledgers, limits: Limits
-) -> Generator[Effect, Outcome, tuple[LedgerRecord | None, Done | TableVersion]]:
+) -> Generator[Effect, Outcome, tuple[LedgerRecord | None, IcebergDone | TableVersion]]:
     """The ledger's record of the key, and either the write's place or a table version that would show it.
 
     Raises:
@@ -272,7 +272,7 @@ def _recall(
             keys.must_match(named.key, record.fingerprint, named.fingerprint, record.version)
             if named.changes is not None and record.version in head.summaries:
                 return record, (yield from repeated(named, record.version, head, limits))
-            return record, Done(record.version, True, named.rows, 0, 0, head)
+            return record, IcebergDone(record.version, True, named.rows, 0, 0, head)
         return LedgerRecord(named.key, base_of(head), named.fingerprint), head
     earlier = yield from landed_and_expired(named.key, record.base_version, head, limits)
     if earlier is None:
@@ -343,9 +343,11 @@ def all_landed_and_expired(
     return answers | {key: _expired(key) for key in left}
 
 
-def _as_done(earlier: Resolved, named: Write, head: TableVersion) -> Done:
+def _as_done(earlier: Resolved, named: Write, head: TableVersion) -> IcebergDone:
     keys.must_match(named.key, earlier.fingerprint, named.fingerprint, earlier.snapshot_id)
-    return Done(earlier.snapshot_id, True, earlier.rows, earlier.files, 0, head, changes=earlier.changes)
+    return IcebergDone(
+        earlier.snapshot_id, True, earlier.rows, earlier.files, 0, head, changes=earlier.changes
+    )
 
 
 def reaches(head: TableVersion, base: int) -> bool:

@@ -36,7 +36,7 @@ class SwapTable(Effect):
     ``Exists``: refused, because the base is not the table any more or another writer is just changing it.
     """
 
-    change: Change
+    change: TableChange
 
     def __str__(self) -> str:
         return "Committing to the catalog"
@@ -53,7 +53,7 @@ class CreateTable(Effect):
 
 
 # --- what is committed -----------------------------------------------------------------------------
-class Change(Protocol):
+class TableChange(Protocol):
     """A change of a table's metadata, bound to one base and ready for the catalog."""
 
     @property
@@ -93,5 +93,5 @@ class Plan(Protocol):
         Raises a ``NotCommittedError`` if that table version makes the write impossible.
         """
 
-    def stage(self, head: TableVersion) -> Generator[Effect, Outcome, Change]:
+    def stage(self, head: TableVersion) -> Generator[Effect, Outcome, TableChange]:
         """Bind the plan to a base, and upload whatever the change will name."""

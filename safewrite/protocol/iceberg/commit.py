@@ -39,17 +39,17 @@ from safewrite.protocol.effects import (
     Unknown,
 )
 from safewrite.protocol.iceberg.change import (
-    Change,
     CreateTable,
     Creation,
     LoadTable,
     Plan,
     ReadMetadata,
     SwapTable,
+    TableChange,
 )
 from safewrite.protocol.iceberg.failures import clobbered, gone, replaced, rolled_back, unaccounted, undecided
 from safewrite.protocol.iceberg.head import TableVersion
-from safewrite.protocol.iceberg.turn import Turn
+from safewrite.protocol.iceberg.turn import CommitTurn
 from safewrite.text.rendering import said
 
 METADATA_READ_MAX = 100
@@ -70,13 +70,13 @@ class Swapped:
     attempts: int
     already: bool
     contended: bool
-    change: Change | None = None
-    lost: list[Change] = field(default_factory=list)
+    change: TableChange | None = None
+    lost: list[TableChange] = field(default_factory=list)
 
 
 # --- one change ------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledChange:
     """What became of one change, and the metadata that proves it."""
 
     landed: bool
@@ -88,8 +88,8 @@ class Settled:
 
 
 def settle(
-    change: Change, limits: Limits, started_s: float, closing: tuple[Effect, ...] = ()
-) -> Generator[Effect, Outcome, Settled]:
+    change: TableChange, limits: Limits, started_s: float, closing: tuple[Effect, ...] = ()
+) -> Generator[Effect, Outcome, SettledChange]:
     """Ask for one compare-and-set until it is known whether it landed.
 
     ``closing`` is performed together with the look that follows an acceptance.
@@ -112,8 +112,8 @@ def settle(
 
 
 def _settle(
-    change: Change, limits: Limits, started_s: float, closing: tuple[Effect, ...]
-) -> Generator[Effect, Outcome, Settled]:
+    change: TableChange, limits: Limits, started_s: float, closing: tuple[Effect, ...]
+) -> Generator[Effect, Outcome, SettledChange]:
     swap = SwapTable(change, name="swap.commit")
     accepted = in_doubt = unseen = False
     outcome: Outcome = Unknown("never asked")
@@ -135,7 +135,7 @@ def _settle(
             assert isinstance(looked.value, TableVersion)
             if looked.value.location != change.base.location:
                 # Not the base any more, though what the change requires holds: its format was upgraded, for one.
-                return Settled(False, looked.value, in_doubt=True)
+                return SettledChange(False, looked.value, in_doubt=True)
             if isinstance(outcome, Failed):
                 raise unanswered(swap, outcome)
         if not (yield from patience.again(outcome, looked)) or (yield from overdue(limits, started_s)):
@@ -164,7 +164,7 @@ def _answer(effect: Effect) -> Generator[Effect, Outcome, Outcome]:
         return Unknown(f"{type(error).__name__}: {said(error)}")
 
 
-def _is_base(change: Change, looked: Outcome) -> bool:
+def _is_base(change: TableChange, looked: Outcome) -> bool:
     """Whether an undecided look showed the base of the change."""
     return (
         isinstance(looked, Ok) and isinstance(looked.value, TableVersion) and change.may_land_on(looked.value)
@@ -172,8 +172,8 @@ def _is_base(change: Change, looked: Outcome) -> bool:
 
 
 def _judge(
-    change: Change, looked: Outcome, accepted: bool, in_doubt: bool
-) -> Generator[Effect, Outcome, Settled | None]:
+    change: TableChange, looked: Outcome, accepted: bool, in_doubt: bool
+) -> Generator[Effect, Outcome, SettledChange | None]:
     """Judge the change by a look at the table; None if that does not decide."""
     if isinstance(looked, Missing):
         raise gone(accepted or in_doubt)
@@ -186,20 +186,20 @@ def _judge(
     if change.landed_in(head):
         if not change.stands_in(head):
             raise rolled_back()
-        return Settled(True, head)
+        return SettledChange(True, head)
     if change.may_land_on(head):
         return None
     landed = yield from _landed_before(change, head)
     if landed is None:
         return None
     if landed:
-        return Settled(True, head)
+        return SettledChange(True, head)
     if accepted:
         raise clobbered()
-    return Settled(False, head)
+    return SettledChange(False, head)
 
 
-def _landed_before(change: Change, head: TableVersion) -> Generator[Effect, Outcome, bool | None]:
+def _landed_before(change: TableChange, head: TableVersion) -> Generator[Effect, Outcome, bool | None]:
     """Whether the change landed and was expired since; None if that is unknown."""
     if change.accounted_in(head):
         return False
@@ -226,7 +226,7 @@ def _between(base: TableVersion, head: TableVersion) -> Generator[Effect, Outcom
 
 def settle_creation(
     creation: Creation, limits: Limits, started_s: float
-) -> Generator[Effect, Outcome, Settled]:
+) -> Generator[Effect, Outcome, SettledChange]:
     """Create a table, and find out whether it is ours; not landed means that another made it first (A20).
 
     Raises:
@@ -242,7 +242,7 @@ def settle_creation(
         looked = yield from _answer(LoadTable(name="create.look"))
         if isinstance(looked, Ok):
             assert isinstance(looked.value, TableVersion)
-            return Settled(creation.landed_in(looked.value), looked.value)
+            return SettledChange(creation.landed_in(looked.value), looked.value)
         if isinstance(outcome, Failed | Missing) and not in_doubt and isinstance(looked, Missing):
             raise unanswered(create, outcome)
         if not (yield from patience.again(outcome, looked)) or (yield from overdue(limits, started_s)):
@@ -275,7 +275,7 @@ def commit(
         NotCommittedError: a subclass; nothing landed and nothing can land later.
         CommitUnknownError, ForeignWriterError: as for :func:`settle`.
     """
-    state = Turn(limits, lease_queue)
+    state = CommitTurn(limits, lease_queue)
     try:
         return (
             yield from _commit(
@@ -287,7 +287,9 @@ def commit(
         raise
 
 
-def _commit(plan: Plan, done: Swapped, turn: Turn, queue_first: bool) -> Generator[Effect, Outcome, Swapped]:
+def _commit(
+    plan: Plan, done: Swapped, turn: CommitTurn, queue_first: bool
+) -> Generator[Effect, Outcome, Swapped]:
     started_s = yield from ticket_queue.now()
     seen = tried = done.head
     if queue_first and (yield from turn.wait()):

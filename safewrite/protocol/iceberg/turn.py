@@ -11,7 +11,7 @@ from safewrite.protocol.effects import Effect, Outcome
 
 
 @dataclass(slots=True)
-class Turn:
+class CommitTurn:
     """One commit's place in the queue, if it has one."""
 
     limits: Limits

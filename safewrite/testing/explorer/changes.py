@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from safewrite.delta.write.write import Done
+from safewrite.delta.write.write import DeltaDone
 from safewrite.delta.write.write import write as write_once
 from safewrite.errors import StorageError
 from safewrite.protocol.ask import ask
@@ -92,7 +92,7 @@ def changing(
         told = told_by(there.value)
         newest = NOTHING if told is None else told[1]
     row = Changing(Named(key), attempt, seen, table_id=table_id, change=change, newest=newest)
-    done: Done = yield from write_once(
+    done: DeltaDone = yield from write_once(
         row,  # type: ignore[arg-type]
         tuple,
         arbiter=arbiter,

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cache
 
-from safewrite.delta.write.write import Done
+from safewrite.delta.write.write import DeltaDone
 from safewrite.delta.write.write import write as write_once
 from safewrite.errors import ConflictError, Kind, StorageError
 from safewrite.protocol.ask import Limits, ask
@@ -118,7 +118,7 @@ def safewrite(
     while True:
         row = Row(Named(key), attempt, seen, creating=seen < 0, table_id=table_id)
         try:
-            done: Done = yield from write_once(
+            done: DeltaDone = yield from write_once(
                 row,  # type: ignore[arg-type]
                 tuple,
                 arbiter=arbiter,

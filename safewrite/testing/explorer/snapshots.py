@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from safewrite.errors import ReplayMismatchError, StorageError
 from safewrite.iceberg.catalog.commit_request import CommitRequest, holds
 from safewrite.iceberg.write.summary import Write, find
-from safewrite.iceberg.write.write import Done, Ledgers, write
+from safewrite.iceberg.write.write import IcebergDone, Ledgers, write
 from safewrite.protocol.ask import Limits, ask, unanswered
 from safewrite.protocol.effects import Effect, Exists, Ok, Outcome, Put
 from safewrite.protocol.iceberg.change import LoadTable, SwapTable
@@ -84,7 +84,7 @@ def safewrite(
     """One call of ``append`` by a table that was looked at long ago (``seen``) or is looked at now."""
     head = (yield from load(LIMITS)) if seen is None else seen
     row = Row(Write(key, "1:0", 1), snapshot_id, attempt, ordered)
-    done: Done = yield from write(
+    done: IcebergDone = yield from write(
         row,  # type: ignore[arg-type]
         tuple,
         head,
