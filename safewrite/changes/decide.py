@@ -128,9 +128,9 @@ class ChangeCounts:
 class Decision:
     """What a batch does to a table.
 
-    ``upserts`` are rows of the batch to be written, ``dropped`` rows of ``Known.rows`` to be removed.  Where ``floor``
+    ``upserts`` are rows of the batch to be written, ``dropped`` rows of ``KnownRows.rows`` to be removed.  Where ``floor``
     moved, every row of the table before it goes too.  Tombstones are to be kept of ``kept``, rows of
-    ``Known.tombstones``, and of ``deletes``, rows of the batch.
+    ``KnownRows.tombstones``, and of ``deletes``, rows of the batch.
     """
 
     counts: ChangeCounts

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
-from safewrite.values.python import Shape
+from safewrite.values.python import ValueShape
 
 Indices = npt.NDArray[np.int64]
 
@@ -127,7 +127,7 @@ class ObjectColumn:
     ) -> None:
         self.name = name
         self._values = values
-        self.shape = Shape(name, hint, of_pandas)
+        self.shape = ValueShape(name, hint, of_pandas)
         self.shape.look(values)
         self.shape.check_nan(values)
         self.kind = self.shape.arrow_type()
