@@ -33,7 +33,7 @@ _TOMBSTONE, _FLOOR, _FORGOTTEN, _CARRIED = 0, 1, 2, 3
 
 @dataclass(frozen=True)
 class Memory:
-    """``tombstones`` has keys, sequence and the wall time of their commit; positions are as in ``Known``.
+    """``tombstones`` has keys, sequence and the wall time of their commit; positions are as in ``KnownRows``.
 
     ``carried`` has the values that rows carry on from older changes, as long as these rows stay (``safewrite.changes.carry``).
     ``table_id`` is the table whose rows went, where a format carries this on to another one.  ``ids`` has the id of each
