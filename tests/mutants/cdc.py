@@ -67,7 +67,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-scale",
         "the limit of digits behind the point of a number that becomes a text",
-        "cdc/connect/logical_types.py",
+        "cdc/connect/logical_types/decimals.py",
         (("    if abs(scale) > EXPONENT_MAX:\n", "    if abs(scale) > 10**6:\n"),),
         MISFITS,
         "test_a_number_of_a_scale_that_fills_the_memory_is_a_dead_letter",
@@ -107,7 +107,7 @@ CDC_MUTANTS = (
     Mutant(
         "cdc-range",
         "the doubt of times that are out of range",
-        COLUMNS,
+        "cdc/connect/logical_types/times.py",
         (("    doubts.where(beyond)\n", ""),),
         BLOCKS,
         VALUES,

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from safewrite.cdc.connect.avro import HEADER, Avro, Known, SchemaOf
-from safewrite.cdc.connect.columns import IN_AVRO, IN_JSON, Carried, UnsuitedError, flags
+from safewrite.cdc.connect.columns import UnsuitedError, flags
 from safewrite.cdc.connect.inference import Inference, Kinds, Tables, of_key
 from safewrite.cdc.connect.json import Part, Parts
+from safewrite.cdc.connect.logical_types.plain import IN_AVRO, IN_JSON, Carried
 from safewrite.cdc.records.change import UndecodableError
 from safewrite.cdc.records.prefixes import WITH_SCHEMA, Prefix, Prefixes
 from safewrite.cdc.records.records import Records

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from safewrite.cdc.connect.logical_types import bounded, floored_instant, instant, unscaled
+from safewrite.cdc.connect.logical_types.decimals import bounded, unscaled
+from safewrite.cdc.connect.logical_types.times import floored_instant, instant
 from safewrite.cdc.connect.misfits import shortened
 from safewrite.cdc.records.change import UNAVAILABLE, UndecodableError
 from safewrite.values.limits import DECIMAL_DIGITS_MAX

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.columns import Doubts, UnsuitedError, flags
+from safewrite.cdc.connect.columns import UnsuitedError, flags
 from safewrite.cdc.connect.converters import UNSUITED, Group
+from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.envelopes.envelope import Envelope, EventReader, KeyReader
 from safewrite.cdc.records.change_set import (
     AFTER,

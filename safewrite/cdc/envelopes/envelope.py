@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from safewrite.cdc.connect.avro import SchemaOf
-from safewrite.cdc.connect.columns import Doubts
 from safewrite.cdc.connect.converters import Converter
+from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.records.change import Change, Ignored, Record, SourceTable
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.columns import Doubts, UnsuitedError
+from safewrite.cdc.connect.columns import UnsuitedError
+from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.envelopes.envelope import KeyReader, Tombstone
 from safewrite.cdc.envelopes.position import OFFSET_WIDTH
 from safewrite.cdc.records.change import Record, SourceTable

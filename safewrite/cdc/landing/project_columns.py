@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 
 from safewrite.cdc.config.column_rules import ColumnRules
 from safewrite.cdc.config.table_config import EPOCH, SEQUENCE, Table
-from safewrite.cdc.connect.columns import INSTANT, Doubts, UnsuitedError, one_by_one, times
+from safewrite.cdc.connect.columns import UnsuitedError
+from safewrite.cdc.connect.logical_types.column import Doubts, one_by_one
+from safewrite.cdc.connect.logical_types.times import INSTANT, times
 from safewrite.cdc.connect.misfits import text_of
 from safewrite.cdc.connect.values import UNITS_US, as_time, digits_pattern, json_of
 from safewrite.cdc.records.change_set import AFTER, BEFORE, KEY, OP, POSITION, ColumnBatch

@@ -9,9 +9,10 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.columns import Doubts, RowReader, UnsuitedError, fields_of
+from safewrite.cdc.connect.columns import RowReader, UnsuitedError, fields_of
 from safewrite.cdc.connect.converters import Converter
 from safewrite.cdc.connect.inference import Kinds, rows_of
+from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.envelopes.debezium.position_columns import positions_of
 from safewrite.cdc.envelopes.debezium.rows import ROUTED

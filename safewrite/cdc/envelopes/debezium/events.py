@@ -13,7 +13,7 @@ from typing import Any
 
 from safewrite.cdc.connect.converters import Converter
 from safewrite.cdc.connect.json import Part
-from safewrite.cdc.connect.logical_types import UNREADABLE
+from safewrite.cdc.connect.logical_types.column import UNREADABLE
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.envelopes.debezium.event_columns import DebeziumReader, KeyColumns
 from safewrite.cdc.envelopes.debezium.positions import beginning_of, is_of_snapshot, of_debezium

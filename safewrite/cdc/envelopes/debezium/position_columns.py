@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.columns import Doubts
+from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.envelopes.debezium.positions import of_debezium
 from safewrite.cdc.envelopes.envelope import Positions
 from safewrite.cdc.envelopes.event_fields import Fields, checked, fields, number_of, text_of, with_offsets

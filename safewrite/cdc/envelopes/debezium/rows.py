@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from safewrite.cdc.connect.json import Part
-from safewrite.cdc.connect.logical_types import UNREADABLE, Column, row_of
+from safewrite.cdc.connect.logical_types.column import UNREADABLE, Column
+from safewrite.cdc.connect.logical_types.schemas import row_of
 from safewrite.cdc.connect.misfits import Misfit, shortened, text_of
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.records.change import UNAVAILABLE, AmbiguousError, UndecodableError

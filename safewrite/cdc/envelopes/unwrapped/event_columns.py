@@ -9,8 +9,9 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.cdc.connect.columns import Doubts, RowReader, UnsuitedError, fields_of
+from safewrite.cdc.connect.columns import RowReader, UnsuitedError, fields_of
 from safewrite.cdc.connect.converters import Converter
+from safewrite.cdc.connect.logical_types.column import Doubts
 from safewrite.cdc.connect.placeholder import Placeholder
 from safewrite.cdc.envelopes.debezium.event_columns import Events
 from safewrite.cdc.envelopes.event_fields import fields, text_of

@@ -1,0 +1,119 @@
+"""A logical type: the type of its columns, how one value is read, and how a column of values is.
+
+Both readings agree: whatever is in doubt in a column (a value out of range, a text that is no time) is noted by its place,
+and its record is read value by value, which says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from safewrite.cdc.connect.misfits import plain_of, text_of
+from safewrite.cdc.records.change import UndecodableError
+
+Read = Callable[[Any], Any]
+"""Reads one value that is not NULL."""
+UNREADABLE = (
+    UndecodableError, ArithmeticError, ValueError, TypeError, KeyError, AttributeError, IndexError, pa.ArrowException,
+)  # fmt: skip
+"""What reading a value that does not fit raises."""
+
+
+def _as_it_came(value: Any) -> Any:
+    return plain_of(value)
+
+
+@dataclass
+class Doubts:
+    """Rows whose records are to be read one by one."""
+
+    length: int
+    _found: list[Any] = field(default_factory=list)
+
+    def where(self, mask: Any) -> None:
+        """Doubt the rows where the mask is true; where it is NULL there is nothing to doubt."""
+        if isinstance(mask, pa.Array | pa.ChunkedArray):
+            if not pc.any(mask).as_py():
+                return
+            mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+        self._found.append(mask)
+
+    def unless(self, mask: Any) -> None:
+        """Doubt the rows where the mask is not true."""
+        self.where(pc.invert(pc.fill_null(mask, False)))
+
+    def at(self, places: Iterable[int]) -> None:
+        """Doubt these rows."""
+        found = np.zeros(self.length, bool)
+        found[list(places)] = True
+        self._found.append(found)
+
+    @property
+    def any(self) -> bool:
+        return any(one.any() for one in self._found)
+
+    def mask(self) -> Any:
+        """All rows in doubt, as booleans of NumPy."""
+        return np.logical_or.reduce(self._found) if self._found else np.zeros(self.length, bool)
+
+
+ReadArray = Callable[[pa.Array, Doubts], pa.Array]
+"""Reads values of a column; those in doubt are NULL, and noted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The type of a column, and how a value that is not NULL is read.
+
+    ``floor`` reads a value as the nearest one below it that the type has, where the type has such; ``plain`` makes of a
+    value that ``read`` refuses what JSON has, exactly.  ``arrays`` reads whole columns, by the Arrow type that values come
+    in; those of other types are read one by one.
+    """
+
+    type: pa.DataType
+    read: Read
+    floor: Read | None = None
+    plain: Read = _as_it_came
+    arrays: Mapping[pa.DataType, ReadArray] = field(default_factory=dict)
+
+    def plain_of(self, value: Any) -> Any:
+        """A value as it came, as JSON has it: what is read, else what is refused."""
+        if value is None:
+            return None
+        try:
+            return plain_of(self.read(value))
+        except UNREADABLE:
+            return self.plain(value)
+
+    def text_of(self, value: Any) -> str:
+        """A value as it came, as a text."""
+        return text_of(self.plain_of(value))
+
+    def reader(self, given: pa.DataType) -> ReadArray:
+        """How a column of values is read that come as this Arrow type."""
+        return self.arrays.get(given) or self._each
+
+    def _each(self, values: pa.Array, doubts: Doubts) -> pa.Array:
+        return one_by_one(values, self.type, self.read, doubts)
+
+
+def one_by_one(values: Any, type_: pa.DataType, read: Callable[[Any], Any], doubts: Doubts) -> pa.Array:
+    """Reads values as Python has them; what cannot be read is doubted, and NULL."""
+    if values.null_count == len(values):
+        return pa.nulls(len(values), type_)
+    found, unread = [], []
+    for place, value in enumerate(values.to_pylist()):
+        try:
+            found.append(None if value is None else read(value))
+        except UNREADABLE:
+            found.append(None)
+            unread.append(place)
+    if unread:
+        doubts.at(unread)
+    return pa.array(found, type_)

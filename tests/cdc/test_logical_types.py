@@ -1,0 +1,125 @@
+"""Each logical type reads a column as it reads the values of it one by one."""
+
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from safewrite.cdc.connect.columns import given_of
+from safewrite.cdc.connect.logical_types.column import UNREADABLE, Column, Doubts
+from safewrite.cdc.connect.logical_types.plain import IN_AVRO, IN_JSON
+from safewrite.cdc.connect.logical_types.schemas import _BY_NAME, column_of
+
+PARAMETERS = {"scale": "2", "connect.decimal.precision": "9"}
+KINDS = {
+    "org.apache.kafka.connect.data.Decimal": "bytes",
+    "io.debezium.data.VariableScaleDecimal": "struct",
+    "io.debezium.time.ZonedTimestamp": "string",
+}
+SCALED = [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}]
+SCHEMAS = [{"type": kind} for kind in ("int64", "float64", "boolean", "string", "bytes")] + [
+    {"type": KINDS.get(name, "int64"), "name": name, "parameters": PARAMETERS, "fields": SCALED}
+    for name in _BY_NAME
+]
+YEARS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))  # noqa: DTZ001 - zones are added to them
+START = datetime(1970, 1, 1)  # noqa: DTZ001 - as above
+US = timedelta(microseconds=1)
+WHOLE = (
+    st.integers(-(2**63), 2**63 - 1)
+    | st.integers(-10, 86_400_000_010)
+    | st.builds(
+        lambda at, unit: (at - START) // US // unit,
+        YEARS,
+        st.sampled_from([1, 1000, 86_400_000_000]),
+    )
+    | st.sampled_from([-719_163, -719_162, 2_932_896, 2_932_897, 86_400_000, 86_399_999, 86_400_000_000])
+)
+ZONES = st.sampled_from(["Z", "+00:00", "+23:59", "-14:00", "", "+2", "z"])
+TIMES = st.builds(
+    lambda at, digits, zone: f"{at.isoformat()}{digits}{zone}", YEARS, st.sampled_from(["", "0", "1"]), ZONES
+)
+BYTES = st.binary(max_size=6)
+TEXTS = (
+    st.text(max_size=5)
+    | TIMES
+    | st.sampled_from(["9999-12-31T23:59:59Z", "0001-01-01T00:00:00+01:00", "2020-13-01T00:00:00Z"])
+)
+
+
+def values_of(kind: pa.DataType, name: Any) -> st.SearchStrategy[Any]:
+    """Values as a record has them, which Arrow takes as ``kind``."""
+    if pa.types.is_struct(kind):
+        return st.fixed_dictionaries(
+            {"scale": st.integers(-3, 30), "value": values_of(kind.field("value").type, "Decimal")}
+        )
+    if pa.types.is_string(kind) and str(name).endswith("Decimal"):
+        return BYTES.map(lambda raw: base64.b64encode(raw).decode()) | TEXTS
+    if pa.types.is_binary(kind):
+        return BYTES
+    if pa.types.is_string(kind):
+        return TEXTS
+    return {pa.bool_(): st.booleans(), pa.float64(): st.floats()}.get(kind, WHOLE)
+
+
+def one(column: Column, value: Any) -> Any:
+    """What one value is in a column, as Arrow has it; the text of what refuses it."""
+    try:
+        return None if value is None else pa.array([column.read(value)], column.type).to_pylist()[0]
+    except UNREADABLE:
+        return UNREADABLE
+
+
+CASES = [(schema, IN_JSON) for schema in SCHEMAS]
+CASES += [(schema, IN_AVRO) for schema in SCHEMAS if schema["type"] in {"bytes", "struct"}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "carried"),
+    CASES,
+    ids=lambda one: one.get("name", one.get("type", "")) if "type" in one else one["bytes"],
+)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_column_is_read_as_its_values_are(
+    schema: dict[str, Any], carried: Any, data: st.DataObject
+) -> None:
+    column, kind = column_of(schema), given_of(schema, carried)
+    values = data.draw(st.lists(st.none() | values_of(kind, schema.get("name")), max_size=8))
+    given_values = pa.array(values, kind)
+    doubts = Doubts(len(values))
+    read = column.reader(kind)
+    try:
+        found = read(given_values, doubts)
+    except UNREADABLE:  # a text that is shaped as a time: all records are read one by one
+        assert any(one(column, value) is UNREADABLE for value in values)
+        return
+    assert found.type == column.type
+    doubted = doubts.mask()
+    for place, value in enumerate(given_values.to_pylist()):
+        alone = one(column, value)
+        if alone is UNREADABLE:
+            assert doubted[place]
+        elif not doubted[place]:
+            assert repr(found[place].as_py()) == repr(alone)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [one for one in SCHEMAS if one["type"] != "struct"],
+    ids=lambda schema: schema.get("name", schema["type"]),
+)
+def test_plain_values_are_in_no_doubt(schema: dict[str, Any]) -> None:
+    """A reading that doubted all would agree with the other always."""
+    kind, name = given_of(schema, IN_JSON), schema.get("name")
+    at = datetime(2024, 2, 29, tzinfo=UTC).isoformat()
+    plain = {pa.bool_(): True, pa.float64(): 0.1, pa.int64(): 12_000}.get(
+        kind, at if str(name).endswith("ZonedTimestamp") else "AQID"
+    )
+    doubts = Doubts(2)
+    found = column_of(schema).reader(kind)(pa.array([plain, None], kind), doubts)
+    assert not doubts.any
+    assert found.to_pylist() == [one(column_of(schema), plain), None]
