@@ -21,6 +21,7 @@ from safewrite.testing.crosscheck.draw import Format, peers
 from safewrite.testing.crosscheck.machine import Tally, summary
 from safewrite.testing.crosscheck.runs import FailedSeed, Verdict, check
 from safewrite.testing.crosscheck.sessions import VERBS
+from safewrite.testing.crosscheck.wide import check_wide
 
 from .screen import screen
 from .servers import catalogs, servers
@@ -35,6 +36,7 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
     seeds: Annotated[int, typer.Option(help="Seeds of each format without Spark.")] = 1000,
     spark: Annotated[int, typer.Option(help="Seeds of each format through Spark.")] = 75,
     changes: Annotated[int, typer.Option(help="Seeds of each format under a change log.")] = 200,
+    wide: Annotated[int, typer.Option(help="Seeds of each format on tables of 1,000 columns.")] = 10,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     table_format: Annotated[Literal["delta", "iceberg", "both"], typer.Option("--format")] = "both",
     processes: Annotated[int, typer.Option(help="Processes for the seeds without Spark.")] = 2,
@@ -53,6 +55,8 @@ def crosscheck(  # noqa: PLR0917 - typer calls it, by name
             formats, first, count, processes, failures_max, shrink=shrink, changes=logs
         ):
             _add(whole, verdict, console)
+    for format_ in formats:
+        _add(whole, check_wide(format_, seeds=range(first, first + wide)), console)
     if spark:
         with with_spark() as homes:
             for format_ in formats:

@@ -264,13 +264,19 @@ class Bench:
         try:
             act(self.open(), self.frame(table_of(new)))
         except SafewriteError as error:
-            if step.damage is None or self.lake is not None:
+            doubled = step.verb == "apply_changes" and self._twice(step.ids)
+            if not doubled and (step.damage is None or self.lake is not None):
                 raise
             return type(error).__name__
         finally:
             heal()
         self.rows = after
         return None
+
+    def _twice(self, ids: Sequence[int]) -> bool:
+        """Whether the table has two rows of one of these ids: an append brought it again."""
+        there = [one[0] for one in self.rows]
+        return any(there.count(number) > 1 for number in ids)
 
     def _meant(self, verb: str, new: list[Row]) -> tuple[list[Row], Callable[[Any, Any], Any]]:
         ids = {one[0] for one in new}

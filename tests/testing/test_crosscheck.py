@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -95,6 +96,10 @@ def test_change_logs_and_changes_of_columns_end_without_an_unexplained_disagreem
 
 
 # --- faults that are put back ----------------------------------------------------------------------------
+def _vectors_unseen(patch: Patch) -> None:
+    patch.setattr("safewrite.delta.data.rows.live", lambda _, rows: np.ones(rows, np.bool_))
+
+
 @dataclass(frozen=True)
 class Fault:
     """A fault of docs/faults.md: how it is put back, and which programs come by it."""
@@ -265,6 +270,12 @@ FAULTS = [
         "delta",
         _folders_of_partitions,
         lambda program: any(not name.isascii() for name in program.partition_by),
+    ),
+    Fault(
+        "rows that vectors took away",
+        "delta",
+        _vectors_unseen,
+        both(does("deltalake", "mark"), does("safewrite", "delete")),
     ),
     Fault(
         "void fields of dropped columns",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safewrite.testing.crosscheck import frames, kinds
 from safewrite.testing.crosscheck.machine import HOLDERS
 from safewrite.testing.crosscheck.oracle import ID
-from safewrite.testing.crosscheck.program import Column, Program, Row, Step, Where
+from safewrite.testing.crosscheck.program import VECTORS, Column, Program, Row, Step, Where
 from safewrite.testing.crosscheck.sessions import SETTINGS
 
 Format = Literal["delta", "iceberg"]
@@ -57,6 +57,8 @@ _PYICEBERG = {
     "upgrade": 2,
     "recreate": 2,
 }
+_MARKING = {**_DELTALAKE, "mark": 8}
+"""On tables with deletion vectors, which deltalake makes and reads, and does not write."""
 _FORGETFUL = (
     ("write.metadata.delete-after-commit.enabled", "true"),
     ("write.metadata.previous-versions-max", "1"),
@@ -107,8 +109,12 @@ def programs(
     sketch.partitioned = list(partition_by)
     version = draw(st.sampled_from([2, 2, 1])) if format_ == "iceberg" else 2
     properties = _properties(draw, format_, version)
+    marks = VECTORS in properties and "deltalake" in theirs
+    if marks:
+        theirs = {**theirs, "deltalake": _MARKING}
     count = draw(st.integers(1, steps_max))
-    steps = tuple(_step(draw, sketch, theirs) for _ in range(count)) + _plot(draw, sketch, theirs)
+    first = (Step("safewrite", "append", _rows(draw, sketch, odd=False)),) if marks else ()
+    steps = (*first, *(_step(draw, sketch, theirs) for _ in range(count)), *_plot(draw, sketch, theirs))
     session = draw(st.sampled_from(SETTINGS)) if sketch.spark else ()
     return Program(format_, maker, listed, steps, partition_by, properties, version, session)
 
@@ -135,7 +141,7 @@ def _partitions(draw: st.DrawFn, columns: tuple[Column, ...]) -> tuple[str, ...]
 
 def _properties(draw: st.DrawFn, format_: Format, version: int) -> tuple[tuple[str, str], ...]:
     if format_ == "delta":
-        return draw(st.sampled_from([(), (("delta.checkpointInterval", "2"),)]))
+        return draw(st.sampled_from([(), (("delta.checkpointInterval", "2"),), (VECTORS,)]))
     # Where a table of version 1 forgets its metadata at once, nobody can tell what landed on it while it was empty.
     return draw(st.sampled_from([(), _FORGETFUL])) if version > 1 else ()
 
@@ -325,7 +331,7 @@ def _their_step(draw: st.DrawFn, sketch: _Sketch, who: str, what: str, look: Whe
         case "pick":
             sketch.anew = True
             return Step(who, what, _rows(draw, sketch, odd=False, least=1), look=look)
-        case "delete":
+        case "delete" | "mark":
             numbers = draw(st.lists(st.integers(1, sketch.used + 1), min_size=1, max_size=2, unique=True))
             return Step(who, what, detail=tuple(numbers), look=look)
         case "add column":

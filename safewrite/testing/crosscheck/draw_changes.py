@@ -12,7 +12,7 @@ from safewrite.testing.crosscheck import kinds
 from safewrite.testing.crosscheck.changes import LACKS, OP
 from safewrite.testing.crosscheck.machine import HOLDERS
 from safewrite.testing.crosscheck.oracle import ID
-from safewrite.testing.crosscheck.program import Column, Program, Row, Step, Where
+from safewrite.testing.crosscheck.program import VECTORS, Column, Program, Row, Step, Where
 
 _OTHERS = {
     "delta": ["compact", "checkpoint", "add column"],
@@ -21,7 +21,7 @@ _OTHERS = {
 }  # fmt: skip
 _WHO = {"delta": "deltalake", "iceberg": "pyiceberg"}
 _MODES: dict[str, list[tuple[tuple[str, str], ...]]] = {
-    "delta": [()],
+    "delta": [(), (VECTORS,)],
     "iceberg": [(), (("write.merge.mode", "merge-on-read"),)],
 }
 _LAST = 100

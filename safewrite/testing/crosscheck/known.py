@@ -72,6 +72,15 @@ def _null_list_of_structs(text: str, program: Program, oracle: Oracle) -> bool:
     return bool(named) and ("('list', ())" in seen or "('map', frozenset())" in seen)
 
 
+def _null_of_hive(text: str, program: Program, oracle: Oracle) -> bool:
+    return ": None, and not ('text', '__HIVE_DEFAULT_PARTITION__')" in text and _others_wrote(program)
+
+
+def _marks_in_escaped_folders(text: str, program: Program, oracle: Oracle) -> bool:
+    marked = any(step.what == "mark" for step in program.steps)
+    return marked and bool(program.partition_by) and "is too much" in text
+
+
 FAULTS = [
     KnownFault(
         "deltalake's dataset by a column that old files lack",
@@ -128,6 +137,19 @@ FAULTS = [
         "polars 2.1 does not find the partition columns or files of a Delta table in S3 whose folders have escaped "
         "characters, also where deltalake or Spark wrote it alone",
         _escaped_folder,
+    ),
+    KnownFault(
+        "deltalake's Hive name of NULL",
+        "*",
+        "deltalake 1.6.6 writes the text `__HIVE_DEFAULT_PARTITION__` of a partition column as NULL; safewrite refuses it by row",
+        _null_of_hive,
+    ),
+    KnownFault(
+        "polars' deletion vectors in folders with escaped characters",
+        "polars",
+        "polars 2.1 does not apply the deletion vector of a file whose path the log escapes, such as that of a partition "
+        "column `größe`: deleted rows come back; safewrite marks no row of such a file (A17 of docs/faults.md)",
+        _marks_in_escaped_folders,
     ),
     KnownFault(
         "PyIceberg's empty lists of structs",

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 Row = Mapping[str, Any]
+VECTORS = ("delta.enableDeletionVectors", "true")
+"""The property of a Delta table whose rows may be taken away by marks."""
 
 IMPORTS = """\
 import datetime
