@@ -272,12 +272,6 @@ FAULTS = [
         lambda program: any(not name.isascii() for name in program.partition_by),
     ),
     Fault(
-        "rows that vectors took away",
-        "delta",
-        _vectors_unseen,
-        both(does("deltalake", "mark"), does("safewrite", "delete")),
-    ),
-    Fault(
         "void fields of dropped columns",
         "iceberg",
         _void_partition,
@@ -303,6 +297,12 @@ FAULTS = [
         _nested_by_pyiceberg,
         lambda program: any("list<struct<" in one.kind for one in program.columns),
         changes=True,
+    ),
+    Fault(
+        "rows that vectors took away",
+        "delta",
+        _vectors_unseen,
+        does("deltalake", "mark"),
     ),
 ]
 

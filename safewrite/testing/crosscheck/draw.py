@@ -113,7 +113,7 @@ def programs(
     if marks:
         theirs = {**theirs, "deltalake": _MARKING}
     count = draw(st.integers(1, steps_max))
-    first = (Step("safewrite", "append", _rows(draw, sketch, odd=False)),) if marks else ()
+    first = _marked_rows(draw, sketch) if marks else ()
     steps = (*first, *(_step(draw, sketch, theirs) for _ in range(count)), *_plot(draw, sketch, theirs))
     session = draw(st.sampled_from(SETTINGS)) if sketch.spark else ()
     return Program(format_, maker, listed, steps, partition_by, properties, version, session)
@@ -161,6 +161,17 @@ def _plot(draw: st.DrawFn, sketch: _Sketch, others: dict[str, dict[str, int]]) -
                 Step("safewrite", "resolve", name=name, object_="early"),
             )
     return ()
+
+
+def _marked_rows(draw: st.DrawFn, sketch: _Sketch) -> tuple[Step, ...]:
+    """Rows of which one is marked, and others are deleted by a condition: few are marked too, many have the file written again."""
+    rows = _rows(draw, sketch, odd=False, least=3)
+    gone = tuple(row[ID] for row in rows[: draw(st.integers(1, 2))])
+    return (
+        Step("safewrite", "append", rows),
+        Step("deltalake", "mark", detail=(-1,)),
+        Step("safewrite", "delete", where=Where("in", ID, gone)),
+    )
 
 
 def _fine_times(draw: st.DrawFn, sketch: _Sketch) -> tuple[Step, ...]:

@@ -59,7 +59,7 @@ def _live(root: Path, version: int) -> list[dict[str, Any]]:
         path = root / "_delta_log" / f"{number:020d}.json"
         if not path.exists():
             raise ValueError("the log is not whole")
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
         for kind in ("remove", "add"):
             for one in (line[kind] for line in lines if kind in line):
                 key = one["path"], json.dumps(one.get("deletionVector"))
