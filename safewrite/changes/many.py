@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 import pyarrow as pa
 
-from safewrite.changes.carry import TableEffect, settle
+from safewrite.changes.accounting import check_result
 from safewrite.changes.decide import ChangeBatch, ChangeCounts, ChangeOp, Decision, KnownRows
 from safewrite.changes.memory import HORIZON_MS, Memory
 from safewrite.changes.positions import Flags, Numbers, among, meeting, values_of
 from safewrite.changes.reading import Changes
-from safewrite.changes.result import check_result
 from safewrite.changes.spec import Spec
+from safewrite.changes.unchanged_values import TableEffect, settle
 from safewrite.errors import Kind, NotCommittedError, SafewriteError
 from safewrite.frames.required import under
 from safewrite.text.rendering import shown

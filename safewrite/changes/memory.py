@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import COLUMN, TableEffect, nothing_carried
 from safewrite.changes.decide import ChangeBatch
 from safewrite.changes.positions import Position, in_order, later, position_of
+from safewrite.changes.unchanged_values import COLUMN, TableEffect, nothing_carried
 from safewrite.errors import InvalidInputError, Kind, StorageError, WouldAlterError
 from safewrite.frames.conform import conform
 
@@ -35,7 +35,7 @@ _TOMBSTONE, _FLOOR, _FORGOTTEN, _CARRIED = 0, 1, 2, 3
 class Memory:
     """``tombstones`` has keys, sequence and the wall time of their commit; positions are as in ``KnownRows``.
 
-    ``carried`` has the values that rows carry on from older changes, as long as these rows stay (``safewrite.changes.carry``).
+    ``carried`` has the values that rows carry on from older changes, as long as these rows stay (``safewrite.changes.unchanged_values``).
     ``table_id`` is the table whose rows went, where a format carries this on to another one.  ``ids`` has the id of each
     column of the table, by which a column is the same one under another name, and another one under the same name; it is
     empty where a format knows columns by their names alone.

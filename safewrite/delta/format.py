@@ -15,7 +15,7 @@ from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.opening import already_there, check_same, check_table, not_there, open_state, remember
 from safewrite.delta.write import creation
 from safewrite.delta.write.conflicts import positions_of
-from safewrite.delta.write.many import Group, write_many
+from safewrite.delta.write.group_commit import Group, write_many
 from safewrite.delta.write.plans import Planner
 from safewrite.delta.write.resolve import recorded, resolve
 from safewrite.delta.write.transaction import Transaction, Write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safewrite.frames.alike import prepare_alike
+from safewrite.frames.bulk_check import prepare_alike
 from safewrite.frames.conform import conform
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 from safewrite.frames.prepare import Prepared, joined, prepare

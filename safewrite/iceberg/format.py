@@ -17,7 +17,7 @@ from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.opening import check_state, check_table
 from safewrite.iceberg.write import creation, members
 from safewrite.iceberg.write.append import AppendPlan
-from safewrite.iceberg.write.many import Group, write_many
+from safewrite.iceberg.write.group_commit import Group, write_many
 from safewrite.iceberg.write.plans import Planner
 from safewrite.iceberg.write.positions import positions_of
 from safewrite.iceberg.write.resolve import check_doubt

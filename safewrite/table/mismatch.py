@@ -168,7 +168,7 @@ def _sentence(columns: Sequence[str], rows: Prepared) -> str:
 
 def _made(columns: Sequence[str], rows: Prepared) -> dict[str, str]:
     """Those of the columns that attempts seem to make, and how they look."""
-    from safewrite.frames.attempts import looks_made
+    from safewrite.frames.volatile_hints import looks_made
 
     found = {}
     for name in columns[:_NAMES_MAX]:

@@ -16,16 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import safewrite as sw
-from safewrite.changes import touched
-from safewrite.changes.carry import COLUMN
+from safewrite.changes import candidate_rows as touched
+from safewrite.changes.candidate_rows import Touched, filtered
 from safewrite.changes.decide import ChangeBatch, ChangeOp
 from safewrite.changes.memory import Memory
-from safewrite.changes.touched import Touched, filtered
+from safewrite.changes.unchanged_values import COLUMN
 from safewrite.delta.data.rows import read_rows
 from safewrite.delta.write import overwrite as delta_overwrite
-from safewrite.frames import side_by_side
+from safewrite.frames import parallel as side_by_side
+from safewrite.frames.parallel import Begun, Handed, all_of, given_back, windows
 from safewrite.frames.parquet import ParquetDraft
-from safewrite.frames.side_by_side import Begun, Handed, all_of, given_back, windows
 from safewrite.iceberg.write import overwrite as iceberg_overwrite
 from safewrite.iceberg.write import row_files
 from safewrite.protocol.effects import Failed, Get, Missing, Unknown

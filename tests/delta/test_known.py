@@ -8,9 +8,10 @@ import random
 import pyarrow as pa
 import pytest
 
-from safewrite.delta.log import actions, known
+from safewrite.delta.log import actions
+from safewrite.delta.log import file_list_cache as known
 from safewrite.delta.log.checkpoint import write_checkpoint
-from safewrite.delta.log.known import KnownFiles
+from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.replay import load_files
 from safewrite.delta.log.snapshot import load
 from safewrite.delta.write.pruning import Pruning

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 import safewrite
 from safewrite import ConflictError, Kind
 from safewrite.delta import opening
-from safewrite.delta.log.restores import NOWHERE, Restore, undone_by
+from safewrite.delta.log.restore import NOWHERE, Restore, undone_by
 
 SCHEMA = pa.schema([("id", pa.int64()), ("lsn", pa.int64())])
 Restoring = Callable[[str, int], None]

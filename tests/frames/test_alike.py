@@ -171,7 +171,7 @@ def test_nan_that_means_null_alone_means_null_among_others() -> None:
 
 
 def test_large_frames_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["safewrite.frames.alike"], "KEPT_BYTES", 200)
+    monkeypatch.setattr(sys.modules["safewrite.frames.bulk_check"], "KEPT_BYTES", 200)
     assert together([[ROW], [ROW]]) == [None, None]
     assert together([pd.DataFrame([ROW] * 50)] * 2) == [None, None]
 

@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.types import LongType, StringType
 
 from safewrite.errors import UnsupportedTableError
-from safewrite.frames.side_by_side import Handed
+from safewrite.frames.parallel import Handed
 from safewrite.iceberg.catalog import rows
 from safewrite.iceberg.catalog.effects import ReadRows
 from safewrite.iceberg.catalog.files import MemoryIO

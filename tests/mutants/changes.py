@@ -14,7 +14,7 @@ REFRESH, OUTSIDE = alone("changes/test_refresh.py"), alone("changes/test_outside
 DECIDE = "changes/decide.py"
 DELTA = "delta/write/apply.py"
 VECTOR_FILES = "delta/write/vector_files.py"
-CARRY = "changes/carry.py"
+CARRIED = "changes/unchanged_values.py"
 
 CHANGE_MUTANTS = (
     Mutant(
@@ -108,7 +108,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "carried-sequence",
         "the sequence of a value that a row carries on",
-        CARRY,
+        CARRIED,
         (("        if own.num_rows and self.count:\n", "        if False:\n"),),
         UNCHANGED,
         "test_a_late_change_brings_the_columns_that_newer_ones_left_out",
@@ -116,7 +116,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "carried-unknown",
         "the refusal of a value that nobody knows",
-        CARRY,
+        CARRIED,
         (("        if unknown.any():\n", "        if False:\n"),),
         UNCHANGED,
         "test_a_truncate_ends_what_rows_carry_on",
@@ -148,7 +148,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "whole-rows",
         "the look at whole rows where keys and sequences tie",
-        "changes/touched.py",
+        "changes/candidate_rows.py",
         (
             (
                 "        return not meeting(self._changed, hits.rows.select(self._names), self._changed_values).any()\n",
@@ -238,7 +238,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "rival-row",
         "the rows that others marked since, which are found no more",
-        "changes/touched.py",
+        "changes/candidate_rows.py",
         (("        left = stays[hits.numbers]\n", "        left = np.ones(len(hits.numbers), np.bool_)\n"),),
         RIVALS,
         "test_a_row_that_both_mark_is_decided_anew",
@@ -246,7 +246,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "rival-places",
         "the places of rows among those that others left",
-        "changes/touched.py",
+        "changes/candidate_rows.py",
         (("(np.cumsum(stays) - 1)[hits.numbers[left]]", "hits.numbers[left]"),),
         RIVALS,
         "test_writers_of_disjoint_keys_merge_their_marks_and_read_the_file_once",
@@ -294,7 +294,7 @@ CHANGE_MUTANTS = (
     Mutant(
         "stale-members",
         "the newest table before members are refused",
-        "iceberg/write/many.py",
+        "iceberg/write/group_commit.py",
         (("            state.forget_stale_faults()\n", ""),),
         OUTSIDE,
         "test_members_are_not_refused_for_rows_that_went_a_moment_ago",

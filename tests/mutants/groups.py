@@ -7,7 +7,7 @@ from tests.mutants.killers import Mutant, model, pytest
 OWN = pytest("test_append_many.py")
 """A mutant says which of these must fail."""
 LEDGER = "stores/ledger.py"
-TRANSACTION, MANY = "delta/write/transaction.py", "delta/write/many.py"
+TRANSACTION, MANY = "delta/write/transaction.py", "delta/write/group_commit.py"
 LEFT_OUT = "test_members_that_were_committed_before_are_left_out"
 MEANWHILE = "test_a_member_that_another_writer_commits_meanwhile_is_left_out"
 
@@ -163,7 +163,7 @@ GROUP_MUTANTS = (
     Mutant(
         "G9-merge",
         "the end of a pass before a frame that brings a column",
-        "frames/alike.py",
+        "frames/bulk_check.py",
         (("        if merge and (part is None or not part.names <= names):\n", "        if False:\n"),),
         pytest("frames/test_alike.py"),
         "test_answers_end_before_a_frame_that_brings_a_column",

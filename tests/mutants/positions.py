@@ -97,7 +97,7 @@ POSITION_MUTANTS = (
     Mutant(
         "positions-restored",
         "the look for a RESTORE behind a position",
-        "delta/write/undone.py",
+        "delta/write/restored_positions.py",
         (("        if undone is not None:\n", "        if False:\n"),),
         RESTORES,
         "test_no_batch_follows_a_position_whose_rows_were_restored_away",
@@ -105,7 +105,7 @@ POSITION_MUTANTS = (
     Mutant(
         "positions-restored-unread",
         "the commits that a checkpoint hides",
-        "delta/write/undone.py",
+        "delta/write/restored_positions.py",
         (("    versions = range(first, end)\n", "    versions = range(0)\n"),),
         RESTORES,
         "test_no_batch_follows_a_position_whose_rows_were_restored_away",

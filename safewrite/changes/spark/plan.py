@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import TableEffect
 from safewrite.changes.decide import ChangeBatch, ChangeOp, Decision, KnownRows, decide
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Numbers, Position
@@ -32,6 +31,7 @@ from safewrite.changes.spark.batch import (
     spark_schema,
 )
 from safewrite.changes.spark.tasks import FILE, KIND, PLACE, POS, REPORT, Answer, Question, RowKind
+from safewrite.changes.unchanged_values import TableEffect
 from safewrite.errors import InternalError
 from safewrite.frames.spark.hashes import quoted
 from safewrite.frames.spark.sql import literal

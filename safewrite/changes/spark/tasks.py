@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import TableEffect, settle
 from safewrite.changes.decide import ChangeBatch, ChangeCounts, ChangeOp, KnownRows
 from safewrite.changes.positions import Flags, Numbers, Position, meeting, values_of
 from safewrite.changes.reading import Absent, loose, read
 from safewrite.changes.spec import Spec
+from safewrite.changes.unchanged_values import TableEffect, settle
 from safewrite.errors import SafewriteError
 from safewrite.frames.fingerprint import Fingerprint, Fingerprinter
 

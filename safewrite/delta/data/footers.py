@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.delta.data.calendar import leaves as arrays_of
+from safewrite.delta.data.julian_dates import leaves as arrays_of
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.delta.log.ranges import (
     TAIL,

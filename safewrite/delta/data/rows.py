@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from safewrite.changes.candidate_rows import filtered
 from safewrite.changes.positions import Flags
-from safewrite.changes.touched import filtered
 from safewrite.delta.data.vectors import VectorError, live
 from safewrite.delta.log.actions import Action, stats_of
 from safewrite.errors import DataFileError, Kind, StorageError, UnsupportedTableError
 from safewrite.frames import Prepared, prepare
+from safewrite.frames.parallel import windows
 from safewrite.frames.predicate import Predicate, truths
-from safewrite.frames.side_by_side import windows
 from safewrite.stores.inside import is_inside
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.delta.log import actions, ranges, segment
 from safewrite.delta.log.actions import Action, Commit
-from safewrite.delta.log.restores import Restore, restore_of
+from safewrite.delta.log.restore import Restore, restore_of
 from safewrite.delta.log.segment import Checkpoint, LogSegment
 from safewrite.errors import InvalidInputError, StorageError, UnsupportedTableError
 from safewrite.protocol.ask import Limits

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from safewrite.delta.data import calendar, footers
+from safewrite.delta.data import footers
+from safewrite.delta.data import julian_dates as calendar
 from safewrite.delta.data.footers import Footer, Leaf
 from safewrite.delta.data.vectors import VectorError, path_of
 from safewrite.delta.log import actions

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safewrite.changes.result import check_accounts, check_result
+from safewrite.changes.accounting import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of, spark_errors
 from safewrite.changes.spark.plan import FILE, POS, LiveRows, SparkPlan, planned
 from safewrite.delta.data.rows import check_within

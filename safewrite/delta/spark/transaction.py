@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from safewrite.delta.log import actions
-from safewrite.delta.log.known import KnownFiles
+from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot, load
 from safewrite.delta.write.members import ENGINE, summed_up
 from safewrite.delta.write.transaction import Transaction, Write

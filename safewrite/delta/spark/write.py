@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from safewrite.arguments.volatile import check_columns, check_where
 from safewrite.delta.connect import Connection
-from safewrite.delta.log.known import KnownFiles
+from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.spark import transaction
 from safewrite.delta.spark.session import LOG_STORE, attach, hook_of

@@ -17,19 +17,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from safewrite.changes.carry import TableEffect
+from safewrite.changes.accounting import check_accounts
+from safewrite.changes.candidate_rows import Hits, Touched, wanted
 from safewrite.changes.decide import ChangeBatch
 from safewrite.changes.many import GroupOutcome as Decided
 from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes
-from safewrite.changes.result import check_accounts
 from safewrite.changes.spec import Spec
-from safewrite.changes.touched import Hits, Touched, wanted
+from safewrite.changes.unchanged_values import TableEffect
 from safewrite.delta.data.rows import check_within, damaged
 from safewrite.delta.log.actions import Action, Commit, FileKey
 from safewrite.delta.log.features import check_overwrite
-from safewrite.delta.log.known import KnownFiles
+from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.write.conflicts import check_moved
 from safewrite.delta.write.overwrite import (
     FileVerdict,
@@ -41,7 +41,7 @@ from safewrite.delta.write.staging import stage
 from safewrite.delta.write.transaction import Write
 from safewrite.errors import InternalError
 from safewrite.frames import Prepared, prepare
-from safewrite.frames.side_by_side import all_of, windows
+from safewrite.frames.parallel import all_of, windows
 from safewrite.protocol import staging
 from safewrite.protocol.effects import Effect, Get, Missing, NewId, Ok, Outcome
 from safewrite.protocol.fetch import fetch_one

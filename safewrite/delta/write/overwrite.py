@@ -17,8 +17,8 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from safewrite.delta.data.calendar import check_calendar
 from safewrite.delta.data.datafiles import TARGET_FILE_BYTES, DataFile, encode
+from safewrite.delta.data.julian_dates import check_calendar
 from safewrite.delta.data.rows import check_within, damaged, matching, read_rows, without
 from safewrite.delta.data.spans import Bounded
 from safewrite.delta.log import indexing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from safewrite.delta.connect import Connection
 from safewrite.delta.log import features, indexing
-from safewrite.delta.log.known import KnownFiles
+from safewrite.delta.log.file_list_cache import KnownFiles
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import creation
 from safewrite.delta.write.transaction import Transaction, Write

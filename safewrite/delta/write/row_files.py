@@ -13,8 +13,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from safewrite.changes.candidate_rows import Touched, filtered
 from safewrite.changes.reading import loose
-from safewrite.changes.touched import Touched, filtered
 from safewrite.delta.data.rows import damaged, read_rows
 from safewrite.delta.log.actions import Action, FileKey
 from safewrite.delta.log.features import marks_rows
@@ -22,8 +22,8 @@ from safewrite.delta.write.overwrite import FileVerdict, OverwriteTransaction
 from safewrite.delta.write.staging import StagedFile, stage
 from safewrite.delta.write.vector_files import marked
 from safewrite.frames import prepare
+from safewrite.frames.parallel import Begun, Handed, given_back, windows
 from safewrite.frames.predicate import partition_value
-from safewrite.frames.side_by_side import Begun, Handed, given_back, windows
 from safewrite.protocol.effects import Effect, Get, Missing, Outcome
 from safewrite.protocol.fetch import fetch
 
@@ -185,7 +185,7 @@ class RowFilesTransaction(OverwriteTransaction):
         self, add: Action, key: FileKey, touched: Touched[FileKey], body: Handed[bytes], number: int
     ) -> _Rest:
         """What becomes of a file that may lose rows.  Pure: it runs in a thread."""
-        from safewrite.delta.data.calendar import check_calendar
+        from safewrite.delta.data.julian_dates import check_calendar
 
         assert self.state is not None
         table, footer = self._rows(body.taken(), add)

@@ -14,8 +14,8 @@ from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write import conflicts
 from safewrite.delta.write.conflicts import VERSION_OF
 from safewrite.delta.write.members import COLUMNS, ENGINE, Entry, brief, carried, listing, summed_up
+from safewrite.delta.write.restored_positions import check_in_effect, check_rival
 from safewrite.delta.write.staging import StagedFile, accounted, recheck
-from safewrite.delta.write.undone import check_in_effect, check_rival
 from safewrite.errors import (
     ConflictError,
     ForeignWriterError,

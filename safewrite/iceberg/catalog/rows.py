@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from safewrite.frames.side_by_side import windows
+from safewrite.frames.parallel import windows
 from safewrite.iceberg.catalog.files import MemoryIO
 from safewrite.iceberg.catalog.outcomes import classify_file_error
 from safewrite.protocol.effects import Failed, Ok, Outcome

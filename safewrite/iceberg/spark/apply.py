@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from safewrite.changes.accounting import check_accounts, check_result
 from safewrite.changes.reading import check_target
-from safewrite.changes.result import check_accounts, check_result
 from safewrite.changes.spark.batch import changes_of, spark_errors
 from safewrite.changes.spark.plan import FILE, POS, LiveRows, SparkPlan, planned
 from safewrite.errors import InternalError, UnsupportedTableError

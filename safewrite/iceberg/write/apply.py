@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from safewrite.changes.carry import TableEffect
+from safewrite.changes.accounting import check_accounts
+from safewrite.changes.candidate_rows import Touched
 from safewrite.changes.decide import ChangeBatch, KnownRows
 from safewrite.changes.many import GroupOutcome as Decided
 from safewrite.changes.many import MemberChanges, alone, one_by_one, whole
 from safewrite.changes.memory import Memory
 from safewrite.changes.reading import Changes
-from safewrite.changes.result import check_accounts
 from safewrite.changes.spec import Spec
-from safewrite.changes.touched import Touched
+from safewrite.changes.unchanged_values import TableEffect
 from safewrite.errors import InternalError, Kind, StorageError
 from safewrite.frames.predicate import Both, Compare, Predicate
 from safewrite.frames.replace_where import EVERYTHING

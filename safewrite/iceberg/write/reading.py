@@ -11,8 +11,8 @@ import pyarrow as pa
 from safewrite.changes.reading import loose
 from safewrite.errors import DataFileError, UnsupportedTableError
 from safewrite.frames import prepare
+from safewrite.frames.parallel import Handed
 from safewrite.frames.required import under
-from safewrite.frames.side_by_side import Handed
 from safewrite.iceberg.catalog.effects import PlanFiles, ReadRows
 from safewrite.iceberg.catalog.rows import decoded
 from safewrite.iceberg.metadata import table_of

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from safewrite.changes.candidate_rows import Touched, filtered
 from safewrite.changes.memory import Memory
 from safewrite.changes.positions import Flags, Numbers
-from safewrite.changes.touched import Touched, filtered
-from safewrite.frames.side_by_side import Begun, given_back, windows
+from safewrite.frames.parallel import Begun, given_back, windows
 from safewrite.iceberg.metadata import table_of
 from safewrite.iceberg.write.overwrite import WHOLE_BYTES, ReplacePlan
 from safewrite.iceberg.write.reading import fetched, rows_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Generator
 from dataclasses import dataclass, field
 
-from safewrite.delta.write.many import write_many
+from safewrite.delta.write.group_commit import write_many
 from safewrite.delta.write.transaction import Write
 from safewrite.errors import ConflictError, InternalError, Kind, SafewriteError
 from safewrite.protocol import members

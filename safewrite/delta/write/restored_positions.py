@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 
 from safewrite.delta.log import actions
 from safewrite.delta.log.actions import Commit
-from safewrite.delta.log.restores import Restore, restore_of, undone_by
+from safewrite.delta.log.restore import Restore, restore_of, undone_by
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.delta.write.conflicts import moved_in, positions_of
 from safewrite.errors import ConflictError, Kind
