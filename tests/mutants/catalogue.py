@@ -289,8 +289,8 @@ MUTANTS = (
         "values/casts.py",
         (
             (
-                "_in_years_1_to_9999(_cast(values, target), unit_s=1e-9",
-                "_in_years_1_to_9999(pc.cast(values, target, safe=False), unit_s=1e-9",
+                ")\n    return _in_calendar(_cast(values, target))",
+                ")\n    return _in_calendar(pc.cast(values, target, safe=False))",
             ),
         ),
         pytest("frames/test_conform.py::test_a_value_that_would_change_is_refused_by_row_and_value"),
