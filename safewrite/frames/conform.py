@@ -23,7 +23,7 @@ from safewrite.errors import WouldAlterError
 from safewrite.values.casts import NotExactError, OtherMeaningError, convert
 from safewrite.values.fit import misfits
 from safewrite.values.python import is_nan, no_nan
-from safewrite.values.text import TextLimit, limit_of
+from safewrite.values.text_limits import TextLimit, limit_of
 from safewrite.values.types import is_list, without_uuids
 
 Rows = Callable[[int], int]

@@ -43,7 +43,7 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(target):
         return _to_decimal(values, target)
     if pa.types.is_date(target) and pa.types.is_date(source):
-        return _in_calendar(_cast(values, target))
+        return in_calendar(_cast(values, target))
     if pa.types.is_timestamp(target) and pa.types.is_timestamp(source):
         return _to_timestamp(values, target)
     if pa.types.is_time64(target) and pa.types.is_time(source):
@@ -132,7 +132,7 @@ def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
             "an instant is no wall-clock time; drop the zone yourself (pandas: tz_localize(None), polars: "
             "replace_time_zone(None))"
         )
-    return _in_calendar(_cast(values, target))
+    return in_calendar(_cast(values, target))
 
 
 def _within_a_day(values: pa.Array) -> pa.Array:
@@ -143,7 +143,8 @@ def _within_a_day(values: pa.Array) -> pa.Array:
     return values
 
 
-def _in_calendar(values: pa.Array) -> pa.Array:
+def in_calendar(values: pa.Array) -> pa.Array:
+    """``values``; raises NotExactError where one is a date or time of a year that tables do not have."""
     if outside_calendar(values).any():
         raise NotExactError("the year is not between 1 and 9999")
     return values

@@ -35,10 +35,11 @@ def fit(
     coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     known = coded.dictionary
     why = dict(misfits(known, into))
+    rows = {row: why[code] for row, code in enumerate(coded.indices.to_pylist()) if code in why}
+    if len(why) == len(known):
+        return pa.nulls(len(values), kind), rows
     fitting = pc.if_else(pc.is_in(pa.array(range(len(known))), pa.array(why, pa.int64())), None, known)
-    found = into(fitting).take(coded.indices)
-    places = enumerate(coded.indices.to_pylist())
-    return found, {place: why[code] for place, code in places if code in why}
+    return into(fitting).take(coded.indices), rows
 
 
 def misfits(values: pa.Array, into: Convert) -> Iterator[tuple[int, str]]:

@@ -1,46 +1,93 @@
-"""Limits texts in columns that Spark declared as CHAR(n) or VARCHAR(n).
-
-Such a column is a string of every format; the declaration is in the field's metadata, and every engine that knows
-it checks what it writes (Spark's CharVarcharUtils).  Spark pads a CHAR with spaces, which would be another value.
-"""
+"""Parses texts as values of a type: numbers, dates and times as databases write them, bytes as hexadecimal digits."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
-"""The metadata key of the declared type."""
-_SIMPLE = re.compile(r"(char|varchar)\((\d+)\)", re.IGNORECASE)
-_INSIDE = re.compile(r"\b(char|varchar)\s*\(", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class TextLimit:
-    """Texts of at most ``length`` characters; of exactly that many if they would be ``padded``."""
-
-    length: int
-    padded: bool
-
-    def __str__(self) -> str:
-        return f"{'char' if self.padded else 'varchar'}({self.length})"
+_WHOLE = r"^-?[0-9]+$"
+_SAME_WHOLE = r"^\+?(-?[0-9]+)(?:\.0*)?$"
+"""The spellings of a whole number: Oracle's NUMBER comes as 7.0000000000."""
+_PLUS = r"^\+([0-9.])"
+_MIDNIGHT = r"^(\d{4}-\d\d-\d\d)[ T]00:00(?::00(?:\.0*)?)?$"
+_ZEROS = r"(\.\d{6})0+(\s*(?:Z|[+-][\d:]+)?)$"
+"""Digits past the microsecond that say nothing: SQL Server's datetime2 has seven."""
+_BLANK = r"(\d)\s+(Z|[+-]\d{2}(?::?\d{2})?)$"
+_INFINITE = r"(?i)inf"
+_ZONE = r"(?:Z|[+-]\d{2}(?::?\d{2})?)$"
 
 
-def limit_of(field: pa.Field) -> TextLimit | None:
-    """The limit of a column's texts, if it was declared with one."""
-    match = _SIMPLE.fullmatch(declared(field).strip())
-    return None if match is None else TextLimit(int(match[2]), padded=match[1].lower() == "char")
+def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Texts as a declared type.
+
+    Raises:
+        ValueError, ArrowInvalid: one of them is no text of such a value.
+    """
+    if pa.types.is_string(kind):
+        return texts
+    if pa.types.is_integer(kind):
+        if not pc.all(pc.fill_null(pc.match_substring_regex(texts, _WHOLE), True)).as_py():
+            texts = pc.replace_substring_regex(texts, _SAME_WHOLE, r"\1")
+        if not pc.all(
+            pc.fill_null(pc.match_substring_regex(texts, _WHOLE), True)
+        ).as_py():  # Arrow reads 0x1F too
+            texts = pa.array([None if one is None else _whole(one) for one in texts.to_pylist()], pa.string())
+        return texts.cast(kind)
+    if pa.types.is_date(kind):
+        return pc.replace_substring_regex(texts, _MIDNIGHT, r"\1").cast(kind)
+    if pa.types.is_floating(kind):
+        found = pc.replace_substring_regex(texts, _PLUS, r"\1").cast(kind)
+        said = pc.match_substring_regex(
+            texts, _INFINITE
+        )  # 1e999 is no infinity, but a number that does not fit
+        if not pc.all(pc.fill_null(pc.or_(pc.invert(pc.is_inf(found)), said), True)).as_py():
+            raise ValueError("too large")
+        return found
+    if pa.types.is_timestamp(kind):
+        return _times(texts, kind)
+    if pa.types.is_binary(kind):
+        return from_hex(texts.cast(pa.binary()))
+    if pa.types.is_decimal(kind):
+        texts = pc.replace_substring_regex(texts, _PLUS, r"\1")
+    return texts.cast(kind)
 
 
-def is_nested(text: str) -> bool:
-    """Whether a declared type has limits somewhere inside."""
-    return bool(_INSIDE.search(text)) and not _SIMPLE.fullmatch(text.strip())
+def _whole(text: str) -> str:
+    """A number with an exponent, if it is a whole one.  Raises ValueError for anything else."""
+    if re.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]*)?[Ee][+-]?[0-9]{1,2}", text) is None:
+        raise ValueError("no whole number")
+    found = Decimal(text)
+    if found != found.to_integral_value():
+        raise ValueError("no whole number")
+    return str(int(found))
 
 
-def declared(field: pa.Field) -> str:
-    """The type of a column as it was declared; "" if that is not on record."""
-    metadata = field.metadata or {}
-    found: bytes = metadata.get(DECLARED.encode(), b"")
-    return found.decode()
+def _times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """DMS writes times without a zone, in UTC where the source has zones."""
+    texts = pc.replace_substring_regex(texts, _ZEROS, r"\1\2")
+    texts = pc.replace_substring_regex(texts, _BLANK, r"\1\2")
+    zoned = pc.fill_null(pc.match_substring_regex(pc.utf8_slice_codeunits(texts, 10, 64), _ZONE), False)
+    if not pc.any(zoned).as_py():
+        return texts.cast(pa.timestamp("us")).cast(kind)
+    if kind.tz is None:
+        raise ValueError("a time with a zone, where the declared type has none")
+    if not pc.all(zoned).as_py():
+        raise ValueError("times with and without zone")
+    return texts.cast(kind)
+
+
+def from_hex(array: pa.Array) -> pa.Array:
+    """Bytes of hexadecimal digits."""
+    return pa.array(
+        [None if one is None else bytes.fromhex(_digits(one)) for one in array.to_pylist()], pa.binary()
+    )
+
+
+def _digits(raw: bytes) -> str:
+    text = raw.decode("ascii")
+    if re.fullmatch(r"(?:[0-9A-Fa-f]{2})*", text) is None:
+        raise ValueError("no hexadecimal digits")
+    return text

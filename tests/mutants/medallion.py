@@ -205,7 +205,7 @@ MEDALLION_MUTANTS = (
     Mutant(
         "medallion-meaning-of-values",
         "the look at what a value of Parquet means",
-        "medallion/files/text_parsing.py",
+        "values/declared.py",
         (("    if _family(found) != _family(kind):\n", "    if False:\n"),),
         TYPES,
         "test_a_value_of_parquet_keeps_its_digits_and_its_meaning",

@@ -17,7 +17,7 @@ from safewrite.delta.log import indexing
 from safewrite.delta.log.actions import corrupt
 from safewrite.delta.log.snapshot import Snapshot
 from safewrite.errors import Kind, UnsafeConfigError, UnsupportedTableError
-from safewrite.values.text import DECLARED, is_nested
+from safewrite.values.text_limits import DECLARED, is_nested
 
 READER_VERSION_MAX = 3
 WRITER_VERSION_MAX = 7

@@ -19,7 +19,7 @@ from safewrite.frames.prepare import HIVE_NULL
 from safewrite.frames.spark.batch import Check
 from safewrite.frames.spark.hashes import quoted
 from safewrite.text.rendering import said
-from safewrite.values.text import TextLimit, limit_of
+from safewrite.values.text_limits import TextLimit, limit_of
 from safewrite.values.types import canonical_schema, canonical_type
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from safewrite.medallion.audit.table_audit import TableAudit
-from safewrite.medallion.files.text_parsing import outside_calendar, plain
+from safewrite.medallion.files.text_parsing import plain
 from safewrite.medallion.silver.apply import is_under_way
 from safewrite.medallion.silver.unordered import named_in, tag_of
 from safewrite.medallion.silver.watermark import Mark, check_columns, mark_of, named
 from safewrite.medallion.tables.job import TableJob
+from safewrite.values.limits import outside_calendar
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - times are compared without their zone, which is UTC
 _Row = dict[str, Any]

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from safewrite.errors import InvalidInputError
 from safewrite.medallion.files.records import BadRecord
-from safewrite.medallion.files.text_parsing import outside_calendar, plain
+from safewrite.medallion.files.text_parsing import plain
 from safewrite.medallion.lineage.external_table import Foreign
 from safewrite.medallion.lineage.lineage import BronzeGapError
 from safewrite.medallion.silver.apply import RESET, ROWS_MAX, Refined, is_under_way, write
@@ -29,6 +29,7 @@ from safewrite.medallion.silver.coverage import ABSENT, Digest, Survey, Surveyor
 from safewrite.medallion.silver.quality import faults
 from safewrite.medallion.silver.unordered import tag_of, tied_with_silver, unordered
 from safewrite.medallion.tables.job import TableJob, quarantine_rows, short_key
+from safewrite.values.limits import YEARS, outside_calendar
 
 SECOND_US = 1_000_000
 _AT = "$at"
@@ -165,7 +166,7 @@ def changes_of(job: TableJob, rows: pa.Table) -> tuple[pa.Table, dict[str, npt.N
     for name in changes.column_names:
         outside = outside_calendar(changes[name])
         if outside.any():
-            bad[f"{name} is not of the years 1 to 9999"] = outside
+            bad[f"{name} is not of {YEARS}"] = outside
     gone = np.zeros(count, np.bool_)
     if how.op is not None:
         op = pc.cast(rows[how.op], pa.string())
