@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,6 +54,7 @@ def _can_be_written(path: Path | None) -> Path | None:
     return path
 
 
+NamedTables = Annotated[list[str], typer.Option("--table", help="The table (schema.table); may be repeated.")]
 HtmlOption = Annotated[
     Path | None,
     typer.Option("--html", callback=_can_be_written, help="Write a page of the run to this file."),
@@ -87,11 +89,12 @@ def run(
     output: OutputOption = None,
 ) -> None:
     """Land new files in bronze and bring silver to bronze's head.  Exits with 1 if a table failed."""
-    screen = Screen(context, output)
-    with screen.errors():
-        done = _pipeline(config, namespace if emf else None).run(table)
-        _report(screen, done, html, is_quiet=emf)
-    raise typer.Exit(0 if done.ok else EXIT_LOST)
+    _show(
+        Screen(context, output),
+        lambda: _pipeline(config, namespace if emf else None).run(table),
+        html,
+        is_quiet=emf,
+    )
 
 
 @medallion.command("replay")
@@ -99,7 +102,7 @@ def replay(
     context: typer.Context,
     *,
     config: ConfigOption,
-    table: Annotated[list[str], typer.Option("--table", help="The table (schema.table); may be repeated.")],
+    table: NamedTables,
     since: Annotated[
         str | None,
         typer.Option(
@@ -115,11 +118,7 @@ def replay(
 
     Changes that silver knows are passed over, so it is safe while the job runs.
     """
-    screen = Screen(context, output)
-    with screen.errors():
-        done = _pipeline(config).replay(table, since=since)
-        _report(screen, done, html)
-    raise typer.Exit(0 if done.ok else EXIT_LOST)
+    _show(Screen(context, output), lambda: _pipeline(config).replay(table, since=since), html)
 
 
 @medallion.command("reset")
@@ -127,7 +126,7 @@ def reset(
     context: typer.Context,
     *,
     config: ConfigOption,
-    table: Annotated[list[str], typer.Option("--table", help="The table (schema.table); may be repeated.")],
+    table: NamedTables,
     html: HtmlOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -136,11 +135,7 @@ def reset(
     For other keys, or to be rid of what bronze no longer has.  It is safe while the job runs; a table of more than a million
     rows of bronze is being filled for a while, and if that breaks off the next run does the rest.
     """
-    screen = Screen(context, output)
-    with screen.errors():
-        done = _pipeline(config).reset(table)
-        _report(screen, done, html)
-    raise typer.Exit(0 if done.ok else EXIT_LOST)
+    _show(Screen(context, output), lambda: _pipeline(config).reset(table), html)
 
 
 @medallion.command("truncate")
@@ -148,7 +143,7 @@ def truncate(
     context: typer.Context,
     *,
     config: ConfigOption,
-    table: Annotated[list[str], typer.Option("--table", help="The table (schema.table); may be repeated.")],
+    table: NamedTables,
     after: Annotated[
         str | None,
         typer.Option(
@@ -163,11 +158,7 @@ def truncate(
 
     All rows go that came before it, also in each later reset and replay; those of files since then stay.
     """
-    screen = Screen(context, output)
-    with screen.errors():
-        done = _pipeline(config).truncate(table, after=after)
-        _report(screen, done, html)
-    raise typer.Exit(0 if done.ok else EXIT_LOST)
+    _show(Screen(context, output), lambda: _pipeline(config).truncate(table, after=after), html)
 
 
 @medallion.command("verify")
@@ -227,6 +218,14 @@ def _pipeline(config: Path, namespace: str | None = None) -> Pipeline:
     from safewrite.metrics import emf
 
     return Pipeline(config, on_event=emf(namespace=namespace))
+
+
+def _show(screen: Screen, run: Callable[[], Run], html: Path | None, *, is_quiet: bool = False) -> None:
+    """Run, and show what was done.  Exits with 1 if a table failed."""
+    with screen.errors():
+        done = run()
+        _report(screen, done, html, is_quiet=is_quiet)
+    raise typer.Exit(0 if done.ok else EXIT_LOST)
 
 
 def _report(screen: Screen, done: Run, html: Path | None, *, is_quiet: bool = False) -> None:

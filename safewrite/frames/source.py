@@ -60,11 +60,6 @@ class Frame:
         """The Arrow types as found, over all rows."""
         return pa.schema([pa.field(c.name, c.kind, nullable=c.nullable) for c in self._columns.values()])
 
-    def slices(self, max_rows: int, *, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Consecutive tables of at most ``max_rows`` rows; each is converted when it is asked for."""
-        for start in range(0, self.rows, max_rows):
-            yield self.piece(start, min(start + max_rows, self.rows), columns=columns)
-
     def piece(self, start: int, stop: int, *, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows ``start`` to ``stop`` of all columns, or of those named."""
         chosen = [self._columns[name] for name in (self._columns if columns is None else columns)]

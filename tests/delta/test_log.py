@@ -52,16 +52,14 @@ def test_a_commit_shows_each_kind_of_action():
     assert commit.protocol == PROTOCOL["protocol"]
     assert commit.metadata == metadata()["metaData"]
     assert commit.txns == [{"appId": "a", "version": 3}]
-    assert commit.add_count == 2
     assert {file["path"] for file in commit.adds()} == {"a.parquet", "b.parquet"}
     assert [file["path"] for file in commit.removes()] == ["c.parquet"]
     assert [domain["domain"] for domain in commit.domain_metadata] == ["d"]
 
 
-def test_adds_of_an_append_are_counted_without_being_parsed():
+def test_adds_of_an_append_are_parsed_when_they_are_asked_for():
     garbled = b'{"add": not json at all}\n'
     commit = parse(garbled * 3 + body({"commitInfo": {}}), 5)
-    assert commit.add_count == 3
     with pytest.raises(StorageError) as caught:
         commit.adds()
     assert caught.value.kind is Kind.CORRUPT_LOG

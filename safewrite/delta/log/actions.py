@@ -162,11 +162,6 @@ class Commit:
         """``domainMetadata`` actions, tombstones (``removed``) among them."""
         return self.of("domainMetadata")
 
-    @property
-    def add_count(self) -> int:
-        """How many files this commit adds, without reading them."""
-        return len(self.raw_adds) + len(self.of("add"))
-
     @cached_property
     def _adds(self) -> tuple[Action, ...]:
         lazy = tuple(_action(line, self.version) for line in self.raw_adds)
