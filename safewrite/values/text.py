@@ -24,7 +24,7 @@ def parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """Texts as a declared type.
 
     Raises:
-        ValueError, ArrowInvalid: one of them is no text of such a value.
+        ValueError, ArrowInvalid: one of them is not a text of such a value.
     """
     if pa.types.is_string(kind):
         return texts
