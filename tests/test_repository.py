@@ -27,7 +27,7 @@ ONE_IDEA = {
 }
 
 # Classes that are longer than they may be, and why; none is to come.
-_MERGE = "an apply of changes is an overwrite that decides by key: the plans are to become parts of one plan"
+_MERGE = "an apply of changes is an overwrite that decides by key: decision 0050"
 LONG_CLASSES = {
     "safewrite.delta.write.row_files.RowFilesTransaction": _MERGE,
     "safewrite.delta.write.apply.ApplyTransaction": _MERGE,
