@@ -289,8 +289,8 @@ MUTANTS = (
         "values/casts.py",
         (
             (
-                ")\n    return _in_calendar(_cast(values, target))",
-                ")\n    return _in_calendar(pc.cast(values, target, safe=False))",
+                ")\n    return in_calendar(_cast(values, target))",
+                ")\n    return in_calendar(pc.cast(values, target, safe=False))",
             ),
         ),
         pytest("frames/test_conform.py::test_a_value_that_would_change_is_refused_by_row_and_value"),
